@@ -1,0 +1,36 @@
+# Every target sets itself up: Python 3.11+, pip, make and git are all it needs.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: test check format crash bench setup system clean
+
+test: setup system  ## the whole quick test suite (what CI runs)
+	$(BIN)/pytest -n auto -m "not long"
+
+check: setup system  ## format, lint, types, imports, tests
+	$(BIN)/ruff format src tests bench
+	$(BIN)/ruff check src tests bench
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest -n auto -m "not long"
+
+crash: setup system  ## the exhaustive crash proofs: every state, every kill point, every flip
+	$(BIN)/pytest -n auto tests/crash tests/property -m "long or not long" --durations=10
+
+bench: setup system  ## all benchmarks, with their peers, in one run
+	$(BIN)/python -m bench
+
+setup: $(READY)
+
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[dev]"
+	touch $@
+
+system:
+	@tools/system-packages strace
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

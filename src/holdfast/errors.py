@@ -1,0 +1,51 @@
+"""Every error that Holdfast raises on purpose.
+
+HoldfastError
+├── BadNameError        a run or experiment name that cannot safely become a folder
+├── BadRecordError      one record that cannot be saved (not serialisable, too large, unknown type); nothing was written
+└── JournalError        about one run's journal
+    ├── StoppedError      the writer has stopped; everything acknowledged is kept
+    ├── HeldError         another live process is writing this run
+    ├── FencedError       a newer epoch has taken the run over
+    ├── StaleCursorError  a reader's cursor no longer matches the journal: read again from the start
+    └── FormatError       the journal holds what this version does not know (a newer format, an unknown record type)
+
+Invariant: a message says what happened, to which file or field, and what the user does next. Damage is not an error
+here: a damaged journal still opens, reads and goes on; what was lost is reported as data (`holdfast.journal.Damage`).
+"""
+
+
+class HoldfastError(Exception):
+    """The one base, so that a caller can tell our refusals from bugs."""
+
+
+class BadNameError(HoldfastError):
+    """A name is refused before anything is created on disk."""
+
+
+class BadRecordError(HoldfastError):
+    """A record is refused before it is queued; other records are not affected."""
+
+
+class JournalError(HoldfastError):
+    """Something about one run's journal."""
+
+
+class StoppedError(JournalError):
+    """The writer thread has ended. What was acknowledged is durable, what was not may or may not be."""
+
+
+class HeldError(JournalError):
+    """Another live process holds the run's lock."""
+
+
+class FencedError(JournalError):
+    """A newer epoch owns the run; what this writer still holds must not be written."""
+
+
+class StaleCursorError(JournalError):
+    """What a reader has read was voided behind it (a poisoned segment, a takeover, a restored copy)."""
+
+
+class FormatError(JournalError):
+    """Stored data that this version cannot interpret is never skipped in silence."""

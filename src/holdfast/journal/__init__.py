@@ -1,0 +1,41 @@
+"""The journal: one append-only log of facts per run, the only original; everything else is a fold over it.
+
+`open_writer` appends, `Reader` reads, `verify` checks, `seal` compresses. How they fit together: docs/format.md
+describes the bytes, docs/reliability.md the promises and how each is proven.
+"""
+
+from holdfast.journal.appender import SEGMENT_BYTES
+from holdfast.journal.disk import OS_DISK, Disk, write_file
+from holdfast.journal.lock import Lock
+from holdfast.journal.marks import START, Cursor, Damage, Entry, Position
+from holdfast.journal.opening import Request
+from holdfast.journal.places import folder_name, journal_folder, run_folder
+from holdfast.journal.reader import Reader
+from holdfast.journal.sealing import seal
+from holdfast.journal.verification import Verification, describe, verify
+from holdfast.journal.writer import Options, Writer, open_writer
+
+__all__ = [
+    "OS_DISK",
+    "SEGMENT_BYTES",
+    "START",
+    "Cursor",
+    "Damage",
+    "Disk",
+    "Entry",
+    "Lock",
+    "Options",
+    "Position",
+    "Reader",
+    "Request",
+    "Verification",
+    "Writer",
+    "describe",
+    "folder_name",
+    "journal_folder",
+    "open_writer",
+    "run_folder",
+    "seal",
+    "verify",
+    "write_file",
+]

@@ -1,0 +1,142 @@
+"""The uncompressed bytes of one segment, plain or sealed, from any offset.
+
+A piece is bytes at an offset, or a gap: bytes that exist no more (a frame that cannot be unpacked). Whoever scans
+lines sees the two kinds of segment alike.
+"""
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import msgspec
+
+from holdfast.journal.disk import Disk
+from holdfast.journal.seekable import Frame, is_whole, read_table, salvage, unpack, walk_frames
+
+PIECE_BYTES = 1024 * 1024
+
+
+class Piece(msgspec.Struct, frozen=True, gc=False):
+    """`data` at `offset`; empty data with `gap` > 0 stands for so many lost bytes."""
+
+    offset: int
+    data: bytes
+    gap: int = 0
+
+
+class Content(Protocol):
+    """An open segment. Its file may be renamed or removed meanwhile: the handle keeps it readable."""
+
+    def size(self) -> int: ...
+
+    def pieces(self, offset: int, end: int | None = None) -> Iterator[Piece]: ...
+
+    def close(self) -> None: ...
+
+
+def open_content(disk: Disk, path: str, piece_bytes: int = PIECE_BYTES) -> Content:
+    handle = disk.open(path)
+    try:
+        return SealedContent(disk, handle) if path.endswith(".zst") else PlainContent(disk, handle, piece_bytes)
+    except BaseException:
+        disk.close(handle)
+        raise
+
+
+class PlainContent:
+    """A hot segment: it may grow while it is read."""
+
+    def __init__(self, disk: Disk, handle: int, piece_bytes: int = PIECE_BYTES) -> None:
+        self._disk = disk
+        self._handle = handle
+        self._piece_bytes = piece_bytes
+
+    def size(self) -> int:
+        return self._disk.size(self._handle)
+
+    def pieces(self, offset: int, end: int | None = None) -> Iterator[Piece]:
+        stop = self.size() if end is None else min(end, self.size())
+        while offset < stop:
+            data = self._disk.read(self._handle, offset, min(self._piece_bytes, stop - offset))
+            if not data:
+                return  # cut while we read
+            yield Piece(offset, data)
+            offset += len(data)
+
+    def close(self) -> None:
+        self._disk.close(self._handle)
+
+
+class SealedContent:
+    """A sealed segment. Without a usable seek table its frames are searched for, and `table_damaged` says so."""
+
+    def __init__(self, disk: Disk, handle: int) -> None:
+        self._disk = disk
+        self._handle = handle
+        self._bytes = disk.size(handle)
+        table = read_table(self._read, self._bytes)
+        self.table_damaged = table is None
+        self._frames: list[Frame] = walk_frames(self._read, self._bytes) if table is None else table
+
+    def size(self) -> int:
+        return self._frames[-1].first + self._frames[-1].size if self._frames else 0
+
+    def is_whole(self) -> bool:
+        return is_whole(self._read, self._bytes)
+
+    def pieces(self, offset: int, end: int | None = None) -> Iterator[Piece]:
+        stop = self.size() if end is None else min(end, self.size())
+        for frame in self._frames:
+            if frame.first + frame.size <= offset:
+                continue
+            if frame.first >= stop:
+                return
+            for piece in self._unpacked(frame):
+                yield from _within(piece, offset, stop)
+
+    def close(self) -> None:
+        self._disk.close(self._handle)
+
+    def _read(self, offset: int, size: int) -> bytes:
+        return self._disk.read(self._handle, offset, size)
+
+    def _unpacked(self, frame: Frame) -> Iterator[Piece]:
+        packed = self._read(frame.at, frame.length)
+        data = unpack(packed, frame.size)
+        if data is not None:
+            yield Piece(frame.first, data)
+            return
+        saved = salvage(packed, frame.size)
+        if saved:
+            yield Piece(frame.first, saved)
+        if len(saved) < frame.size:
+            yield Piece(frame.first + len(saved), b"", frame.size - len(saved))
+
+
+def read_line(disk: Disk, path: str, offset: int, limit: int) -> bytes:
+    """The line at `offset` with its newline, at most `limit`, unpacking only the frames that they are in."""
+    content = open_content(disk, path, piece_bytes=64 * 1024)
+    try:
+        out = bytearray()
+        for piece in content.pieces(offset):
+            if piece.gap:
+                break
+            out += piece.data
+            end = out.find(b"\n")
+            if end >= 0:
+                return bytes(out[: end + 1])
+            if len(out) > limit:
+                break
+        return bytes(out[:limit])
+    finally:
+        content.close()
+
+
+def _within(piece: Piece, start: int, stop: int) -> Iterator[Piece]:
+    length = piece.gap or len(piece.data)
+    first, last = max(start, piece.offset), min(stop, piece.offset + length)
+    if first >= last:
+        return
+    if piece.gap:
+        yield Piece(first, b"", last - first)
+    else:
+        yield Piece(first, piece.data[first - piece.offset : last - piece.offset])

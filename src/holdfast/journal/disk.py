@@ -1,0 +1,176 @@
+"""The one small door through which the journal reaches files.
+
+It owns every system call that touches the disk, so that a simulated disk (tests/crash) can stand in for it and
+enumerate what a power loss may leave. Nothing here retries, buffers or interprets: an error is the caller's to decide
+about. Paths are absolute strings.
+"""
+
+import contextlib
+import errno
+import os
+import sys
+from collections.abc import Sequence
+from typing import Protocol
+
+IOV_MAX = min(os.sysconf("SC_IOV_MAX"), 1024) if "SC_IOV_MAX" in os.sysconf_names else 16
+
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL}
+
+
+class Disk(Protocol):
+    """What the journal asks of a file system. Data is durable after `sync`, a name after `sync_folder`."""
+
+    def names(self, folder: str) -> list[str]: ...
+
+    def make_folder(self, path: str) -> None:
+        """Make one folder if it is missing. The caller syncs the folder above."""
+
+    def create(self, path: str) -> int:
+        """A new file, for appending. FileExistsError if the name is taken."""
+
+    def open(self, path: str, *, write: bool = False) -> int: ...
+
+    def read(self, handle: int, offset: int, size: int) -> bytes:
+        """At most `size` bytes from `offset`; fewer only at the end of the file."""
+
+    def size(self, handle: int) -> int: ...
+
+    def write(self, handle: int, buffers: Sequence[bytes | memoryview]) -> int:
+        """One gathered append of at most IOV_MAX buffers. May write less than asked: returns how much."""
+
+    def truncate(self, handle: int, size: int) -> None: ...
+
+    def sync(self, handle: int) -> None: ...
+
+    def close(self, handle: int) -> None: ...
+
+    def publish(self, temporary: str, path: str) -> None:
+        """Give a finished temporary file its name; FileExistsError if another writer has taken it."""
+
+    def replace(self, temporary: str, path: str) -> None: ...
+
+    def remove(self, path: str) -> None: ...
+
+    def sync_folder(self, path: str) -> None: ...
+
+
+class OsDisk:
+    """The operating system's files."""
+
+    def names(self, folder: str) -> list[str]:
+        return os.listdir(folder)
+
+    def make_folder(self, path: str) -> None:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path)
+
+    def create(self, path: str) -> int:
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
+
+    def open(self, path: str, *, write: bool = False) -> int:
+        return os.open(path, (os.O_RDWR | os.O_APPEND if write else os.O_RDONLY) | os.O_CLOEXEC)
+
+    def read(self, handle: int, offset: int, size: int) -> bytes:
+        data = os.pread(handle, size, offset)
+        while data and len(data) < size:  # a signal or a network file system may hand out less than there is
+            more = os.pread(handle, size - len(data), offset + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def size(self, handle: int) -> int:
+        return os.fstat(handle).st_size
+
+    def write(self, handle: int, buffers: Sequence[bytes | memoryview]) -> int:
+        return os.writev(handle, buffers)
+
+    def truncate(self, handle: int, size: int) -> None:
+        os.ftruncate(handle, size)
+
+    def sync(self, handle: int) -> None:
+        _flush(handle)
+
+    def close(self, handle: int) -> None:
+        os.close(handle)
+
+    def publish(self, temporary: str, path: str) -> None:
+        try:
+            os.link(temporary, path)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            if os.path.exists(path):  # without hard links only the lease stands between two writers
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path) from error
+            os.rename(temporary, path)
+            return
+        os.unlink(temporary)
+
+    def replace(self, temporary: str, path: str) -> None:
+        os.replace(temporary, path)
+
+    def remove(self, path: str) -> None:
+        os.unlink(path)
+
+    def sync_folder(self, path: str) -> None:
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+OS_DISK = OsDisk()
+
+
+if sys.platform == "darwin":
+    import fcntl
+
+    def _flush(handle: int) -> None:
+        """On macOS fsync leaves the data in the drive's own cache; this asks the drive to write it out."""
+        fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
+
+else:
+
+    def _flush(handle: int) -> None:
+        os.fdatasync(handle)
+
+
+def write_all(disk: Disk, handle: int, buffers: Sequence[bytes]) -> int:
+    """Append all of it, however short the single writes come out. Returns the bytes written."""
+    total = 0
+    for start in range(0, len(buffers), IOV_MAX):
+        rest: list[bytes | memoryview] = [buffer for buffer in buffers[start : start + IOV_MAX] if buffer]
+        while rest:
+            wrote = disk.write(handle, rest)
+            if wrote <= 0:
+                raise OSError(errno.EIO, "a write of more than zero bytes wrote none")
+            total += wrote
+            rest = _after(rest, wrote)
+    return total
+
+
+def write_file(disk: Disk, path: str, temporary: str, data: bytes) -> None:
+    """Replace a small file atomically: whoever reads `path` sees the old bytes or the new, also after a power loss."""
+    remove_if_there(disk, temporary)
+    handle = disk.create(temporary)
+    try:
+        write_all(disk, handle, [data])
+        disk.sync(handle)
+    finally:
+        disk.close(handle)
+    disk.replace(temporary, path)  # dying before this line leaves the old file and a leftover temporary
+    disk.sync_folder(os.path.dirname(path))
+
+
+def remove_if_there(disk: Disk, path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        disk.remove(path)
+
+
+def _after(buffers: list[bytes | memoryview], wrote: int) -> list[bytes | memoryview]:
+    for index, buffer in enumerate(buffers):
+        if wrote < len(buffer):
+            return [memoryview(buffer)[wrote:], *buffers[index + 1 :]]
+        wrote -= len(buffer)
+    return []

@@ -1,0 +1,81 @@
+"""What the journal's parts tell each other: where a record is, what was read, what was lost."""
+
+import msgspec
+
+from holdfast.records import Anomaly, Line
+
+
+class Position(msgspec.Struct, frozen=True, gc=False):
+    """Where a record is: its number, its segment and the offset of its first byte (of uncompressed bytes)."""
+
+    n: int
+    segment: int
+    offset: int
+
+
+class Cursor(msgspec.Struct, frozen=True):
+    """Where a reader is: behind record `n` with checksum `x`, which ends at `offset` of `segment`."""
+
+    segment: int
+    offset: int
+    n: int
+    x: str
+
+
+START = Cursor(0, 0, 0, "")
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """A verified record and where it is."""
+
+    line: Line
+    segment: int
+    offset: int
+    end: int
+
+
+class Damage(msgspec.Struct, frozen=True):
+    """Bytes [first, last) of a segment that are not records, or numbers n_first..n_last that are nowhere.
+
+    `n_last < n_first` means that no record was lost (foreign bytes between two good ones). Kinds: `line` (wrong
+    checksum), `hole` (numbers missing, no bytes), `repeat` (a record that was already read), `frame` (a compressed
+    block that cannot be unpacked), `cut` (a segment shorter than its successor says), `fence` (a segment that does
+    not end in the record its successor names), `missing`, `foreign` and `stray` segments, `torn` (an unfinished last
+    line), `void` (bytes beyond a fence), `lost` (the tail is shorter than someone knew).
+    """
+
+    kind: str
+    segment: int
+    first: int
+    last: int
+    n_first: int
+    n_last: int
+    keys: tuple[str, ...] = ()
+    detail: str = ""
+
+    @property
+    def records_lost(self) -> int:
+        return max(0, self.n_last - self.n_first + 1)
+
+    def anomaly(self, quarantine: str = "") -> Anomaly:
+        return Anomaly(
+            kind=self.kind,
+            segment=self.segment,
+            first=self.first,
+            last=self.last,
+            n_first=self.n_first,
+            n_last=self.n_last,
+            keys=self.keys,
+            detail=self.detail,
+            quarantine=quarantine,
+        )
+
+    def is_known_by(self, anomaly: Anomaly) -> bool:
+        """Whether this loss is the one that an anomaly record already tells of."""
+        return (
+            self.segment == anomaly.segment
+            and anomaly.first <= self.first
+            and self.last <= anomaly.last
+            and anomaly.n_first <= self.n_first
+            and self.n_last <= anomaly.n_last
+        )

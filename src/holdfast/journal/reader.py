@@ -1,0 +1,187 @@
+"""Reading a journal: from any cursor, while it is written, sealed and repaired.
+
+A reader yields verified entries in order, and a `Damage` for everything between them that is not one. It never
+writes. It holds no lock: a file that vanishes was sealed or quarantined, so it lists again. What it has read can be
+voided behind it (a sync failed, another epoch took over): then the cursor no longer matches and `StaleCursorError`
+says to start over.
+"""
+
+from collections.abc import Iterator
+
+from holdfast.errors import StaleCursorError
+from holdfast.journal.chain import Chain, HeaderCache, SegmentFile, fence_between, list_chain
+from holdfast.journal.content import Content, open_content, read_line
+from holdfast.journal.disk import OS_DISK, Disk
+from holdfast.journal.marks import START, Cursor, Damage, Entry
+from holdfast.journal.scan import Scanner
+from holdfast.records import LINE_BYTES_MAX, parse, seed_of
+
+
+class Reader:
+    """Reads what is there now; call `read` again for what came since."""
+
+    def __init__(self, folder: str, uid: str | None = None, cursor: Cursor = START, disk: Disk = OS_DISK) -> None:
+        self.cursor = cursor
+        self._folder = folder
+        self._uid = uid
+        self._disk = disk
+        self._headers: HeaderCache = {}
+        self._strays_told: set[Damage] = set()
+        self._checked = cursor == START
+        self._segment = max(cursor.segment, 1)
+        self._offset = cursor.offset
+        self._n = cursor.n  # every number up to this one was yielded or reported as lost
+
+    def read(self, *, live: bool = False) -> Iterator[Entry | Damage]:
+        """Everything from the cursor to the end.
+
+        `live`: a writer may be at work, so an unfinished or bad end is not reported before something follows it.
+        """
+        while True:
+            chain = self._list()
+            yield from self._new_strays(chain)
+            files = chain.from_number(self._segment)
+            if not self._checked:
+                self._check_cursor(files[0] if files else None)
+            if not files:
+                return
+            yield from self._enter(files[0])
+            try:
+                content = open_content(self._disk, files[0].path)
+            except FileNotFoundError:
+                continue
+            try:
+                if len(files) > 1:
+                    yield from self._read_closed(files[0], files[1], content)
+                    continue
+                yield from self._read_last(files[0], content, live)
+            finally:
+                content.close()
+            if self._list().segments[-1].number == files[0].number:
+                return
+
+    def record_at(self, segment: int, offset: int) -> Entry | None:
+        """One record, without reading the rest of its segment; None if there is none at that offset."""
+        files = self._list().from_number(segment)
+        if not files or files[0].number != segment:
+            return None
+        try:
+            raw = read_line(self._disk, files[0].path, offset, LINE_BYTES_MAX + 1)
+        except FileNotFoundError:
+            return self.record_at(segment, offset)
+        line = parse(raw.removesuffix(b"\n"), self._seed)
+        return None if line is None else Entry(line, segment, offset, offset + len(raw))
+
+    @property
+    def uid(self) -> str:
+        """The run that this journal belongs to; empty while it has no segment."""
+        return self._list().uid
+
+    @property
+    def _seed(self) -> int:
+        return seed_of(self._uid or "")
+
+    def _list(self) -> Chain:
+        chain = list_chain(self._disk, self._folder, self._uid, self._headers)
+        self._uid = self._uid or chain.uid or None
+        return chain
+
+    def _new_strays(self, chain: Chain) -> Iterator[Damage]:
+        for stray in chain.strays:
+            if stray not in self._strays_told:
+                self._strays_told.add(stray)
+                yield stray
+
+    def _check_cursor(self, file: SegmentFile | None) -> None:
+        """The record that the cursor names must end where it says: else the journal is another one than was read."""
+        tail = b',"x":"%b"}\n' % self.cursor.x.encode()
+        found = b""
+        if file is not None and file.number == self.cursor.segment and self.cursor.offset >= len(tail):
+            content = open_content(self._disk, file.path)
+            try:
+                pieces = content.pieces(self.cursor.offset - len(tail), self.cursor.offset)
+                found = b"".join(piece.data for piece in pieces)
+            finally:
+                content.close()
+        if found != tail:
+            raise self._stale(f"record {self.cursor.n} does not end at byte {self.cursor.offset}")
+        self._checked = True
+
+    def _enter(self, file: SegmentFile) -> Iterator[Damage]:
+        """Go on to a segment; name those that should lie between and are gone."""
+        if file.number == self._segment:
+            return
+        n_last = file.header.line.n - 1 if file.header else self._n
+        detail = f"segments {self._segment} to {file.number - 1} are missing"
+        yield Damage("missing", self._segment, 0, 0, self._n + 1, n_last, detail=detail)
+        self._segment, self._offset, self._n = file.number, 0, n_last
+
+    def _read_last(self, file: SegmentFile, content: Content, live: bool) -> Iterator[Entry | Damage]:
+        if content.size() < self._offset:
+            raise self._stale(f"segment {file.number} has become shorter")
+        scanner = self._scanner()
+        yield from self._scan(scanner, content, None, None)
+        if live:
+            return
+        tail = scanner.tail()
+        if tail is not None and tail.line is not None:
+            yield Entry(tail.line, file.number, tail.first, tail.last)
+            return
+        scanner.blame_tail("torn")
+        damage = scanner.trailing()
+        if damage is not None:
+            yield damage
+
+    def _read_closed(self, file: SegmentFile, successor: SegmentFile, content: Content) -> Iterator[Entry | Damage]:
+        """A segment with a successor ends where that says; what follows is void."""
+        fence = fence_between(file, successor)
+        scanner = self._scanner()
+        if fence is None:
+            yield from self._scan(scanner, content, None, self._first_number(successor))
+            damage = scanner.trailing()
+        else:
+            if self._offset > fence.bytes:
+                raise self._stale(f"segment {file.number} ends at byte {fence.bytes}")
+            yield from self._scan(scanner, content, fence.bytes, None)
+            scanner.blame_tail("line")
+            scanner.blame_missing_bytes(fence.bytes)
+            damage = scanner.trailing(fence.n)
+            self._n = max(self._n, fence.n)
+        if damage is not None:
+            yield damage
+        elif fence is not None and scanner.x != fence.x:
+            detail = f"record {fence.n} is not the one that segment {successor.number} follows"
+            yield Damage("fence", file.number, scanner.end, scanner.end, fence.n, fence.n - 1, detail=detail)
+        self._segment, self._offset = file.number + 1, 0
+
+    def _first_number(self, successor: SegmentFile) -> int | None:
+        """The first number that a segment has taken, when its header cannot say where the one before it ends."""
+        if successor.header is not None:
+            return successor.header.line.n
+        content = open_content(self._disk, successor.path)
+        try:
+            scanner = Scanner(successor.number, self._seed, 0)
+            for piece in content.pieces(0):
+                for found in scanner.feed(piece):
+                    if isinstance(found, Entry):
+                        return found.line.n - 1  # the unreadable header had at least one
+        finally:
+            content.close()
+        return None
+
+    def _scanner(self) -> Scanner:
+        return Scanner(self._segment, self._seed, self._n, self.cursor.x, self._offset)
+
+    def _scan(self, scanner: Scanner, content: Content, end: int | None, n_end: int | None) -> Iterator[Entry | Damage]:
+        """Yield up to byte `end` or, where that is not known, up to number `n_end`."""
+        for piece in content.pieces(self._offset, end):
+            for found in scanner.feed(piece):
+                if isinstance(found, Entry):
+                    if n_end is not None and found.line.n >= n_end:
+                        return
+                    self._offset, self._n = found.end, found.line.n
+                    self.cursor = Cursor(found.segment, found.end, found.line.n, found.line.x)
+                yield found
+
+    def _stale(self, why: str) -> StaleCursorError:
+        return StaleCursorError(f"{self._folder}: {why}, where this reader has been: read again from the start")

@@ -1,0 +1,162 @@
+"""From bytes to verified records: finds every line of a segment, and names what is not one.
+
+A scanner is fed pieces in order. It accepts a line only if its checksum is right and its number is greater than the
+last; everything between two accepted lines that is not accepted becomes one `Damage`. Memory is bounded by the
+longest line that may exist, whatever the file holds.
+"""
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+from holdfast.errors import FormatError
+from holdfast.journal.content import Piece
+from holdfast.journal.marks import Damage, Entry
+from holdfast.records import LINE_BYTES_MAX, Line, is_known, parse
+
+_KEY = re.compile(rb'"k":("(?:[^"\\]|\\.)*")')
+_KEY_SEARCH_BYTES = 64 * 1024
+_KEYS_MAX = 100
+
+
+class Tail(msgspec.Struct, frozen=True):
+    """The bytes behind the last newline. `line` is set if they are a whole record that only lacks its newline."""
+
+    first: int
+    last: int
+    line: Line | None
+
+
+class Scanner:
+    """Where the scan stands: the last accepted record (`n`, `x`, `end`), and what is wrong since then."""
+
+    def __init__(self, segment: int, seed: int, n: int, x: str = "", offset: int = 0) -> None:
+        self.segment = segment
+        self.n = n
+        self.x = x
+        self.end = offset
+        self._seed = seed
+        self._read_to = offset
+        self._line_at = offset  # where the line begins that is not complete yet
+        self._parts: list[bytes] = []
+        self._parts_bytes = 0
+        self._bad: _Area | None = None
+
+    def feed(self, piece: Piece) -> Iterator[Entry | Damage]:
+        if piece.gap:
+            self._read_to = piece.offset + piece.gap
+            self._blame("frame", b"".join(self._parts))
+            return
+        *lines, rest = piece.data.split(b"\n")
+        at = piece.offset
+        for part in lines:
+            self._keep(part)
+            at += len(part) + 1
+            self._read_to = at
+            yield from self._judge()
+        self._keep(rest)
+        self._read_to = piece.offset + len(piece.data)
+
+    def tail(self) -> Tail | None:
+        """What is left at the end of the bytes; None if they end with a newline."""
+        if self._read_to == self._line_at:
+            return None
+        line = self._parse()
+        return Tail(self._line_at, self._read_to, line if line is not None and line.n > self.n else None)
+
+    def blame_tail(self, kind: str) -> None:
+        """Count the unfinished last line as damage: nothing will complete it."""
+        if self._read_to > self._line_at:
+            self._blame(kind, b"".join(self._parts))
+
+    def blame_missing_bytes(self, last: int) -> None:
+        """The segment should reach to `last` and does not."""
+        if last > self._read_to:
+            self._read_to = last
+            self._blame("cut", b"".join(self._parts))
+
+    def trailing(self, n_last: int | None = None) -> Damage | None:
+        """What is wrong behind the last accepted record, when no further one comes.
+
+        The numbers lost are known from the successor (`n_last`); without one, each damaged line counts as a record.
+        """
+        area, self._bad = self._bad, None
+        if area is not None:
+            return area.damage(self.segment, self.n + 1, self.n + area.lines if n_last is None else n_last)
+        if n_last is None or n_last <= self.n:
+            return None
+        return Damage("hole", self.segment, self.end, self.end, self.n + 1, n_last)
+
+    def _keep(self, part: bytes) -> None:
+        """Collect an incomplete line, but only as long as it can still be a record."""
+        self._parts_bytes += len(part)
+        if self._parts_bytes <= LINE_BYTES_MAX:
+            self._parts.append(part)
+        else:
+            del self._parts[1:]
+
+    def _judge(self) -> Iterator[Entry | Damage]:
+        line = self._parse()
+        if line is None:
+            self._blame("line", b"".join(self._parts), lines=1)
+            return
+        if not is_known(line.t):
+            raise FormatError(
+                f"record {line.n} in segment {self.segment} has the type {line.t!r}, which this version does not know; "
+                "read this run with a newer Holdfast"
+            )
+        if line.n <= self.n:
+            self._blame("repeat", b"")
+            return
+        if self._bad is not None or line.n > self.n + 1:
+            area = self._bad or _Area("hole", self._line_at, self._line_at)
+            self._bad = None
+            yield area.damage(self.segment, self.n + 1, line.n - 1)
+        entry = Entry(line, self.segment, self._line_at, self._read_to)
+        self.n, self.x, self.end = line.n, line.x, self._read_to
+        self._begin_line()
+        yield entry
+
+    def _parse(self) -> Line | None:
+        if self._parts_bytes > LINE_BYTES_MAX:
+            return None
+        raw = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        return parse(raw, self._seed)
+
+    def _blame(self, kind: str, raw: bytes, lines: int = 0) -> None:
+        """What was read since the last line end is not a record."""
+        if self._bad is None:
+            self._bad = _Area(kind, self._line_at, self._read_to)
+        self._bad.last = self._read_to
+        self._bad.lines += lines
+        for found in _KEY.findall(raw[:_KEY_SEARCH_BYTES]):
+            self._bad.add_key(found)
+        self._begin_line()
+
+    def _begin_line(self) -> None:
+        self._line_at = self._read_to
+        self._parts = []
+        self._parts_bytes = 0
+
+
+class _Area:
+    """A stretch of bytes between two accepted records."""
+
+    def __init__(self, kind: str, first: int, last: int) -> None:
+        self.kind = kind
+        self.first = first
+        self.last = last
+        self.lines = 0
+        self._keys: dict[str, None] = {}
+
+    def add_key(self, quoted: bytes) -> None:
+        """A key that can still be read in a damaged line tells the user which sample is concerned."""
+        if len(self._keys) < _KEYS_MAX:
+            try:
+                self._keys[msgspec.json.decode(quoted, type=str)] = None
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                return  # the damage is in the key itself
+
+    def damage(self, segment: int, n_first: int, n_last: int) -> Damage:
+        return Damage(self.kind, segment, self.first, self.last, n_first, n_last, tuple(self._keys))

@@ -1,0 +1,96 @@
+"""Sealing: a finished segment becomes a compressed, immutable file.
+
+Order, and what is true if we die there: temporary file, sync (a leftover temporary), read back and compare, rename
+(both files exist and are equal), sync the folder, remove the plain file, sync the folder. The plain file is removed
+only when the sealed one has been read back, so no line of this can lose a record. A failure leaves the plain file,
+which stays fully usable.
+"""
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+
+import xxhash
+
+from holdfast.errors import JournalError
+from holdfast.journal.content import SealedContent, open_content
+from holdfast.journal.disk import Disk, remove_if_there, write_all
+from holdfast.journal.places import segment_path
+from holdfast.journal.seekable import pack
+
+
+def seal(disk: Disk, folder: str, number: int) -> None:
+    """Seal one plain segment of which no writer holds the end any more."""
+    plain, sealed = segment_path(folder, number), segment_path(folder, number, sealed=True)
+    temporary = f"{sealed}.tmp"
+    remove_if_there(disk, temporary)
+    digest = _write_packed(disk, plain, temporary)
+    if _content_digest(disk, temporary) != digest:
+        disk.remove(temporary)
+        raise JournalError(f"{sealed}: the compressed copy reads back differently; the plain segment is kept")
+    disk.replace(temporary, sealed)
+    disk.sync_folder(folder)
+    disk.remove(plain)
+    disk.sync_folder(folder)
+
+
+def _write_packed(disk: Disk, plain: str, temporary: str) -> bytes:
+    digest = xxhash.xxh3_128()
+    content = open_content(disk, plain)
+
+    def chunks() -> Iterator[bytes]:
+        for piece in content.pieces(0):
+            digest.update(piece.data)
+            yield piece.data
+
+    try:
+        handle = disk.create(temporary)
+        try:
+            for packed in pack(chunks()):
+                write_all(disk, handle, [packed])
+            disk.sync(handle)
+        finally:
+            disk.close(handle)
+    finally:
+        content.close()
+    return digest.digest()
+
+
+def _content_digest(disk: Disk, sealed: str) -> bytes:
+    digest = xxhash.xxh3_128()
+    content = SealedContent(disk, disk.open(sealed))
+    try:
+        if not content.is_whole():
+            return b""
+        for piece in content.pieces(0):
+            digest.update(piece.data)
+    finally:
+        content.close()
+    return digest.digest()
+
+
+class Sealer:
+    """Seals in the background, one segment at a time. Compression runs outside the interpreter's lock."""
+
+    def __init__(self, disk: Disk, folder: str, on_failure: Callable[[int, Exception], None]) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._on_failure = on_failure
+        self._queue: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="holdfast-sealer", daemon=True)
+        self._thread.start()
+
+    def submit(self, number: int) -> None:
+        self._queue.put(number)
+
+    def finish(self) -> None:
+        """Seal what was submitted, then end."""
+        self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (number := self._queue.get()) is not None:
+            try:
+                seal(self._disk, self._folder, number)
+            except (OSError, JournalError) as error:  # the plain segment stays; the next opening tries again
+                self._on_failure(number, error)

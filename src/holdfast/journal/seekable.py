@@ -1,0 +1,195 @@
+"""The bytes of a sealed segment: independent zstd frames, a digest of the file, and a seek table.
+
+The table is the public "zstd seekable format", so `zstd -d` and other tools read our files. Before it stands a
+skippable frame with the xxh3-64 of everything else in the file: every flipped byte is found, also in bits that no
+decompressor looks at. The first frame holds only the segment record, so that a header is read without unpacking a
+megabyte.
+
+Invariant: nothing here trusts a size that it read from a file. A frame is unpacked only into the room that was
+planned for it.
+"""
+
+import struct
+from collections.abc import Callable, Iterable, Iterator
+
+import msgspec
+import xxhash
+import zstandard
+
+from holdfast.records import LINE_BYTES_MAX
+
+FRAME_BYTES = 1024 * 1024
+FRAME_BYTES_MAX = LINE_BYTES_MAX + FRAME_BYTES
+SEALED_BYTES_MAX = 1 << 30
+_HEADER_BYTES_MAX = 64 * 1024
+_LEVEL = 3
+
+_FRAME_MAGIC = b"\x28\xb5\x2f\xfd"
+_DIGEST_HEAD = struct.pack("<II", 0x184D2A50, 8)
+_DIGEST_FRAME_BYTES = len(_DIGEST_HEAD) + 8
+_TABLE_MAGIC = 0x184D2A5E
+_TABLE_FOOT_MAGIC = 0x8F92EAB1
+_ENTRY = struct.Struct("<II")
+_FOOT = struct.Struct("<IBI")
+
+ReadAt = Callable[[int, int], bytes]
+"""Reads `size` bytes from `offset` of a file."""
+
+
+class Frame(msgspec.Struct, frozen=True, gc=False):
+    """Where a frame is in the file (`at`, `length`) and which uncompressed bytes it holds ([first, first + size))."""
+
+    at: int
+    length: int
+    first: int
+    size: int
+
+
+def pack(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The bytes of a sealed file for the given content, a frame at a time."""
+    compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True, write_content_size=True)
+    digest = xxhash.xxh3_64()
+    entries = bytearray()
+    for block in _blocks(chunks):
+        packed = compressor.compress(block)
+        digest.update(packed)
+        entries += _ENTRY.pack(len(packed), len(block))
+        yield packed
+    foot = _FOOT.pack(len(entries) // _ENTRY.size, 0, _TABLE_FOOT_MAGIC)
+    table = struct.pack("<II", _TABLE_MAGIC, len(entries) + len(foot)) + bytes(entries) + foot
+    digest.update(table)
+    yield _DIGEST_HEAD + digest.digest() + table
+
+
+def read_table(read: ReadAt, size: int) -> list[Frame] | None:
+    """The frames as the seek table gives them, or None if the table does not add up."""
+    if size < _FOOT.size:
+        return None
+    count, flags, magic = _FOOT.unpack(read(size - _FOOT.size, _FOOT.size))
+    table_bytes = 8 + count * _ENTRY.size + _FOOT.size
+    if magic != _TABLE_FOOT_MAGIC or flags != 0 or table_bytes + _DIGEST_FRAME_BYTES > size:
+        return None
+    tail = read(size - table_bytes - _DIGEST_FRAME_BYTES, table_bytes + _DIGEST_FRAME_BYTES - _FOOT.size)
+    table_head = struct.pack("<II", _TABLE_MAGIC, table_bytes - 8)
+    if tail[:8] != _DIGEST_HEAD or tail[_DIGEST_FRAME_BYTES : _DIGEST_FRAME_BYTES + 8] != table_head:
+        return None
+    frames = []
+    at = first = 0
+    for length, unpacked in _ENTRY.iter_unpack(tail[_DIGEST_FRAME_BYTES + 8 :]):
+        if not 0 < unpacked <= FRAME_BYTES_MAX:
+            return None
+        frames.append(Frame(at, length, first, unpacked))
+        at += length
+        first += unpacked
+    return frames if at == size - table_bytes - _DIGEST_FRAME_BYTES else None
+
+
+def walk_frames(read: ReadAt, size: int) -> list[Frame]:
+    """The frames found by looking for them, for a file whose seek table is damaged or gone."""
+    data = read(0, min(size, SEALED_BYTES_MAX))
+    frames: list[Frame] = []
+    at = data.find(_FRAME_MAGIC)
+    first = 0
+    while at >= 0:
+        found = _measure(data, at)
+        if found is None:
+            at = data.find(_FRAME_MAGIC, at + 1)
+            continue
+        length, unpacked = found
+        frames.append(Frame(at, length, first, unpacked))
+        first += unpacked
+        at = data.find(_FRAME_MAGIC, at + length)
+    return frames
+
+
+def is_whole(read: ReadAt, size: int) -> bool:
+    """Whether every byte of the file is as it was written."""
+    if read_table(read, size) is None:
+        return False
+    count, _, _ = _FOOT.unpack(read(size - _FOOT.size, _FOOT.size))
+    table_at = size - (8 + count * _ENTRY.size + _FOOT.size)
+    digest_at = table_at - _DIGEST_FRAME_BYTES
+    digest = xxhash.xxh3_64()
+    for start, end in ((0, digest_at), (table_at, size)):
+        for at in range(start, end, FRAME_BYTES):
+            digest.update(read(at, min(FRAME_BYTES, end - at)))
+    return read(table_at - 8, 8) == digest.digest()
+
+
+def unpack(packed: bytes, size: int) -> bytes | None:
+    """The content of one frame, or None if it is not whole. Never makes more than `size` bytes, whatever the frame
+    says.
+    """
+    try:
+        declared = zstandard.get_frame_parameters(packed)
+        if declared.content_size != size or size > FRAME_BYTES_MAX:
+            return None
+        content = zstandard.ZstdDecompressor().decompress(packed, max_output_size=size, allow_extra_data=False)
+    except zstandard.ZstdError:
+        return None
+    return content if len(content) == size else None
+
+
+def salvage(packed: bytes, size: int) -> bytes:
+    """What comes out of a damaged frame before it breaks. The lines in it have checksums of their own."""
+    out = bytearray()
+    limit = min(size, FRAME_BYTES_MAX)
+    unpacking = zstandard.ZstdDecompressor(max_window_size=FRAME_BYTES_MAX * 2).decompressobj()
+    try:
+        for at in range(0, len(packed), 64):
+            out += unpacking.decompress(packed[at : at + 64])
+            if len(out) >= limit or unpacking.eof:
+                break
+    except zstandard.ZstdError:
+        pass  # this is where it breaks; what came out before is what can be saved
+    return bytes(out[:limit])
+
+
+def _blocks(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Cut content at line ends: the header alone, then about FRAME_BYTES each, so that a record is in one frame."""
+    buffer = bytearray()
+    header = True
+    for chunk in chunks:
+        buffer += chunk
+        if header:
+            end = buffer.find(b"\n", 0, _HEADER_BYTES_MAX) + 1
+            if end == 0 and len(buffer) < _HEADER_BYTES_MAX:
+                continue
+            yield from _cut(buffer, end)
+            header = False
+        while len(buffer) >= FRAME_BYTES:
+            end = buffer.rfind(b"\n", 0, FRAME_BYTES) + 1 or buffer.find(b"\n", FRAME_BYTES) + 1
+            if end == 0 and len(buffer) < LINE_BYTES_MAX:
+                break
+            yield from _cut(buffer, end or LINE_BYTES_MAX)
+    if buffer:
+        yield bytes(buffer)
+
+
+def _cut(buffer: bytearray, end: int) -> Iterator[bytes]:
+    if end:
+        yield bytes(buffer[:end])
+        del buffer[:end]
+
+
+def _measure(data: bytes, at: int) -> tuple[int, int] | None:
+    """The packed and unpacked size of the frame at `at`, from its block headers alone."""
+    try:
+        head = zstandard.frame_header_size(data[at : at + 18])
+        declared = zstandard.get_frame_parameters(data[at : at + 18])
+    except zstandard.ZstdError:
+        return None
+    end = at + head
+    last = False
+    while not last:
+        if end + 3 > len(data):
+            return None
+        block = int.from_bytes(data[end : end + 3], "little")
+        last, kind, size = bool(block & 1), block >> 1 & 3, block >> 3
+        if kind == 3:
+            return None
+        end += 3 + (1 if kind == 1 else size)
+    end += 4 if declared.has_checksum else 0
+    if end > len(data) or not 0 < declared.content_size <= FRAME_BYTES_MAX:
+        return None
+    return end - at, declared.content_size

@@ -1,0 +1,108 @@
+"""Checking a whole journal: what is wrong, what it cost, and what of it is already known.
+
+Reads everything once, in bounded memory, and changes nothing. An error is a loss or a risk that no record tells of
+yet; a warning is something that is known, harmless or void.
+"""
+
+import msgspec
+
+from holdfast.errors import FormatError
+from holdfast.journal.chain import Chain, SegmentFile, fence_between, list_chain
+from holdfast.journal.content import SealedContent, open_content
+from holdfast.journal.disk import OS_DISK, Disk
+from holdfast.journal.marks import Damage
+from holdfast.journal.reader import Reader
+from holdfast.records import Anomaly
+
+_anomaly = msgspec.json.Decoder(Anomaly)
+
+
+class Verification(msgspec.Struct, frozen=True):
+    """The result. `errors` is empty if and only if nothing is wrong that the journal does not tell of itself."""
+
+    uid: str
+    segments: int
+    records: int
+    last_n: int
+    errors: tuple[str, ...]
+    warnings: tuple[str, ...]
+    damage: tuple[Damage, ...]
+    """Losses that no anomaly record tells of."""
+    known: tuple[Damage, ...]
+    """Losses that an anomaly record tells of already."""
+    keys: tuple[str, ...]
+    """Keys that could be read in or next to what was lost, known and unknown."""
+
+    @property
+    def ok(self) -> bool:
+        return not self.errors
+
+
+def verify(folder: str, uid: str | None = None, disk: Disk = OS_DISK) -> Verification:
+    """Check every byte of a journal that is not being written."""
+    reader = Reader(folder, uid, disk=disk)
+    damage: list[Damage] = []
+    anomalies: list[Anomaly] = []
+    errors: list[str] = []
+    records = 0
+    try:
+        for found in reader.read():
+            if isinstance(found, Damage):
+                damage.append(found)
+                continue
+            records += 1
+            if found.line.t == "anomaly":
+                anomalies.append(_anomaly.decode(found.line.d))
+        chain = list_chain(disk, folder, uid)
+    except FormatError as error:
+        errors.append(str(error))
+        chain = Chain(uid or "", (), (), 0)
+    known = [each for each in damage if any(each.is_known_by(anomaly) for anomaly in anomalies)]
+    torn = [each for each in damage if each.kind == "torn"]
+    new = [each for each in damage if each not in known and each not in torn]
+    errors += map(describe, new)
+    warnings = [f"{describe(each)} (already recorded)" for each in known]
+    warnings += [f"{describe(each)}; the next resume cuts it, nothing acknowledged is lost" for each in torn]
+    for file, successor in zip(chain.segments, (*chain.segments[1:], None), strict=True):
+        _check_file(disk, file, successor, errors, warnings)
+    keys = {key: None for each in damage for key in each.keys}
+    keys.update({key: None for anomaly in anomalies for key in anomaly.keys})
+    return Verification(
+        uid=chain.uid,
+        segments=len(chain.segments),
+        records=records,
+        last_n=reader.cursor.n,
+        errors=tuple(errors),
+        warnings=tuple(warnings),
+        damage=tuple(new),
+        known=tuple(known),
+        keys=tuple(keys),
+    )
+
+
+def describe(damage: Damage) -> str:
+    """One line for a person: what, where, how many records."""
+    lost = damage.records_lost
+    what = {0: "no record lost", 1: f"record {damage.n_first} lost"}.get(
+        lost, f"records {damage.n_first} to {damage.n_last} lost"
+    )
+    where = f"segment {damage.segment}"
+    if damage.last > damage.first:
+        where += f", bytes {damage.first} to {damage.last}"
+    return f"{damage.kind} in {where}: {what}" + (f" ({damage.detail})" if damage.detail else "")
+
+
+def _check_file(
+    disk: Disk, file: SegmentFile, successor: SegmentFile | None, errors: list[str], warnings: list[str]
+) -> None:
+    """What reading records cannot see: bytes of the file that carry no record."""
+    content = open_content(disk, file.path)
+    try:
+        if isinstance(content, SealedContent) and not content.is_whole():
+            errors.append(f"{file.path}: the sealed file has changed since it was written")
+        fence = fence_between(file, successor) if successor else None
+        if fence is not None and content.size() > fence.bytes:
+            void = content.size() - fence.bytes
+            warnings.append(f"segment {file.number}: {void} bytes beyond byte {fence.bytes} are void and not counted")
+    finally:
+        content.close()

@@ -1,0 +1,259 @@
+"""Saving from an event loop: records go through a capped queue to one thread, and come back acknowledged, in order.
+
+Invariants: the loop never waits for the disk; an append is acknowledged only when it is durable; memory is bounded by
+the queue's cap. When the thread ends, for whatever reason, everyone who waits is told, and nobody can append any
+more.
+"""
+
+import asyncio
+import contextlib
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from holdfast.errors import JournalError, StoppedError
+from holdfast.journal.appender import Hooks
+from holdfast.journal.disk import OS_DISK, Disk
+from holdfast.journal.lock import WAIT_SECONDS, Lock
+from holdfast.journal.marks import Damage, Position
+from holdfast.journal.opening import Opened, Request, open_to_write
+from holdfast.journal.places import journal_folder
+from holdfast.journal.sealing import Sealer, seal
+from holdfast.records import Draft, Fence
+
+QUEUE_BYTES = 64 * 1024 * 1024
+_BATCH_BYTES = 8 * 1024 * 1024
+_BATCH_RECORDS = 4096
+_SPACE_PAUSE_SECONDS = 1.0
+
+Tell = Callable[[str, str], None]
+_Waiting = tuple[Draft, "asyncio.Future[Position]"]
+
+
+class Options(msgspec.Struct, frozen=True):
+    """How a journal is written; none of it changes what is written. `tell` gets a dotted event name and a sentence,
+    from any thread.
+    """
+
+    queue_bytes: int = QUEUE_BYTES
+    lock_seconds: float = WAIT_SECONDS
+    tell: Tell = lambda event, detail: None
+    clock: Callable[[], float] = time.time
+    disk: Disk = OS_DISK
+
+
+class _Parts(msgspec.Struct, frozen=True):
+    """What a writer is made of, once the journal is open."""
+
+    folder: str
+    lock: Lock
+    opened: Opened
+    sealer: Sealer
+    closing: threading.Event
+
+
+async def open_writer(run: str, request: Request, options: Options | None = None) -> "Writer":
+    """Lock, repair and open the journal in a run's folder, which exists. HeldError if another process writes it."""
+    chosen = options or Options()
+    opening = asyncio.ensure_future(asyncio.to_thread(_open, run, request, chosen))
+    try:
+        parts = await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        opening.add_done_callback(_abandon)  # the thread cannot be stopped half-way; let go when it is through
+        raise
+    return Writer(parts, chosen, asyncio.get_running_loop())
+
+
+class Writer:
+    """One run's journal, open to append. Belongs to the event loop that opened it."""
+
+    def __init__(self, parts: _Parts, options: Options, loop: asyncio.AbstractEventLoop) -> None:
+        self._parts = parts
+        self._options = options
+        self._loop = loop
+        self._appender = parts.opened.appender
+        self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
+        self._queued_bytes = 0
+        self._waiting_room: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._stopped: StoppedError | None = None
+        self._in_hand: list[_Waiting] = []
+        self._ended: asyncio.Future[None] = loop.create_future()
+        for number in parts.opened.unsealed:
+            parts.sealer.submit(number)
+        threading.Thread(target=self._work, name="holdfast-writer", daemon=True).start()
+
+    @property
+    def epoch(self) -> int:
+        return self._parts.opened.epoch
+
+    @property
+    def damage(self) -> tuple[Damage, ...]:
+        """What opening found lost, and recorded."""
+        return self._parts.opened.damage
+
+    @property
+    def acknowledged(self) -> Fence:
+        """The last record that is durable."""
+        assert self._appender.tip is not None
+        return self._appender.tip
+
+    async def append(self, record: Draft) -> Position:
+        """Save a record; returns when it is durable. Waits first if too much is queued.
+
+        Cancelling while it waits for room saves nothing; cancelling later saves the record without telling anyone.
+        """
+        size = record.size
+        if self._waiting_room or not self._fits(size):
+            await self._room_for(size)
+        if self._stopped is not None or self._parts.closing.is_set():
+            raise StoppedError(str(self._stopped or f"{self._parts.folder}: the journal is closed"))
+        acknowledged: asyncio.Future[Position] = self._loop.create_future()
+        self._queued_bytes += size
+        self._queue.put((record, acknowledged))
+        return await acknowledged
+
+    async def close(self, *, seal_last: bool = False) -> None:
+        """Save what is queued, let sealing finish, let go of the lock. StoppedError if the writer had failed."""
+        if not self._parts.closing.is_set():
+            self._parts.closing.set()
+            self._queue.put(None)
+        await asyncio.shield(self._ended)
+        await asyncio.to_thread(self._let_go, seal_last and self._stopped is None)
+        if self._stopped is not None:
+            raise self._stopped
+
+    # The event loop's side: counts bytes, wakes those who wait.
+
+    def _fits(self, size: int) -> bool:
+        return self._queued_bytes == 0 or self._queued_bytes + size <= self._options.queue_bytes
+
+    async def _room_for(self, size: int) -> None:
+        turn: asyncio.Future[None] = self._loop.create_future()
+        self._waiting_room.append((size, turn))
+        try:
+            await turn
+        finally:
+            self._waiting_room.remove((size, turn))
+            self._admit()
+
+    def _admit(self) -> None:
+        """Wake the first in line if it fits; it wakes the next when it has queued."""
+        if self._waiting_room:
+            size, turn = self._waiting_room[0]
+            if not turn.done() and (self._stopped is not None or self._fits(size)):
+                turn.set_result(None)
+
+    def _acknowledge(self, batch: Sequence[_Waiting], positions: Sequence[Position]) -> None:
+        for (record, acknowledged), position in zip(batch, positions, strict=True):
+            self._queued_bytes -= record.size
+            if not acknowledged.done():
+                acknowledged.set_result(position)
+        self._admit()
+
+    def _end(self, failure: JournalError | None) -> None:
+        if failure is not None:
+            self._stopped = failure if isinstance(failure, StoppedError) else StoppedError(str(failure))
+            for _, acknowledged in self._in_hand + self._drain():
+                if not acknowledged.done():
+                    acknowledged.set_exception(StoppedError(str(failure)))
+        self._admit()
+        self._ended.set_result(None)
+
+    def _drain(self) -> list[_Waiting]:
+        left = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                waiting = self._queue.get_nowait()
+                if waiting is not None:
+                    left.append(waiting)
+        return left
+
+    # The thread's side: takes what is queued, makes it durable, tells the loop.
+
+    def _work(self) -> None:
+        failure: JournalError | None = None
+        try:
+            while self._commit_next():
+                pass
+            self._appender.close()
+        except JournalError as error:
+            failure = error
+        except BaseException as error:  # noqa: BLE001 - whatever ends this thread, those who wait must hear of it
+            failure = StoppedError(
+                f"{self._parts.folder}: the writer failed ({error!r}); everything acknowledged is kept"
+            )
+        if failure is not None:
+            self._options.tell("journal.stopped", str(failure))
+        self._in_loop(self._end, failure)
+
+    def _commit_next(self) -> bool:
+        """Commit one batch; False when the queue has been closed."""
+        self._in_hand = []
+        size = 0
+        waiting = self._queue.get()
+        while waiting is not None:
+            self._in_hand.append(waiting)
+            size += waiting[0].size
+            if size >= _BATCH_BYTES or len(self._in_hand) >= _BATCH_RECORDS:
+                break
+            try:
+                waiting = self._queue.get_nowait()
+            except queue.Empty:
+                break
+        if self._in_hand:
+            positions = self._appender.commit([record for record, _ in self._in_hand])
+            self._in_loop(self._acknowledge, self._in_hand, positions)
+        return waiting is not None
+
+    def _in_loop(self, function: Callable[..., None], *arguments: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(function, *arguments)
+
+    def _let_go(self, seal_last: bool) -> None:
+        self._parts.sealer.finish()
+        if seal_last:
+            try:
+                seal(self._options.disk, self._parts.folder, self.acknowledged.segment)
+            except (OSError, JournalError) as error:
+                self._options.tell("journal.seal_failed", str(error))
+        self._parts.lock.release()
+
+
+def _open(run: str, request: Request, options: Options) -> _Parts:
+    folder = journal_folder(run)
+    lock = Lock(run, options.lock_seconds)
+    closing = threading.Event()
+
+    def wait_for_space(error: OSError) -> None:
+        options.tell("journal.disk_full", f"{folder}: {error.strerror}; waiting for space")
+        if closing.wait(_SPACE_PAUSE_SECONDS):
+            raise StoppedError(
+                f"{folder}: {error.strerror}; everything acknowledged is kept: free some space and resume"
+            )
+
+    def seal_failed(number: int, error: Exception) -> None:
+        options.tell("journal.seal_failed", f"{folder}: segment {number} stays uncompressed: {error}")
+
+    def poisoned(number: int, error: OSError) -> None:
+        options.tell("journal.poisoned", f"{folder}: segment {number}: {error.strerror}; going on in a new segment")
+
+    try:
+        sealer = Sealer(options.disk, folder, seal_failed)
+        hooks = Hooks(options.clock, sealer.submit, poisoned, wait_for_space)
+        opened = open_to_write(options.disk, folder, request, hooks)
+    except BaseException:
+        lock.release()
+        raise
+    return _Parts(folder, lock, opened, sealer, closing)
+
+
+def _abandon(opening: "asyncio.Future[_Parts]") -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        parts = opening.result()
+        parts.opened.appender.close()
+        parts.sealer.finish()
+        parts.lock.release()

@@ -173,12 +173,12 @@ def _mend(disk: Disk, path: str, tail: Tail | None, size: int) -> int:
         return size
     handle = disk.open(path, write=True)
     try:
+        size = tail.first if tail.line is None else tail.line_end
+        disk.truncate(handle, size)  # what goes is NULs, or is in quarantine, durable
+        disk.sync(handle)
         if tail.line is not None:
             size += write_all(disk, handle, [b"\n"])
-        else:
-            disk.truncate(handle, tail.first)  # its bytes are in quarantine, durable
-            size = tail.first
-        disk.sync(handle)
+            disk.sync(handle)
     finally:
         disk.close(handle)
     return size

@@ -125,7 +125,7 @@ class Reader:
             return
         tail = scanner.tail()
         if tail is not None and tail.line is not None:
-            yield Entry(tail.line, file.number, tail.first, tail.last)
+            yield Entry(tail.line, file.number, tail.first, tail.line_end)
             return
         scanner.blame_tail("torn")
         damage = scanner.trailing()

@@ -21,11 +21,16 @@ _KEYS_MAX = 100
 
 
 class Tail(msgspec.Struct, frozen=True):
-    """The bytes behind the last newline. `line` is set if they are a whole record that only lacks its newline."""
+    """The bytes behind the last newline. `line` is set if they are a whole record that only lacks its newline.
+
+    Where a newline was written and lost with the power, a file system may leave a NUL in its place: that counts as
+    lacking, and `line_end` is before it.
+    """
 
     first: int
     last: int
     line: Line | None
+    line_end: int
 
 
 class Scanner:
@@ -62,8 +67,11 @@ class Scanner:
         """What is left at the end of the bytes; None if they end with a newline."""
         if self._read_to == self._line_at:
             return None
-        line = self._parse()
-        return Tail(self._line_at, self._read_to, line if line is not None and line.n > self.n else None)
+        raw = b"".join(self._parts).rstrip(b"\0")
+        line = parse(raw, self._seed) if self._parts_bytes <= LINE_BYTES_MAX else None
+        if line is not None and line.n <= self.n:
+            line = None
+        return Tail(self._line_at, self._read_to, line, self._line_at + len(raw))
 
     def blame_tail(self, kind: str) -> None:
         """Count the unfinished last line as damage: nothing will complete it."""

@@ -1,8 +1,8 @@
 """A disk that remembers every operation, and can say what a power loss may leave of them.
 
-The model is weaker than any real file system: data is durable only after a sync of its file, a name only after a sync of
-its folder, and whatever is not yet durable may survive in any combination, torn at 512-byte sectors, or as zeros. After a
-failed sync the pages count as clean: a later sync does not save them.
+The model is weaker than any real file system: data is durable only after a sync of its file, a name only after a sync
+of its folder, and whatever is not yet durable may survive in any combination, torn at 512-byte sectors, or as zeros.
+After a failed sync the pages count as clean: a later sync does not save them.
 """
 
 import errno
@@ -81,7 +81,10 @@ class State:
     files: dict[int, bytearray] = field(default_factory=dict)
 
     def copy(self) -> "State":
-        return State({path: dict(names) for path, names in self.folders.items()}, {i: bytearray(b) for i, b in self.files.items()})
+        return State(
+            {path: dict(names) for path, names in self.folders.items()},
+            {i: bytearray(b) for i, b in self.files.items()},
+        )
 
     def apply(self, operation: Operation) -> None:
         match operation:
@@ -241,7 +244,7 @@ class SimulatedDisk:
 
 
 def states_after(disk: SimulatedDisk, point: int, chance: random.Random) -> Iterator[State]:
-    """What a power loss after the first `point` operations may leave: prefixes, small subsets, random ones, torn ones."""
+    """What a power loss after `point` operations may leave: prefixes, small subsets, random ones, torn ones."""
     pending = _pending(disk.log[:point])
     for kept in _choices(pending, chance):
         yield _build(disk, point, pending, {index: disk.log[index] for index in kept})

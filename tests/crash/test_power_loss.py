@@ -1,4 +1,5 @@
-"""Power loss on the simulated disk: in every state that it may leave, what was acknowledged is there and the run goes on.
+"""Power loss on the simulated disk: in every state that it may leave, what was acknowledged is there and the run goes
+on.
 
 A failure names its state as `scenario:seed:index`; HOLDFAST_STATE=scenario:seed:index checks that one alone.
 """
@@ -28,7 +29,7 @@ def moments(story: Story, seed: int) -> Iterator[tuple[int, State]]:
 
 def failures(story: Story, name: str, seed: int, limit: int) -> tuple[int, list[str]]:
     """How many states were checked, and the complaints about them, each with what replays it."""
-    told = [story_state for story_state in moments(story, seed)]
+    told = list(moments(story, seed))
     chosen = range(len(told)) if len(told) <= limit else sorted(random.Random(seed).sample(range(len(told)), limit))
     only = os.environ.get("HOLDFAST_STATE", "").split(":")
     if only[:2] == [name, str(seed)]:
@@ -147,7 +148,10 @@ class RenamesBeforeSync(SimulatedDisk):
 
     def sync(self, handle: int) -> None:
         name = next(
-            name for names in self.now.folders.values() for name, inode in names.items() if inode == self._handles[handle]
+            name
+            for names in self.now.folders.values()
+            for name, inode in names.items()
+            if inode == self._handles[handle]
         )
         if name.endswith(".tmp"):
             self.held = [*self.held, self._handles[handle]]
@@ -192,5 +196,7 @@ def test_a_failed_sync_on_the_simulated_disk_leaves_its_data_unsafe() -> None:
     with pytest.raises(OSError, match="Input/output"):
         disk.sync(handle)
     disk.sync(handle)
-    left = {bytes(state.files[state.folders[RUN]["file"]]) for state in states_after(disk, len(disk.log), random.Random(0))}
+    left = {
+        bytes(state.files[state.folders[RUN]["file"]]) for state in states_after(disk, len(disk.log), random.Random(0))
+    }
     assert b"" in left

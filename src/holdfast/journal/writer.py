@@ -224,8 +224,11 @@ class Writer:
 
 
 def _open(run: str, request: Request, options: Options) -> _Parts:
+    try:
+        lock = Lock(run, options.lock_seconds)
+    except OSError as error:
+        raise _cannot_open(run, error) from error
     folder = journal_folder(run)
-    lock = Lock(run, options.lock_seconds)
     closing = threading.Event()
 
     def wait_for_space(error: OSError) -> None:
@@ -241,14 +244,21 @@ def _open(run: str, request: Request, options: Options) -> _Parts:
     def poisoned(number: int, error: OSError) -> None:
         options.tell("journal.poisoned", f"{folder}: segment {number}: {error.strerror}; going on in a new segment")
 
+    sealer = Sealer(options.disk, folder, seal_failed)
+    hooks = Hooks(options.clock, sealer.submit, poisoned, wait_for_space)
     try:
-        sealer = Sealer(options.disk, folder, seal_failed)
-        hooks = Hooks(options.clock, sealer.submit, poisoned, wait_for_space)
         opened = open_to_write(options.disk, folder, request, hooks)
-    except BaseException:
+    except BaseException as error:
+        sealer.finish()
         lock.release()
+        if isinstance(error, OSError):
+            raise _cannot_open(run, error) from error
         raise
     return _Parts(folder, lock, opened, sealer, closing)
+
+
+def _cannot_open(run: str, error: OSError) -> JournalError:
+    return JournalError(f"{run} cannot be opened to write: {error.strerror or error}; nothing was changed")
 
 
 def _abandon(opening: "asyncio.Future[_Parts]") -> None:

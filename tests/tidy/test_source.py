@@ -1,0 +1,106 @@
+"""The source itself keeps the house's rules: sizes, names, docstrings, a small public face, no traces of machines."""
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import holdfast
+
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+PROGRAMS = [*SOURCES, *sorted((ROOT / "bench").rglob("*.py"))]
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
+FORBIDDEN_NAMES = {"utils", "util", "common", "helpers", "helper", "core", "base", "misc", "manager"}
+ASSERTING = ("assert", "raises", "expect(")
+
+LONG_FUNCTIONS: frozenset[str] = frozenset()
+"""Exceptions to the limit of 70 lines. The list may only shrink."""
+
+
+def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def test_no_function_is_longer_than_70_lines() -> None:
+    long = {
+        f"{path.relative_to(ROOT)}:{function.name}"
+        for path in PROGRAMS
+        for function in functions(path)
+        if (function.end_lineno or 0) - function.lineno + 1 > 70
+    }
+    assert long == LONG_FUNCTIONS
+
+
+def test_no_file_is_longer_than_600_lines() -> None:
+    assert [path.name for path in PROGRAMS if len(path.read_text().splitlines()) > 600] == []
+
+
+def test_no_function_takes_more_than_six_parameters() -> None:
+    many = [
+        f"{path.relative_to(ROOT)}:{function.name}"
+        for path in PROGRAMS
+        for function in functions(path)
+        if len([a for a in function.args.args if a.arg not in {"self", "cls"}]) + len(function.args.kwonlyargs) > 6
+    ]
+    assert many == []
+
+
+def test_no_file_has_a_name_that_says_nothing() -> None:
+    assert [
+        path for path in [*PROGRAMS, *TESTS] if path.stem in FORBIDDEN_NAMES or path.parent.name in FORBIDDEN_NAMES
+    ] == []
+
+
+def test_every_module_says_what_it_owns() -> None:
+    silent = [path for path in PROGRAMS if path.read_text() and not ast.get_docstring(ast.parse(path.read_text()))]
+    assert silent == []
+
+
+def test_the_public_face_is_small_and_pinned() -> None:
+    assert holdfast.__all__ == ["HoldfastError", "__version__"]
+    assert len(holdfast.__all__) <= 25
+
+
+def test_every_test_can_fail() -> None:
+    idle = []
+    for path in TESTS:
+        text = path.read_text()
+        for function in functions(path):
+            body = ast.get_source_segment(text, function) or ""
+            if function.name.startswith("test_") and not any(word in body for word in ASSERTING):
+                idle.append(f"{path.relative_to(ROOT)}:{function.name}")
+    assert idle == []
+
+
+@pytest.mark.parametrize("pattern", [r"time\.perf_counter\(\)[^\n]*<", r"elapsed\s*<", r"assert .*duration\s*<"])
+def test_no_test_asserts_a_duration(pattern: str) -> None:
+    assert [path for path in TESTS if path != Path(__file__) and re.search(pattern, path.read_text())] == []
+
+
+def test_no_file_names_a_path_of_the_machine_it_was_written_on() -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if listed.returncode != 0:
+        pytest.skip("not a git checkout")
+    trace = re.compile("/" + "root/|/" + "work/|/" + "home/")
+    found = [
+        name
+        for name in listed.stdout.split()
+        if (ROOT / name).is_file() and trace.search((ROOT / name).read_text(errors="replace"))
+    ]
+    assert found == []
+
+
+def test_importing_the_package_brings_in_nothing_heavy() -> None:
+    heavy = {"numpy", "scipy", "aiohttp", "sqlite3", "zstandard", "asyncio"}
+    program = f"import sys, holdfast; print(sorted({heavy!r} & set(sys.modules)))"
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert printed.stdout == "[]\n"

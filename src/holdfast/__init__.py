@@ -1,7 +1,52 @@
 """Holdfast runs LLM evaluations that cannot be lost."""
 
-from holdfast.errors import HoldfastError
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import DriftError, HoldfastError, SpecError
+
+if TYPE_CHECKING:
+    from holdfast.api import Run, Task, run, run_async
+    from holdfast.records.exchange import Answer, Sample, Score
+    from holdfast.score import scorer
+    from holdfast.solve import Context
 
 __version__ = "0.1.0"
 
-__all__ = ["HoldfastError", "__version__"]
+_ROOMS = {
+    "Run": "holdfast.api",
+    "Task": "holdfast.api",
+    "run": "holdfast.api",
+    "run_async": "holdfast.api",
+    "Answer": "holdfast.records.exchange",
+    "Sample": "holdfast.records.exchange",
+    "Score": "holdfast.records.exchange",
+    "scorer": "holdfast.score",
+    "Context": "holdfast.solve",
+}
+
+__all__ = [
+    "Answer",
+    "Context",
+    "DriftError",
+    "HoldfastError",
+    "Run",
+    "Sample",
+    "Score",
+    "SpecError",
+    "Task",
+    "__version__",
+    "run",
+    "run_async",
+    "scorer",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Names are brought in when they are first used: `import holdfast` costs almost nothing."""
+    if name not in _ROOMS:
+        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+    import importlib
+
+    found = getattr(importlib.import_module(_ROOMS[name]), name)
+    globals()[name] = found
+    return found

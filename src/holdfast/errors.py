@@ -2,6 +2,9 @@
 
 HoldfastError
 ├── BadNameError        a run or experiment name that cannot safely become a folder
+├── SpecError           a spec that cannot be run as it is written; nothing was created
+├── UsageError          a command or call that cannot be carried out as it was given
+├── DriftError          a resume that would mix two experiments; nothing was changed
 ├── BadRecordError      one record that cannot be saved (not serialisable, too large, unknown type); nothing was written
 └── JournalError        about one run's journal
     ├── StoppedError      the writer has stopped; everything acknowledged is kept
@@ -14,6 +17,8 @@ Invariant: a message says what happened, to which file or field, and what the us
 here: a damaged journal still opens, reads and goes on; what was lost is reported as data (`holdfast.journal.Damage`).
 """
 
+from collections.abc import Sequence
+
 
 class HoldfastError(Exception):
     """The one base, so that a caller can tell our refusals from bugs."""
@@ -21,6 +26,22 @@ class HoldfastError(Exception):
 
 class BadNameError(HoldfastError):
     """A name is refused before anything is created on disk."""
+
+
+class SpecError(HoldfastError):
+    """A spec is refused, with the file, the place in it and what to do; nothing has been created."""
+
+
+class UsageError(HoldfastError):
+    """What was asked for does not exist or makes no sense; nothing was changed."""
+
+
+class DriftError(HoldfastError):
+    """A resume is refused. `changes` holds each difference with both values and its class."""
+
+    def __init__(self, message: str, changes: Sequence[object] = ()) -> None:
+        super().__init__(message)
+        self.changes = tuple(changes)
 
 
 class BadRecordError(HoldfastError):

@@ -5,7 +5,7 @@ describes the bytes, docs/reliability.md the promises and how each is proven.
 """
 
 from holdfast.journal.appender import SEGMENT_BYTES
-from holdfast.journal.disk import OS_DISK, Disk, write_file
+from holdfast.journal.disk import OS_DISK, Disk, make_folders, write_file
 from holdfast.journal.lock import Lock
 from holdfast.journal.marks import START, Cursor, Damage, Entry, Position
 from holdfast.journal.opening import Request
@@ -33,6 +33,7 @@ __all__ = [
     "describe",
     "folder_name",
     "journal_folder",
+    "make_folders",
     "open_writer",
     "run_folder",
     "seal",

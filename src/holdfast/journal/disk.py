@@ -163,6 +163,17 @@ def write_file(disk: Disk, path: str, temporary: str, data: bytes) -> None:
     disk.sync_folder(os.path.dirname(path))
 
 
+def make_folders(disk: Disk, path: str) -> None:
+    """Make a folder and those above it that are missing, each durable before the next."""
+    missing = []
+    while not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for folder in reversed(missing):
+        disk.make_folder(folder)
+        disk.sync_folder(os.path.dirname(folder))
+
+
 def remove_if_there(disk: Disk, path: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         disk.remove(path)

@@ -56,10 +56,13 @@ class _Parts(msgspec.Struct, frozen=True):
     closing: threading.Event
 
 
-async def open_writer(run: str, request: Request, options: Options | None = None) -> "Writer":
-    """Lock, repair and open the journal in a run's folder, which exists. HeldError if another process writes it."""
+async def open_writer(run: str, request: Request, options: Options | None = None, lock: Lock | None = None) -> "Writer":
+    """Lock, repair and open the journal in a run's folder, which exists. HeldError if another process writes it.
+
+    A lock that the caller holds already is taken over, and released with the writer or if this fails.
+    """
     chosen = options or Options()
-    opening = asyncio.ensure_future(asyncio.to_thread(_open, run, request, chosen))
+    opening = asyncio.ensure_future(asyncio.to_thread(_open, run, request, chosen, lock))
     try:
         parts = await asyncio.shield(opening)
     except asyncio.CancelledError:
@@ -115,6 +118,14 @@ class Writer:
         self._queued_bytes += size
         self._queue.put((record, acknowledged))
         return await acknowledged
+
+    def append_soon(self, record: Draft) -> None:
+        """Save a small record without waiting, behind everything queued so far; lost if the writer has stopped."""
+        if self._stopped is None and not self._parts.closing.is_set():
+            unheard: asyncio.Future[Position] = self._loop.create_future()
+            unheard.add_done_callback(asyncio.Future.exception)  # nobody waits for it, so nobody misses it
+            self._queued_bytes += record.size
+            self._queue.put((record, unheard))
 
     async def close(self, *, seal_last: bool = False) -> None:
         """Save what is queued, let sealing finish, let go of the lock. StoppedError if the writer had failed."""
@@ -223,9 +234,9 @@ class Writer:
         self._parts.lock.release()
 
 
-def _open(run: str, request: Request, options: Options) -> _Parts:
+def _open(run: str, request: Request, options: Options, held: Lock | None) -> _Parts:
     try:
-        lock = Lock(run, options.lock_seconds)
+        lock = held or Lock(run, options.lock_seconds)
     except OSError as error:
         raise _cannot_open(run, error) from error
     folder = journal_folder(run)

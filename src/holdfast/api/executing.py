@@ -1,0 +1,244 @@
+"""Running a spec, for the first time or again: the one path that every command and every call takes.
+
+Order of a first run, and what is true if we die there: everything that can be refused is refused before anything
+exists; then folder, data, plan and spec.yaml, synced (a folder that holds no run yet: the same command begins anew);
+then `run.started` (the run exists). A second run of the same id reads the journal, refuses drift, and goes on.
+"""
+
+import asyncio
+import contextlib
+import os
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import xxhash
+
+from holdfast import __version__
+from holdfast.api.places import RunPlace, make_run_id, place_of
+from holdfast.api.provenance import code, host, now, write_spec_file
+from holdfast.engine import Engine, Job
+from holdfast.errors import DriftError, JournalError
+from holdfast.journal import OS_DISK, Lock, Reader, Request, Writer, make_folders, open_writer
+from holdfast.plan import PLAN, Planned, Rows, Work, digest_file, prepare, survey, write_plan
+from holdfast.records import draft
+from holdfast.records.facts import Change, RunEnded, RunResumed, RunStarted, ScoringStarted
+from holdfast.score import Scorer, identity, resolve
+from holdfast.spec import Spec, spec_mapping
+from holdfast.spec.drift import differences, refused
+from holdfast.state import Fold
+
+Observe = Callable[[Engine, RunPlace], Awaitable[None]]
+
+
+class Given(msgspec.Struct, frozen=True):
+    """A spec, and what a script passed as Python objects instead of names."""
+
+    spec: Spec
+    rows: Mapping[str, Rows] = msgspec.field(default_factory=dict)
+    solvers: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    scorers: Mapping[str, Sequence[Any]] = msgspec.field(default_factory=dict)
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """How a run stands after this process's work on it."""
+
+    place: RunPlace
+    finished: int
+    failed: int
+    unfinished: int
+    interrupted: bool = False
+
+    def exit_code(self, allowed: float) -> int:
+        if self.interrupted:
+            return 130
+        total = self.finished + self.failed + self.unfinished
+        limit = allowed * total if 0 < allowed < 1 else allowed
+        return 1 if self.failed > limit else 0
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """A spec with everything that it names found."""
+
+    spec: Spec
+    works: Mapping[str, Work]
+    scorers: Mapping[str, Sequence[Scorer]]
+
+    @property
+    def evaluation(self) -> str:
+        """The identity of this scorer configuration: what it is called and what its code is."""
+        if not any(self.scorers.values()):
+            return ""
+        told = {name: [identity(scorer) for scorer in scorers] for name, scorers in self.scorers.items()}
+        return xxhash.xxh3_64_hexdigest(msgspec.json.encode(told, order="deterministic"))
+
+
+def check(given: Given) -> tuple[Prepared, int]:
+    """Everything that can be wrong with a spec, without creating anything. Returns how many keys it means."""
+    prepared = _prepare(given)
+    return prepared, survey(given.spec, prepared.works)
+
+
+async def execute(given: Given, store: str, run_id: str | None = None, observe: Observe | None = None) -> Ended:
+    """Run, or go on with, a spec under an id."""
+    prepared = await asyncio.to_thread(_prepare, given)
+    place = place_of(store, given.spec.experiment, run_id or make_run_id())
+    fold = await asyncio.to_thread(read_fold, place, prepared.evaluation)
+    if fold.story.started is None:
+        await asyncio.to_thread(survey, given.spec, prepared.works)
+        return await _begin(prepared, place, observe)
+    return await _go_on(prepared, place, fold, observe)
+
+
+def read_fold(place: RunPlace, evaluation: str | None = None) -> Fold:
+    fold = Fold(evaluation)
+    return fold.read(Reader(place.journal).read()) if place.began else fold
+
+
+def stored_spec(fold: Fold) -> Spec:
+    return msgspec.convert(fold.story.spec, Spec)
+
+
+async def _begin(prepared: Prepared, place: RunPlace, observe: Observe | None) -> Ended:
+    lock = await asyncio.to_thread(_claim, place)
+    try:
+        fold = await asyncio.to_thread(read_fold, place, prepared.evaluation)
+        if fold.story.started is not None:  # another process began it while we were preparing
+            lock.release()
+            return await _go_on(prepared, place, fold, observe)
+        uid = (Reader(place.journal).uid if place.began else "") or uuid.uuid4().hex
+        planned = await asyncio.to_thread(write_plan, place.folder, prepared.spec, prepared.works)
+        spec = spec_mapping(prepared.spec)
+        await asyncio.to_thread(write_spec_file, place.folder, spec, place.run_id)
+    except BaseException:
+        lock.release()
+        raise
+    writer = await open_writer(place.folder, Request(uid), lock=lock)
+    started = _started(place, planned, spec)
+    fold.story.started, fold.story.spec = started, spec
+    await writer.append(draft("run.started", started))
+    return await _work(_Work(prepared, place, uid, observe), writer, fold)
+
+
+def _claim(place: RunPlace) -> Lock:
+    make_folders(OS_DISK, place.folder)
+    return Lock(place.folder)
+
+
+def _started(place: RunPlace, planned: Planned, spec: dict[str, Any]) -> RunStarted:
+    return RunStarted(place.run_id, spec, planned.plan, planned.data, planned.cells, code(), host(), __version__)
+
+
+async def _go_on(prepared: Prepared, place: RunPlace, fold: Fold, observe: Observe | None) -> Ended:
+    changes = differences(stored_spec(fold), prepared.spec)
+    _refuse_drift(refused(changes), place)
+    await asyncio.to_thread(_check_plan, place, fold)
+    if fold.finished.count == fold.planned and not fold.unscored and not changes:
+        return Ended(place, fold.finished.count, 0, 0)
+    uid = Reader(place.journal).uid
+    writer = await open_writer(place.folder, Request(uid))
+    try:
+        fold = await asyncio.to_thread(
+            read_fold, place, prepared.evaluation
+        )  # another process may have gone on before us
+        spec = spec_mapping(prepared.spec)
+        resumed = RunResumed(tuple(changes), spec if changes else None, code(), host(), __version__)
+        await writer.append(draft("run.resumed", resumed))
+        lineage = [(each.at, change) for each in fold.story.resumes for change in each.resumed.changes]
+        lineage += [(now(), change) for change in changes]
+        await asyncio.to_thread(write_spec_file, place.folder, spec, place.run_id, lineage)
+        fold.retry_failed()
+    except BaseException:
+        await _close(writer)
+        raise
+    return await _work(_Work(prepared, place, uid, observe), writer, fold)
+
+
+def _refuse_drift(changes: Sequence[Change], place: RunPlace) -> None:
+    if not changes:
+        return
+    rows = "; ".join(f"{change.field}: stored {change.old!r}, given {change.new!r}" for change in changes)
+    raise DriftError(
+        f"{place.run_id} cannot go on: it would mix two experiments ({rows}); "
+        "give the stored values, or start a run with another id",
+        changes,
+    )
+
+
+def _check_plan(place: RunPlace, fold: Fold) -> None:
+    assert fold.story.started is not None
+    path = os.path.join(place.folder, PLAN)
+    if not os.path.exists(path) or digest_file(path) != fold.story.started.plan:
+        raise JournalError(
+            f"{path} is missing or not the plan that the run began with; restore it from a copy of the run"
+        )
+
+
+class _Work(msgspec.Struct, frozen=True):
+    prepared: Prepared
+    place: RunPlace
+    uid: str
+    observe: Observe | None
+
+
+async def _work(work: _Work, writer: Writer, fold: Fold) -> Ended:
+    """Let the engine work, and record how it ended."""
+    prepared, place = work.prepared, work.place
+    assert fold.story.started is not None
+    try:
+        if prepared.evaluation and prepared.evaluation not in fold.story.evaluations:
+            told = [{"task": name, **identity(each)} for name, every in prepared.scorers.items() for each in every]
+            await writer.append(draft("score.started", ScoringStarted(prepared.evaluation, told)))
+        job = Job(
+            run=place.folder,
+            journal_folder=place.journal,
+            uid=work.uid,
+            spec=prepared.spec,
+            works=prepared.works,
+            scorers=prepared.scorers,
+            evaluation=prepared.evaluation,
+            cells=fold.story.started.cells,
+        )
+        engine = Engine(job, writer, fold)
+        watcher = asyncio.ensure_future(work.observe(engine, place)) if work.observe else None
+        try:
+            await engine.run()
+        finally:
+            if watcher is not None:
+                watcher.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await watcher
+        ended = _ended(place, engine)
+        await writer.append(_last_word(ended))
+    except BaseException:
+        await _close(writer)
+        raise
+    await writer.close(seal_last=not ended.interrupted)
+    return ended
+
+
+def _ended(place: RunPlace, engine: Engine) -> Ended:
+    progress = engine.progress
+    left = progress.planned - progress.finished - progress.failed
+    return Ended(place, progress.finished, progress.failed, left, interrupted=engine.stopped)
+
+
+def _last_word(ended: Ended) -> Any:
+    reason = "stopped by a signal" if ended.interrupted else ""
+    data = RunEnded(ended.finished, ended.failed, ended.unfinished, reason)
+    return draft("run.interrupted" if ended.interrupted else "run.completed", data)
+
+
+async def _close(writer: Writer) -> None:
+    with contextlib.suppress(JournalError):  # the first error is the one to tell
+        await writer.close()
+
+
+def _prepare(given: Given) -> Prepared:
+    works = prepare(given.spec, given.rows, given.solvers)
+    scorers = {}
+    for index, task in enumerate(given.spec.tasks):
+        entries: Sequence[Any] = given.scorers.get(task.name) or task.scorers
+        scorers[task.name] = [resolve(entry, f"tasks[{index}].scorers[{i}]") for i, entry in enumerate(entries)]
+    return Prepared(given.spec, works, scorers)

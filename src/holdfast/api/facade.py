@@ -1,0 +1,108 @@
+"""Holdfast from Python: tasks, `run` and `run_async`. Async inside; the sync face is one thin wrapper."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from holdfast.api.executing import Ended, Given, Observe, execute
+from holdfast.api.places import default_store
+from holdfast.api.runs import Run
+from holdfast.errors import SpecError
+from holdfast.records.exchange import Row
+from holdfast.spec import build_spec, load_spec
+
+
+class Task:
+    """A data set, how it is asked, and how the answers are scored.
+
+    `data` is a list of rows or the path of a file. `solver` and `scorers` are names or functions. Other fields are
+    those of a task in a spec: system, repeats, sample_retries, fewshot, …
+    """
+
+    def __init__(
+        self,
+        name: str,
+        data: str | Sequence[Row],
+        prompt: str = "",
+        *,
+        solver: str | Callable[..., Any] | dict[str, Any] = "chat",
+        scorers: Sequence[Any] = (),
+        **fields: Any,
+    ) -> None:
+        self.name = name
+        self.rows = None if isinstance(data, str) else list(data)
+        self.solver = solver if callable(solver) else None
+        self.scorers = list(scorers)
+        self.fields = {**fields, "name": name, "prompt": prompt}
+        if isinstance(data, str):
+            self.fields["dataset"] = {**fields.get("dataset", {}), "path": data}
+        if not callable(solver):
+            self.fields["solver"] = solver
+
+
+async def run_async(
+    tasks: "Task | Sequence[Task] | str",
+    models: Sequence[str | dict[str, Any]] = (),
+    *,
+    id: str | None = None,
+    store: str | None = None,
+    observe: Observe | None = None,
+    **fields: Any,
+) -> Run:
+    """Run tasks on models, or the spec in a file; returns the run. With the `id` of an earlier run, go on with it."""
+    given = _given(tasks, models, fields)
+    ended: Ended = await execute(given, store or default_store(), id, observe)
+    return Run(ended.place)
+
+
+def run(
+    tasks: "Task | Sequence[Task] | str",
+    models: Sequence[str | dict[str, Any]] = (),
+    *,
+    id: str | None = None,
+    store: str | None = None,
+    **fields: Any,
+) -> Run:
+    """`run_async`, from code that is not async; also inside a running event loop, such as a notebook's."""
+    result: list[Run | BaseException] = []
+
+    def work() -> None:
+        try:
+            result.append(asyncio.run(run_async(tasks, models, id=id, store=store, **fields)))
+        except BaseException as error:  # noqa: BLE001 - it is raised again in the caller's thread
+            result.append(error)
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(run_async(tasks, models, id=id, store=store, **fields))
+    thread = threading.Thread(target=work, name="holdfast-run")
+    thread.start()
+    thread.join()
+    if isinstance(result[0], BaseException):
+        raise result[0]
+    return result[0]
+
+
+def _given(tasks: Task | Sequence[Task] | str, models: Sequence[str | dict[str, Any]], fields: dict[str, Any]) -> Given:
+    if isinstance(tasks, str):
+        if models:
+            raise SpecError("a spec file names its models; leave out `models`, or pass tasks instead of a file")
+        return Given(load_spec(tasks, [f"{name}={value}" for name, value in fields.items()]))
+    every = [tasks] if isinstance(tasks, Task) else list(tasks)
+    raw = {**fields, "tasks": [task.fields for task in every], "models": [model_fields(model) for model in models]}
+    return Given(
+        spec=build_spec(raw, "run()"),
+        rows={task.name: task.rows for task in every if task.rows is not None},
+        solvers={task.name: task.solver for task in every if task.solver is not None},
+        scorers={task.name: task.scorers for task in every},
+    )
+
+
+def model_fields(model: str | dict[str, Any]) -> dict[str, Any]:
+    """`openai/gpt-x` in short for a provider and its model; a mapping as it stands in a spec."""
+    if isinstance(model, dict):
+        return model
+    provider, _, name = model.partition("/")
+    return {"name": name or provider, "provider": provider, "model": name}

@@ -1,0 +1,177 @@
+"""Finding runs in a store: by id, unique prefix, `latest`, or folder."""
+
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from urllib.parse import unquote
+
+import msgspec
+
+from holdfast.errors import UsageError
+from holdfast.journal import journal_folder, run_folder
+
+_WORDS = [
+    "amber",
+    "azure",
+    "brisk",
+    "calm",
+    "clear",
+    "coral",
+    "crisp",
+    "deep",
+    "eager",
+    "early",
+    "fair",
+    "fleet",
+    "fresh",
+    "gentle",
+    "golden",
+    "keen",
+    "kind",
+    "light",
+    "lively",
+    "lucid",
+    "mellow",
+    "mild",
+    "noble",
+    "north",
+    "pale",
+    "proud",
+    "quick",
+    "quiet",
+    "rapid",
+    "silver",
+    "small",
+    "smooth",
+    "solid",
+    "still",
+    "sunny",
+    "swift",
+    "tall",
+    "tidy",
+    "true",
+    "vivid",
+    "warm",
+    "wide",
+    "young",
+]
+_THINGS = [
+    "alder",
+    "ash",
+    "badger",
+    "bay",
+    "beech",
+    "birch",
+    "brook",
+    "cedar",
+    "cove",
+    "crane",
+    "delta",
+    "dune",
+    "elk",
+    "falcon",
+    "finch",
+    "fjord",
+    "fox",
+    "glade",
+    "grove",
+    "hare",
+    "hawk",
+    "heron",
+    "inlet",
+    "isle",
+    "jay",
+    "lake",
+    "larch",
+    "lark",
+    "maple",
+    "marsh",
+    "meadow",
+    "oak",
+    "otter",
+    "owl",
+    "peak",
+    "pine",
+    "plover",
+    "pond",
+    "reef",
+    "ridge",
+    "river",
+    "robin",
+    "seal",
+    "shore",
+    "spruce",
+    "swan",
+    "tide",
+    "vale",
+    "willow",
+    "wren",
+]
+
+
+class RunPlace(msgspec.Struct, frozen=True):
+    """A run's folder, and the names that lead to it."""
+
+    store: str
+    experiment: str
+    run_id: str
+    folder: str
+
+    @property
+    def journal(self) -> str:
+        return journal_folder(self.folder)
+
+    @property
+    def began(self) -> bool:
+        """Whether a journal exists at all."""
+        return os.path.isdir(self.journal)
+
+
+def default_store() -> str:
+    return os.environ.get("HOLDFAST_STORE") or "runs"
+
+
+def place_of(store: str, experiment: str, run_id: str) -> RunPlace:
+    folder = run_folder(store, experiment, run_id)
+    return RunPlace(os.path.abspath(store), experiment, run_id, folder)
+
+
+def make_run_id(now: Callable[[], float] = time.time, chance: random.Random | None = None) -> str:
+    """A name that sorts by time and can be said aloud."""
+    chosen = chance or random.SystemRandom()
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now()))}-{chosen.choice(_WORDS)}-{chosen.choice(_THINGS)}"
+
+
+def runs_in(store: str) -> Iterator[RunPlace]:
+    """Every run of a store, oldest first within an experiment."""
+    store = os.path.abspath(store)
+    if not os.path.isdir(store):
+        return
+    for experiment in sorted(os.listdir(store)):
+        above = os.path.join(store, experiment)
+        for name in sorted(os.listdir(above)) if os.path.isdir(above) else ():
+            place = RunPlace(store, unquote(experiment), unquote(name), os.path.join(above, name))
+            if place.began:
+                yield place
+
+
+def find_run(store: str, wanted: str) -> RunPlace:
+    """The one run that is meant. UsageError if there is none, or more than one."""
+    if os.path.isdir(os.path.join(wanted, "journal")):
+        folder = os.path.abspath(wanted)
+        above, name = os.path.split(folder)
+        return RunPlace(os.path.dirname(above), unquote(os.path.basename(above)), unquote(name), folder)
+    every = list(runs_in(store))
+    if not every:
+        raise UsageError(f"there are no runs in {store}; start one with: holdfast run SPEC")
+    if wanted == "latest":
+        return max(every, key=lambda place: os.stat(place.journal).st_mtime_ns)
+    exact = [place for place in every if wanted in (place.run_id, f"{place.experiment}/{place.run_id}")]
+    found = exact or [place for place in every if place.run_id.startswith(wanted)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = ", ".join(f"{place.experiment}/{place.run_id}" for place in found[:5])
+        raise UsageError(f"{wanted!r} means {len(found)} runs: {names}; write more of the name")
+    raise UsageError(f"there is no run {wanted!r} in {store}; list them with: holdfast ls")

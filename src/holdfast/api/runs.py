@@ -1,0 +1,165 @@
+"""A run, to be looked at: its summary, its report, its samples. Reads only; brings the index up to date on the way."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from holdfast.api.places import RunPlace, find_run, runs_in
+from holdfast.errors import UsageError
+from holdfast.journal import Reader
+from holdfast.records import Anomaly
+from holdfast.records.exchange import Usage
+from holdfast.records.facts import Change, SampleFailed, SampleFinished, Step
+from holdfast.report import CellReport, ExportLine, RunReport, export_lines, report_cells
+from holdfast.state import Index, is_held, status_of
+
+
+class RunSummary(msgspec.Struct, frozen=True):
+    """What `show --json` says: a contract, fields are only ever added."""
+
+    run_id: str
+    experiment: str
+    status: str
+    reason: str
+    created: str
+    updated: str
+    completed: str | None
+    planned: int
+    finished: int
+    failed: int
+    unfinished: int
+    steps: dict[str, int]
+    usage: Usage
+    saved: Usage
+    scores: list[dict[str, Any]]
+    evaluations: list[str]
+    resumes: list[dict[str, Any]]
+    anomalies: list[Anomaly]
+    description: str = ""
+    tags: list[str] = msgspec.field(default_factory=list)
+    folder: str = ""
+
+
+class Run:
+    """One run in a store. Close it, or use it in a `with`, to let go of its index."""
+
+    def __init__(self, place: RunPlace) -> None:
+        self.place = place
+        self._index = Index(place.folder)
+
+    @classmethod
+    def find(cls, store: str, wanted: str) -> "Run":
+        return cls(find_run(store, wanted))
+
+    def __enter__(self) -> "Run":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._index.close()
+
+    def status(self) -> tuple[str, str]:
+        return status_of(self._index.story, self._index.unfinished, is_held(self.place.folder))
+
+    def cells(self) -> Iterator[CellReport]:
+        return report_cells(self._index)
+
+    def report(self) -> RunReport:
+        story = self._index.story
+        status, reason = self.status()
+        return RunReport(
+            run_id=self.place.run_id,
+            experiment=self.place.experiment,
+            status=status,
+            reason=reason,
+            evaluation=story.evaluation,
+            cells=tuple(self.cells()),
+            steps=self._steps(),
+            usage=story.usage,
+            saved=story.saved,
+            anomalies=len(story.anomalies) + len(self._index.damage),
+        )
+
+    def summary(self) -> RunSummary:
+        story = self._index.story
+        status, reason = self.status()
+        return RunSummary(
+            run_id=self.place.run_id,
+            experiment=self.place.experiment,
+            status=status,
+            reason=reason,
+            created=story.created,
+            updated=story.updated,
+            completed=story.completed or None,
+            planned=story.planned,
+            finished=self._index.finished,
+            failed=self._index.failed,
+            unfinished=self._index.unfinished,
+            steps=self._steps(),
+            usage=story.usage,
+            saved=story.saved,
+            scores=list(self._scores()),
+            evaluations=list(story.evaluations),
+            resumes=[{"at": each.at, "changes": list(map(_plain, each.resumed.changes))} for each in story.resumes],
+            anomalies=story.anomalies,
+            description=story.spec.get("description", ""),
+            tags=story.spec.get("tags", []),
+            folder=self.place.folder,
+        )
+
+    def lines(self) -> Iterator[ExportLine]:
+        """Every planned key once, in plan order."""
+        return export_lines(self.place.folder, self._index)
+
+    def samples(self) -> list[dict[str, Any]]:
+        """Every planned key as a plain dictionary: give it to pandas or polars as it is."""
+        return [_plain(line) for line in self.lines()]
+
+    def scorers(self) -> list[str]:
+        return sorted({each.scorer for cell in self.cells() for each in cell.scorers})
+
+    def story_of(self, key: str) -> list[tuple[str, str, Step | SampleFinished | SampleFailed | dict[str, Any]]]:
+        """Everything the journal holds of one key, in order: type, time, data."""
+        found: list[tuple[str, str, Step | SampleFinished | SampleFailed | dict[str, Any]]] = []
+        kinds = {"step": Step, "sample.finished": SampleFinished, "sample.failed": SampleFailed}
+        for each in Reader(self.place.journal).read(live=True):
+            if hasattr(each, "line") and each.line.k == key:
+                kind = kinds.get(each.line.t, dict[str, Any])
+                found.append((each.line.t, each.line.at, msgspec.json.decode(each.line.d, type=kind)))
+        if not found:
+            raise UsageError(
+                f"{self.place.run_id} has no record of {key!r}; list keys with: holdfast export {self.place.run_id}"
+            )
+        return found
+
+    def _steps(self) -> dict[str, int]:
+        story = self._index.story
+        return {"live": story.steps, "replayed": story.replayed, "orphaned": story.orphaned}
+
+    def _scores(self) -> Iterator[dict[str, Any]]:
+        for cell in self.cells():
+            for each in cell.scorers:
+                yield {
+                    "task": cell.task,
+                    "model": cell.model,
+                    "scorer": each.scorer,
+                    **_plain(each.summary),
+                    "no_score": each.no_score,
+                    "failures": each.failures,
+                }
+
+
+def list_runs(store: str) -> Iterator[RunSummary]:
+    """Every run of a store, the newest last."""
+    summaries = []
+    for place in runs_in(store):
+        with Run(place) as run:
+            summaries.append(run.summary())
+    yield from sorted(summaries, key=lambda summary: summary.created)
+
+
+def _plain(value: Change | Any) -> Any:
+    return msgspec.to_builtins(value)

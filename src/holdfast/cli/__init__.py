@@ -1,0 +1,1 @@
+"""The command line: a contract that scripts rely on (names, options, JSON fields, exit codes)."""

@@ -1,0 +1,161 @@
+"""The commands. Each body lives in a module that is imported when the command runs, so that `--help` is fast."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Run LLM evaluations that cannot be lost.\n\nStart with: holdfast demo, holdfast init, holdfast run SPEC.",
+)
+
+Spec = Annotated[str, typer.Argument(metavar="SPEC", help="The spec, a YAML file.")]
+RunName = Annotated[str, typer.Argument(metavar="RUN", help="A run id, a unique prefix of one, `latest`, or a folder.")]
+Store = Annotated[str | None, typer.Option(help="Where runs are kept. Default: $HOLDFAST_STORE, else ./runs.")]
+Sets = Annotated[list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Change one field of the spec.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command()
+def run(
+    spec: Spec,
+    run_id: Annotated[str | None, typer.Option("--id", help="The run's id. If it exists, go on with it.")] = None,
+    store: Store = None,
+    sets: Sets = None,
+    limit: Annotated[int | None, typer.Option(help="Only the first N samples of each task.")] = None,
+    sample: Annotated[list[str] | None, typer.Option(help="Only samples with this id.")] = None,
+    task: Annotated[list[str] | None, typer.Option(help="Only tasks with this name.")] = None,
+    model: Annotated[list[str] | None, typer.Option(help="Only models with this name.")] = None,
+) -> None:
+    """Start an evaluation; with the --id of an earlier one, go on with it."""
+    from holdfast.cli.running import Choice, run_spec
+
+    choice = Choice(sets or [], limit, sample, task, model)
+    raise typer.Exit(run_spec(spec, run_id, store, choice))
+
+
+@app.command()
+def resume(
+    name: RunName,
+    spec: Annotated[str | None, typer.Argument(metavar="[SPEC]")] = None,
+    store: Store = None,
+    sets: Sets = None,
+) -> None:
+    """Go on with a run that was interrupted, or try its failed samples again."""
+    from holdfast.cli.running import Choice, resume_run
+
+    raise typer.Exit(resume_run(name, spec, store, Choice(sets or [])))
+
+
+@app.command()
+def check(spec: Spec, sets: Sets = None, as_json: Json = False) -> None:
+    """Say whether a spec can be run, without running it."""
+    from holdfast.cli.running import Choice, check_spec
+
+    check_spec(spec, Choice(sets or []), as_json)
+
+
+@app.command()
+def ls(
+    store: Store = None,
+    experiment: Annotated[str | None, typer.Option(help="Only this experiment.")] = None,
+    status: Annotated[str | None, typer.Option(help="Only runs with this status.")] = None,
+    tag: Annotated[str | None, typer.Option(help="Only runs with this tag.")] = None,
+    limit: Annotated[int, typer.Option(help="At most the newest N.")] = 50,
+    as_json: Json = False,
+) -> None:
+    """List runs, the newest last."""
+    from holdfast.cli.reading import Wanted, print_runs
+
+    print_runs(store, Wanted(experiment, status, tag, limit), as_json)
+
+
+@app.command()
+def show(
+    name: RunName,
+    key: Annotated[str | None, typer.Argument(metavar="[KEY]")] = None,
+    store: Store = None,
+    as_json: Json = False,
+) -> None:
+    """Show how a run stands, or the whole story of one key."""
+    from holdfast.cli.reading import print_key, print_run
+
+    if key is None:
+        print_run(name, store, as_json)
+    else:
+        print_key(name, key, store, as_json)
+
+
+@app.command()
+def report(name: RunName, store: Store = None, as_json: Json = False) -> None:
+    """Print the scores of a run, with their uncertainty."""
+    from holdfast.cli.reading import print_report
+
+    print_report(name, store, as_json)
+
+
+@app.command()
+def verify(name: RunName, store: Store = None, as_json: Json = False) -> None:
+    """Check every byte of a run's journal, plan and data. Exit 5 if something is damaged."""
+    from holdfast.cli.reading import verify_run
+
+    raise typer.Exit(verify_run(name, store, as_json))
+
+
+@app.command()
+def export(
+    name: RunName,
+    format: Annotated[str, typer.Option(help="jsonl or csv.")] = "jsonl",
+    output: Annotated[str | None, typer.Option(help="A file; default: standard output.")] = None,
+    store: Store = None,
+) -> None:
+    """Write one line for each key: status, output, error, scores."""
+    from holdfast.cli.reading import export_run
+
+    export_run(name, format, output, store)
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of a spec, for editors."""
+    from holdfast.cli.making import print_schema
+
+    print_schema()
+
+
+@app.command()
+def init(folder: Annotated[str, typer.Argument(help="Where to put the files.")] = ".") -> None:
+    """Write a small working example: a spec and its data."""
+    from holdfast.cli.making import write_example
+
+    write_example(folder)
+
+
+@app.command()
+def demo(
+    keep: Annotated[bool, typer.Option(help="Keep the folder that the demo works in.")] = False,
+    samples: Annotated[int, typer.Option(min=20, max=20_000, help="How many samples.")] = 300,
+) -> None:
+    """Evaluate a bundled task, kill the run part-way, run it again: see what is kept."""
+    from holdfast.cli.demo import run_demo
+
+    raise typer.Exit(run_demo(samples, keep))
+
+
+def main() -> None:
+    """The entry point: our own errors become one sentence and an exit code; a traceback is a bug."""
+    from holdfast.errors import HoldfastError
+
+    try:
+        app()
+    except HoldfastError as error:
+        from holdfast.cli.errors import explain
+
+        sys.exit(explain(error))
+    except BrokenPipeError:
+        sys.stderr.close()  # whoever read our output has seen enough
+        sys.exit(0)

@@ -1,0 +1,62 @@
+"""Showing a run while it works: a live line on a terminal, plain lines elsewhere, and a file for other programs."""
+
+import asyncio
+import sys
+import time
+
+import msgspec
+
+from holdfast.api import RunPlace
+from holdfast.engine import Engine, Progress
+from holdfast.journal import OS_DISK, write_file
+from holdfast.report.tables import duration, short
+
+_LIVE_SECONDS = 0.25
+_PLAIN_SECONDS = 10.0
+
+
+async def watch(engine: Engine, place: RunPlace, progress_file: str) -> None:
+    """Until cancelled. The last state is shown when the run ends."""
+    live = sys.stderr.isatty()
+    sys.stderr.write(f"run {place.experiment}/{place.run_id} in {place.folder}\n")
+    try:
+        while True:
+            await asyncio.sleep(_LIVE_SECONDS if live else _PLAIN_SECONDS)
+            _show(engine.progress, live)
+            if progress_file:
+                await asyncio.to_thread(write_progress, engine.progress, place, progress_file)
+    finally:
+        _show(engine.progress, live)
+        if live:
+            sys.stderr.write("\n")
+        if progress_file:
+            write_progress(engine.progress, place, progress_file)
+
+
+def write_progress(progress: Progress, place: RunPlace, path: str) -> None:
+    data = {"run_id": place.run_id, "experiment": place.experiment, "at": time.time(), **msgspec.to_builtins(progress)}
+    write_file(OS_DISK, path, f"{path}.tmp", msgspec.json.encode(data))
+
+
+def line_of(progress: Progress, now: float) -> str:
+    """done/total, rate, errors, tokens, time left."""
+    done = progress.finished + progress.failed
+    seconds = max(now - progress.started, 1e-9)
+    rate = (done - progress.before) / seconds
+    left = (progress.planned - done) / rate if rate > 0 else None
+    parts = [f"{done}/{progress.planned}", f"{rate:.1f}/s", f"{progress.in_flight} in flight"]
+    if progress.replayed:
+        parts.append(f"{progress.replayed} replayed")
+    if progress.failed:
+        parts.append(f"{progress.failed} failed")
+    used = progress.usage.input_tokens + progress.usage.output_tokens
+    parts.append(f"{short(used)} tokens")
+    if left is not None and done < progress.planned:
+        parts.append(f"{duration(left)} left")
+    return " · ".join(parts)
+
+
+def _show(progress: Progress, live: bool) -> None:
+    line = line_of(progress, time.monotonic())
+    sys.stderr.write(f"\r\x1b[2K{line}" if live else f"{line}\n")
+    sys.stderr.flush()

@@ -1,0 +1,193 @@
+"""`ls`, `show`, `report`, `verify` and `export`: commands that only read."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from typing import IO, Any
+
+import msgspec
+from rich.table import Table
+from rich.text import Text
+
+from holdfast.api import Run, RunPlace, default_store, find_run, list_runs
+from holdfast.api.executing import read_fold
+from holdfast.cli.output import console, print_json
+from holdfast.errors import JournalError, UsageError
+from holdfast.journal import verify
+from holdfast.plan import DATA, PLAN, digest_file
+from holdfast.records.facts import SampleFailed, SampleFinished, Step
+from holdfast.report import write_csv, write_jsonl
+from holdfast.report.tables import duration, report_table, tokens
+
+_FORMATS = ("jsonl", "csv")
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """Which runs to list."""
+
+    experiment: str | None
+    status: str | None
+    tag: str | None
+    limit: int
+
+
+def print_runs(store: str | None, wanted: Wanted, as_json: bool) -> None:
+    found = [
+        run
+        for run in list_runs(store or default_store())
+        if wanted.experiment in (None, run.experiment)
+        and wanted.status in (None, run.status)
+        and (wanted.tag is None or wanted.tag in run.tags)
+    ][-wanted.limit :]
+    if as_json:
+        print_json(found)
+        return
+    if not found:
+        console.print("No runs. Start one with: holdfast run SPEC")
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("run", "experiment", "status", "finished", "failed", "created"):
+        table.add_column(name, justify="right" if name in {"finished", "failed"} else "left")
+    for run in found:
+        done = f"{run.finished}/{run.planned}"
+        table.add_row(run.run_id, run.experiment, run.status, done, str(run.failed or "·"), run.created[:19])
+    console.print(table)
+
+
+def print_run(name: str, store: str | None, as_json: bool) -> None:
+    with Run.find(store or default_store(), name) as run:
+        summary = run.summary()
+    if as_json:
+        print_json(summary)
+        return
+    console.print(f"[bold]{summary.experiment}/{summary.run_id}[/bold]  {summary.status}")
+    if summary.reason:
+        console.print(summary.reason, markup=False)
+    counts = f"{summary.finished} finished, {summary.failed} failed, {summary.unfinished} unfinished"
+    console.print(f"planned {summary.planned}: {counts}")
+    steps = summary.steps
+    asked = f"{steps['live']} asked, {steps['replayed']} replayed, {steps['orphaned']} orphaned"
+    console.print(f"steps: {asked}; {tokens(summary.usage)}")
+    console.print(f"created {summary.created[:19]}, updated {summary.updated[:19]}, in {summary.folder}", markup=False)
+    for resumed in summary.resumes:
+        changed = "; ".join(f"{each['field']}: {each['old']!r} -> {each['new']!r}" for each in resumed["changes"])
+        console.print(f"resumed {resumed['at'][:19]}  {changed}", markup=False)
+    for score in summary.scores:
+        mean = "-" if score["mean"] is None else f"{score['mean']:.4f}"
+        console.print(f"{score['task']} / {score['model']} / {score['scorer']}: {mean} (n {score['n']})", markup=False)
+    for anomaly in summary.anomalies:
+        console.print(f"anomaly: {anomaly.kind} in segment {anomaly.segment}", style="red")
+    if summary.status == "interrupted":
+        console.print(f"Go on with: holdfast resume {summary.run_id}")
+
+
+def print_key(name: str, key: str, store: str | None, as_json: bool) -> None:
+    with Run.find(store or default_store(), name) as run:
+        story = run.story_of(key)
+    if as_json:
+        print_json([{"type": kind, "at": at, "data": msgspec.to_builtins(data)} for kind, at, data in story])
+        return
+    for kind, at, data in story:
+        console.print(Text(f"{at[:19]}  {kind}", style="bold"))
+        for line in _told(data):
+            console.print(Text(f"  {line}"))
+
+
+def print_report(name: str, store: str | None, as_json: bool) -> None:
+    with Run.find(store or default_store(), name) as run:
+        report = run.report()
+    if as_json:
+        print_json(report)
+    else:
+        console.print(report_table(report))
+
+
+def verify_run(name: str, store: str | None, as_json: bool) -> int:
+    place = find_run(store or default_store(), name)
+    found = verify(place.journal)
+    errors = [*found.errors, *_check_files(place)]
+    if as_json:
+        print_json({**msgspec.to_builtins(found), "errors": errors, "ok": not errors})
+    else:
+        for warning in found.warnings:
+            console.print(f"warning: {warning}", markup=False)
+        for error in errors:
+            console.print(f"error: {error}", style="red", markup=False)
+        if found.keys:
+            console.print(f"keys affected: {', '.join(found.keys[:20])}", markup=False)
+        verdict = (
+            "is whole" if not errors else "is damaged; what can be read is kept, a resume makes the lost answers again"
+        )
+        console.print(f"{place.run_id}: {found.records} records in {found.segments} segments: {verdict}.", markup=False)
+    return 5 if errors else 0
+
+
+def export_run(name: str, format: str, output: str | None, store: str | None) -> None:
+    if format not in _FORMATS:
+        raise UsageError(f"--format {format}: there are {', '.join(_FORMATS)}")
+    with Run.find(store or default_store(), name) as run, _opened(output) as out:
+        if format == "csv":
+            write_csv(run.lines(), out, run.scorers())
+        else:
+            write_jsonl(run.lines(), out)
+
+
+@contextlib.contextmanager
+def _opened(output: str | None) -> Iterator[IO[str]]:
+    if output is None:
+        yield sys.stdout
+        sys.stdout.flush()
+        return
+    try:
+        file = open(output, "w", encoding="utf-8", newline="")  # noqa: SIM115 - closed below; only opening may be refused
+    except OSError as error:
+        raise UsageError(f"--output {output}: cannot be written: {error.strerror}") from error
+    with file:
+        yield file
+
+
+def _check_files(place: RunPlace) -> Iterator[str]:
+    started = read_fold(place).story.started
+    if started is None:
+        return
+    for name, stored in ((PLAN, started.plan), (DATA, started.data)):
+        path = os.path.join(place.folder, name)
+        try:
+            if digest_file(path) != stored:
+                yield f"{path}: its content is not what the run began with"
+        except (JournalError, OSError) as error:
+            yield f"{path}: {error}"
+
+
+def _told(data: Step | SampleFinished | SampleFailed | dict[str, Any]) -> Iterator[str]:
+    if isinstance(data, Step):
+        yield from _told_step(data)
+    elif isinstance(data, SampleFinished):
+        yield f"attempt {data.attempt}: {data.answer.text}"
+        yield f"{data.spent.live} asked, {data.spent.replayed} replayed, {duration(data.spent.seconds)}"
+    elif isinstance(data, SampleFailed):
+        yield f"attempt {data.attempt}: {data.failure.kind}: {data.failure.message}"
+        yield from data.failure.detail.splitlines()
+    elif "scorer" in data:
+        yield f"{data['scorer']}: {data.get('value')!r} {data.get('reason', '')}"
+        if data.get("failure"):
+            yield f"{data['failure']['kind']}: {data['failure']['message']}"
+            yield from data["failure"].get("detail", "").splitlines()
+    else:
+        yield msgspec.json.encode(data).decode()
+
+
+def _told_step(step: Step) -> Iterator[str]:
+    if step.asked is not None:
+        if step.asked.keep:
+            yield f"… {step.asked.keep} messages of record {step.asked.after}"
+        for message in step.asked.new:
+            yield f"[{message.get('role')}] {message.get('content')}"
+    if step.cancelled:
+        yield "cancelled by the solver"
+    elif step.failure is not None:
+        yield f"{step.failure.kind}: {step.failure.message} ({step.tries} tries)"
+    elif step.answer is not None:
+        yield f"[answer] {step.answer.text}"
+        yield f"{tokens(step.answer.usage)}, {duration(step.seconds)}, {step.tries} tries"

@@ -1,0 +1,5 @@
+"""Joins and schedules: one process's work on one run."""
+
+from holdfast.engine.running import Engine, Job, Progress
+
+__all__ = ["Engine", "Job", "Progress"]

@@ -1,0 +1,183 @@
+"""One sample's way: attempts until it has an answer, the answer into the journal, then its scores.
+
+Invariant: whatever the user's code does, the sample ends as finished or failed, with a kind, and its siblings go on.
+Only the engine's own shutdown leaves it unfinished. After a failure of infrastructure the next attempt replays what
+had succeeded; after an error of the solver it asks anew.
+"""
+
+import asyncio
+import traceback
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from holdfast.engine.tickets import Ticket
+from holdfast.errors import BadRecordError, JournalError
+from holdfast.plan import Work
+from holdfast.records import draft
+from holdfast.records.exchange import Answer
+from holdfast.records.facts import Failure, SampleFailed, SampleFinished, ScoreGiven, Spent
+from holdfast.score import Scorer, ScoringFailed, judge
+from holdfast.solve import Allowance, Asking, Context, LimitError, Recorded, Scope, StepFailedError, Steps
+from holdfast.solve.steps import Journal
+
+_FINAL_KINDS = {"auth", "bad_request", "unknown_model", "context_too_long", "content_filter", "limit"}
+_SOLVER_KINDS = {"solver", "cancelled", "record"}
+_TRACEBACK_LINES = 12
+
+
+class Past(msgspec.Struct, frozen=True):
+    """What the journal holds of a key from before this process: its steps, and how its attempts ended."""
+
+    steps: tuple[Recorded, ...] = ()
+    failures: dict[int, str] = msgspec.field(default_factory=dict)
+
+    def attempt(self) -> int:
+        """The attempt to go on with: the one that was cut off, or the one after the last that failed."""
+        cut_off = max((_attempt_of(each) for each in self.steps), default=1)
+        return max(cut_off, max(self.failures, default=0) + 1)
+
+    def recorded(self, attempt: int) -> list[Recorded]:
+        """The steps that an attempt replays: its own, and those that succeeded before failures of infrastructure."""
+        carried: list[Recorded] = []
+        for each in self.steps:
+            number = _attempt_of(each)
+            infrastructure = self.failures.get(number, "solver") not in _SOLVER_KINDS
+            if number == attempt or (infrastructure and each.step.answer is not None):
+                carried.append(each)
+        asked_anew = max((number for number, kind in self.failures.items() if kind in _SOLVER_KINDS), default=0)
+        return [each for each in carried if _attempt_of(each) > asked_anew]
+
+
+class Kit(msgspec.Struct, frozen=True):
+    """What every sample of a task is answered and scored with."""
+
+    work: Work
+    models: Mapping[str, Mapping[str, Asking]]
+    """By evaluated model: what a solver may ask, the evaluated model itself under the empty role."""
+    scorers: Sequence[Scorer]
+    evaluation: str
+    allowance: Allowance
+    seconds: float | None
+    seed: int
+    scoring: asyncio.Semaphore
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How a sample ended."""
+
+    failure: Failure | None
+    spent: Spent
+
+
+class Sampler:
+    """Answers samples, one call each."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._closing = False
+        self._open: set[Steps] = set()
+
+    def close(self) -> None:
+        """Cancellations that come from now on are ours."""
+        self._closing = True
+        for steps in self._open:
+            steps.close()
+
+    async def answer(self, ticket: Ticket, kit: Kit, past: Past) -> Outcome:
+        first = attempt = past.attempt()
+        while True:
+            steps = Steps(Scope(ticket.o, ticket.key, f"solve/{attempt}"), self._journal, past.recorded(attempt))
+            result = await self._attempt(ticket, kit, steps, attempt)
+            if isinstance(result, Answer):
+                finished = SampleFinished(ticket.o, attempt, result, steps.spent(), len(kit.scorers))
+                return await self._finish(ticket, kit, finished)
+            final = result.kind in _FINAL_KINDS or attempt - first >= kit.work.task.sample_retries
+            failed = SampleFailed(ticket.o, attempt, result, final, steps.spent())
+            await self._journal.append(draft("sample.failed", failed, ticket.key))
+            if final:
+                return Outcome(result, failed.spent)
+            past = Past((*past.steps, *steps.succeeded), {**past.failures, attempt: result.kind})
+            attempt += 1
+
+    async def _attempt(self, ticket: Ticket, kit: Kit, steps: Steps, attempt: int) -> Answer | Failure:
+        work = kit.work
+        self._open.add(steps)
+        seed = f"{kit.seed}/{ticket.key}/{attempt}"
+        limit = asyncio.timeout(kit.seconds)
+        try:
+            messages = work.renderer.messages(ticket.sample)
+            models = kit.models[ticket.cell.model]
+            ctx = Context(ticket.sample, messages, steps, models, seed, kit.allowance)
+            async with limit:
+                return await work.solver.solve(ticket.sample, ctx)
+        except StepFailedError as error:
+            return error.failure
+        except LimitError as error:
+            return Failure("limit", str(error))
+        except BadRecordError as error:
+            return Failure("record", str(error))
+        except JournalError:
+            raise  # the journal has stopped: so does the run
+        except TimeoutError as error:
+            if limit.expired():
+                return Failure("timeout", f"the sample took longer than its limit of {kit.seconds:g} s")
+            return failure_of("solver", error)
+        except asyncio.CancelledError:
+            if self._closing:
+                raise
+            return Failure("cancelled", "the solver cancelled itself")
+        except Exception as error:  # noqa: BLE001 - the user's code may raise anything; it is this sample's failure
+            return failure_of("solver", error)
+        finally:
+            steps.close()
+            self._open.discard(steps)
+
+    async def _finish(self, ticket: Ticket, kit: Kit, finished: SampleFinished) -> Outcome:
+        try:
+            record = draft("sample.finished", finished, ticket.key)
+        except BadRecordError as error:
+            failed = SampleFailed(ticket.o, finished.attempt, Failure("record", str(error)), True, finished.spent)
+            await self._journal.append(draft("sample.failed", failed, ticket.key))
+            return Outcome(failed.failure, failed.spent)
+        position = await self._journal.append(record)
+        if kit.scorers:
+            await self.score(ticket, kit, finished.answer, position.n)
+        return Outcome(None, finished.spent)
+
+    async def score(self, ticket: Ticket, kit: Kit, answer: Answer, of: int) -> None:
+        """Score the answer in record `of`. A scorer that fails gives a failure, and the others go on."""
+        given: list[ScoreGiven] = []
+        async with kit.scoring:
+            for scorer in kit.scorers:
+                given += await _judged(scorer, ticket, answer, of, kit.evaluation)
+        given[-1] = msgspec.structs.replace(given[-1], last=True)
+        for each in given[:-1]:
+            self._journal.append_soon(draft("score", each, ticket.key))
+        await self._journal.append(draft("score", given[-1], ticket.key))
+
+
+async def _judged(scorer: Scorer, ticket: Ticket, answer: Answer, of: int, evaluation: str) -> list[ScoreGiven]:
+    try:
+        scores = await judge(scorer, ticket.sample, answer)
+        made = [
+            ScoreGiven(ticket.o, of, evaluation, name, score.value, score.reason, score.metadata)
+            for name, score in scores.items()
+        ]
+        for each in made:
+            draft("score", each)  # what cannot be saved is the scorer's failure, found here
+    except ScoringFailed as error:
+        return [ScoreGiven(ticket.o, of, evaluation, scorer.name, failure=error.failure)]
+    except BadRecordError as error:
+        return [ScoreGiven(ticket.o, of, evaluation, scorer.name, failure=Failure("record", str(error)))]
+    return made or [ScoreGiven(ticket.o, of, evaluation, scorer.name)]
+
+
+def failure_of(kind: str, error: BaseException) -> Failure:
+    """An exception as a record: what it says, and the last lines of where it came from."""
+    lines = traceback.format_exception(error)
+    return Failure(kind, f"{type(error).__name__}: {error}"[:2000], "".join(lines[-_TRACEBACK_LINES:])[-8000:])
+
+
+def _attempt_of(recorded: Recorded) -> int:
+    return int(recorded.step.scope.split("/")[1])

@@ -1,0 +1,175 @@
+"""Any OpenAI-compatible chat endpoint, over aiohttp.
+
+One session per provider, made inside the loop that first asks, with at most `max_connections` connections. A request
+that waits for its turn is not yet on the clock: `timeout_seconds` begins when it is sent. It is sent once; redirects
+are not followed. No secret (the API key, credentials in headers or in the URL) is ever in an error's text.
+"""
+
+import asyncio
+import io
+import os
+import time
+from typing import Any, NoReturn
+
+import aiohttp
+import msgspec
+from multidict import CIMultiDict
+from yarl import URL
+
+from holdfast.models.completion import parse_completion
+from holdfast.models.failures import BadConnectionError, Kind, ModelError, redact
+from holdfast.models.provider import Connection, Request
+from holdfast.models.statuses import detail_of, kind_of, retry_after_seconds, shorten
+from holdfast.records.exchange import Answer
+
+DEFAULT_URL = "https://api.openai.com/v1"
+DEFAULT_KEY_VARIABLE = "OPENAI_API_KEY"
+"""Used only for the default URL: no other server is ever sent a key that it was not promised."""
+
+_CONNECT_SECONDS_MAX = 30.0
+_WHOLE_BYTES_MAX = 256 * 1024
+_CREDENTIAL_NAMES = ("auth", "key", "token", "secret", "cookie")
+
+_ADVICE: dict[Kind, str] = {
+    "auth": "check the key in {variable} and what it may do",
+    "unknown_model": "check the model's name and base_url",
+    "connection": "check base_url, and that the server is up",
+    "timeout": "raise timeout_seconds if the model needs longer",
+}
+
+
+class OpenAIProvider:
+    """One model behind one URL. Belongs to the event loop that first asks; close it there."""
+
+    def __init__(self, connection: Connection) -> None:
+        _check_limits(connection)
+        self._connection = connection
+        base = _parse_url(connection.base_url or DEFAULT_URL)
+        self._url = (base / "chat" / "completions").with_query(base.query)
+        self._shown_url = str(self._url.with_query(None).with_user(None))
+        self._key_variable = connection.api_key_env or ("" if connection.base_url else DEFAULT_KEY_VARIABLE)
+        key = _read_key(self._key_variable)
+        self._headers = _headers(connection, key)
+        self._secrets = _secrets(connection, key, base)
+        self._turns = asyncio.Semaphore(connection.max_connections)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def generate(self, request: Request) -> Answer:
+        """Ask once. Raises ModelError, and nothing else but a cancellation."""
+        body = self._encode(request)
+        async with self._turns:
+            try:
+                async with self._open().post(self._url, data=_payload(body), allow_redirects=False) as response:
+                    raw = await response.read()
+            except TimeoutError as error:
+                self._fail("timeout", f"no answer within {self._connection.timeout_seconds:g} s ({_name(error)})")
+            except aiohttp.ClientResponseError as error:
+                self._fail("malformed", f"the response is not HTTP ({error.message})")
+            except ValueError as error:  # of a header, or of credentials given twice
+                self._fail("bad_request", f"the request cannot be sent ({error})")
+            except (aiohttp.ClientError, OSError) as error:
+                self._fail("connection", f"the connection failed ({_name(error)})")
+        return self._read(response, raw)
+
+    async def close(self) -> None:
+        """Ends what is under way. Idempotent; a later request opens a new session."""
+        if self._session is not None:
+            session, self._session = self._session, None
+            await session.close()
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            seconds = self._connection.timeout_seconds
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=self._connection.max_connections),
+                timeout=aiohttp.ClientTimeout(total=seconds, sock_connect=min(seconds, _CONNECT_SECONDS_MAX)),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers=self._headers,
+            )
+        return self._session
+
+    def _encode(self, request: Request) -> bytes:
+        body: dict[str, Any] = {"model": self._connection.model, "messages": request.messages, **request.params}
+        if request.tools:
+            body["tools"] = request.tools
+        try:
+            return msgspec.json.encode(body)
+        except (TypeError, ValueError, RecursionError) as error:
+            self._fail("bad_request", f"the request cannot be written as JSON ({error}); nothing was sent")
+
+    def _read(self, response: aiohttp.ClientResponse, raw: bytes) -> Answer:
+        content_type = response.headers.get("Content-Type", "")
+        if not 200 <= response.status < 300:
+            self._refuse(response, raw.decode(errors="replace"))
+        if content_type and "json" not in content_type.lower():
+            said = detail_of(raw.decode(errors="replace"))
+            self._fail("malformed", f"the answer is {content_type}, not JSON: {said}")
+        try:
+            return parse_completion(raw)
+        except ModelError as error:
+            self._fail(error.kind, error.message, error.status)
+
+    def _refuse(self, response: aiohttp.ClientResponse, text: str) -> NoReturn:
+        status = response.status
+        said = detail_of(text)
+        if status < 400:
+            said = f"redirected to {response.headers.get('Location', 'nowhere')}: set base_url to where it leads"
+        wait = retry_after_seconds(response.headers, time.time())
+        self._fail(kind_of(status, text), f"HTTP {status}: {said}", status, wait)
+
+    def _fail(self, kind: Kind, what: str, status: int | None = None, retry_after: float | None = None) -> NoReturn:
+        """`from None`: the repr of aiohttp's errors holds the request's headers, and so the key."""
+        where = f" ({self._connection.model} at {self._shown_url})"
+        advice = _ADVICE.get(kind, "").format(variable=self._key_variable or "api_key_env (none is set)")
+        text = shorten(redact(what, self._secrets)) + redact(where, self._secrets)
+        raise ModelError(kind, f"{text}; {advice}" if advice else text, retry_after, status) from None
+
+
+def _check_limits(connection: Connection) -> None:
+    if connection.max_connections < 1:
+        raise BadConnectionError(f"model {connection.model!r}: max_connections must be at least 1")
+    if not connection.timeout_seconds > 0:
+        raise BadConnectionError(f"model {connection.model!r}: timeout_seconds must be greater than 0")
+
+
+def _parse_url(text: str) -> URL:
+    try:
+        url = URL(text)
+    except ValueError as error:
+        raise BadConnectionError(f"base_url cannot be read ({error}): give http://host:port/v1 or the like") from None
+    if url.scheme not in ("http", "https") or not url.host:
+        raise BadConnectionError("base_url must begin with http:// or https:// and name a host")
+    return url
+
+
+def _read_key(variable: str) -> str:
+    key = os.environ.get(variable, "").strip() if variable else ""
+    if not key.isascii() or not key.isprintable():
+        raise BadConnectionError(f"the key in {variable} has characters that no HTTP header can hold: set it again")
+    return key
+
+
+def _headers(connection: Connection, key: str) -> CIMultiDict[str]:
+    """The user's own headers win, however they are spelled."""
+    headers = CIMultiDict({"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "holdfast"})
+    if key:
+        headers["Authorization"] = f"Bearer {key}"
+    headers.update(connection.headers)
+    return headers
+
+
+def _secrets(connection: Connection, key: str, base: URL) -> set[str]:
+    secrets = {key, base.password or ""}
+    for name, value in (*connection.headers.items(), *base.query.items()):
+        if any(word in name.lower() for word in _CREDENTIAL_NAMES):
+            secrets |= {value, value.split(" ")[-1]}
+    return secrets - {""}
+
+
+def _payload(body: bytes) -> bytes | io.BytesIO:
+    """A large body goes out in pieces, so that the event loop is not held up; aiohttp warns of anything else."""
+    return body if len(body) <= _WHOLE_BYTES_MAX else io.BytesIO(body)
+
+
+def _name(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -1,0 +1,36 @@
+"""What a provider is given and what it must do: one request in, one answer or one ModelError out."""
+
+from typing import Any, Protocol
+
+import msgspec
+
+from holdfast.records.exchange import Answer, Message
+
+
+class Request(msgspec.Struct, frozen=True):
+    """One question to a model. Which model, and where it is, belongs to the provider."""
+
+    messages: list[Message]
+    params: dict[str, Any] = msgspec.field(default_factory=dict)
+    tools: list[dict[str, Any]] = msgspec.field(default_factory=list)
+
+
+class Connection(msgspec.Struct, frozen=True):
+    """How to reach a model. The key itself is never here, only the name of the variable that holds it."""
+
+    provider: str
+    model: str
+    base_url: str = ""
+    api_key_env: str = ""
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
+    timeout_seconds: float = 600
+    max_connections: int = 64
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class Provider(Protocol):
+    """Asks once; trying again is `ask`'s work. Belongs to the event loop that first used it."""
+
+    async def generate(self, request: Request) -> Answer: ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,110 @@
+"""The two files that pin what a run is about: plan.jsonl.zst and data.jsonl.zst.
+
+Both are lines of JSON in the sealed format of journal segments, so they can be read from any offset. They are written
+whole and synced before the run's first record names their digests; nothing ever changes them afterwards.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+
+import msgspec
+import xxhash
+
+from holdfast.errors import JournalError
+from holdfast.journal.content import open_content
+from holdfast.journal.disk import OS_DISK, Disk, remove_if_there, write_all
+from holdfast.journal.seekable import pack
+from holdfast.records.exchange import Row, Sample
+from holdfast.records.facts import Stored
+
+
+class LineFile:
+    """Counts and digests lines on their way into a file."""
+
+    def __init__(self, path: str, disk: Disk = OS_DISK) -> None:
+        self._path = path
+        self._disk = disk
+        self._digest = xxhash.xxh3_128()
+        self.count = 0
+        self.bytes = 0
+
+    def write(self, lines: Iterable[bytes]) -> Stored:
+        """Write all lines. Dying before the end leaves a temporary file and no plan: the run has not begun."""
+        temporary = f"{self._path}.tmp"
+        remove_if_there(self._disk, temporary)
+        handle = self._disk.create(temporary)
+        try:
+            for packed in pack(self._counted(lines)):
+                write_all(self._disk, handle, [packed])
+            self._disk.sync(handle)
+        finally:
+            self._disk.close(handle)
+        self._disk.replace(temporary, self._path)
+        self._disk.sync_folder(os.path.dirname(self._path))
+        return Stored(self.count, self._digest.hexdigest())
+
+    def _counted(self, lines: Iterable[bytes]) -> Iterator[bytes]:
+        buffer = bytearray()
+        for line in lines:
+            self.count += 1
+            self.bytes += len(line) + 1
+            buffer += line
+            buffer += b"\n"
+            if len(buffer) >= 1 << 16:
+                self._digest.update(bytes(buffer))
+                yield bytes(buffer)
+                buffer.clear()
+        self._digest.update(bytes(buffer))
+        yield bytes(buffer)
+
+
+def read_lines(path: str, offset: int = 0, disk: Disk = OS_DISK) -> Iterator[bytes]:
+    """The lines from an offset on. JournalError if a part of the file cannot be read."""
+    content = open_content(disk, path)
+    rest = b""
+    try:
+        for piece in content.pieces(offset):
+            if piece.gap:
+                raise JournalError(f"{path} is damaged at byte {piece.offset}; restore it from a copy of the run")
+            *lines, rest = (rest + piece.data).split(b"\n")
+            yield from lines
+    finally:
+        content.close()
+    if rest:
+        raise JournalError(f"{path} ends in the middle of a line; restore it from a copy of the run")
+
+
+def digest_file(path: str) -> Stored:
+    """What a plan or data file holds now, to compare with what the journal says it held."""
+    digest = xxhash.xxh3_128()
+    count = 0
+    for line in read_lines(path):
+        digest.update(line + b"\n")
+        count += 1
+    return Stored(count, digest.hexdigest())
+
+
+class PlanLine(msgspec.Struct, frozen=True, gc=False):
+    """One key: its ordinal, its row, its repeat, and a digest of what it will ask."""
+
+    o: int
+    k: str
+    r: int
+    x: str
+
+
+class DataLine(msgspec.Struct, frozen=True):
+    """One row of one task, with the names of its input and target columns, so that it can be read without the spec."""
+
+    r: int
+    id: str
+    row: msgspec.Raw
+    i: str = ""
+    t: str = ""
+
+    def sample(self) -> Sample:
+        row = _row.decode(self.row)
+        return Sample(self.id, row.get(self.i) if self.i else None, row.get(self.t) if self.t else None, row)
+
+
+_row = msgspec.json.Decoder(Row)

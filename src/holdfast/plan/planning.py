@@ -1,0 +1,185 @@
+"""From a spec to the exact list of keys.
+
+A cell is one task with one model. Within a cell, keys follow the rows of the data set, and a row's repeats follow
+each other; cells follow the order of the spec. Everything is streamed: a million rows do not sit in memory. `survey`
+reads all data first and refuses what is wrong with it, so that nothing is created for a spec that cannot run.
+"""
+
+import itertools
+import os
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import xxhash
+
+from holdfast.datasets import Columns, open_rows, resolved, rows_in_memory, samples
+from holdfast.errors import SpecError
+from holdfast.plan.files import DataLine, LineFile, PlanLine
+from holdfast.records.exchange import Row, Sample
+from holdfast.records.facts import Cell, Stored
+from holdfast.records.keys import Key
+from holdfast.score import source_digest
+from holdfast.solve import Prompt, Renderer, Solver, columns_of, resolve_solver
+from holdfast.spec import Model, Spec, Task
+
+PLAN = "plan.jsonl.zst"
+DATA = "data.jsonl.zst"
+_canonical = msgspec.json.Encoder(order="deterministic").encode
+
+Rows = Sequence[Row]
+"""Rows that are in memory, for a task written in Python."""
+
+
+class Work(msgspec.Struct, frozen=True):
+    """A task, ready to be asked."""
+
+    task: Task
+    solver: Solver
+    prompt: Prompt
+    renderer: Renderer
+    rows: Rows | None = None
+
+    @property
+    def columns(self) -> Columns:
+        return Columns(self.task.dataset.id, self.task.dataset.input, self.task.dataset.target)
+
+    def samples(self, spec: Spec) -> Iterator[Sample]:
+        """The task's samples, as the spec selects them."""
+        dataset = self.task.dataset
+        where = dataset.path or f"the rows of task {self.task.name}"
+        source = open_rows(dataset.path, dataset.format) if self.rows is None else rows_in_memory(self.rows)
+        every = samples(source, self.columns, where)
+        if spec.samples is not None:
+            wanted = set(spec.samples)
+            every = (sample for sample in every if sample.id in wanted)
+        return itertools.islice(every, spec.limit)
+
+
+class Planned(msgspec.Struct, frozen=True):
+    """What was written, and where each cell is in it."""
+
+    plan: Stored
+    data: Stored
+    cells: tuple[Cell, ...]
+
+
+def prepare(spec: Spec, rows: Mapping[str, Rows], solvers: Mapping[str, Any]) -> dict[str, Work]:
+    """Resolve every task's solver and prompt. `rows` and `solvers` hold what a script passed as objects."""
+    works = {}
+    for index, task in enumerate(spec.tasks):
+        place = f"tasks[{index}]"
+        if not task.dataset.path and task.name not in rows:
+            raise SpecError(
+                f"{place}.dataset.path: the task {task.name!r} has no data; name a .jsonl, .json or .csv file"
+            )
+        solver = resolve_solver(solvers.get(task.name, task.solver), f"{place}.solver")
+        prompt = Prompt(task.system, task.prompt, task.messages, task.template, _shots(task, place))
+        try:
+            renderer = Renderer(prompt)
+        except SpecError as error:
+            raise SpecError(f"{place}.prompt: {error}") from error
+        works[task.name] = Work(task, solver, prompt, renderer, rows.get(task.name))
+    return works
+
+
+def survey(spec: Spec, works: Mapping[str, Work]) -> int:
+    """Read all data and fill in every prompt; returns how many keys there will be. Refuses what cannot be asked."""
+    planned = 0
+    for index, (name, work) in enumerate(works.items()):
+        count = 0
+        for sample in work.samples(spec):
+            _check_prompt(work, sample, f"tasks[{index}].prompt")
+            count += 1
+        if count == 0:
+            raise SpecError(f"tasks[{index}]: no sample of {name!r} is selected; check `limit` and `samples`")
+        planned += count * work.task.repeats * len(models_of(spec, work.task))
+    return planned
+
+
+def models_of(spec: Spec, task: Task) -> list[Model]:
+    return [model for model in spec.models if task.models is None or model.name in task.models]
+
+
+def write_plan(folder: str, spec: Spec, works: Mapping[str, Work]) -> Planned:
+    """Write data and plan into a run's folder, synced."""
+    data_file = LineFile(os.path.join(folder, DATA))
+    starts: dict[str, int] = {}
+    data = data_file.write(_data_lines(data_file, spec, works, starts))
+    plan_file = LineFile(os.path.join(folder, PLAN))
+    cells: list[Cell] = []
+    plan = plan_file.write(_plan_lines(plan_file, spec, works, starts, cells))
+    return Planned(plan, data, tuple(cells))
+
+
+def _data_lines(file: LineFile, spec: Spec, works: Mapping[str, Work], starts: dict[str, int]) -> Iterator[bytes]:
+    for name, work in works.items():
+        starts[name] = file.bytes
+        columns: Columns | None = None
+        for sample in work.samples(spec):
+            columns = columns or resolved(sample.row, work.columns)
+            row = msgspec.json.encode(sample.row) if spec.record_data else b"null"
+            yield msgspec.json.encode(
+                DataLine(file.count + 1, sample.id, msgspec.Raw(row), columns.input, columns.target)
+            )
+
+
+def _plan_lines(
+    file: LineFile, spec: Spec, works: Mapping[str, Work], starts: Mapping[str, int], cells: list[Cell]
+) -> Iterator[bytes]:
+    row_number = 0
+    for name, work in works.items():
+        first_row = row_number
+        for model in models_of(spec, work.task):
+            first, at, row_number = file.count, file.bytes, first_row
+            digest = cell_digest(spec, work, model)
+            for sample in work.samples(spec):
+                row_number += 1
+                asked = xxhash.xxh3_128(digest + _canonical([sample.id, sample.row]))
+                for repeat in range(1, work.task.repeats + 1):
+                    key = str(Key(name, model.name, sample.id, repeat))
+                    line = PlanLine(file.count, key, row_number, _repeated(asked, repeat))
+                    yield msgspec.json.encode(line)
+            cells.append(Cell(name, model.name, first, file.count - first, at, starts[name]))
+
+
+def _repeated(asked: "xxhash.xxh3_128", repeat: int) -> str:
+    digest = asked.copy()
+    digest.update(str(repeat).encode())
+    return digest.hexdigest()
+
+
+def cell_digest(spec: Spec, work: Work, model: Model) -> bytes:
+    """What every key of a cell has in common: everything but the row that can change an answer."""
+    task = work.task
+    asked = {
+        "prompt": [task.system, task.prompt, task.messages, task.template],
+        "shots": [[shot.row for shot in work.prompt.shots]],
+        "solver": [work.solver.name, work.solver.arguments, source_digest(work.solver.function)],
+        "model": [model.provider, model.model, model.params, model.options],
+        "seed": spec.seed,
+    }
+    return xxhash.xxh3_128_digest(_canonical(asked))
+
+
+def _shots(task: Task, place: str) -> tuple[Sample, ...]:
+    if task.fewshot is None:
+        return ()
+    columns = Columns(task.dataset.id, task.dataset.input, task.dataset.target)
+    every = list(samples(open_rows(task.fewshot.path), columns, task.fewshot.path))
+    if len(every) < task.fewshot.n:
+        raise SpecError(f"{place}.fewshot.n: {task.fewshot.path} has {len(every)} rows; {task.fewshot.n} are asked for")
+    return tuple(random.Random(task.fewshot.seed).sample(every, task.fewshot.n))
+
+
+def _check_prompt(work: Work, sample: Sample, place: str) -> None:
+    try:
+        work.renderer.messages(sample)
+    except KeyError as error:
+        named = str(error.args[0])
+        if named in columns_of(work.task.prompt) + columns_of(work.task.system):
+            raise SpecError(
+                f"{place}: the prompt names the column {named!r}; row {sample.id!r} has {', '.join(sample.row)}"
+            ) from error
+        raise SpecError(f"{place}: row {sample.id!r}: {named}") from error

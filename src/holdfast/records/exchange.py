@@ -1,0 +1,55 @@
+"""What passes between rooms: a sample, a model's answer, a score."""
+
+from typing import Any
+
+import msgspec
+
+Message = dict[str, Any]
+"""A chat message in the OpenAI shape: plain JSON, because that is what goes over the wire and into the journal."""
+
+Row = dict[str, Any]
+"""One row of a data set, as it was read."""
+
+
+class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Tokens of one or more requests. Zero means none, or that the server did not say."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cached_tokens + other.cached_tokens,
+            self.reasoning_tokens + other.reasoning_tokens,
+        )
+
+
+class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a model said, or what a solver made of it."""
+
+    text: str
+    message: Message = msgspec.field(default_factory=dict)
+    tool_calls: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    finish_reason: str = ""
+    usage: Usage = Usage()
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """One data row in one cell, as solvers and scorers see it."""
+
+    id: str
+    input: Any
+    target: Any
+    row: Row
+
+
+class Score(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one scorer says of one answer. `value` None is "no score": counted and shown, never averaged in."""
+
+    value: bool | int | float | str | dict[str, Any] | None
+    reason: str = ""
+    metadata: dict[str, Any] = msgspec.field(default_factory=dict)

@@ -1,0 +1,165 @@
+"""The data of the records that an evaluation writes. Every struct is one `d` of docs/format.md.
+
+`o` is the key's plan ordinal: a fold marks it in a bitmap without looking at the key.
+"""
+
+from typing import Any
+
+import msgspec
+
+from holdfast.records.exchange import Answer, Message, Usage
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """A file beside the journal, pinned: how many lines, and the digest of its content."""
+
+    count: int
+    digest: str
+
+
+class Cell(msgspec.Struct, frozen=True):
+    """One task with one model: its ordinals [first, first + count), and where its lines begin in plan and data."""
+
+    task: str
+    model: str
+    first: int
+    count: int
+    plan_at: int
+    data_at: int
+
+
+class RunStarted(msgspec.Struct, frozen=True):
+    """The first fact of a run: what was asked, exactly, and where the plan and the data are pinned."""
+
+    run_id: str
+    spec: dict[str, Any]
+    plan: Stored
+    data: Stored
+    cells: tuple[Cell, ...] = ()
+    code: dict[str, str] = msgspec.field(default_factory=dict)
+    host: dict[str, Any] = msgspec.field(default_factory=dict)
+    version: str = ""
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One accepted difference between what is stored and what a resume brings."""
+
+    field: str
+    old: Any
+    new: Any
+    kind: str
+
+
+class RunResumed(msgspec.Struct, frozen=True):
+    changes: tuple[Change, ...] = ()
+    spec: dict[str, Any] | None = None
+    code: dict[str, str] = msgspec.field(default_factory=dict)
+    host: dict[str, Any] = msgspec.field(default_factory=dict)
+    version: str = ""
+
+
+class RunEnded(msgspec.Struct, frozen=True, omit_defaults=True):
+    """run.completed, failed, cancelled and interrupted: the counts at the end, and why."""
+
+    finished: int
+    failed: int
+    unfinished: int
+    reason: str = ""
+
+
+class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A request without what earlier steps of the same key already hold.
+
+    The messages are the first `keep` of step `after`'s messages followed by its answer, then `new`.
+    """
+
+    new: list[Message]
+    after: int = 0
+    keep: int = 0
+    role: str = ""
+    params: dict[str, Any] = msgspec.field(default_factory=dict)
+    tools: list[dict[str, Any]] = msgspec.field(default_factory=list)
+
+
+class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Something that went wrong, with a kind that a policy or a person can act on."""
+
+    kind: str
+    message: str
+    detail: str = ""
+
+
+class Step(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One durable call. Exactly one of `answer`, `value`, `failure` is set, or `cancelled`."""
+
+    o: int
+    scope: str
+    q: str
+    c: int = 0
+    kind: str = "generate"
+    asked: Asked | None = None
+    answer: Answer | None = None
+    value: Any = msgspec.UNSET
+    failure: Failure | None = None
+    cancelled: bool = False
+    seconds: float = 0.0
+    tries: int = 1
+
+
+class Spent(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an attempt took: steps asked live, replayed and orphaned; working seconds; the tokens of the steps asked
+    live (`usage`) and of those replayed (`saved`).
+    """
+
+    live: int = 0
+    replayed: int = 0
+    orphaned: int = 0
+    usage: Usage = Usage()
+    saved: Usage = Usage()
+    seconds: float = 0.0
+
+
+class SampleFinished(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A key's answer, self-contained: nothing else has to be read to score or export it."""
+
+    o: int
+    attempt: int
+    answer: Answer
+    spent: Spent = Spent()
+    scorers: int = 0
+    """How many scorers will judge it: an answer with none is never waiting for scores."""
+
+
+class SampleFailed(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An attempt that gave no answer. `final`: no further attempt was allowed."""
+
+    o: int
+    attempt: int
+    failure: Failure
+    final: bool = True
+    spent: Spent = Spent()
+
+
+class ScoreGiven(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One scorer's word on the answer in record `of`, within an evaluation. A failed scorer gives a failure, never a
+    zero.
+    """
+
+    o: int
+    of: int
+    evaluation: str
+    scorer: str
+    value: Any = None
+    reason: str = ""
+    metadata: dict[str, Any] = msgspec.field(default_factory=dict)
+    failure: Failure | None = None
+    last: bool = False
+    """The last score of this answer in this evaluation: with it the answer is fully scored."""
+
+
+class ScoringStarted(msgspec.Struct, frozen=True):
+    """An evaluation: one scorer configuration over a run."""
+
+    evaluation: str
+    scorers: list[dict[str, Any]]
+    code: dict[str, str] = msgspec.field(default_factory=dict)

@@ -1,0 +1,44 @@
+"""Keys: the identity of one answer, `task/model/sample_id/repeat`.
+
+Each part is escaped so that a key splits back into exactly what it was made of, whatever names people use:
+`Qwen/Qwen3-8B`, `a%b`, ids with slashes and line breaks.
+"""
+
+import re
+from typing import NamedTuple
+
+_ESCAPE = re.compile(r"[/%\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+class Key(NamedTuple):
+    task: str
+    model: str
+    sample_id: str
+    repeat: int
+
+    def __str__(self) -> str:
+        return f"{escape(self.task)}/{escape(self.model)}/{escape(self.sample_id)}/{self.repeat}"
+
+
+def parse_key(text: str) -> Key:
+    """The parts of a key. ValueError if it is none."""
+    parts = text.split("/")
+    if len(parts) != 4 or not parts[3].isascii() or not parts[3].isdigit():
+        raise ValueError(f"{text!r} is not a key: expected task/model/sample_id/repeat")
+    return Key(unescape(parts[0]), unescape(parts[1]), unescape(parts[2]), int(parts[3]))
+
+
+def escape(part: str) -> str:
+    """Percent-escape (UTF-8) what would break a key into other parts or lines."""
+    return _ESCAPE.sub(_escaped, part) if _ESCAPE.search(part) else part
+
+
+def unescape(part: str) -> str:
+    if "%" not in part:
+        return part
+    raw = re.sub(rb"%([0-9A-F]{2})", lambda match: bytes([int(match[1], 16)]), part.encode())
+    return raw.decode()
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in match[0].encode())

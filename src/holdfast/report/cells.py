@@ -1,0 +1,114 @@
+"""What a run found, cell by cell: means with their uncertainty, and how many answers have no part in them.
+
+Failures and missing scores are counted and shown, never averaged in. Repeats of a sample are one group: more repeats
+do not make the data set larger.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+
+import msgspec
+
+from holdfast.records.exchange import Usage
+from holdfast.records.facts import Cell
+from holdfast.records.keys import parse_key
+from holdfast.score import as_number
+from holdfast.state import Index
+from holdfast.stats import Summary, summarise
+
+
+class ScorerReport(msgspec.Struct, frozen=True):
+    """One scorer over one cell."""
+
+    scorer: str
+    summary: Summary
+    no_score: int
+    failures: int
+    labels: dict[str, int]
+
+
+class CellReport(msgspec.Struct, frozen=True):
+    """One task with one model."""
+
+    task: str
+    model: str
+    planned: int
+    finished: int
+    failed: int
+    unfinished: int
+    failures: dict[str, int]
+    usage: Usage
+    seconds: float
+    scorers: tuple[ScorerReport, ...]
+
+
+class RunReport(msgspec.Struct, frozen=True):
+    """All of a run, ready to be shown or written as JSON."""
+
+    run_id: str
+    experiment: str
+    status: str
+    reason: str
+    evaluation: str
+    cells: tuple[CellReport, ...]
+    steps: dict[str, int]
+    usage: Usage
+    saved: Usage
+    anomalies: int
+
+
+def report_cells(index: Index, evaluation: str = "") -> Iterator[CellReport]:
+    """Each cell of a run under one evaluation; empty means the newest."""
+    story = index.story
+    for cell in story.started.cells if story.started else ():
+        yield _report(index, cell, evaluation or story.evaluation)
+
+
+def _report(index: Index, cell: Cell, evaluation: str) -> CellReport:
+    statuses: Counter[str] = Counter()
+    kinds: Counter[str] = Counter()
+    groups: dict[int, str] = {}
+    usage, seconds = Usage(), 0.0
+    for row in index.answers(first=cell.first, count=cell.count):
+        statuses[row.status] += 1
+        if row.status == "finished":
+            groups[row.o] = parse_key(row.key).sample_id
+            usage += Usage(row.input_tokens, row.output_tokens)
+            seconds += row.seconds
+        elif row.status == "failed":
+            kinds[row.kind] += 1
+    finished, failed = statuses["finished"], statuses["failed"]
+    return CellReport(
+        task=cell.task,
+        model=cell.model,
+        planned=cell.count,
+        finished=finished,
+        failed=failed,
+        unfinished=cell.count - finished - failed,
+        failures=dict(kinds.most_common()),
+        usage=usage,
+        seconds=round(seconds, 3),
+        scorers=tuple(_scorers(index, cell, evaluation, groups)),
+    )
+
+
+def _scorers(index: Index, cell: Cell, evaluation: str, groups: dict[int, str]) -> Iterator[ScorerReport]:
+    values: dict[str, tuple[list[float], list[str]]] = {}
+    missing: Counter[str] = Counter()
+    failures: Counter[str] = Counter()
+    labels: dict[str, Counter[str]] = {}
+    for row in index.scores(evaluation, cell.first, cell.count):
+        numbers, members = values.setdefault(row.scorer, ([], []))
+        number = as_number(row.value)
+        if row.failure:
+            failures[row.scorer] += 1
+        elif number is not None:
+            numbers.append(number)
+            members.append(groups[row.o])
+        elif isinstance(row.value, str):
+            labels.setdefault(row.scorer, Counter())[row.value] += 1
+        else:
+            missing[row.scorer] += 1
+    for name, (numbers, members) in sorted(values.items()):
+        told = dict(labels.get(name, Counter[str]()).most_common())
+        yield ScorerReport(name, summarise(numbers, members), missing[name], failures[name], told)

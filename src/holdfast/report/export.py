@@ -1,0 +1,101 @@
+"""One line for each planned key: its status, its output, its error, its scores. In plan order, streamed."""
+
+import csv
+import itertools
+import os
+from collections.abc import Iterator
+from typing import IO, Any
+
+import msgspec
+
+from holdfast.journal import Reader, journal_folder
+from holdfast.plan import PLAN, PlanLine, read_lines
+from holdfast.records.facts import SampleFailed, SampleFinished
+from holdfast.records.keys import parse_key
+from holdfast.state import AnswerRow, Index
+
+_plan_line = msgspec.json.Decoder(PlanLine)
+_finished = msgspec.json.Decoder(SampleFinished)
+_failed = msgspec.json.Decoder(SampleFailed)
+_PLAIN = ("key", "task", "model", "sample_id", "repeat", "status", "output", "error")
+
+
+class ExportLine(msgspec.Struct, frozen=True):
+    """What an export says of one key."""
+
+    key: str
+    task: str
+    model: str
+    sample_id: str
+    repeat: int
+    status: str
+    output: str | None
+    error: dict[str, Any] | None
+    scores: dict[str, Any]
+    attempt: int = 0
+    finish_reason: str = ""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    seconds: float = 0.0
+
+
+def export_lines(run: str, index: Index, evaluation: str = "") -> Iterator[ExportLine]:
+    """Every key once, finished or not. `evaluation` empty means the newest."""
+    reader = Reader(journal_folder(run))
+    answers = index.answers()
+    scores = itertools.groupby(index.scores(evaluation or index.story.evaluation), key=lambda row: row.o)
+    answer, scored = next(answers, None), next(scores, None)
+    for raw in read_lines(os.path.join(run, PLAN)):
+        line = _plan_line.decode(raw)
+        mine = answer if answer is not None and answer.o == line.o else None
+        if mine is not None:
+            answer = next(answers, None)
+        given: dict[str, Any] = {}
+        if scored is not None and scored[0] == line.o:
+            given = {row.scorer: row.value for row in scored[1]}
+            scored = next(scores, None)
+        yield _line(line, mine, given, reader)
+
+
+def write_jsonl(lines: Iterator[ExportLine], out: IO[str]) -> None:
+    for line in lines:
+        out.write(msgspec.json.encode(line).decode() + "\n")
+
+
+def write_csv(lines: Iterator[ExportLine], out: IO[str], scorers: list[str]) -> None:
+    """One column for each scorer; what a cell cannot hold is JSON."""
+    writer = csv.writer(out)
+    writer.writerow([*_PLAIN, *scorers])
+    for line in lines:
+        plain = [getattr(line, name) for name in _PLAIN[:-1]]
+        error = "" if line.error is None else f"{line.error['kind']}: {line.error['message']}"
+        writer.writerow([*plain, error, *(line.scores.get(name) for name in scorers)])
+
+
+def _line(line: PlanLine, row: AnswerRow | None, scores: dict[str, Any], reader: Reader) -> ExportLine:
+    key = parse_key(line.k)
+    status, output, error, reason = "unfinished", None, None, ""
+    if row is not None and row.status in {"finished", "failed"}:
+        status = row.status
+        entry = reader.record_at(row.segment, row.at_byte)
+        if entry is not None and row.status == "finished":
+            answer = _finished.decode(entry.line.d).answer
+            output, reason = answer.text, answer.finish_reason
+        elif entry is not None:
+            error = msgspec.to_builtins(_failed.decode(entry.line.d).failure)
+    return ExportLine(
+        key=line.k,
+        task=key.task,
+        model=key.model,
+        sample_id=key.sample_id,
+        repeat=key.repeat,
+        status=status,
+        output=output,
+        error=error,
+        scores=scores if status == "finished" else {},
+        attempt=row.attempt if row else 0,
+        finish_reason=reason,
+        input_tokens=row.input_tokens if row else 0,
+        output_tokens=row.output_tokens if row else 0,
+        seconds=row.seconds if row else 0.0,
+    )

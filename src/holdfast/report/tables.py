@@ -1,0 +1,111 @@
+"""Reports for a terminal."""
+
+from collections.abc import Iterable
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from holdfast.records.exchange import Usage
+from holdfast.report.cells import CellReport, RunReport, ScorerReport
+from holdfast.stats import Summary
+
+_COLUMNS = (
+    "task",
+    "model",
+    "scorer",
+    "mean",
+    "± s.e.",
+    "95% interval",
+    "n",
+    "no score",
+    "failed",
+    "unfinished",
+    "tokens",
+    "time",
+)
+_ONLY_IF_ANY = {"no score", "failed", "unfinished"}
+_STATUS_STYLE = {"completed": "green", "running": "cyan", "interrupted": "yellow", "failed": "red", "stalled": "red"}
+
+
+def report_table(report: RunReport) -> RenderableType:
+    """The cells of a run, and under them what is not in the numbers. Columns in which nothing happened are left out."""
+    rows = [row for cell in report.cells for row in _rows(cell)]
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    shown = [
+        i for i, name in enumerate(_COLUMNS) if name not in _ONLY_IF_ANY or any(row[i] not in ("", "0") for row in rows)
+    ]
+    for i in shown:
+        table.add_column(_COLUMNS[i], justify="left" if i < 3 else "right", no_wrap=i > 2)
+    for row in rows:
+        table.add_row(*(row[i] for i in shown))
+    return Group(headline(report), "", table, *_footnotes(report))
+
+
+def headline(report: RunReport) -> Text:
+    text = Text(f"{report.experiment}/{report.run_id}  ")
+    text.append(report.status, style=_STATUS_STYLE.get(report.status, ""))
+    if report.reason:
+        text.append(f"  ({report.reason})")
+    return text
+
+
+def tokens(usage: Usage) -> str:
+    return f"{short(usage.input_tokens)} in, {short(usage.output_tokens)} out"
+
+
+def short(number: float) -> str:
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= size:
+            return f"{number / size:.3g}{letter}"
+    return f"{number:.0f}"
+
+
+def duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    if seconds < 3600:
+        return f"{seconds / 60:.1f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def _rows(cell: CellReport) -> Iterable[tuple[str, ...]]:
+    used = f"{short(cell.usage.input_tokens)}+{short(cell.usage.output_tokens)}"
+    counts = (str(cell.failed), str(cell.unfinished), used, duration(cell.seconds))
+    if not cell.scorers:
+        yield (cell.task, cell.model, "-", "-", "-", "-", str(cell.finished), "0", *counts)
+    for index, each in enumerate(cell.scorers):
+        names = (cell.task, cell.model) if index == 0 else ("", "")
+        rest = counts if index == 0 else ("", "", "", "")
+        yield (*names, each.scorer, *_numbers(each.summary, each), *rest)
+
+
+def _numbers(summary: Summary, scorer: ScorerReport) -> tuple[str, str, str, str, str]:
+    missing = str(scorer.no_score + scorer.failures)
+    if summary.mean is None:
+        shown = ", ".join(f"{label} {count}" for label, count in list(scorer.labels.items())[:4]) or "-"
+        return shown, "", "", str(sum(scorer.labels.values())), missing
+    error = "-" if summary.standard_error is None else f"{summary.standard_error:.4f}"
+    interval = "-" if summary.low is None or summary.high is None else f"{summary.low:.4f} .. {summary.high:.4f}"
+    return f"{summary.mean:.4f}", error, interval, str(summary.n), missing
+
+
+def _footnotes(report: RunReport) -> Iterable[RenderableType]:
+    steps = report.steps
+    yield ""
+    line = f"steps: {steps['live']} asked, {steps['replayed']} replayed"
+    if steps["orphaned"]:
+        line += f", {steps['orphaned']} orphaned"
+    if report.saved != Usage():
+        line += f"; replay saved {tokens(report.saved)}"
+    yield Text(line, style="dim")
+    for cell in report.cells:
+        for kind, count in cell.failures.items():
+            yield Text(f"{cell.task}/{cell.model}: {count} failed: {kind}", style="red")
+        for scorer in cell.scorers:
+            if scorer.failures:
+                yield Text(
+                    f"{cell.task}/{cell.model}: {scorer.scorer} failed on {scorer.failures} answers", style="red"
+                )
+    if report.anomalies:
+        yield Text(f"{report.anomalies} anomalies in the journal: see `holdfast verify {report.run_id}`", style="red")

@@ -1,0 +1,35 @@
+"""Scorers: what is said of a finished answer, without asking the evaluated model again.
+
+`scorer` makes one of a function, `resolve` finds one by what a spec says, `judge` asks it. The built-in ones are pure:
+no network, clock or event loop. Invariant: what a scorer cannot say is "no score" or a failure, never a zero.
+"""
+
+from holdfast.score.choices import choice, extract_letter
+from holdfast.score.definition import Scorer, scorer
+from holdfast.score.errors import ScorerError, ScoringFailed
+from holdfast.score.fingerprint import identity, source_digest
+from holdfast.score.judging import as_number, judge
+from holdfast.score.quantities import Quantity, last_quantity, numeric
+from holdfast.score.resolving import BUILT_IN, resolve
+from holdfast.score.texts import exact_match, includes, regex
+
+__all__ = [
+    "BUILT_IN",
+    "Quantity",
+    "Scorer",
+    "ScorerError",
+    "ScoringFailed",
+    "as_number",
+    "choice",
+    "exact_match",
+    "extract_letter",
+    "identity",
+    "includes",
+    "judge",
+    "last_quantity",
+    "numeric",
+    "regex",
+    "resolve",
+    "scorer",
+    "source_digest",
+]

@@ -1,0 +1,88 @@
+"""What a scorer is: a function of a sample and an answer, with a name and fixed arguments.
+
+The function takes `(sample, answer)`, or `(sample, answer, ctx)` if it asks a judge, then any arguments that a spec may
+set. Refuses functions that cannot be called that way, when they are decorated rather than after a run was paid for.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, overload
+
+import msgspec
+
+from holdfast.score.errors import ScorerError
+
+Function = Callable[..., Any]
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+class Scorer(msgspec.Struct, frozen=True):
+    """A named scoring function. Calling it calls the function with its arguments."""
+
+    name: str
+    function: Function
+    args: dict[str, Any] = msgspec.field(default_factory=dict)
+    needs_ctx: bool = False
+    """The function's third parameter is `ctx`: it makes durable calls of its own."""
+
+    def __call__(self, *positional: Any, **named: Any) -> Any:
+        return self.function(*positional, **{**self.args, **named})
+
+
+@overload
+def scorer(function: Function, *, name: str = "") -> Scorer: ...
+
+
+@overload
+def scorer(function: None = None, *, name: str = "") -> Callable[[Function], Scorer]: ...
+
+
+def scorer(function: Function | None = None, *, name: str = "") -> Scorer | Callable[[Function], Scorer]:
+    """Make a scorer of a function, sync or async: `@scorer` or `@scorer(name="close")`."""
+    if function is None:
+        return lambda decorated: scorer(decorated, name=name)
+    if isinstance(function, Scorer):
+        return msgspec.structs.replace(function, name=name or function.name)
+    called = name or _name_of(function)
+    return Scorer(called, function, {}, _takes_ctx(function, called))
+
+
+def arguments_of(function: Function) -> tuple[dict[str, inspect.Parameter], bool]:
+    """The arguments that a spec may set, and whether any other name is taken too (`**args`)."""
+    parameters = list(inspect.signature(function).parameters.values())
+    given = 2 + _ctx_is_third(parameters)
+    named = {
+        parameter.name: parameter
+        for index, parameter in enumerate(parameters)
+        if index >= given
+        and parameter.kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    }
+    return named, any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)
+
+
+def _name_of(function: Function) -> str:
+    while isinstance(function, functools.partial):
+        function = function.func
+    name: str = getattr(function, "__name__", type(function).__name__)
+    return "lambda" if name == "<lambda>" else name
+
+
+def _takes_ctx(function: Function, name: str) -> bool:
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError) as error:
+        raise ScorerError(name, f"is no function whose parameters can be seen ({error}); wrap it in a def") from error
+    positional = [parameter for parameter in parameters if parameter.kind in _POSITIONAL]
+    several = any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters)
+    if len(positional) < 2 and not several:
+        shown = ", ".join(str(parameter) for parameter in parameters)
+        raise ScorerError(name, f"takes ({shown}); a scorer takes (sample, answer), then ctx or arguments if it likes")
+    third = _ctx_is_third(parameters)
+    if not third and any(parameter.name == "ctx" for parameter in parameters):
+        raise ScorerError(name, "ctx must be the third parameter: (sample, answer, ctx, ...)")
+    return third
+
+
+def _ctx_is_third(parameters: list[inspect.Parameter]) -> bool:
+    return len(parameters) > 2 and parameters[2].name == "ctx" and parameters[2].kind in _POSITIONAL

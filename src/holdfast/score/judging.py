@@ -1,0 +1,110 @@
+"""Asking a scorer, and making one kind of result of the many that people return.
+
+Invariant: a score is what the scorer said. None and NaN are "no score"; an exception, or anything that is no score,
+raises `ScoringFailed` with the user's own lines, and never counts as a zero. Other errors of Holdfast pass through
+untouched: a judge whose model or journal failed is no mistake of the scorer.
+"""
+
+import inspect
+import math
+import numbers
+import traceback
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import HoldfastError
+from holdfast.records.exchange import Answer, Sample, Score
+from holdfast.score.definition import Scorer
+from holdfast.score.errors import ScoringFailed
+
+_MESSAGE_MAX = 1000
+_DETAIL_MAX = 8000
+_FRAMES_MAX = 20
+
+
+async def judge(scorer: Scorer, sample: Sample, answer: Answer, ctx: Any = None) -> dict[str, Score]:
+    """What a scorer says of an answer, by name: the scorer's, or `name.key` for each key of a dict that it returns.
+
+    Sync functions are called directly: they hold up the event loop for as long as they take.
+    """
+    given = (sample, answer, ctx) if scorer.needs_ctx else (sample, answer)
+    try:
+        result = scorer(*given)
+        if inspect.isawaitable(result):
+            result = await result
+    except HoldfastError:
+        raise
+    except Exception as error:
+        raise _failed(scorer, error) from error
+    return _scores(scorer, result)
+
+
+def as_number(value: Any) -> float | None:
+    """A score's value as a number to average: a bool is 1 or 0; None for labels, "no score" and what is not finite."""
+    if not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _scores(scorer: Scorer, result: Any) -> dict[str, Score]:
+    parts = result
+    if isinstance(result, Score) and isinstance(result.value, dict):
+        parts = {key: msgspec.structs.replace(result, value=value) for key, value in result.value.items()}
+    if not isinstance(parts, dict):
+        return {scorer.name: _score(scorer, parts)}
+    if not parts:
+        raise _no_score(scorer, "an empty dict")
+    scores = {}
+    for key, value in parts.items():
+        if not isinstance(key, str):
+            raise _no_score(scorer, f"a dict with the key {key!r}; keys must be text")
+        scores[f"{scorer.name}.{key}" if key else scorer.name] = _score(scorer, value)
+    return scores
+
+
+def _score(scorer: Scorer, result: Any) -> Score:
+    if not isinstance(result, Score):
+        return Score(_value(scorer, result))
+    try:
+        msgspec.json.encode(result.metadata)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise _no_score(scorer, f"metadata that cannot be stored as JSON ({error})") from error
+    return Score(_value(scorer, result.value), str(result.reason or ""), result.metadata)
+
+
+def _value(scorer: Scorer, value: Any) -> bool | int | float | str | None:
+    if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
+        value = value.item()
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, numbers.Real) or type(value).__name__ == "Decimal":
+        number = float(value)
+        if math.isinf(number):
+            raise _no_score(scorer, "an infinite number")
+        return None if math.isnan(number) else number
+    raise _no_score(scorer, f"a {type(value).__name__}")
+
+
+def _no_score(scorer: Scorer, what: str) -> ScoringFailed:
+    code = getattr(inspect.unwrap(scorer.function), "__code__", None)
+    detail = f'  File "{code.co_filename}", line {code.co_firstlineno}, in {code.co_name}' if code else ""
+    expected = "a bool, a number, a text, a dict of them, a Score, or None for no score"
+    return ScoringFailed(scorer.name, f"returned {what}; return {expected}", detail)
+
+
+def _failed(scorer: Scorer, error: Exception) -> ScoringFailed:
+    """The user's lines only: ours are the same every time."""
+    ours = {__file__, Scorer.__call__.__code__.co_filename}
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename not in ours]
+    lines = traceback.format_list(frames[-_FRAMES_MAX:]) + traceback.format_exception_only(error)
+    message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return ScoringFailed(scorer.name, message[:_MESSAGE_MAX], "".join(lines)[:_DETAIL_MAX])

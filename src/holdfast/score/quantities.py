@@ -1,0 +1,166 @@
+"""Numbers in prose: the last quantity of a text, read as a person would, and the scorer `numeric`.
+
+Reads 1,234.5 and 1'234 and 1.234,5 and 1,23,456; 3e-4 and 3*10^-4; 1/2, 1 1/2, ½ and \\frac{1}{2}; 50% and $5; digits
+and minus signs of other scripts. A comma before fewer than three digits separates two numbers: `3,5` is a list.
+
+Values are exact fractions: neither long integers nor decimals are rounded before they are compared.
+"""
+
+import re
+import unicodedata
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from holdfast.records.exchange import Answer, Sample, Score
+from holdfast.score.definition import scorer
+
+_DIGITS_MAX = 4000  # Python refuses to read longer integers
+_EXPONENT_MAX = 1000
+
+_SIGNS = str.maketrans(
+    {
+        "\u2212": "-",  # minus
+        "\ufe63": "-",
+        "\uff0d": "-",
+        "\u2013": "-",  # en dash
+        "\uff0b": "+",
+        "\uff05": "%",
+        "\u066a": "%",  # Arabic percent, thousands, decimal
+        "\u066c": ",",
+        "\u066b": ".",
+        "\uff0c": ",",
+        "\uff0e": ".",
+        "\u2019": "'",
+        "\u2044": "/",
+        "\u2215": "/",
+    }
+)
+_RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
+_FOREIGN_DIGIT = re.compile(r"(?![0-9])\d")
+_ONE_CHARACTER_FRACTION = re.compile("([0-9])?([\u00bc-\u00be\u2150-\u215e\u2189])")
+_POWER = re.compile("10([⁻⁺]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+)")
+_LATEX_FRACTION = re.compile(r"([0-9])?\\[dt]?frac\s*\{\s*(\d+)\s*\}\s*\{\s*(\d+)\s*\}")
+_LATEX_ESCAPE = re.compile(r"\\([%$,])|\{(,)\}")
+_DATE = re.compile(r"(?<![0-9])[0-9]++(?:/[0-9]++){2,}")
+
+_NUMBER = re.compile(
+    r"""
+    (?P<sign>(?<![A-Za-z0-9_)\]}%-])[-+])?            # in 5-3, GPT-4 and 2024-05 it is none
+    (?:[$\u20ac\u00a3\u00a5\u20b9]\s?)?               # currency
+    (?:
+        (?P<whole>[0-9]++)[ ](?P<over>[0-9]++)/(?P<under>[0-9]++)
+      | (?P<european>
+            [1-9][0-9]{0,2}(?:\.[0-9]{3}){2,}+(?![0-9]|\.[0-9])(?:,[0-9]++)?
+          | [1-9][0-9]{0,2}\.[0-9]{3},[0-9]++(?!\.[0-9])
+        )
+      | (?P<plain>
+            [0-9]{1,3}(?P<gap>[,'_\u00a0\u2009\u202f])(?:[0-9]{2,3}(?P=gap))*[0-9]{3}(?![0-9])(?:\.[0-9]+)?
+          | [0-9]++(?:\.[0-9]+)?
+          | \.[0-9]+
+        )
+    )
+    (?:[eE](?P<e>[-+]?[0-9]+) | \s*(?:[x\u00d7*\u00b7]|\\times|\\cdot)\s*10(?:\^|\*\*)[({]?(?P<power>[-+]?[0-9]+)}?)?
+    (?:\s?/\s?(?P<divisor>[0-9]+(?:\.[0-9]+)?))?
+    (?P<percent>\s?(?:%|per\s?cent\b))?
+    """,
+    re.VERBOSE,
+)
+
+
+class Quantity(NamedTuple):
+    """A number that was read. `percent`: a percent sign follows it; `value` is the number before the sign."""
+
+    value: Fraction
+    percent: bool
+    text: str
+
+
+@scorer
+def numeric(sample: Sample, answer: Answer, tolerance: float = 1e-6, relative: float = 0.0) -> Score:
+    """The last number of the answer is the target, within `tolerance`, or within `relative` times the target.
+
+    If only one of the two is a percentage, 50% equals both 0.5 and 50: people write either. A target without a number
+    is an error of the data and raises.
+    """
+    if sample.target is None:
+        return Score(None, "the sample has no target")
+    entries = sample.target if isinstance(sample.target, list | tuple) else [sample.target]
+    wanted = [_target(entry) for entry in entries]
+    found = last_quantity(answer.text)
+    if found is None:
+        return Score(False, "no number in the answer")
+    absolute, share = _exact(tolerance), _exact(relative)
+    same = any(_agree(found, each, max(absolute, share * abs(each.value))) for each in wanted)
+    return Score(same, f"read {found.text}")
+
+
+def last_quantity(text: str) -> Quantity | None:
+    """The last number in a text that has a finite value; None if there is none."""
+    for match in reversed(list(_NUMBER.finditer(_plain(text)))):
+        value = _value(match)
+        if value is not None:
+            return Quantity(value, match["percent"] is not None, _shortened(match[0].strip()))
+    return None
+
+
+def _plain(text: str) -> str:
+    """One way of writing: ASCII digits and signs, a/b for every fraction, no LaTeX escapes."""
+    if not text.isascii():
+        text = _FOREIGN_DIGIT.sub(lambda match: str(unicodedata.decimal(match[0])), text)
+        text = _ONE_CHARACTER_FRACTION.sub(
+            lambda match: (f"{match[1]} " if match[1] else "") + unicodedata.normalize("NFKC", match[2]), text
+        )
+        text = _POWER.sub(lambda match: "10^" + match[1].translate(_RAISED), text)
+        text = text.translate(_SIGNS)
+    if "\\" in text or "{" in text:
+        text = _LATEX_FRACTION.sub(lambda match: (f"{match[1]} " if match[1] else "") + f"{match[2]}/{match[3]}", text)
+        text = _LATEX_ESCAPE.sub(lambda match: match[1] or match[2], text)
+    return _DATE.sub(lambda match: match[0].replace("/", " "), text)
+
+
+def _value(match: re.Match[str]) -> Fraction | None:
+    if len(match[0]) > _DIGITS_MAX:
+        return None
+    exponent = int(match["e"] or match["power"] or 0)
+    divisor = Fraction(match["divisor"] or 1)
+    if match["whole"]:
+        divisor *= int(match["under"])
+    if divisor == 0 or abs(exponent) > _EXPONENT_MAX:
+        return None
+    if match["whole"]:
+        number = Fraction(int(match["whole"]) * int(match["under"]) + int(match["over"]))
+    elif match["european"]:
+        number = Fraction(match["european"].replace(".", "").replace(",", "."))
+    else:
+        number = Fraction(match["plain"].replace(match["gap"] or ",", ""))
+    number *= Fraction(10) ** exponent / divisor
+    return -number if match["sign"] == "-" else number
+
+
+def _target(target: Any) -> Quantity:
+    if isinstance(target, str):
+        found = last_quantity(target)
+        if found is None:
+            raise ValueError(f"the target {_shortened(target)!r} holds no number")
+        return found
+    if isinstance(target, bool) or not isinstance(target, int | float):
+        raise TypeError(f"the target is a {type(target).__name__}; expected a number, or text with one")
+    return Quantity(_exact(target), False, str(target))
+
+
+def _exact(number: float) -> Fraction:
+    """As it is written, not as it is rounded to binary: 0.3 is 3/10."""
+    return Fraction(number) if isinstance(number, int) else Fraction(repr(float(number)))
+
+
+def _agree(found: Quantity, wanted: Quantity, allowed: Fraction) -> bool:
+    if abs(found.value - wanted.value) <= allowed:
+        return True
+    if found.percent == wanted.percent:
+        return False
+    hundredth = (found.value / 100 - wanted.value) if found.percent else (found.value - wanted.value / 100)
+    return abs(hundredth) <= allowed
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:77]}..."

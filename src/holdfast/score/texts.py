@@ -1,0 +1,76 @@
+"""Scorers that compare text: `exact_match`, `includes`, `regex`.
+
+A target may be a list: any of its entries will do. A sample without a target has no score.
+"""
+
+import functools
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.records.exchange import Answer, Sample
+from holdfast.score.definition import scorer
+
+
+@scorer
+def exact_match(sample: Sample, answer: Answer, ignore_case: bool = False, strip: bool = True) -> bool | None:
+    """The answer is the target, or one of several."""
+    return _is_one_of(answer.text, references(sample.target), ignore_case, strip)
+
+
+@scorer
+def includes(sample: Sample, answer: Answer, ignore_case: bool = True) -> bool | None:
+    """The answer contains the target, or one of several. An empty target is in every text, so it is no score."""
+    text = _folded(answer.text, ignore_case, strip=False)
+    wanted = [_folded(reference, ignore_case, strip=False) for reference in references(sample.target) if reference]
+    return any(reference in text for reference in wanted) if wanted else None
+
+
+@scorer
+def regex(
+    sample: Sample, answer: Answer, pattern: str, group: int | str | None = None, ignore_case: bool = False
+) -> bool | None:
+    """The pattern is found in the answer; with `group`, what that group holds in the last place where it is found is
+    the target.
+    """
+    compiled = compile_pattern(pattern, ignore_case)
+    if group is None:
+        return compiled.search(answer.text) is not None
+    wanted = references(sample.target)
+    last = None
+    for match in compiled.finditer(answer.text):
+        last = match
+    held = last[group] if last else None
+    return _is_one_of(held, wanted, ignore_case, strip=True) if held is not None else (False if wanted else None)
+
+
+@functools.lru_cache(maxsize=256)
+def compile_pattern(pattern: str, ignore_case: bool = False) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE if ignore_case else 0)
+
+
+def references(target: Any) -> list[str]:
+    """The texts that a target stands for; none if it is None. TypeError for an object: which text would it be?"""
+    if target is None:
+        return []
+    if isinstance(target, str):
+        return [target]
+    if isinstance(target, bool):
+        return ["true", "True"] if target else ["false", "False"]
+    if isinstance(target, int | float):
+        return [str(target)]
+    if isinstance(target, list | tuple):
+        return [text for entry in target for text in references(entry)]
+    raise TypeError(f"the target is a {type(target).__name__}; expected text, a number or a list of them")
+
+
+def _is_one_of(text: str, wanted: Sequence[str], ignore_case: bool, strip: bool) -> bool | None:
+    if not wanted:
+        return None
+    given = _folded(text, ignore_case, strip)
+    return any(given == _folded(reference, ignore_case, strip) for reference in wanted)
+
+
+def _folded(text: str, ignore_case: bool, strip: bool) -> str:
+    text = text.strip() if strip else text
+    return text.casefold() if ignore_case else text

@@ -1,0 +1,23 @@
+"""From a sample to an answer: prompts, solvers, and the durable steps that they take."""
+
+from holdfast.solve.context import Allowance, AskFailedError, Asking, Context, LimitError
+from holdfast.solve.prompts import Prompt, Renderer, columns_of
+from holdfast.solve.solvers import Solver, resolve_solver
+from holdfast.solve.steps import Recorded, Scope, StepFailedError, Steps
+
+__all__ = [
+    "Allowance",
+    "AskFailedError",
+    "Asking",
+    "Context",
+    "LimitError",
+    "Prompt",
+    "Recorded",
+    "Renderer",
+    "Scope",
+    "Solver",
+    "StepFailedError",
+    "Steps",
+    "columns_of",
+    "resolve_solver",
+]

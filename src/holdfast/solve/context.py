@@ -1,0 +1,145 @@
+"""What a solver is given: its sample, its first messages, and the calls that are durable.
+
+A solver needs no checkpoint code. It must only do through `ctx` what must not be done twice, and take randomness and
+time from `ctx` if it wants a replay to come out the same.
+"""
+
+import hashlib
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+import xxhash
+
+from holdfast.errors import HoldfastError
+from holdfast.records.exchange import Answer, Message, Sample
+from holdfast.records.facts import Asked, Failure, Step
+from holdfast.solve.steps import Recorded, Steps
+
+_canonical = msgspec.json.Encoder(order="deterministic").encode
+_HISTORY = 8  # how many earlier steps a request is compared with, to store only what is new
+
+
+class LimitError(HoldfastError):
+    """A sample has used up what it may use. The attempt ends; what it recorded stays."""
+
+
+class Asking(msgspec.Struct, frozen=True):
+    """A model as a sample may ask it: what identifies it, its parameters, and how a request is made."""
+
+    identity: dict[str, Any]
+    params: dict[str, Any]
+    ask: Callable[[list[Message], dict[str, Any], list[dict[str, Any]]], Awaitable[tuple[Answer, int]]]
+
+
+class Allowance(msgspec.Struct, frozen=True):
+    """What one attempt may use; None is no limit."""
+
+    steps: int | None = None
+    tokens: int | None = None
+
+
+class Context:
+    """One attempt at one sample."""
+
+    def __init__(
+        self,
+        sample: Sample,
+        messages: list[Message],
+        steps: Steps,
+        models: Mapping[str, Asking],
+        seed: str,
+        allowance: Allowance,
+    ) -> None:
+        self.sample = sample
+        self.messages = messages
+        self._steps = steps
+        self._models = models
+        self._seed = seed
+        self._allowance = allowance
+        self._random: random.Random | None = None
+        self._history: list[tuple[int, list[Message]]] = []
+
+    @property
+    def random(self) -> random.Random:
+        """Randomness that is the same for this key and attempt, whatever else runs."""
+        if self._random is None:
+            self._random = random.Random(int.from_bytes(hashlib.sha256(self._seed.encode()).digest()[:8]))
+        return self._random
+
+    async def generate(
+        self,
+        messages: str | list[Message] | None = None,
+        *,
+        role: str = "",
+        tools: list[dict[str, Any]] | None = None,
+        **params: Any,
+    ) -> Answer:
+        """Ask the evaluated model, or the model of a role. The answer is durable before it is returned."""
+        asking = self._models.get(role)
+        if asking is None:
+            known = ", ".join(sorted(filter(None, self._models))) or "none"
+            raise HoldfastError(f"there is no role {role!r} in the spec; there are: {known}")
+        self._check_allowance()
+        said = _as_messages(self.messages if messages is None else messages)
+        merged = {**asking.params, **params} if params else asking.params
+        request = _canonical([asking.identity, merged, said, tools or []])
+
+        async def ask() -> Step:
+            asked = self._asked(said, role, params, tools or [])
+            try:
+                answer, tries = await asking.ask(said, merged, tools or [])
+            except AskFailedError as error:
+                return Step(0, "", "", asked=asked, failure=error.failure, tries=error.tries)
+            return Step(0, "", "", asked=asked, answer=answer, tries=tries)
+
+        recorded = await self._steps.take(xxhash.xxh3_128_hexdigest(request), ask)
+        return self._told(recorded, said)
+
+    def _told(self, recorded: Recorded, said: list[Message]) -> Answer:
+        answer = recorded.step.answer
+        assert answer is not None
+        self._history.append((recorded.n, [*said, answer.message]))
+        del self._history[:-_HISTORY]
+        return answer
+
+    def _asked(self, said: list[Message], role: str, params: dict[str, Any], tools: list[dict[str, Any]]) -> Asked:
+        """The request, without the messages that an earlier step of this sample already holds."""
+        best, keep = 0, 0
+        for n, earlier in reversed(self._history):
+            shared = _shared(said, earlier)
+            if shared > keep:
+                best, keep = n, shared
+        return Asked(new=said[keep:], after=best, keep=keep, role=role, params=params, tools=tools)
+
+    def _check_allowance(self) -> None:
+        allowed = self._allowance
+        if allowed.steps is not None and self._steps.count >= allowed.steps:
+            raise LimitError(f"the sample has made {self._steps.count} steps; its limit is {allowed.steps}")
+        if allowed.tokens is not None and self._steps.tokens >= allowed.tokens:
+            raise LimitError(f"the sample has used {self._steps.tokens} tokens; its limit is {allowed.tokens}")
+
+
+class AskFailedError(HoldfastError):
+    """A request failed for good: after its retries, or because retrying cannot help."""
+
+    def __init__(self, failure: Failure, tries: int) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+        self.tries = tries
+
+
+def _as_messages(messages: str | list[Message]) -> list[Message]:
+    if isinstance(messages, str):
+        return [{"role": "user", "content": messages}]
+    return list(messages)  # a copy: the solver may go on appending to its own
+
+
+def _shared(said: list[Message], earlier: list[Message]) -> int:
+    count = 0
+    for mine, theirs in zip(said, earlier, strict=False):
+        if mine is not theirs and mine != theirs:
+            break
+        count += 1
+    return count

@@ -1,0 +1,105 @@
+"""From a row to the messages of its first request.
+
+A template names columns in braces: `Compute: {question}`. Only a plain name in single braces is a field, so literal
+JSON survives; `{{name}}` stands for `{name}`. With `template: jinja` it is a sandboxed Jinja template. Naming a
+column that a row does not have is an error, never an empty place.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import SpecError
+from holdfast.records.exchange import Message, Row, Sample
+
+_FIELD = re.compile(r"\{\{([A-Za-z_]\w*)\}\}|\{([A-Za-z_]\w*)\}")
+
+Render = Callable[[Row], str]
+
+
+class Prompt(msgspec.Struct, frozen=True):
+    """How a task asks. Empty `prompt` and `messages` mean: the sample's input, as it is."""
+
+    system: str = ""
+    prompt: str = ""
+    messages: list[Message] = msgspec.field(default_factory=list)
+    template: str = "fields"
+    shots: tuple[Sample, ...] = ()
+
+
+class Renderer:
+    """A prompt that was read once and is filled in for every sample."""
+
+    def __init__(self, prompt: Prompt) -> None:
+        compile_template = _jinja if prompt.template == "jinja" else _fields
+        self._system = compile_template(prompt.system) if prompt.system else None
+        self._prompt = compile_template(prompt.prompt) if prompt.prompt else None
+        self._messages = [
+            (message, compile_template(message["content"]) if isinstance(message.get("content"), str) else None)
+            for message in prompt.messages
+        ]
+        self._shots = prompt.shots
+
+    def messages(self, sample: Sample) -> list[Message]:
+        """The messages that a sample begins with. KeyError names a column that its row does not have."""
+        made: list[Message] = []
+        if self._system is not None:
+            made.append({"role": "system", "content": self._system(sample.row)})
+        for shot in self._shots:
+            made += self._question(shot)
+            made.append({"role": "assistant", "content": as_text(shot.target)})
+        made += [
+            message if fill is None else {**message, "content": fill(sample.row)} for message, fill in self._messages
+        ]
+        if self._prompt is not None or not self._messages:
+            made += self._question(sample)
+        return made
+
+    def _question(self, sample: Sample) -> list[Message]:
+        if self._prompt is not None:
+            return [{"role": "user", "content": self._prompt(sample.row)}]
+        if isinstance(sample.input, list):  # a conversation, already in messages
+            return list(sample.input)
+        return [{"role": "user", "content": as_text(sample.input)}]
+
+
+def as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def columns_of(template: str) -> list[str]:
+    """The columns that a template of fields names."""
+    return [match[2] for match in _FIELD.finditer(template) if match[2]]
+
+
+def _fields(template: str) -> Render:
+    if not columns_of(template):
+        text = _FIELD.sub(lambda match: f"{{{match[1]}}}", template)
+        return lambda row: text
+    return partial(_fill, template)
+
+
+def _fill(template: str, row: Row) -> str:
+    return _FIELD.sub(lambda match: f"{{{match[1]}}}" if match[1] else as_text(row[match[2]]), template)
+
+
+def _jinja(template: str) -> Render:
+    from jinja2 import StrictUndefined, TemplateError, UndefinedError
+    from jinja2.sandbox import SandboxedEnvironment
+
+    try:
+        compiled = SandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=True).from_string(template)
+    except TemplateError as error:
+        raise SpecError(f"the template is not valid Jinja: {error}; mend it, or leave out `template: jinja`") from error
+
+    def render(row: Row) -> str:
+        try:
+            return compiled.render(row)
+        except UndefinedError as error:
+            raise KeyError(str(error)) from error
+
+    return render

@@ -1,0 +1,96 @@
+"""Solvers: what turns a sample into an answer. Built in, an entry point, or the user's own `module:function`.
+
+A solver is `async def solve(sample, ctx)` and returns a string or an answer. Arguments from the spec are passed by
+name.
+"""
+
+import difflib
+import importlib
+import inspect
+from collections.abc import Awaitable, Callable
+from importlib.metadata import entry_points
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import SpecError
+from holdfast.records.exchange import Answer, Sample
+from holdfast.solve.context import Context
+
+Solve = Callable[..., Awaitable[str | Answer]]
+ENTRY_POINTS = "holdfast.solvers"
+
+
+class Solver(msgspec.Struct, frozen=True):
+    """A solver with its arguments."""
+
+    name: str
+    function: Solve
+    arguments: dict[str, Any]
+
+    async def solve(self, sample: Sample, ctx: Context) -> Answer:
+        result = await self.function(sample, ctx, **self.arguments)
+        if isinstance(result, Answer):
+            return result
+        if isinstance(result, str):
+            return Answer(text=result)
+        raise TypeError(
+            f"the solver {self.name} returned {type(result).__name__}; it must return a string or an answer"
+        )
+
+
+async def chat(sample: Sample, ctx: Context) -> Answer:
+    """Ask once, with the task's prompt."""
+    return await ctx.generate()
+
+
+BUILT_IN: dict[str, Solve] = {"chat": chat}
+
+
+def resolve_solver(entry: str | dict[str, dict[str, Any]] | Solve, place: str) -> Solver:
+    """The solver that a spec or a script names. SpecError with the place and the nearest name if there is none."""
+    if callable(entry):
+        return _checked(Solver(getattr(entry, "__name__", "solver"), entry, {}), place)
+    name, arguments = (entry, {}) if isinstance(entry, str) else next(iter(entry.items()))
+    return _checked(Solver(name, _find(name, place), dict(arguments or {})), place)
+
+
+def _find(name: str, place: str) -> Solve:
+    if name in BUILT_IN:
+        return BUILT_IN[name]
+    if ":" in name:
+        return _import(name, place)
+    offered = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+    if name in offered:
+        return _as_solve(offered[name].load(), name, place)
+    known = sorted({*BUILT_IN, *offered})
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    hint = (
+        f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}, or name your own as module:function"
+    )
+    raise SpecError(f"{place}: there is no solver {name!r}; {hint}")
+
+
+def _import(name: str, place: str) -> Solve:
+    module, _, attribute = name.partition(":")
+    try:
+        return _as_solve(getattr(importlib.import_module(module), attribute), name, place)
+    except (ImportError, AttributeError) as error:
+        raise SpecError(f"{place}: {name!r} cannot be imported: {error}") from error
+
+
+def _as_solve(found: Any, name: str, place: str) -> Solve:
+    if not callable(found):
+        raise SpecError(f"{place}: {name!r} is not a function")
+    solve: Solve = found
+    return solve
+
+
+def _checked(solver: Solver, place: str) -> Solver:
+    if not inspect.iscoroutinefunction(solver.function):
+        raise SpecError(f"{place}: the solver {solver.name} must be written as `async def solve(sample, ctx)`")
+    try:
+        inspect.signature(solver.function).bind(None, None, **solver.arguments)
+    except TypeError as error:
+        raise SpecError(f"{place}: the solver {solver.name} does not take these arguments: {error}") from error
+    return solver

@@ -1,0 +1,18 @@
+"""What is asked: the types of a spec, how it is read, and what changing each field means."""
+
+from holdfast.spec.loading import build_spec, load_spec, spec_mapping
+from holdfast.spec.types import Concurrency, Dataset, Fewshot, Limits, Model, SampleLimits, Spec, Task
+
+__all__ = [
+    "Concurrency",
+    "Dataset",
+    "Fewshot",
+    "Limits",
+    "Model",
+    "SampleLimits",
+    "Spec",
+    "Task",
+    "build_spec",
+    "load_spec",
+    "spec_mapping",
+]

@@ -1,0 +1,64 @@
+"""`--set field=value`: changing one value of a spec by its path, `tasks[0].prompt` or
+`models.local.params.temperature`.
+"""
+
+import re
+from typing import Any
+
+from holdfast.errors import SpecError
+from holdfast.spec.reading import parse_yaml
+
+_STEP = re.compile(r"^(\w+)((?:\[\d+\])*)$")
+
+
+def assign(mapping: dict[str, Any], assignment: str) -> None:
+    """`--set tasks[0].prompt=…`; also by name: `models.local.params.temperature=0.5`."""
+    path, equals, text = assignment.partition("=")
+    if not equals:
+        raise SpecError(f"--set {assignment}: write field=value, for example --set defaults.repeats=3")
+    value = parse_yaml(text, f"--set {path}")
+    steps = _steps(path, assignment)
+    here: Any = mapping
+    for step in steps[:-1]:
+        here = _descend(here, step, assignment)
+    last = steps[-1]
+    if isinstance(here, list):
+        here[_index(here, last, assignment)] = value
+    elif isinstance(here, dict):
+        here[str(last)] = value
+    else:
+        raise SpecError(f"--set {assignment}: {path} is not inside a mapping or a list")
+
+
+def _steps(path: str, assignment: str) -> list[str | int]:
+    steps: list[str | int] = []
+    for part in path.split("."):
+        match = _STEP.match(part)
+        if match is None and not part:
+            raise SpecError(f"--set {assignment}: {path!r} is not a field path such as tasks[0].prompt")
+        if match is None:
+            steps.append(part)
+            continue
+        steps.append(match[1])
+        steps += [int(number) for number in re.findall(r"\d+", match[2])]
+    return steps
+
+
+def _descend(here: Any, step: str | int, assignment: str) -> Any:
+    if isinstance(here, list):
+        return here[_index(here, step, assignment)]
+    if not isinstance(here, dict):
+        raise SpecError(f"--set {assignment}: {step!r} is not inside a mapping")
+    if here.get(str(step)) is None:
+        here[str(step)] = {}
+    return here[str(step)]
+
+
+def _index(here: list[Any], step: str | int, assignment: str) -> int:
+    names = [each.get("name") if isinstance(each, dict) else None for each in here]
+    if isinstance(step, str) and step in names:
+        return names.index(step)
+    if isinstance(step, int) and step < len(here):
+        return step
+    known = ", ".join(str(name) for name in names if name) or f"0 to {len(here) - 1}"
+    raise SpecError(f"--set {assignment}: there is no entry {step!r}; there are {known}")

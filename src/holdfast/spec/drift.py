@@ -1,0 +1,61 @@
+"""What a resume brings that differs from what is stored, and what each difference means. Pure comparison.
+
+Two effective specs are compared field by field, each with the class that its type declares. Formatting, order of keys
+and where a value was written do not matter: both sides are effective.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from holdfast.records.facts import Change
+from holdfast.spec.classes import field_classes
+from holdfast.spec.types import Spec
+
+
+def differences(stored: Spec, given: Spec) -> list[Change]:
+    """Every field in which the two differ, with both values and the field's class."""
+    return list(_compare(stored, given, ""))
+
+
+def refused(changes: list[Change]) -> list[Change]:
+    """Those that would mix two experiments."""
+    return [change for change in changes if change.kind == "result"]
+
+
+def _compare(old: msgspec.Struct, new: msgspec.Struct, place: str) -> Iterator[Change]:
+    for name, kind in field_classes(type(old)):
+        was, now = getattr(old, name), getattr(new, name)
+        if was == now:
+            continue
+        where = f"{place}.{name}" if place else name
+        if kind == "nested":
+            yield from _compare_nested(was, now, where)
+        else:
+            yield Change(where, msgspec.to_builtins(was), msgspec.to_builtins(now), str(kind))
+
+
+def _compare_nested(was: Any, now: Any, where: str) -> Iterator[Change]:
+    if isinstance(was, msgspec.Struct) and isinstance(now, msgspec.Struct):
+        yield from _compare(was, now, where)
+    elif isinstance(was, list | dict) and isinstance(now, list | dict):
+        yield from _compare_named(_by_name(was), _by_name(now), where)
+    else:
+        yield Change(where, msgspec.to_builtins(was), msgspec.to_builtins(now), "result")
+
+
+def _compare_named(was: dict[str, Any], now: dict[str, Any], where: str) -> Iterator[Change]:
+    for name in [*was, *(name for name in now if name not in was)]:
+        if name in was and name in now:
+            yield from _compare(was[name], now[name], f"{where}.{name}")
+        else:
+            yield Change(
+                f"{where}.{name}", msgspec.to_builtins(was.get(name)), msgspec.to_builtins(now.get(name)), "result"
+            )
+    if list(was) != list(now) and set(was) == set(now):
+        yield Change(f"{where} (order)", list(was), list(now), "result")
+
+
+def _by_name(parts: Any) -> dict[str, Any]:
+    return dict(parts) if isinstance(parts, dict) else {part.name: part for part in parts}

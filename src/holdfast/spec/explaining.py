@@ -1,0 +1,58 @@
+"""Saying what is wrong with a spec: where, in the user's words, and the nearest valid name."""
+
+import difflib
+import os
+import re
+
+import msgspec
+
+from holdfast.errors import SpecError
+from holdfast.spec.classes import nested_type
+from holdfast.spec.types import Spec
+
+_AT = re.compile(r" - at `\$\.?(.*)`$")
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
+_SECRET_WORDS = ("api_key", "apikey", "token", "secret", "password")
+
+
+def explain(error: msgspec.ValidationError, where: str) -> SpecError:
+    """Our words for what msgspec found: the place as the user writes it, and the nearest valid name."""
+    message = str(error)
+    at = _AT.search(message)
+    place = at[1] if at else ""
+    message = _AT.sub("", message)
+    unknown = _UNKNOWN.search(message)
+    if unknown:
+        names = _fields_at(place)
+        secret = any(word in unknown[1].lower() for word in _SECRET_WORDS)
+        hint = "; a secret belongs in the environment: name its variable with api_key_env" if secret else ""
+        message = f"unknown field {unknown[1]!r}{hint or nearest(unknown[1], names)}"
+    return SpecError(f"{where}: {place}: {message[:1].lower()}{message[1:]}" if place else f"{where}: {message}")
+
+
+def _fields_at(place: str) -> set[str]:
+    kind: type[msgspec.Struct] = Spec
+    for part in filter(None, place.split(".")):
+        name = part.split("[")[0]
+        if name in {each.name for each in msgspec.structs.fields(kind)}:
+            kind = nested_type(kind, name) or kind
+    extra = {"defaults"} if kind is Spec else set()
+    return {each.name for each in msgspec.structs.fields(kind)} | extra
+
+
+def nearest(name: str, valid: set[str]) -> str:
+    close = difflib.get_close_matches(name, sorted(valid), n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else f"; valid are {', '.join(sorted(valid))}"
+
+
+def nearest_file(path: str) -> str:
+    folder = os.path.dirname(path) or "."
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    close = difflib.get_close_matches(os.path.basename(path), names, n=1)
+    return f"; did you mean {os.path.join(os.path.dirname(path), close[0])}?" if close else ""
+
+
+def kind_of(value: object) -> str:
+    return {"NoneType": "empty", "list": "a list", "str": "text", "int": "a number", "float": "a number"}.get(
+        type(value).__name__, type(value).__name__
+    )

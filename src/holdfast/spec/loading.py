@@ -1,0 +1,131 @@
+"""From a YAML file (or a mapping), `--set` values and the environment to one effective spec.
+
+It refuses everything that it does not understand, with the file, the place (`tasks[0].scorers[1]`), what is wrong and
+the nearest valid name. It creates nothing on disk.
+"""
+
+import copy
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import SpecError
+from holdfast.spec.assigning import assign
+from holdfast.spec.explaining import explain, kind_of, nearest, nearest_file
+from holdfast.spec.reading import parse_yaml, substitute
+from holdfast.spec.types import Model, Spec, Task
+
+_MODEL_FIELDS = {each.name for each in msgspec.structs.fields(Model)} - {"name"}
+_TASK_FIELDS = {each.name for each in msgspec.structs.fields(Task)} - {"name"}
+
+
+def load_spec(path: str, sets: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> Spec:
+    """The effective spec of a file. Relative paths in it are relative to its folder."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    except FileNotFoundError:
+        raise SpecError(f"{path}: no such file{nearest_file(path)}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError(f"{path}: cannot be read: {error}") from error
+    return build_spec(parse_yaml(text, path), path, sets, environ)
+
+
+def build_spec(raw: object, where: str = "", sets: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> Spec:
+    """The effective spec of a mapping; `where` names it in errors, and its folder anchors relative paths."""
+    if not isinstance(raw, dict):
+        raise SpecError(
+            f"{where}: a spec is a mapping of fields, not {kind_of(raw)}; begin with `tasks:` and `models:`"
+        )
+    mapping = substitute(copy.deepcopy(raw), environ, "", where)
+    for assignment in sets:
+        assign(mapping, assignment)
+    _merge_defaults(mapping, where)
+    try:
+        spec = msgspec.convert(mapping, Spec)
+    except msgspec.ValidationError as error:
+        raise explain(error, where) from None
+    return _anchor(_check(spec, where), os.path.dirname(os.path.abspath(where)) if where else "")
+
+
+def spec_mapping(spec: Spec) -> dict[str, Any]:
+    """The effective spec as plain data, every value spelled out."""
+    mapping = msgspec.to_builtins(spec)
+    assert isinstance(mapping, dict)
+    return mapping
+
+
+def _merge_defaults(mapping: dict[str, Any], where: str) -> None:
+    """Put each default where a task or model does not say otherwise; then defaults are gone."""
+    defaults = mapping.pop("defaults", None) or {}
+    if not isinstance(defaults, dict):
+        raise SpecError(f"{where}: defaults: expected a mapping, got {kind_of(defaults)}")
+    for name in defaults:
+        if name not in _TASK_FIELDS | _MODEL_FIELDS:
+            raise SpecError(f"{where}: defaults: unknown field {name!r}{nearest(name, _TASK_FIELDS | _MODEL_FIELDS)}")
+    _fill(mapping.get("tasks"), {name: value for name, value in defaults.items() if name in _TASK_FIELDS})
+    models = {name: value for name, value in defaults.items() if name in _MODEL_FIELDS}
+    _fill(mapping.get("models"), models)
+    roles = mapping.get("roles")
+    if isinstance(roles, dict):
+        for name, role in roles.items():
+            if isinstance(role, dict):
+                role.setdefault("name", name)
+        _fill(list(roles.values()), {name: value for name, value in models.items() if name != "params"})
+    for model in mapping.get("models") or () if isinstance(mapping.get("models"), list) else ():
+        if isinstance(model, dict) and "name" not in model and isinstance(model.get("model"), str):
+            model["name"] = model["model"]
+
+
+def _fill(parts: Any, defaults: Mapping[str, Any]) -> None:
+    for part in parts if isinstance(parts, list) else ():
+        if isinstance(part, dict):
+            for name, value in defaults.items():
+                if (
+                    isinstance(value, dict)
+                    and isinstance(part.get(name), dict)
+                    and name in {"params", "options", "headers"}
+                ):
+                    part[name] = {**value, **part[name]}
+                else:
+                    part.setdefault(name, copy.deepcopy(value))
+
+
+def _check(spec: Spec, where: str) -> Spec:
+    """What types alone cannot say."""
+    _check_names("models", [model.name for model in spec.models], where)
+    _check_names("tasks", [task.name for task in spec.tasks], where)
+    names = {model.name for model in spec.models}
+    for index, task in enumerate(spec.tasks):
+        for each in task.models or ():
+            if each not in names:
+                raise SpecError(f"{where}: tasks[{index}].models: there is no model {each!r}{nearest(each, names)}")
+        if isinstance(task.solver, dict) and len(task.solver) != 1:
+            raise SpecError(f"{where}: tasks[{index}].solver: expected one solver, as in {{name: {{argument: value}}}}")
+    return spec
+
+
+def _check_names(kind: str, names: Sequence[str], where: str) -> None:
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            first = names.index(name)
+            raise SpecError(
+                f"{where}: {kind}[{index}].name: {name!r} is already the name of {kind}[{first}]; rename one"
+            )
+
+
+def _anchor(spec: Spec, folder: str) -> Spec:
+    """Relative data paths become absolute: a resume may start in another folder."""
+    if not folder:
+        return spec
+    tasks = []
+    for task in spec.tasks:
+        dataset, fewshot = task.dataset, task.fewshot
+        if dataset.path:
+            dataset = msgspec.structs.replace(dataset, path=os.path.join(folder, dataset.path))
+        if fewshot is not None:
+            fewshot = msgspec.structs.replace(fewshot, path=os.path.join(folder, fewshot.path))
+        tasks.append(msgspec.structs.replace(task, dataset=dataset, fewshot=fewshot))
+    return msgspec.structs.replace(spec, tasks=tasks)

@@ -1,0 +1,90 @@
+"""Reading a spec's text: YAML without repeated keys, `${VAR}` from the environment, and `.env` files.
+
+Environment values are put in where `${VAR}` stands, except in `headers`: those may hold secrets and stay as they are
+written until a request is made, so that a secret never reaches spec.yaml or the journal.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from holdfast.errors import SpecError
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_ENV_LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*$")
+
+
+def parse_yaml(text: str, path: str) -> object:
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise SpecError(f"{path}{place}: not valid YAML: {error.problem}; mend that line") from None
+    except yaml.YAMLError as error:
+        raise SpecError(f"{path}: not valid YAML: {error}") from None
+
+
+class _Loader(yaml.SafeLoader):
+    """A repeated key would silently win over the first one."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[object] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call] # the stubs leave it untyped
+            if isinstance(key, str) and key in seen:
+                raise yaml.MarkedYAMLError(
+                    problem=f"the key {key!r} stands here twice", problem_mark=key_node.start_mark
+                )
+            seen.add(key if isinstance(key, str) else id(key_node))
+        return super().construct_mapping(node, deep)
+
+
+def substitute(value: Any, environ: Mapping[str, str], place: str, where: str) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: each if key == "headers" else substitute(each, environ, _join(place, str(key)), where)
+            for key, each in value.items()
+        }
+    if isinstance(value, list):
+        return [substitute(each, environ, f"{place}[{i}]", where) for i, each in enumerate(value)]
+    if not isinstance(value, str) or "${" not in value:
+        return value
+
+    def found(match: re.Match[str]) -> str:
+        replacement = environ.get(match[1], match[2])
+        if replacement is None:
+            raise SpecError(
+                f"{where}: {place}: the environment variable {match[1]} is not set; "
+                f"set it, or write ${{{match[1]}:-default}}"
+            )
+        return replacement
+
+    return _VARIABLE.sub(found, value)
+
+
+def read_env_file(path: str) -> dict[str, str]:
+    """The assignments of a `.env` file; none if there is no such file. Other lines are passed over."""
+    if not os.path.isfile(path):
+        return {}
+    with open(path, encoding="utf-8", errors="replace") as file:
+        found = filter(None, map(_ENV_LINE.match, (line for line in file if not line.lstrip().startswith("#"))))
+        return {match[1]: _unquoted(match[2]) for match in found}
+
+
+def expand(text: str, environ: Mapping[str, str]) -> str:
+    """A header's value at the moment of a request."""
+    return _VARIABLE.sub(lambda match: environ.get(match[1], match[2] or ""), text)
+
+
+def _unquoted(value: str) -> str:
+    if len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'":
+        return value[1:-1]
+    return value.split(" #")[0].rstrip()
+
+
+def _join(place: str, name: str) -> str:
+    return f"{place}.{name}" if place else name

@@ -1,0 +1,120 @@
+"""What a user may ask for. These types are the spec's grammar, its documentation and its resume rules at once.
+
+Effective: defaults are merged in and every value is spelled out, so two specs mean the same if and only if these are
+equal.
+"""
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, field
+
+from holdfast.spec.classes import EVALUATION, NESTED, PLACE, RESULT, THROUGHPUT, classified
+
+Positive = Annotated[int, Meta(ge=1)]
+NotNegative = Annotated[int, Meta(ge=0)]
+Seconds = Annotated[float, Meta(gt=0)]
+Name = Annotated[str, Meta(min_length=1, max_length=200)]
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A part of a spec: fields by name only, and none that we do not know."""
+
+
+@classified
+class Model(_Part, frozen=True, kw_only=True):
+    """A model to evaluate, or one that plays a role."""
+
+    name: Annotated[Name, RESULT]
+    provider: Annotated[Name, RESULT]
+    model: Annotated[str, RESULT] = ""
+    base_url: Annotated[str, PLACE] = ""
+    api_key_env: Annotated[str, PLACE] = ""
+    headers: Annotated[dict[str, str], PLACE] = field(default_factory=dict)
+    params: Annotated[dict[str, Any], RESULT] = field(default_factory=dict)
+    options: Annotated[dict[str, Any], RESULT] = field(default_factory=dict)
+    request_retries: Annotated[NotNegative, RESULT] = 5
+    timeout_seconds: Annotated[Seconds, THROUGHPUT] = 600.0
+    max_connections: Annotated[Positive, THROUGHPUT] = 64
+
+
+@classified
+class Dataset(_Part, frozen=True, kw_only=True):
+    """Where the rows are and what their columns mean. Content is pinned by the plan, so a path is only a place."""
+
+    path: Annotated[str, PLACE] = ""
+    format: Annotated[str, RESULT] = ""
+    id: Annotated[str, RESULT] = ""
+    input: Annotated[str, RESULT] = ""
+    target: Annotated[str, RESULT] = ""
+
+
+@classified
+class Fewshot(_Part, frozen=True, kw_only=True):
+    """Examples shown before the question: `n` rows of a file, chosen by `seed`."""
+
+    path: Annotated[Name, PLACE]
+    n: Annotated[Positive, RESULT] = 1
+    seed: Annotated[int, RESULT] = 0
+
+
+@classified
+class SampleLimits(_Part, frozen=True, kw_only=True):
+    """What one attempt at a sample may use."""
+
+    seconds: Annotated[Seconds | None, RESULT] = None
+    steps: Annotated[Positive | None, RESULT] = None
+    tokens: Annotated[Positive | None, RESULT] = None
+
+
+@classified
+class Limits(_Part, frozen=True, kw_only=True):
+    sample: Annotated[SampleLimits, NESTED] = SampleLimits()
+
+
+@classified
+class Task(_Part, frozen=True, kw_only=True):
+    """A data set, how it is asked, and how the answers are scored."""
+
+    name: Annotated[Name, RESULT]
+    dataset: Annotated[Dataset, NESTED] = Dataset()
+    system: Annotated[str, RESULT] = ""
+    prompt: Annotated[str, RESULT] = ""
+    messages: Annotated[list[dict[str, Any]], RESULT] = field(default_factory=list)
+    template: Annotated[str, RESULT, Meta(pattern="^(fields|jinja)$")] = "fields"
+    fewshot: Annotated[Fewshot | None, NESTED] = None
+    solver: Annotated[str | dict[str, dict[str, Any]], RESULT] = "chat"
+    scorers: Annotated[list[str | dict[str, dict[str, Any]]], EVALUATION] = field(default_factory=list)
+    models: Annotated[list[str] | None, RESULT] = None
+    repeats: Annotated[Positive, RESULT] = 1
+    sample_retries: Annotated[NotNegative, RESULT] = 2
+    max_samples: Annotated[Positive | None, THROUGHPUT] = None
+
+
+@classified
+class Concurrency(_Part, frozen=True, kw_only=True):
+    """How many things happen at once. Models have their own `max_connections`."""
+
+    samples: Annotated[Positive, THROUGHPUT] = 256
+    generate: Annotated[Positive | None, THROUGHPUT] = None
+    score: Annotated[Positive, THROUGHPUT] = 64
+
+
+@classified
+class Spec(_Part, frozen=True, kw_only=True):
+    """One evaluation."""
+
+    experiment: Annotated[Name, PLACE] = "default"
+    description: Annotated[str, THROUGHPUT] = ""
+    tags: Annotated[list[str], THROUGHPUT] = field(default_factory=list)
+    seed: Annotated[int, RESULT] = 0
+    limit: Annotated[Positive | None, RESULT] = None
+    samples: Annotated[list[str] | None, RESULT] = None
+    record_data: Annotated[bool, RESULT] = True
+    models: Annotated[list[Model], NESTED, Meta(min_length=1)]
+    roles: Annotated[dict[str, Model], NESTED] = field(default_factory=dict)
+    tasks: Annotated[list[Task], NESTED, Meta(min_length=1)]
+    limits: Annotated[Limits, NESTED] = Limits()
+    concurrency: Annotated[Concurrency, NESTED] = Concurrency()
+    fail_on_error: Annotated[float, THROUGHPUT, Meta(ge=0)] = 0.0
+    progress_file: Annotated[str, PLACE] = ""

@@ -1,0 +1,234 @@
+"""The derived index of one run: each key's status and scores, and where its answer is. A reader brings it up to date.
+
+It can be deleted at any time. If its file is locked, damaged, outdated or cannot be written, the index is made in
+memory for this one look: it never delays or fails anything else.
+"""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+
+import msgspec
+
+from holdfast.errors import StaleCursorError
+from holdfast.journal import START, Cursor, Damage, Entry, Reader, journal_folder
+from holdfast.state.folding import failed_data, finished_data, score_data, step_gist
+from holdfast.state.story import Story
+
+_VERSION = 1
+_BATCH = 10_000
+_SCHEMA = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
+CREATE TABLE answers (
+    o INTEGER PRIMARY KEY, key TEXT, status TEXT, n INTEGER, segment INTEGER, at_byte INTEGER, attempt INTEGER,
+    input_tokens INTEGER, output_tokens INTEGER, seconds REAL, kind TEXT, message TEXT
+);
+CREATE INDEX answers_by_key ON answers (key);
+CREATE TABLE scores (
+    o INTEGER, evaluation TEXT, scorer TEXT, of INTEGER, value BLOB, reason TEXT, failure TEXT,
+    PRIMARY KEY (o, evaluation, scorer)
+) WITHOUT ROWID;
+"""
+
+
+class AnswerRow(msgspec.Struct, frozen=True):
+    """A key as the index knows it."""
+
+    o: int
+    key: str
+    status: str
+    n: int
+    segment: int
+    at_byte: int
+    attempt: int
+    input_tokens: int
+    output_tokens: int
+    seconds: float
+    kind: str
+    message: str
+
+
+class ScoreRow(msgspec.Struct, frozen=True):
+    """A score of an answer that counts."""
+
+    o: int
+    scorer: str
+    value: object
+    reason: str
+    failure: str
+
+
+class Index:
+    """Open, up to date, and ready to be asked."""
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+        self.story = Story()
+        self.damage: list[Damage] = []
+        self._database = _open(os.path.join(run, "index.db"))
+        try:
+            self._catch_up()
+        except (sqlite3.Error, StaleCursorError):
+            self._rebuild()
+
+    @property
+    def finished(self) -> int:
+        return self._count("finished")
+
+    @property
+    def failed(self) -> int:
+        return self._count("failed")
+
+    @property
+    def unfinished(self) -> int:
+        return self.story.planned - self.finished - self.failed
+
+    def answers(self, status: str = "", first: int = 0, count: int = -1) -> Iterator[AnswerRow]:
+        """Keys in plan order that have a record; `count` keys from ordinal `first` on."""
+        last = -1 if count < 0 else first + count
+        query = "SELECT * FROM answers WHERE o >= ? AND (? < 0 OR o < ?) AND (? = '' OR status = ?) ORDER BY o"
+        for row in self._database.execute(query, (first, last, last, status, status)):
+            yield AnswerRow(*row)
+
+    def answer(self, key: str) -> AnswerRow | None:
+        row = self._database.execute("SELECT * FROM answers WHERE key = ?", (key,)).fetchone()
+        return None if row is None else AnswerRow(*row)
+
+    def scores(self, evaluation: str, first: int = 0, count: int = -1) -> Iterator[ScoreRow]:
+        """The scores of one evaluation, of answers that count, in plan order."""
+        last = -1 if count < 0 else first + count
+        query = (
+            "SELECT s.o, s.scorer, s.value, s.reason, s.failure "
+            "FROM scores s JOIN answers a ON a.o = s.o AND a.n = s.of "
+            "WHERE s.evaluation = ? AND s.o >= ? AND (? < 0 OR s.o < ?) AND a.status = 'finished' "
+            "ORDER BY s.o, s.scorer"
+        )
+        for o, scorer, value, reason, failure in self._database.execute(query, (evaluation, first, last, last)):
+            yield ScoreRow(o, scorer, msgspec.json.decode(value), reason, failure)
+
+    def close(self) -> None:
+        self._database.close()
+
+    def _count(self, status: str) -> int:
+        found = self._database.execute("SELECT count(*) FROM answers WHERE status = ?", (status,)).fetchone()
+        return int(found[0])
+
+    def _rebuild(self) -> None:
+        """What the file holds is not this journal, or not readable: make the index anew, in memory."""
+        self._database.close()
+        path = os.path.join(self._run, "index.db")
+        try:
+            os.unlink(path)
+            self._database = _open(path)
+        except OSError:
+            self._database = _new(":memory:")
+        self.story, self.damage = Story(), []
+        self._catch_up()
+
+    def _catch_up(self) -> None:
+        saved = dict(self._database.execute("SELECT name, value FROM meta"))
+        cursor = msgspec.json.decode(saved["cursor"], type=Cursor) if "cursor" in saved else START
+        if "story" in saved:
+            self.story = msgspec.json.decode(saved["story"], type=Story)
+        reader = Reader(journal_folder(self._run), cursor=cursor)
+        with self._database:
+            for number, each in enumerate(reader.read(live=True), 1):
+                if isinstance(each, Damage):
+                    self.damage.append(each)
+                else:
+                    self._apply(each)
+                if number % _BATCH == 0:
+                    self._save(reader.cursor)
+            self._save(reader.cursor)
+
+    def _save(self, cursor: Cursor) -> None:
+        rows = [("cursor", msgspec.json.encode(cursor)), ("story", msgspec.json.encode(self.story))]
+        self._database.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows)
+
+    def _apply(self, entry: Entry) -> None:
+        kind = entry.line.t
+        self.story.updated = entry.line.at
+        if kind == "step":
+            self.story.answered(step_gist.decode(entry.line.d).answer.usage)
+        elif kind == "sample.finished":
+            self._finished(entry)
+        elif kind == "sample.failed":
+            self._failed(entry)
+        elif kind == "score":
+            self._score(entry)
+        else:
+            self.story.apply(entry)
+            if kind == "run.resumed":
+                self._database.execute("UPDATE answers SET status = 'unfinished' WHERE status = 'failed'")
+
+    def _finished(self, entry: Entry) -> None:
+        found = finished_data.decode(entry.line.d)
+        used = found.spent.usage + found.spent.saved
+        row = (
+            found.o, entry.line.k, "finished", entry.line.n, entry.segment, entry.offset, found.attempt,
+            used.input_tokens, used.output_tokens, found.spent.seconds, "", "",
+        )  # fmt: skip
+        query = (
+            "INSERT INTO answers VALUES (?,?,?,?,?,?,?,?,?,?,?,?) "
+            "ON CONFLICT (o) DO UPDATE SET status = excluded.status, "
+            "n = excluded.n, segment = excluded.segment, at_byte = excluded.at_byte, attempt = excluded.attempt, "
+            "input_tokens = excluded.input_tokens, output_tokens = excluded.output_tokens, seconds = excluded.seconds, "
+            "kind = '', message = '' WHERE answers.status != 'finished'"
+        )
+        if self._database.execute(query, row).rowcount == 0:
+            self.story.twice += 1
+        else:
+            self.story.spent(found.spent)
+
+    def _failed(self, entry: Entry) -> None:
+        found = failed_data.decode(entry.line.d)
+        used = found.spent.usage + found.spent.saved
+        status = "failed" if found.final else "unfinished"
+        row = (
+            found.o, entry.line.k, status, entry.line.n, entry.segment, entry.offset, found.attempt,
+            used.input_tokens, used.output_tokens, found.spent.seconds, found.failure.kind, found.failure.message,
+        )  # fmt: skip
+        query = (
+            "INSERT INTO answers VALUES (?,?,?,?,?,?,?,?,?,?,?,?) "
+            "ON CONFLICT (o) DO UPDATE SET status = excluded.status, "
+            "n = excluded.n, segment = excluded.segment, at_byte = excluded.at_byte, attempt = excluded.attempt, "
+            "kind = excluded.kind, message = excluded.message WHERE answers.status != 'finished'"
+        )
+        self._database.execute(query, row)
+        self.story.spent(found.spent)
+
+    def _score(self, entry: Entry) -> None:
+        found = score_data.decode(entry.line.d)
+        failure = "" if found.failure is None else found.failure.message
+        row = (
+            found.o,
+            found.evaluation,
+            found.scorer,
+            found.of,
+            msgspec.json.encode(found.value),
+            found.reason,
+            failure,
+        )
+        self._database.execute("INSERT OR REPLACE INTO scores VALUES (?,?,?,?,?,?,?)", row)
+
+
+def _open(path: str) -> sqlite3.Connection:
+    """The index file, or one in memory where the file cannot be used."""
+    try:
+        database = sqlite3.connect(path, timeout=0.5)
+        version = database.execute("PRAGMA user_version").fetchone()[0]
+        if version == _VERSION:
+            database.execute("BEGIN IMMEDIATE").connection.rollback()
+            return database
+        database.close()
+        if version != 0:
+            os.unlink(path)
+        return _new(path)
+    except (sqlite3.Error, OSError):
+        return _new(":memory:")
+
+
+def _new(path: str) -> sqlite3.Connection:
+    database = sqlite3.connect(path, timeout=0.5)
+    database.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;")
+    return database

@@ -1,0 +1,117 @@
+"""A mean, its standard error and its 95% interval.
+
+What is independent is the group: repeats of one sample share one, and more repeats do not make the data set larger.
+Without groups every value stands alone.
+
+- Standard error: the deviations from the mean are summed within each group, then between groups (the clustered, or
+  "sandwich", estimator with the G/(G-1) correction). With one value a group this is the usual s/sqrt(n).
+- Interval: Wilson's score interval if every observation is 0 or 1, else Student's t with G-1 degrees of freedom. A
+  group of repeats counts as one observation of 0 or 1 if all groups are of one size and agree within themselves: a
+  deterministic model asked five times has the interval of being asked once, and five times right is not certainty.
+
+Invariant: what is not known is None, never 0. Refuses NaN and infinity: the caller leaves out what has no score.
+"""
+
+import math
+from collections.abc import Hashable, Sequence
+from statistics import NormalDist
+
+import msgspec
+
+LEVEL = 0.95
+_TAIL = 1.0 - (1.0 - LEVEL) / 2.0
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """`n` values with their mean; uncertainty is None where fewer than two independent observations exist."""
+
+    n: int
+    mean: float | None = None
+    standard_error: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+class _Group(msgspec.Struct, gc=False):
+    """What one group adds: how many values, their sum, and whether they are all 0 or all 1."""
+
+    size: int
+    total: float
+    agrees: bool
+
+
+def summarise(values: Sequence[float], groups: Sequence[Hashable] | None = None) -> Summary:
+    """Mean, standard error and 95% interval; `groups[i]` names the group of `values[i]`."""
+    if groups is not None and len(groups) != len(values):
+        raise ValueError(f"{len(values)} values, but {len(groups)} groups: each value needs one")
+    if not all(map(math.isfinite, values)):
+        raise ValueError("a value is NaN or infinite: leave out what has no score before summarising")
+    n = len(values)
+    if n == 0:
+        return Summary(0)
+    mean = math.fsum(values) / n
+    clusters = _clusters(values, groups)
+    if len(clusters) < 2:
+        return Summary(n, mean)
+    error = _standard_error(clusters, mean, n)
+    right = _successes(clusters)
+    if right is not None:
+        low, high = _wilson(right, len(clusters))
+    else:
+        low, high = _student(mean, error, len(clusters) - 1)
+        if all(value in (0, 1) for value in values):  # a proportion
+            low, high = max(low, 0.0), min(high, 1.0)
+    return Summary(n, mean, error, low, high)
+
+
+def format_interval(summary: Summary, digits: int = 3) -> str:
+    """`0.750 [0.612, 0.851]` for a table; the mean alone where no interval is known, `-` where there is no value."""
+    if summary.mean is None:
+        return "-"
+    mean = f"{summary.mean:z.{digits}f}"
+    if summary.low is None or summary.high is None:
+        return mean
+    return f"{mean} [{summary.low:z.{digits}f}, {summary.high:z.{digits}f}]"
+
+
+def _clusters(values: Sequence[float], groups: Sequence[Hashable] | None) -> list[_Group]:
+    if groups is None:
+        return [_Group(1, value, value in (0, 1)) for value in values]
+    members: dict[Hashable, list[float]] = {}
+    for value, group in zip(values, groups, strict=True):
+        members.setdefault(group, []).append(value)
+    return [_Group(len(each), math.fsum(each), set(each) in ({0}, {1})) for each in members.values()]
+
+
+def _standard_error(clusters: Sequence[_Group], mean: float, n: int) -> float:
+    squares = math.fsum((group.total - group.size * mean) ** 2 for group in clusters)
+    count = len(clusters)
+    return math.sqrt(squares * count / (count - 1)) / n
+
+
+def _successes(clusters: Sequence[_Group]) -> int | None:
+    """How many groups are all 1, if every group is all 1 or all 0 and of one size; else None."""
+    size = clusters[0].size
+    ones = 0
+    for group in clusters:
+        if group.size != size or not group.agrees:
+            return None
+        ones += group.total > 0
+    return ones
+
+
+def _wilson(successes: int, n: int) -> tuple[float, float]:
+    z = NormalDist().inv_cdf(_TAIL)
+    share = successes / n
+    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    low = 0.0 if successes == 0 else centre - half  # exact at the ends, where rounding would show
+    high = 1.0 if successes == n else centre + half
+    return low, high
+
+
+def _student(mean: float, error: float, freedom: int) -> tuple[float, float]:
+    from scipy.special import stdtrit  # type: ignore[import-untyped]  # scipy has no types
+
+    half = float(stdtrit(freedom, _TAIL)) * error
+    return mean - half, mean + half

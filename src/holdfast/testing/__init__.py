@@ -1,0 +1,39 @@
+"""An OpenAI-compatible server on the loopback that counts every request and can misbehave: for our tests and yours.
+
+    async with ModelServer(Behaviour(faults=[Fault("429", first=2)])) as server:   # in this event loop
+        ...                                                                        # server.base_url, server.stats()
+
+    with start_server_process(Behaviour(latency_seconds=0.02)) as server:          # in a process of its own
+        ...
+
+    python -m holdfast.testing --latency-ms 20 --fault 429:rate=0.1                # its first line is the base URL
+
+Importing this imports no HTTP server: that happens when `ModelServer` is first named.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.testing.behaviour import Behaviour, Fault
+from holdfast.testing.counts import Stats
+from holdfast.testing.process import ServerProcess, ServerStartError, start_server_process
+
+if TYPE_CHECKING:
+    from holdfast.testing.server import ModelServer
+
+__all__ = [
+    "Behaviour",
+    "Fault",
+    "ModelServer",
+    "ServerProcess",
+    "ServerStartError",
+    "Stats",
+    "start_server_process",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "ModelServer":
+        from holdfast.testing.server import ModelServer
+
+        return ModelServer
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

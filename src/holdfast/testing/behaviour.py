@@ -1,0 +1,111 @@
+"""How the test server behaves: how it answers, how long it takes, and which requests go wrong.
+
+Invariant: apart from `every` and `first`, which count the server's requests in the order of their arrival, what
+happens to a request follows from its content, the seed and how often the server has seen it before.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+
+import msgspec
+import xxhash
+
+from holdfast.records.exchange import Message
+
+Reply = Callable[[list[Message]], str | Message]
+"""Gets the request's messages; returns the answer's text, or a whole assistant message (with tool calls, say)."""
+
+SHAPES = ("null-tool-calls", "no-usage", "empty-answer")
+"""Faults that are still right answers: a client has to take them."""
+
+FAULT_KINDS: dict[str, str] = {
+    "429-retry-after": "429 with the header Retry-After: `retry_after`",
+    "context-too-long": "400, the prompt exceeds the context length",
+    "content-filter": "400, refused by a content filter",
+    "filtered": "200, no content, finish_reason content_filter",
+    "reset": "the connection is reset without an answer",
+    "cut": "the connection ends in the middle of the body",
+    "hang": "no answer until the client goes away",
+    "malformed": "200, a body that is not JSON",
+    "empty": "200, a body of no bytes",
+    "no-choices": "200, an empty list of choices",
+    "html": "200, an HTML page",
+    "null-tool-calls": "a right answer with nulls and unknown fields",
+    "no-usage": "a right answer without usage",
+    "empty-answer": "a right answer, of no text",
+}
+"""Besides these every HTTP status from 400 to 599 is a kind: "429", "500", "503"."""
+
+_HASHES = 2**64
+_STATUS = re.compile("[45][0-9][0-9]")
+
+
+class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One kind of misbehaviour. It happens when all that is stated holds; with nothing stated, always.
+
+    `rate`: that share of requests, by hash · `every`: each n-th request · `first`: the server's first n requests.
+    """
+
+    kind: str
+    rate: float | None = None
+    every: int | None = None
+    first: int | None = None
+    retry_after: str = "1"
+
+    def __post_init__(self) -> None:
+        if self.kind not in FAULT_KINDS and not _STATUS.fullmatch(self.kind):
+            raise ValueError(f"fault {self.kind!r} is not known; use an HTTP status or {', '.join(FAULT_KINDS)}")
+        if self.every is not None and self.every < 1:
+            raise ValueError(f"fault {self.kind}: every must be at least 1")
+
+
+class Behaviour(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything about a test server but its port.
+
+    Without a `reply` it computes the last sum in the last user message ("12 + 30", "7 * 6") and gets a share of
+    `wrong_rate` of them wrong, by hash; where there is nothing to compute it echoes. Of several faults that apply the
+    first one happens. An answer takes `latency_seconds` and up to `jitter_seconds` more.
+    """
+
+    latency_seconds: float = 0.0
+    jitter_seconds: float = 0.0
+    wrong_rate: float = 0.0
+    faults: Sequence[Fault] = ()
+    seed: int = 0
+    reply: Reply | None = None
+
+
+class Arrival(msgspec.Struct, frozen=True):
+    """One request as the faults see it: the how-manieth of the server, and of its own kind; both from 1."""
+
+    number: int
+    digest: str
+    seen: int
+
+
+def fault_for(behaviour: Behaviour, arrival: Arrival) -> Fault | None:
+    for place, fault in enumerate(behaviour.faults):
+        if (
+            (fault.first is None or arrival.number <= fault.first)
+            and (fault.every is None or arrival.number % fault.every == 0)
+            and (fault.rate is None or _share(behaviour.seed, f"fault {place}", arrival) < fault.rate)
+        ):
+            return fault
+    return None
+
+
+def latency_for(behaviour: Behaviour, arrival: Arrival) -> float:
+    if not behaviour.jitter_seconds:
+        return behaviour.latency_seconds
+    return behaviour.latency_seconds + behaviour.jitter_seconds * _share(behaviour.seed, "latency", arrival)
+
+
+def is_wrong(behaviour: Behaviour, digest: str) -> bool:
+    """The same request gets the same answer, however often it is asked."""
+    return bool(behaviour.wrong_rate) and _share(behaviour.seed, "wrong", Arrival(0, digest, 0)) < behaviour.wrong_rate
+
+
+def _share(seed: int, about: str, arrival: Arrival) -> float:
+    """In [0, 1); looks random, and is the same for the same request."""
+    text = f"{about} {arrival.digest} {arrival.seen}"
+    return xxhash.xxh3_64_intdigest(text.encode(), seed % _HASHES) / _HASHES

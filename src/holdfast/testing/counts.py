@@ -1,0 +1,62 @@
+"""What the test server counts, and how it tells.
+
+Invariant: a request is counted when its body has arrived, whatever becomes of it then; so the count is what a client
+has sent, not what it has got.
+"""
+
+from collections import Counter
+
+import msgspec
+
+from holdfast.testing.behaviour import Arrival
+
+
+class Stats(msgspec.Struct, frozen=True):
+    """`GET /stats`. A digest is of a request's model and messages; `repeats` = requests - distinct digests.
+
+    `answered`: right answers that were sent; `faults`: how often each kind happened; `connections`: accepted so far.
+    """
+
+    requests: int
+    in_flight: int
+    max_in_flight: int
+    repeats: int
+    answered: int
+    connections: int
+    faults: dict[str, int]
+    by_digest: dict[str, int]
+
+
+class Counts:
+    """The running counts of one server."""
+
+    def __init__(self) -> None:
+        self.answered = 0
+        self.connections = 0
+        self.faults: Counter[str] = Counter()
+        self._requests = 0
+        self._in_flight = 0
+        self._max_in_flight = 0
+        self._by_digest: Counter[str] = Counter()
+
+    def arrive(self, digest: str) -> Arrival:
+        self._requests += 1
+        self._by_digest[digest] += 1
+        self._in_flight += 1
+        self._max_in_flight = max(self._max_in_flight, self._in_flight)
+        return Arrival(self._requests, digest, self._by_digest[digest])
+
+    def leave(self) -> None:
+        self._in_flight -= 1
+
+    def stats(self) -> Stats:
+        return Stats(
+            requests=self._requests,
+            in_flight=self._in_flight,
+            max_in_flight=self._max_in_flight,
+            repeats=self._requests - len(self._by_digest),
+            answered=self.answered,
+            connections=self.connections,
+            faults=dict(self.faults),
+            by_digest=dict(self._by_digest),
+        )

@@ -1,0 +1,84 @@
+"""The test server in a process of its own: for tests that kill what they test, and for code that has no event loop.
+
+Invariant: the server ends with whoever started it, however that ends: it watches a pipe that only its parent holds.
+"""
+
+import http.client
+import subprocess
+import sys
+from typing import Self
+from urllib.parse import urlsplit
+
+import msgspec
+
+from holdfast.errors import HoldfastError
+from holdfast.testing.behaviour import Behaviour
+from holdfast.testing.counts import Stats
+
+_STOP_SECONDS = 10.0
+_STATS_SECONDS = 30.0
+
+
+class ServerStartError(HoldfastError):
+    """The server's process ended before it could say where it listens."""
+
+
+def start_server_process(behaviour: Behaviour | None = None, port: int = 0) -> "ServerProcess":
+    """Start it and wait until it listens. Use it in a `with`, or close it. A `reply` cannot cross to a process."""
+    chosen = behaviour or Behaviour()
+    if chosen.reply is not None:
+        raise ServerStartError("a reply function cannot be sent to another process: use ModelServer for it")
+    settings = {name: getattr(chosen, name) for name in chosen.__struct_fields__ if name != "reply"}
+    command = [sys.executable, "-m", "holdfast.testing", "--port", str(port), "--while-stdin-is-open"]
+    process = subprocess.Popen(
+        [*command, "--behaviour", msgspec.json.encode(settings).decode()],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    base_url = process.stdout.readline().strip()
+    server = ServerProcess(process, base_url)
+    if not base_url:
+        server.close()
+        raise ServerStartError(f"the test server could not start on port {port}: its own message is on standard error")
+    return server
+
+
+class ServerProcess:
+    """A running test server."""
+
+    def __init__(self, process: "subprocess.Popen[str]", base_url: str) -> None:
+        self.base_url = base_url
+        self._process = process
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def stats(self) -> Stats:
+        """What it has counted until now, asked over HTTP."""
+        connection = http.client.HTTPConnection(urlsplit(self.base_url).netloc, timeout=_STATS_SECONDS)
+        try:
+            connection.request("GET", "/stats")
+            return msgspec.json.decode(connection.getresponse().read(), type=Stats)
+        finally:
+            connection.close()
+
+    def close(self) -> None:
+        """Idempotent. A server that does not end by itself is killed."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -123,14 +123,17 @@ class NoFolderSync(SimulatedDisk):
 
 
 class AcknowledgesBeforeSync(SimulatedDisk):
-    """A sync is asked for, and happens only when the next one is."""
+    """A sync is asked for, and happens only when the next write comes."""
 
     late: int | None = None
 
     def sync(self, handle: int) -> None:
-        if self.late is not None and self.late in self._handles:
-            super().sync(self.late)
         self.late = handle
+
+    def write(self, handle: int, buffers: Sequence[bytes | memoryview]) -> int:
+        if self.late in self._handles:
+            super().sync(self.late)
+        return super().write(handle, buffers)
 
 
 class RetriesAfterFailedSync(SimulatedDisk):

@@ -52,7 +52,7 @@ def samples(rows: Iterable[Numbered], columns: Columns, where: str) -> Iterator[
         if take is None:
             take = _Reading(row, columns, where, unit)
         sample = take.sample(row, number, count)
-        first = ids.add(sample.id, number)
+        first = ids.add(sample.id, number) if take.has_ids else None
         if first is not None:
             same = f"id {sample.id!r} was used in {unit} {first} already"
             raise DataError(where, f"{same}; ids must differ: change one, or name another id column", number, unit)
@@ -73,13 +73,16 @@ class _Reading:
             (columns.input, self._columns.input, _INPUT),
             (columns.target, self._columns.target, _TARGET),
         )
-        self._absent = [name for named, found, names in guessed if not named for name in _preferred(names, found)]
+        self._absent = frozenset(
+            name for named, found, names in guessed if not named for name in _preferred(names, found)
+        )
+        self.has_ids = bool(self._columns.id)
+        """Ids come from a column; else they are the rows' numbers, which differ."""
 
     def sample(self, row: Row, number: int, count: int) -> Sample:
-        for name in self._absent:
-            if name in row:
-                problem = f"has a column {name!r}, which the first row has not"
-                raise self._error(f"{problem}; give it to all rows, or say which columns to use", number)
+        if not self._absent.isdisjoint(row):
+            problem = f"has a column {min(self._absent & row.keys())!r}, which the first row has not"
+            raise self._error(f"{problem}; give it to all rows, or say which columns to use", number)
         return Sample(
             id=self._sample_id(row, number, count),
             input=self._cell(row, self._columns.input, number) if self._columns.input else None,
@@ -92,9 +95,11 @@ class _Reading:
         if not column:
             return str(count)
         value = self._cell(row, column, number)
-        if value is None or (isinstance(value, str) and not value.strip()):
+        if isinstance(value, str) and value.strip():
+            return value
+        if value is None or isinstance(value, str):
             raise self._error(f"the id (column {column!r}) is empty; give every row one", number)
-        if isinstance(value, bool) or not isinstance(value, str | int | float):
+        if isinstance(value, bool) or not isinstance(value, int | float):
             found = type(value).__name__
             raise self._error(f"the id (column {column!r}) is a {found}; it must be text or a number", number)
         return str(value)

@@ -55,28 +55,24 @@ class _Hashes:
 
     def add(self, value: int) -> bool:
         """False if it is there already."""
-        value = value or 1
-        if not self._put(value):
-            return False
-        self._count += 1
-        if self._count * 2 > self._mask:
-            self._grow()
-        return True
-
-    def _put(self, value: int) -> bool:
         slots, mask = self._slots, self._mask
+        value = value or 1
         at = value & mask
         while slots[at]:
             if slots[at] == value:
                 return False
             at = (at + 1) & mask
         slots[at] = value
+        self._count += 1
+        if self._count * 2 > mask:
+            self._grow()
         return True
 
     def _grow(self) -> None:
         old = self._slots
         self._slots = array("Q", bytes(16)) * len(old)
         self._mask = len(self._slots) - 1
+        self._count = 0
         for value in old:
             if value:
-                self._put(value)
+                self.add(value)

@@ -1,8 +1,8 @@
 """The segments of a journal folder, in order, each with its verified header.
 
-The header, not the file name, says which segment a file is: swapped names lose nothing. A file whose header belongs
-to another run, or that repeats a segment, is a stray: it is reported and never read. Of a plain and a sealed file of
-one segment the sealed one counts if it is whole.
+The header, not the file name, says which segment a file is: swapped names lose nothing. Of several files of one
+segment a whole sealed one under its own name counts most, then a plain one. A file whose header belongs to another
+run, or that is a further copy of a segment, is a stray: it is reported and never read.
 """
 
 import os
@@ -20,18 +20,6 @@ from holdfast.records import FORMAT, Fence, Line, Segment, parse, seed_of
 
 _HEADER_BYTES_MAX = 64 * 1024
 _LISTINGS_MAX = 100
-_unverified = msgspec.json.Decoder(Line)
-
-
-class _Claim(msgspec.Struct):
-    """What a segment record of any format says of itself."""
-
-    format: int
-    run: str
-
-
-_claim = msgspec.json.Decoder(_Claim)
-_segment = msgspec.json.Decoder(Segment)
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -45,21 +33,40 @@ class SegmentFile(msgspec.Struct, frozen=True):
     """One segment and the file that holds it. `header` is None if its first line cannot be read."""
 
     number: int
+    name: SegmentName
     path: str
-    sealed: bool
     header: Header | None
+
+    @property
+    def sealed(self) -> bool:
+        return self.name.sealed
+
+    @property
+    def misnamed(self) -> bool:
+        return self.name.number != self.number
 
 
 class Chain(msgspec.Struct, frozen=True):
+    """A journal's segments. `strays` are files that are none of them; `twins` are second files of a segment."""
+
     uid: str
     segments: tuple[SegmentFile, ...]
     strays: tuple[Damage, ...]
-    last_number: int
-    """The greatest number in any file name, strays included: a new segment gets a greater one."""
+    twins: tuple[SegmentName, ...]
+    names: frozenset[int]
 
     @property
     def epoch(self) -> int:
-        return max((file.header.segment.epoch for file in self.segments if file.header), default=0)
+        """The greatest epoch that may have written here: a header that cannot be read may have had one of its own."""
+        known = max((file.header.segment.epoch for file in self.segments if file.header), default=0)
+        return known + sum(file.header is None for file in self.segments)
+
+    def next_number(self) -> int:
+        """For a new segment: greater than all, and not the name of a stray file."""
+        number = self.segments[-1].number + 1 if self.segments else 1
+        while number in self.names:
+            number += 1
+        return number
 
     def from_number(self, number: int) -> Sequence[SegmentFile]:
         """The segments from `number` on."""
@@ -89,38 +96,52 @@ def fence_between(file: SegmentFile, successor: SegmentFile) -> Fence | None:
 
 
 def _list_once(disk: Disk, folder: str, uid: str | None, cache: HeaderCache) -> Chain:
-    found = _choose(disk, folder, disk.names(folder))
-    files = [(name, _cached_header(disk, os.path.join(folder, str(name)), cache)) for name in found]
-    run = uid or _majority(header for _, header in files)
-    segments: dict[int, SegmentFile] = {}
+    names = sorted(filter(None, map(parse_segment_name, disk.names(folder))))
+    headers = [_cached_header(disk, os.path.join(folder, str(name)), uid, cache) for name in names]
+    run = uid or _majority(headers)
     strays: list[Damage] = []
-    misnamed: list[tuple[SegmentName, Header]] = []
-    for name, header in files:
+    candidates: dict[int, list[SegmentFile]] = {}
+    for name, header in zip(names, headers, strict=True):
         if header is not None and header.segment.run != run:
             strays.append(_stray("foreign", name, f"{name} belongs to another run ({header.segment.run})"))
-        elif header is not None and header.segment.segment != name.number:
-            misnamed.append((name, header))
-        else:
-            segments[name.number] = SegmentFile(name.number, os.path.join(folder, str(name)), name.sealed, header)
-    for name, header in misnamed:
-        number = header.segment.segment
-        if number in segments:
-            strays.append(_stray("stray", name, f"{name} is another copy of segment {number}"))
-        else:
-            segments[number] = SegmentFile(number, os.path.join(folder, str(name)), name.sealed, header)
-            strays.append(_stray("stray", name, f"{name} holds segment {number}; it is read as that"))
-    ordered = tuple(segments[number] for number in sorted(segments))
-    return Chain(run, ordered, tuple(strays), max((name.number for name in found), default=0))
-
-
-def _choose(disk: Disk, folder: str, names: Iterable[str]) -> list[SegmentName]:
-    """One file a segment: a whole sealed file wins over a plain one."""
-    chosen: dict[int, SegmentName] = {}
-    for name in sorted(filter(None, map(parse_segment_name, names))):
-        if name.sealed and name.number in chosen and not is_whole_file(disk, os.path.join(folder, str(name))):
             continue
-        chosen[name.number] = name
-    return list(chosen.values())
+        if header is None and not _is_plausible(name, names, headers):
+            strays.append(_stray("stray", name, f"{name} is no segment of this run"))
+            continue
+        number = name.number if header is None else header.segment.segment
+        file = SegmentFile(number, name, os.path.join(folder, str(name)), header)
+        candidates.setdefault(number, []).append(file)
+    chosen, twins = [], []
+    for number in sorted(candidates):
+        best, *others = _ranked(disk, candidates[number])
+        chosen.append(best)
+        if best.misnamed:
+            strays.append(_stray("stray", best.name, f"{best.name} holds segment {number}; it is read as that"))
+        for other in others:
+            if other.misnamed or best.misnamed:
+                strays.append(_stray("stray", other.name, f"{other.name} is another copy of segment {number}"))
+            else:
+                twins.append(other.name)
+    return Chain(run, tuple(chosen), tuple(strays), tuple(twins), frozenset(name.number for name in names))
+
+
+def _is_plausible(name: SegmentName, names: Sequence[SegmentName], headers: Sequence[Header | None]) -> bool:
+    """Whether an unreadable file can be a segment: numbers grow one by one, so it is among others or right behind."""
+    before = {other.number for other in names} | {header.segment.segment for header in headers if header}
+    return name.number == 1 or name.number - 1 in before or any(number > name.number for number in before)
+
+
+def _ranked(disk: Disk, files: list[SegmentFile]) -> list[SegmentFile]:
+    """Best first."""
+    if len(files) == 1:
+        return files
+
+    def rank(file: SegmentFile) -> tuple[bool, bool, bool]:
+        whole = file.sealed and file.header is not None and is_whole_file(disk, file.path)
+        return (file.header is not None, not file.misnamed, whole or not file.sealed)
+
+    ranks = {file.name: rank(file) for file in files}
+    return sorted(files, key=lambda file: (ranks[file.name], file.sealed), reverse=True)
 
 
 def is_whole_file(disk: Disk, path: str) -> bool:
@@ -131,28 +152,42 @@ def is_whole_file(disk: Disk, path: str) -> bool:
         content.close()
 
 
-def _cached_header(disk: Disk, path: str, cache: HeaderCache) -> Header | None:
+def _cached_header(disk: Disk, path: str, uid: str | None, cache: HeaderCache) -> Header | None:
     """A header never changes, so a valid one is read once."""
     header = cache.get(path)
     if header is None:
-        header = _read_header(disk, path)
+        header = _read_header(disk, path, uid)
         if header is not None:
             cache[path] = header
     return header
 
 
-def _read_header(disk: Disk, path: str) -> Header | None:
+class _Claim(msgspec.Struct):
+    """What a segment record of any format says of itself."""
+
+    format: int
+    run: str
+
+
+_unverified = msgspec.json.Decoder(Line)
+_claim = msgspec.json.Decoder(_Claim)
+_segment = msgspec.json.Decoder(Segment)
+
+
+def _read_header(disk: Disk, path: str, uid: str | None) -> Header | None:
     raw = read_line(disk, path, 0, _HEADER_BYTES_MAX)
     if not raw.endswith(b"\n"):
         return None
     try:
         data = _unverified.decode(raw).d
         claimed = _claim.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     line = parse(raw[:-1], seed_of(claimed.run))
     if line is None or line.t != "segment":
         return None
+    if uid and claimed.run != uid:
+        return Header(line, Segment(claimed.format, claimed.run, 0, 0, 0))  # foreign: what else it says is not ours
     if claimed.format > FORMAT:  # its own record says so, and is whole: not damage
         raise FormatError(
             f"{path} has format {claimed.format}; this version reads up to {FORMAT}: use a newer Holdfast for this run"

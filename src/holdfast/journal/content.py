@@ -10,21 +10,28 @@ from typing import Protocol
 import msgspec
 
 from holdfast.journal.disk import Disk
-from holdfast.journal.seekable import Frame, is_whole, read_table, salvage, unpack, walk_frames
+from holdfast.journal.seekable import FRAME_BYTES_MAX, Frame, is_cut, is_whole, read_table, salvage, unpack, walk_frames
 
 PIECE_BYTES = 1024 * 1024
+_PACKED_BYTES_MAX = FRAME_BYTES_MAX + FRAME_BYTES_MAX // 128 + 1024  # no frame of ours is longer
 
 
 class Piece(msgspec.Struct, frozen=True, gc=False):
-    """`data` at `offset`; empty data with `gap` > 0 stands for so many lost bytes."""
+    """`data` at `offset`; empty data with `gap` > 0 stands for so many lost bytes.
+
+    `broken`: a line that is incomplete here stays so, whatever follows (the end of a damaged frame).
+    """
 
     offset: int
     data: bytes
     gap: int = 0
+    broken: bool = False
 
 
 class Content(Protocol):
     """An open segment. Its file may be renamed or removed meanwhile: the handle keeps it readable."""
+
+    cut: bool
 
     def size(self) -> int: ...
 
@@ -43,7 +50,9 @@ def open_content(disk: Disk, path: str, piece_bytes: int = PIECE_BYTES) -> Conte
 
 
 class PlainContent:
-    """A hot segment: it may grow while it is read."""
+    """A hot segment: it may grow while it is read. Whether it was cut cannot be seen in it."""
+
+    cut = False
 
     def __init__(self, disk: Disk, handle: int, piece_bytes: int = PIECE_BYTES) -> None:
         self._disk = disk
@@ -67,15 +76,15 @@ class PlainContent:
 
 
 class SealedContent:
-    """A sealed segment. Without a usable seek table its frames are searched for, and `table_damaged` says so."""
+    """A sealed segment. Without a usable seek table its frames are searched for. `cut`: its end is missing."""
 
     def __init__(self, disk: Disk, handle: int) -> None:
         self._disk = disk
         self._handle = handle
         self._bytes = disk.size(handle)
         table = read_table(self._read, self._bytes)
-        self.table_damaged = table is None
         self._frames: list[Frame] = walk_frames(self._read, self._bytes) if table is None else table
+        self.cut = table is None and is_cut(self._read, self._frames, self._bytes)
 
     def size(self) -> int:
         return self._frames[-1].first + self._frames[-1].size if self._frames else 0
@@ -100,7 +109,7 @@ class SealedContent:
         return self._disk.read(self._handle, offset, size)
 
     def _unpacked(self, frame: Frame) -> Iterator[Piece]:
-        packed = self._read(frame.at, frame.length)
+        packed = self._read(frame.at, min(frame.length, _PACKED_BYTES_MAX))
         data = unpack(packed, frame.size)
         if data is not None:
             yield Piece(frame.first, data)
@@ -108,8 +117,8 @@ class SealedContent:
         saved = salvage(packed, frame.size)
         if saved:
             yield Piece(frame.first, saved)
-        if len(saved) < frame.size:
-            yield Piece(frame.first + len(saved), b"", frame.size - len(saved))
+        end = frame.first + len(saved)
+        yield Piece(end, b"", frame.size - len(saved), broken=True)
 
 
 def read_line(disk: Disk, path: str, offset: int, limit: int) -> bytes:
@@ -120,8 +129,9 @@ def read_line(disk: Disk, path: str, offset: int, limit: int) -> bytes:
         for piece in content.pieces(offset):
             if piece.gap:
                 break
+            seen = len(out)
             out += piece.data
-            end = out.find(b"\n")
+            end = out.find(b"\n", seen)
             if end >= 0:
                 return bytes(out[: end + 1])
             if len(out) > limit:
@@ -134,9 +144,9 @@ def read_line(disk: Disk, path: str, offset: int, limit: int) -> bytes:
 def _within(piece: Piece, start: int, stop: int) -> Iterator[Piece]:
     length = piece.gap or len(piece.data)
     first, last = max(start, piece.offset), min(stop, piece.offset + length)
-    if first >= last:
+    if piece.broken:
+        yield Piece(first, b"", max(0, last - first), broken=True)
+    elif first >= last:
         return
-    if piece.gap:
-        yield Piece(first, b"", last - first)
     else:
         yield Piece(first, piece.data[first - piece.offset : last - piece.offset])

@@ -7,7 +7,7 @@ with the header that closes the segment it is in.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator
 
 import msgspec
 
@@ -17,10 +17,10 @@ from holdfast.journal.chain import Chain, SegmentFile, list_chain
 from holdfast.journal.content import PIECE_BYTES, Content, open_content
 from holdfast.journal.disk import Disk, remove_if_there, write_all
 from holdfast.journal.marks import Damage, Entry
-from holdfast.journal.places import parse_segment_name, quarantine_folder
-from holdfast.journal.reader import Reader
+from holdfast.journal.places import quarantine_folder
+from holdfast.journal.reader import Reader, end_of
 from holdfast.journal.scan import Scanner, Tail
-from holdfast.records import Draft, Fence, draft, seed_of
+from holdfast.records import Fence, draft, seed_of
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -54,80 +54,50 @@ def open_to_write(disk: Disk, folder: str, request: Request, hooks: Hooks) -> Op
     """The caller holds the run's lock. `folder` exists or its parent does."""
     disk.make_folder(folder)
     disk.sync_folder(os.path.dirname(folder))
-    chain = _tidy(disk, folder, request.uid)
+    chain = list_chain(disk, folder, request.uid)
     epoch = chain.epoch + 1 if request.epoch is None else request.epoch
     if epoch <= chain.epoch:
         raise FencedError(f"{folder} was already written under epoch {chain.epoch}; epoch {epoch} has lost the run")
+    _tidy(disk, folder, chain)
+    number = chain.next_number()
     end = _find_end(disk, folder, chain)
-    lost = list(end.lost)
-    fence = end.fence
-    if fence is not None and request.acknowledged_n > fence.n:
-        detail = f"records up to {request.acknowledged_n} were acknowledged; the file ends with {fence.n}"
-        known = Damage(
-            "lost", fence.segment, fence.bytes, fence.bytes, fence.n + 1, request.acknowledged_n, detail=detail
-        )
-        lost.append((known, ""))
-        fence = msgspec.structs.replace(fence, n=request.acknowledged_n)  # a number that was told is never used again
+    fence, lost = end.fence, list(end.lost)
+    if request.acknowledged_n > (fence.n if fence else 0):
+        fence, unseen = _skip_acknowledged(fence, request.acknowledged_n, number)
+        lost.append((unseen, ""))
     appender = Appender(disk, folder, request.uid, epoch, hooks, request.segment_bytes)
-    appender.begin(chain.last_number + 1, fence, [_anomaly(damage, kept) for damage, kept in lost])
-    unsealed = tuple(file.number for file in chain.segments if not file.sealed)
+    appender.begin(number, fence, [draft("anomaly", damage.anomaly(kept)) for damage, kept in lost])
+    unsealed = tuple(file.number for file in chain.segments if not file.sealed and not file.misnamed)
     return Opened(appender, epoch, tuple(damage for damage, _ in lost), unsealed)
 
 
-def _anomaly(damage: Damage, quarantine: str) -> Draft:
-    return draft("anomaly", damage.anomaly(quarantine))
+def _skip_acknowledged(fence: Fence | None, acknowledged_n: int, number: int) -> tuple[Fence, Damage]:
+    """Someone knows of records that the file does not have. Their numbers were told, so they are never used again."""
+    end = fence or Fence(0, 0, 0, "")
+    detail = f"records up to {acknowledged_n} were acknowledged; the journal ends with {end.n}"
+    place = end.segment or number
+    unseen = Damage("lost", place, end.bytes, end.bytes, end.n + 1, acknowledged_n, detail=detail)
+    return msgspec.structs.replace(end, n=acknowledged_n), unseen
 
 
-def _tidy(disk: Disk, folder: str, uid: str) -> Chain:
-    """Remove what an interrupted opening or sealing left, and what holds nothing at the end of the chain."""
-    names = disk.names(folder)
-    for name in names:
+def _tidy(disk: Disk, folder: str, chain: Chain) -> None:
+    """Remove what an interrupted opening or sealing left: temporary files, and second files of a segment.
+
+    A plain file is equal to the whole sealed one that counts; a sealed one that is not whole is kept in quarantine.
+    """
+    for name in disk.names(folder):
         if name.endswith(".tmp"):
             disk.remove(os.path.join(folder, name))
-    chain = list_chain(disk, folder, uid)
-    _drop_second_copies(disk, folder, names, chain)
-    while chain.segments and _holds_nothing(disk, chain.segments[-1], uid):
-        path = chain.segments[-1].path
-        _quarantine(disk, folder, path, 0, None)
+    for twin in chain.twins:
+        path = os.path.join(folder, str(twin))
+        if twin.sealed:
+            _quarantine(disk, folder, path, 0, None)
         disk.remove(path)
-        chain = list_chain(disk, folder, uid)
     disk.sync_folder(folder)
-    return chain
-
-
-def _drop_second_copies(disk: Disk, folder: str, names: Sequence[str], chain: Chain) -> None:
-    """Of a plain and a sealed file of one segment, the one that does not count goes: the plain one is equal to a whole
-    sealed one; a sealed one that is not whole is kept in quarantine.
-    """
-    counted = {os.path.basename(file.path) for file in chain.segments}
-    for name in names:
-        parsed = parse_segment_name(name)
-        if parsed is None or name in counted:
-            continue
-        other = str(parsed._replace(sealed=not parsed.sealed))
-        if other in counted:
-            if parsed.sealed:
-                _quarantine(disk, folder, os.path.join(folder, name), 0, None)
-            disk.remove(os.path.join(folder, name))
-
-
-def _holds_nothing(disk: Disk, file: SegmentFile, uid: str) -> bool:
-    """A last segment without a single valid line: nothing in it was ever acknowledged."""
-    if file.header is not None:
-        return False
-    content = open_content(disk, file.path)
-    try:
-        scanner = Scanner(file.number, seed_of(uid), 0)
-        found = (found for piece in content.pieces(0) for found in scanner.feed(piece))
-        if any(isinstance(each, Entry) for each in found):
-            return False
-        tail = scanner.tail()
-        return tail is None or tail.line is None
-    finally:
-        content.close()
 
 
 def _find_end(disk: Disk, folder: str, chain: Chain) -> _End:
+    """Verify the last segment, keep copies of what is broken in it, and make it end with a whole record."""
     if not chain.segments:
         return _End(None)
     last = chain.segments[-1]
@@ -137,34 +107,31 @@ def _find_end(disk: Disk, folder: str, chain: Chain) -> _End:
         _sync(disk, last.path)  # what we are about to trust must not be only in the page cache
     content = open_content(disk, last.path)
     try:
-        found = (found for piece in content.pieces(0) for found in scanner.feed(piece))
-        damage = [each for each in found if isinstance(each, Damage)]
+        damage = [each for each in _scan(scanner, content) if isinstance(each, Damage)]
         tail = scanner.tail()
+        if tail is not None and tail.whole:
+            damage += [each for each in scanner.accept_tail(tail) if isinstance(each, Damage)]
+        else:
+            damage += end_of(scanner, last, content)
+        kept = {area: _keep(disk, folder, last, area) for area in damage}
         size = content.size()
-        kept = {area: _keep(disk, folder, last, content, area) for area in damage}
-        if tail is not None and tail.line is None:
-            scanner.blame_tail("torn")
-        trailing = scanner.trailing()
-        if trailing is not None:
-            kept[trailing] = _keep(disk, folder, last, content, trailing)
     finally:
         content.close()
     if not last.sealed:
         size = _mend(disk, last.path, tail, size)
-    return _End(
-        _fence(scanner, tail, trailing, size), tuple((area, file) for area, file in kept.items() if _matters(area))
-    )
+    lost = tuple((area, file) for area, file in kept.items() if _matters(area))
+    n_last = max([scanner.n, *(area.n_last for area, _ in lost)])
+    return _End(Fence(last.number, size, n_last, scanner.x), lost)
 
 
-def _fence(scanner: Scanner, tail: Tail | None, trailing: Damage | None, size: int) -> Fence:
-    if tail is not None and tail.line is not None:
-        return Fence(scanner.segment, size, tail.line.n, tail.line.x)
-    return Fence(scanner.segment, size, trailing.n_last if trailing else scanner.n, scanner.x)
+def _scan(scanner: Scanner, content: Content) -> Iterator[Entry | Damage]:
+    for piece in content.pieces(0):
+        yield from scanner.feed(piece)
 
 
 def _matters(damage: Damage) -> bool:
     """A torn tail is no loss: nobody was told of it. It goes to quarantine without a record."""
-    return damage.kind != "torn"
+    return damage.kind != "torn" or damage.records_lost > 0
 
 
 def _mend(disk: Disk, path: str, tail: Tail | None, size: int) -> int:
@@ -173,10 +140,10 @@ def _mend(disk: Disk, path: str, tail: Tail | None, size: int) -> int:
         return size
     handle = disk.open(path, write=True)
     try:
-        size = tail.first if tail.line is None else tail.line_end
+        size = tail.line_end if tail.whole else tail.first
         disk.truncate(handle, size)  # what goes is NULs, or is in quarantine, durable
         disk.sync(handle)
-        if tail.line is not None:
+        if tail.whole:
             size += write_all(disk, handle, [b"\n"])
             disk.sync(handle)
     finally:
@@ -186,11 +153,12 @@ def _mend(disk: Disk, path: str, tail: Tail | None, size: int) -> int:
 
 def _last_number_before(disk: Disk, folder: str, chain: Chain, last: SegmentFile) -> int:
     """The header is lost, so its number follows from the records before it. Rare: reads the journal once."""
-    reader = Reader(folder, chain.uid, disk=disk)
     n = 0
-    for found in reader.read():
-        if isinstance(found, Entry) and found.segment >= last.number:
-            break
+    for found in Reader(folder, chain.uid, disk=disk).read():
+        if found.segment >= last.number:
+            if isinstance(found, Entry):
+                break
+            continue
         n = found.line.n if isinstance(found, Entry) else max(n, found.n_last)
     return n
 
@@ -203,7 +171,7 @@ def _sync(disk: Disk, path: str) -> None:
         disk.close(handle)
 
 
-def _keep(disk: Disk, folder: str, file: SegmentFile, content: Content, damage: Damage) -> str:
+def _keep(disk: Disk, folder: str, file: SegmentFile, damage: Damage) -> str:
     """Copy the broken bytes of a plain segment to quarantine. A sealed one is immutable and keeps them itself."""
     if file.sealed or damage.last <= damage.first:
         return ""

@@ -6,15 +6,17 @@ voided behind it (a sync failed, another epoch took over): then the cursor no lo
 says to start over.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from holdfast.errors import StaleCursorError
 from holdfast.journal.chain import Chain, HeaderCache, SegmentFile, fence_between, list_chain
 from holdfast.journal.content import Content, open_content, read_line
 from holdfast.journal.disk import OS_DISK, Disk
 from holdfast.journal.marks import START, Cursor, Damage, Entry
-from holdfast.journal.scan import Scanner
+from holdfast.journal.scan import RECORD_START, Scanner
 from holdfast.records import LINE_BYTES_MAX, parse, seed_of
+
+_GLUED_BYTES_MAX = 1 << 20
 
 
 class Reader:
@@ -28,6 +30,7 @@ class Reader:
         self._headers: HeaderCache = {}
         self._strays_told: set[Damage] = set()
         self._checked = cursor == START
+        self._tail_told = 0  # a last record without its newline that was yielded already
         self._segment = max(cursor.segment, 1)
         self._offset = cursor.offset
         self._n = cursor.n  # every number up to this one was yielded or reported as lost
@@ -41,18 +44,19 @@ class Reader:
             chain = self._list()
             yield from self._new_strays(chain)
             files = chain.from_number(self._segment)
-            if not self._checked:
-                self._check_cursor(files[0] if files else None)
-            if not files:
-                return
-            yield from self._enter(files[0])
             try:
+                if not self._checked:
+                    self._check_cursor(files[0] if files else None)
+                if not files:
+                    return
+                n_end = self._first_number(files)
                 content = open_content(self._disk, files[0].path)
             except FileNotFoundError:
-                continue
+                continue  # sealed or quarantined since we listed it
             try:
+                yield from self._enter(files[0])
                 if len(files) > 1:
-                    yield from self._read_closed(files[0], files[1], content)
+                    yield from self._read_closed(files[0], files[1], content, n_end)
                     continue
                 yield from self._read_last(files[0], content, live)
             finally:
@@ -65,6 +69,9 @@ class Reader:
         files = self._list().from_number(segment)
         if not files or files[0].number != segment:
             return None
+        fence = fence_between(files[0], files[1]) if len(files) > 1 else None
+        if fence is not None and offset >= fence.bytes:
+            return None  # void
         try:
             raw = read_line(self._disk, files[0].path, offset, LINE_BYTES_MAX + 1)
         except FileNotFoundError:
@@ -109,6 +116,9 @@ class Reader:
 
     def _enter(self, file: SegmentFile) -> Iterator[Damage]:
         """Go on to a segment; name those that should lie between and are gone."""
+        prev = file.header.segment.prev if file.header else None
+        if file.number > self._segment and prev is not None and prev.segment == self._segment - 1:
+            self._segment = file.number  # the numbers between belong to stray files and were never used
         if file.number == self._segment:
             return
         n_last = file.header.line.n - 1 if file.header else self._n
@@ -124,20 +134,24 @@ class Reader:
         if live:
             return
         tail = scanner.tail()
-        if tail is not None and tail.line is not None:
-            yield Entry(tail.line, file.number, tail.first, tail.line_end)
+        if tail is not None and tail.whole:
+            for found in scanner.accept_tail(tail):
+                if isinstance(found, Entry):
+                    if found.line.n == self._tail_told:
+                        continue
+                    self._tail_told = found.line.n
+                yield found
             return
-        scanner.blame_tail("torn")
-        damage = scanner.trailing()
-        if damage is not None:
-            yield damage
+        yield from end_of(scanner, file, content)
 
-    def _read_closed(self, file: SegmentFile, successor: SegmentFile, content: Content) -> Iterator[Entry | Damage]:
+    def _read_closed(
+        self, file: SegmentFile, successor: SegmentFile, content: Content, n_end: int | None
+    ) -> Iterator[Entry | Damage]:
         """A segment with a successor ends where that says; what follows is void."""
         fence = fence_between(file, successor)
         scanner = self._scanner()
         if fence is None:
-            yield from self._scan(scanner, content, None, self._first_number(successor))
+            yield from self._scan(scanner, content, None, n_end)
             damage = scanner.trailing()
         else:
             if self._offset > fence.bytes:
@@ -154,17 +168,26 @@ class Reader:
             yield Damage("fence", file.number, scanner.end, scanner.end, fence.n, fence.n - 1, detail=detail)
         self._segment, self._offset = file.number + 1, 0
 
-    def _first_number(self, successor: SegmentFile) -> int | None:
-        """The first number that a segment has taken, when its header cannot say where the one before it ends."""
-        if successor.header is not None:
-            return successor.header.line.n
-        content = open_content(self._disk, successor.path)
+    def _first_number(self, files: Sequence[SegmentFile]) -> int | None:
+        """The first number that the segments behind the first have taken, when no header says where that one ends."""
+        if len(files) < 2 or fence_between(files[0], files[1]) is not None:
+            return None
+        for unreadable, file in enumerate(files[1:]):
+            found = file.header.line.n if file.header else self._first_record(file)
+            if found is not None:
+                return found - unreadable  # each header between had a number too
+        return None
+
+    def _first_record(self, file: SegmentFile) -> int | None:
+        """The number of a segment's unreadable header, as the first readable record behind it tells."""
+        content = open_content(self._disk, file.path)
         try:
-            scanner = Scanner(successor.number, self._seed, 0)
+            scanner = Scanner(file.number, self._seed, 0)
             for piece in content.pieces(0):
                 for found in scanner.feed(piece):
                     if isinstance(found, Entry):
-                        return found.line.n - 1  # the unreadable header had at least one
+                        glued = read_line(self._disk, file.path, 0, min(found.offset, _GLUED_BYTES_MAX))
+                        return found.line.n - max(1, len(RECORD_START.findall(glued)))
         finally:
             content.close()
         return None
@@ -181,7 +204,21 @@ class Reader:
                         return
                     self._offset, self._n = found.end, found.line.n
                     self.cursor = Cursor(found.segment, found.end, found.line.n, found.line.x)
+                    if found.line.n == self._tail_told:
+                        continue
                 yield found
 
     def _stale(self, why: str) -> StaleCursorError:
         return StaleCursorError(f"{self._folder}: {why}, where this reader has been: read again from the start")
+
+
+def end_of(scanner: Scanner, file: SegmentFile, content: Content) -> Iterator[Damage]:
+    """What is wrong at the end of a segment without a successor."""
+    scanner.blame_tail("torn")
+    if content.cut:
+        scanner.blame_missing_end("the sealed file is shorter than it was; how much is lost cannot be told")
+    elif file.header is None and scanner.end == 0:
+        scanner.blame_missing_end("its header is gone")
+    damage = scanner.trailing()
+    if damage is not None:
+        yield damage

@@ -16,21 +16,24 @@ from holdfast.journal.marks import Damage, Entry
 from holdfast.records import LINE_BYTES_MAX, Line, is_known, parse
 
 _KEY = re.compile(rb'"k":("(?:[^"\\]|\\.)*")')
+RECORD_START = re.compile(rb'{"n":(\d{1,15}),"at":"')
+_RECORD_BYTES_MIN = 80  # no record is shorter
+_PIECES = {"frame", "cut"}
 _KEY_SEARCH_BYTES = 64 * 1024
 _KEYS_MAX = 100
 
 
 class Tail(msgspec.Struct, frozen=True):
-    """The bytes behind the last newline. `line` is set if they are a whole record that only lacks its newline.
+    """The bytes behind the last newline. `whole`: they are a record that only lacks its newline; it ends at
+    `line_end`.
 
     Where a newline was written and lost with the power, a file system may leave a NUL in its place: that counts as
-    lacking, and `line_end` is before it.
+    lacking.
     """
 
     first: int
-    last: int
-    line: Line | None
     line_end: int
+    whole: bool
 
 
 class Scanner:
@@ -49,9 +52,10 @@ class Scanner:
         self._bad: _Area | None = None
 
     def feed(self, piece: Piece) -> Iterator[Entry | Damage]:
-        if piece.gap:
+        if piece.broken:
             self._read_to = piece.offset + piece.gap
-            self._blame("frame", b"".join(self._parts))
+            if self._read_to > self._line_at:
+                self._blame("frame", b"".join(self._parts))
             return
         *lines, rest = piece.data.split(b"\n")
         at = piece.offset
@@ -69,9 +73,13 @@ class Scanner:
             return None
         raw = b"".join(self._parts).rstrip(b"\0")
         line = parse(raw, self._seed) if self._parts_bytes <= LINE_BYTES_MAX else None
-        if line is not None and line.n <= self.n:
-            line = None
-        return Tail(self._line_at, self._read_to, line, self._line_at + len(raw))
+        return Tail(self._line_at, self._line_at + len(raw), line is not None and line.n > self.n)
+
+    def accept_tail(self, tail: Tail) -> Iterator[Entry | Damage]:
+        """Take a whole last record as if it had its newline."""
+        self._parts = [b"".join(self._parts).rstrip(b"\0")]
+        self._read_to = tail.line_end
+        yield from self._judge()
 
     def blame_tail(self, kind: str) -> None:
         """Count the unfinished last line as damage: nothing will complete it."""
@@ -84,14 +92,22 @@ class Scanner:
             self._read_to = last
             self._blame("cut", b"".join(self._parts))
 
+    def blame_missing_end(self, detail: str) -> None:
+        """Something stood behind what was read, and is gone: one record at least."""
+        self._blame("cut", b"")
+        assert self._bad is not None
+        self._bad.pieces = max(self._bad.lines, 1)
+        self._bad.detail = detail
+
     def trailing(self, n_last: int | None = None) -> Damage | None:
         """What is wrong behind the last accepted record, when no further one comes.
 
-        The numbers lost are known from the successor (`n_last`); without one, each damaged line counts as a record.
+        The numbers lost are known from the successor (`n_last`). Without one, each damaged line counts as a record,
+        and so does each number that can still be read in them; a lost piece counts as one at least.
         """
         area, self._bad = self._bad, None
         if area is not None:
-            return area.damage(self.segment, self.n + 1, self.n + area.lines if n_last is None else n_last)
+            return area.damage(self.segment, self.n + 1, area.n_last(self.n) if n_last is None else n_last)
         if n_last is None or n_last <= self.n:
             return None
         return Damage("hole", self.segment, self.end, self.end, self.n + 1, n_last)
@@ -140,6 +156,10 @@ class Scanner:
         self._bad.lines += lines
         for found in _KEY.findall(raw[:_KEY_SEARCH_BYTES]):
             self._bad.add_key(found)
+        if kind in _PIECES:
+            self._bad.pieces = 1
+        if lines:
+            self._bad.add_numbers(raw)
         self._begin_line()
 
     def _begin_line(self) -> None:
@@ -156,7 +176,18 @@ class _Area:
         self.first = first
         self.last = last
         self.lines = 0
+        self.pieces = 0
+        self.detail = ""
+        self._numbers = 0
         self._keys: dict[str, None] = {}
+
+    def n_last(self, n: int) -> int:
+        """The last number that this area may have held, after record `n`."""
+        counted = n + max(self.lines, self.pieces)
+        return max(counted, min(self._numbers, n + (self.last - self.first) // _RECORD_BYTES_MIN))
+
+    def add_numbers(self, raw: bytes) -> None:
+        self._numbers = max([self._numbers, *(int(found) for found in RECORD_START.findall(raw))])
 
     def add_key(self, quoted: bytes) -> None:
         """A key that can still be read in a damaged line tells the user which sample is concerned."""
@@ -167,4 +198,5 @@ class _Area:
                 return  # the damage is in the key itself
 
     def damage(self, segment: int, n_first: int, n_last: int) -> Damage:
-        return Damage(self.kind, segment, self.first, self.last, n_first, n_last, tuple(self._keys))
+        keys = tuple(self._keys)
+        return Damage(self.kind, segment, self.first, self.last, n_first, n_last, keys, self.detail)

@@ -1,9 +1,9 @@
 """The bytes of a sealed segment: independent zstd frames, a digest of the file, and a seek table.
 
 The table is the public "zstd seekable format", so `zstd -d` and other tools read our files. Before it stands a
-skippable frame with the xxh3-64 of everything else in the file: every flipped byte is found, also in bits that no
-decompressor looks at. The first frame holds only the segment record, so that a header is read without unpacking a
-megabyte.
+skippable frame with the xxh3-64 of the table, and of everything else in the file: every flipped byte is found, also
+in bits that no decompressor looks at, and a table is trusted only if it is whole. The first frame holds only the
+segment record, so that a header is read without unpacking a megabyte.
 
 Invariant: nothing here trusts a size that it read from a file. A frame is unpacked only into the room that was
 planned for it.
@@ -20,13 +20,12 @@ from holdfast.records import LINE_BYTES_MAX
 
 FRAME_BYTES = 1024 * 1024
 FRAME_BYTES_MAX = LINE_BYTES_MAX + FRAME_BYTES
-SEALED_BYTES_MAX = 1 << 30
 _HEADER_BYTES_MAX = 64 * 1024
 _LEVEL = 3
 
 _FRAME_MAGIC = b"\x28\xb5\x2f\xfd"
-_DIGEST_HEAD = struct.pack("<II", 0x184D2A50, 8)
-_DIGEST_FRAME_BYTES = len(_DIGEST_HEAD) + 8
+_DIGEST_HEAD = struct.pack("<II", 0x184D2A50, 16)
+_DIGEST_FRAME_BYTES = len(_DIGEST_HEAD) + 16
 _TABLE_MAGIC = 0x184D2A5E
 _TABLE_FOOT_MAGIC = 0x8F92EAB1
 _ENTRY = struct.Struct("<II")
@@ -58,7 +57,7 @@ def pack(chunks: Iterable[bytes]) -> Iterator[bytes]:
     foot = _FOOT.pack(len(entries) // _ENTRY.size, 0, _TABLE_FOOT_MAGIC)
     table = struct.pack("<II", _TABLE_MAGIC, len(entries) + len(foot)) + bytes(entries) + foot
     digest.update(table)
-    yield _DIGEST_HEAD + digest.digest() + table
+    yield _DIGEST_HEAD + xxhash.xxh3_64_digest(table) + digest.digest() + table
 
 
 def read_table(read: ReadAt, size: int) -> list[Frame] | None:
@@ -69,13 +68,13 @@ def read_table(read: ReadAt, size: int) -> list[Frame] | None:
     table_bytes = 8 + count * _ENTRY.size + _FOOT.size
     if magic != _TABLE_FOOT_MAGIC or flags != 0 or table_bytes + _DIGEST_FRAME_BYTES > size:
         return None
-    tail = read(size - table_bytes - _DIGEST_FRAME_BYTES, table_bytes + _DIGEST_FRAME_BYTES - _FOOT.size)
-    table_head = struct.pack("<II", _TABLE_MAGIC, table_bytes - 8)
-    if tail[:8] != _DIGEST_HEAD or tail[_DIGEST_FRAME_BYTES : _DIGEST_FRAME_BYTES + 8] != table_head:
+    tail = read(size - table_bytes - _DIGEST_FRAME_BYTES, table_bytes + _DIGEST_FRAME_BYTES)
+    table = tail[_DIGEST_FRAME_BYTES:]
+    if tail[:8] != _DIGEST_HEAD or tail[8:16] != xxhash.xxh3_64_digest(table):
         return None
     frames = []
     at = first = 0
-    for length, unpacked in _ENTRY.iter_unpack(tail[_DIGEST_FRAME_BYTES + 8 :]):
+    for length, unpacked in _ENTRY.iter_unpack(table[8 : -_FOOT.size]):
         if not 0 < unpacked <= FRAME_BYTES_MAX:
             return None
         frames.append(Frame(at, length, first, unpacked))
@@ -85,21 +84,28 @@ def read_table(read: ReadAt, size: int) -> list[Frame] | None:
 
 
 def walk_frames(read: ReadAt, size: int) -> list[Frame]:
-    """The frames found by looking for them, for a file whose seek table is damaged or gone."""
-    data = read(0, min(size, SEALED_BYTES_MAX))
+    """The frames found by looking for them, for a file whose seek table is damaged or gone. Memory is bounded."""
     frames: list[Frame] = []
-    at = data.find(_FRAME_MAGIC)
     first = 0
-    while at >= 0:
-        found = _measure(data, at)
+    at = _find_magic(read, size, 0)
+    while at is not None:
+        found = _measure(read, size, at)
         if found is None:
-            at = data.find(_FRAME_MAGIC, at + 1)
+            at = _find_magic(read, size, at + 1)
             continue
         length, unpacked = found
         frames.append(Frame(at, length, first, unpacked))
         first += unpacked
-        at = data.find(_FRAME_MAGIC, at + length)
+        at = _find_magic(read, size, at + length)
     return frames
+
+
+def is_cut(read: ReadAt, frames: list[Frame], size: int) -> bool:
+    """Whether a file without a usable table has lost its end: neither what follows the frames nor the last bytes are
+    there any more."""
+    end = frames[-1].at + frames[-1].length if frames else 0
+    foot = _TABLE_FOOT_MAGIC.to_bytes(4, "little")
+    return read(end, len(_DIGEST_HEAD)) != _DIGEST_HEAD and read(max(0, size - 4), 4) != foot
 
 
 def is_whole(read: ReadAt, size: int) -> bool:
@@ -172,24 +178,34 @@ def _cut(buffer: bytearray, end: int) -> Iterator[bytes]:
         del buffer[:end]
 
 
-def _measure(data: bytes, at: int) -> tuple[int, int] | None:
+def _find_magic(read: ReadAt, size: int, start: int) -> int | None:
+    """Where the next frame may begin."""
+    while start < size:
+        found = read(start, FRAME_BYTES + len(_FRAME_MAGIC) - 1).find(_FRAME_MAGIC)
+        if found >= 0:
+            return start + found
+        start += FRAME_BYTES
+    return None
+
+
+def _measure(read: ReadAt, size: int, at: int) -> tuple[int, int] | None:
     """The packed and unpacked size of the frame at `at`, from its block headers alone."""
     try:
-        head = zstandard.frame_header_size(data[at : at + 18])
-        declared = zstandard.get_frame_parameters(data[at : at + 18])
+        head = zstandard.frame_header_size(read(at, 18))
+        declared = zstandard.get_frame_parameters(read(at, 18))
     except zstandard.ZstdError:
         return None
     end = at + head
     last = False
     while not last:
-        if end + 3 > len(data):
+        if end + 3 > size:
             return None
-        block = int.from_bytes(data[end : end + 3], "little")
-        last, kind, size = bool(block & 1), block >> 1 & 3, block >> 3
+        block = int.from_bytes(read(end, 3), "little")
+        last, kind, length = bool(block & 1), block >> 1 & 3, block >> 3
         if kind == 3:
             return None
-        end += 3 + (1 if kind == 1 else size)
+        end += 3 + (1 if kind == 1 else length)
     end += 4 if declared.has_checksum else 0
-    if end > len(data) or not 0 < declared.content_size <= FRAME_BYTES_MAX:
+    if end > size or not 0 < declared.content_size <= FRAME_BYTES_MAX:
         return None
     return end - at, declared.content_size

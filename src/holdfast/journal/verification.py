@@ -4,6 +4,8 @@ Reads everything once, in bounded memory, and changes nothing. An error is a los
 yet; a warning is something that is known, harmless or void.
 """
 
+from collections.abc import Sequence
+
 import msgspec
 
 from holdfast.errors import FormatError
@@ -12,7 +14,7 @@ from holdfast.journal.content import SealedContent, open_content
 from holdfast.journal.disk import OS_DISK, Disk
 from holdfast.journal.marks import Damage
 from holdfast.journal.reader import Reader
-from holdfast.records import Anomaly
+from holdfast.records import Anomaly, Line
 
 _anomaly = msgspec.json.Decoder(Anomaly)
 
@@ -52,19 +54,19 @@ def verify(folder: str, uid: str | None = None, disk: Disk = OS_DISK) -> Verific
                 continue
             records += 1
             if found.line.t == "anomaly":
-                anomalies.append(_anomaly.decode(found.line.d))
+                anomalies += _decoded(found.line)
         chain = list_chain(disk, folder, uid)
     except FormatError as error:
         errors.append(str(error))
-        chain = Chain(uid or "", (), (), 0)
+        chain = Chain(uid or "", (), (), (), frozenset())
     known = [each for each in damage if any(each.is_known_by(anomaly) for anomaly in anomalies)]
     torn = [each for each in damage if each.kind == "torn"]
     new = [each for each in damage if each not in known and each not in torn]
     errors += map(describe, new)
     warnings = [f"{describe(each)} (already recorded)" for each in known]
     warnings += [f"{describe(each)}; the next resume cuts it, nothing acknowledged is lost" for each in torn]
-    for file, successor in zip(chain.segments, (*chain.segments[1:], None), strict=True):
-        _check_file(disk, file, successor, errors, warnings)
+    for index, file in enumerate(chain.segments):
+        _check_file(disk, file, chain.segments[index + 1 : index + 2], errors, warnings)
     keys = {key: None for each in damage for key in each.keys}
     keys.update({key: None for anomaly in anomalies for key in anomaly.keys})
     return Verification(
@@ -80,6 +82,14 @@ def verify(folder: str, uid: str | None = None, disk: Disk = OS_DISK) -> Verific
     )
 
 
+def _decoded(line: Line) -> list[Anomaly]:
+    """The journal's own anomalies tell of bytes; those of other rooms do not, and are theirs to read."""
+    try:
+        return [_anomaly.decode(line.d)]
+    except msgspec.ValidationError:
+        return []
+
+
 def describe(damage: Damage) -> str:
     """One line for a person: what, where, how many records."""
     lost = damage.records_lost
@@ -93,14 +103,14 @@ def describe(damage: Damage) -> str:
 
 
 def _check_file(
-    disk: Disk, file: SegmentFile, successor: SegmentFile | None, errors: list[str], warnings: list[str]
+    disk: Disk, file: SegmentFile, successors: Sequence[SegmentFile], errors: list[str], warnings: list[str]
 ) -> None:
     """What reading records cannot see: bytes of the file that carry no record."""
     content = open_content(disk, file.path)
     try:
         if isinstance(content, SealedContent) and not content.is_whole():
             errors.append(f"{file.path}: the sealed file has changed since it was written")
-        fence = fence_between(file, successor) if successor else None
+        fence = fence_between(file, successors[0]) if successors else None
         if fence is not None and content.size() > fence.bytes:
             void = content.size() - fence.bytes
             warnings.append(f"segment {file.number}: {void} bytes beyond byte {fence.bytes} are void and not counted")

@@ -81,6 +81,7 @@ class Writer:
         self._appender = parts.opened.appender
         self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
         self._queued_bytes = 0
+        self._promised_bytes = 0
         self._waiting_room: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._stopped: StoppedError | None = None
         self._in_hand: list[_Waiting] = []
@@ -109,13 +110,12 @@ class Writer:
 
         Cancelling while it waits for room saves nothing; cancelling later saves the record without telling anyone.
         """
-        size = record.size
-        if self._waiting_room or not self._fits(size):
-            await self._room_for(size)
-        if self._stopped is not None or self._parts.closing.is_set():
-            raise StoppedError(str(self._stopped or f"{self._parts.folder}: the journal is closed"))
+        self._refuse_if_stopped()
+        if self._waiting_room or not self._fits(record.size):
+            await self._room_for(record.size)
+            self._refuse_if_stopped()
         acknowledged: asyncio.Future[Position] = self._loop.create_future()
-        self._queued_bytes += size
+        self._queued_bytes += record.size
         self._queue.put((record, acknowledged))
         return await acknowledged
 
@@ -132,6 +132,7 @@ class Writer:
         if not self._parts.closing.is_set():
             self._parts.closing.set()
             self._queue.put(None)
+            self._admit()  # those who still wait for room are told that it is closed
         await asyncio.shield(self._ended)
         await asyncio.to_thread(self._let_go, seal_last and self._stopped is None)
         if self._stopped is not None:
@@ -140,22 +141,34 @@ class Writer:
     # The event loop's side: counts bytes, wakes those who wait.
 
     def _fits(self, size: int) -> bool:
-        return self._queued_bytes == 0 or self._queued_bytes + size <= self._options.queue_bytes
+        taken = self._queued_bytes + self._promised_bytes
+        return taken == 0 or taken + size <= self._options.queue_bytes
+
+    def _refuse_if_stopped(self) -> None:
+        if self._stopped is not None or self._parts.closing.is_set():
+            raise StoppedError(str(self._stopped or f"{self._parts.folder}: the journal is closed"))
 
     async def _room_for(self, size: int) -> None:
         turn: asyncio.Future[None] = self._loop.create_future()
         self._waiting_room.append((size, turn))
         try:
             await turn
-        finally:
-            self._waiting_room.remove((size, turn))
-            self._admit()
+        except asyncio.CancelledError:
+            if (size, turn) in self._waiting_room:
+                self._waiting_room.remove((size, turn))
+            self._loop.call_soon(self._admit)
+            raise
+        self._promised_bytes -= size
 
     def _admit(self) -> None:
-        """Wake the first in line if it fits; it wakes the next when it has queued."""
-        if self._waiting_room:
+        """Wake as many as there is room for, in order; what they will queue is counted from now on."""
+        while self._waiting_room:
             size, turn = self._waiting_room[0]
-            if not turn.done() and (self._stopped is not None or self._fits(size)):
+            if self._stopped is None and not self._parts.closing.is_set() and not self._fits(size):
+                return
+            self._waiting_room.popleft()
+            if not turn.done():
+                self._promised_bytes += size
                 turn.set_result(None)
 
     def _acknowledge(self, batch: Sequence[_Waiting], positions: Sequence[Position]) -> None:
@@ -190,13 +203,14 @@ class Writer:
         try:
             while self._commit_next():
                 pass
-            self._appender.close()
         except JournalError as error:
             failure = error
         except BaseException as error:  # noqa: BLE001 - whatever ends this thread, those who wait must hear of it
             failure = StoppedError(
                 f"{self._parts.folder}: the writer failed ({error!r}); everything acknowledged is kept"
             )
+        with contextlib.suppress(OSError):  # everything acknowledged was synced
+            self._appender.close()
         if failure is not None:
             self._options.tell("journal.stopped", str(failure))
         self._in_loop(self._end, failure)

@@ -20,6 +20,8 @@ _CHECK_OPEN = b',"x":"'
 _CHECK_CLOSE = b'"}'
 _CHECK_BYTES = len(_CHECK_OPEN) + 16 + len(_CHECK_CLOSE)
 _HEAD_BYTES_MAX = 256  # n, at, t and the punctuation; the key is counted by itself
+_BRACKETS_MAX = 150  # with no more than so many brackets, data is not nested too deeply to be read
+_FRAMES = 500
 _encode = msgspec.json.Encoder(order=None).encode
 
 
@@ -44,7 +46,7 @@ class Draft(NamedTuple):
     @property
     def size(self) -> int:
         """About the bytes that it will take in the journal; never less."""
-        return len(self.d) + len(self.k) + _HEAD_BYTES_MAX
+        return len(self.d) + len(self.k) + len(self.t) + _HEAD_BYTES_MAX
 
 
 _line_decoder = msgspec.json.Decoder(Line)
@@ -63,12 +65,17 @@ def draft(kind: str, data: object, key: str | None = None) -> Draft:
         )
     try:
         encoded = _encode(data)
+        encoded_kind = _encode(kind)
         encoded_key = b"" if key is None else b'"k":%b,' % _encode(key)
+        if isinstance(data, msgspec.Raw):
+            msgspec.json.decode(encoded)  # nobody has looked at it yet
+        if encoded.count(b"{") + encoded.count(b"[") > _BRACKETS_MAX:
+            _decode_deep_down(encoded, _FRAMES)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise BadRecordError(f"a {kind} record{_about(key)} cannot be written as JSON: {error}") from error
     if encoded[:1] != b"{" or b"\n" in encoded:
         raise BadRecordError(f"a {kind} record{_about(key)} must be one JSON object without line breaks")
-    made = Draft(_encode(kind), encoded_key, encoded)
+    made = Draft(encoded_kind, encoded_key, encoded)
     if made.size > LINE_BYTES_MAX:
         limit = LINE_BYTES_MAX >> 20
         raise BadRecordError(
@@ -97,6 +104,14 @@ def parse(raw: bytes, seed: int) -> Line | None:
         return _line_decoder.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
+
+
+def _decode_deep_down(encoded: bytes, frames: int) -> None:
+    """RecursionError if the data is nested so deeply that a reader deep inside other calls could not read it."""
+    if frames:
+        _decode_deep_down(encoded, frames - 1)
+    else:
+        msgspec.json.decode(encoded, type=msgspec.Raw)
 
 
 def _about(key: str | None) -> str:

@@ -9,6 +9,7 @@ import inspect
 import math
 import numbers
 import traceback
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -86,8 +87,11 @@ def _value(scorer: Scorer, value: Any) -> bool | int | float | str | None:
         return str(value)
     if isinstance(value, numbers.Integral):
         return int(value)
-    if isinstance(value, numbers.Real) or type(value).__name__ == "Decimal":
-        number = float(value)
+    if isinstance(value, numbers.Real | Decimal):
+        try:
+            number = float(value)
+        except (ValueError, OverflowError) as error:
+            raise _no_score(scorer, f"a number that is out of range ({error})") from error
         if math.isinf(number):
             raise _no_score(scorer, "an infinite number")
         return None if math.isnan(number) else number

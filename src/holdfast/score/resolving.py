@@ -119,10 +119,17 @@ def _check_types(made: Scorer, place: str) -> None:
         except TypeError:
             continue  # an annotation that only its author understands
     if made.function is regex.function:
-        try:
-            compile_pattern(made.args["pattern"])
-        except re.error as error:
-            raise ScorerError(place, f"the pattern {made.args['pattern']!r} is not valid: {error}") from error
+        _check_pattern(made.args["pattern"], made.args.get("group"), place)
+
+
+def _check_pattern(pattern: str, group: int | str | None, place: str) -> None:
+    try:
+        compiled = compile_pattern(pattern)
+    except re.error as error:
+        raise ScorerError(place, f"the pattern {pattern!r} is not valid: {error}") from error
+    known = [None, *range(compiled.groups + 1), *compiled.groupindex]
+    if group not in known:
+        raise ScorerError(place, f"the pattern {pattern!r} has no group {group!r}; put ( ) around what is compared")
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

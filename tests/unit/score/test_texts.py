@@ -1,0 +1,94 @@
+"""exact_match, includes, regex."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.score import exact_match, includes, regex
+from tests.unit.score.answers import answer, sample
+
+
+@pytest.mark.parametrize(
+    ("target", "text", "wanted"),
+    [
+        ("4", "4", True),
+        ("4", " 4\n", True),
+        ("4", "4.", False),
+        ("Paris", "paris", False),
+        (4, "4", True),
+        (True, "true", True),
+        (False, "False", True),
+        (["4", "four"], "four", True),
+        (["4", "four"], "five", False),
+        ("", "", True),
+        ("4", "", False),
+        (None, "4", None),
+        ([], "4", None),
+        ([None], "4", None),
+    ],
+)
+def test_exact_match(target: Any, text: str, wanted: bool | None) -> None:
+    assert exact_match(sample(target), answer(text)) is wanted
+
+
+def test_exact_match_can_ignore_case_and_keep_blanks() -> None:
+    assert exact_match(sample("STRASSE"), answer("straße"), ignore_case=True) is True
+    assert exact_match(sample("4"), answer(" 4"), strip=False) is False
+
+
+@given(st.text())
+def test_a_text_matches_and_includes_itself(text: str) -> None:
+    assert exact_match(sample(text), answer(text)) is True
+    assert includes(sample(text), answer(f"so: {text}!")) is (True if text else None)
+
+
+@pytest.mark.parametrize(
+    ("target", "text", "wanted"),
+    [
+        ("Paris", "It is PARIS.", True),
+        ("Paris", "London", False),
+        (["London", "Paris"], "in paris", True),
+        ("", "anything", None),
+        (["", "x"], "y", False),
+        (None, "anything", None),
+        (4, "24", True),
+        ("x", "", False),
+    ],
+)
+def test_includes(target: Any, text: str, wanted: bool | None) -> None:
+    assert includes(sample(target), answer(text)) is wanted
+
+
+def test_includes_can_heed_case() -> None:
+    assert includes(sample("Paris"), answer("paris"), ignore_case=False) is False
+
+
+def test_regex_without_group_only_has_to_be_found() -> None:
+    assert regex(sample(None), answer("id-42"), pattern=r"\d+") is True
+    assert regex(sample(None), answer("none"), pattern=r"\d+") is False
+    assert regex(sample(None), answer("YES"), pattern="yes", ignore_case=True) is True
+
+
+@pytest.mark.parametrize(
+    ("target", "text", "wanted"),
+    [
+        ("42", "answer: 7 ... answer: 42", True),
+        ("7", "answer: 7 ... answer: 42", False),
+        (["1", 42], "answer: 42", True),
+        ("42", "nothing", False),
+        ("42", "answer: x", False),
+        (None, "answer: 42", None),
+        (None, "nothing", None),
+    ],
+)
+def test_regex_with_a_group_compares_its_last_find(target: Any, text: str, wanted: bool | None) -> None:
+    assert regex(sample(target), answer(text), pattern=r"answer: (?:(\d+)|x)", group=1) is wanted
+    assert regex(sample(target), answer(text), pattern=r"answer: (?:(?P<n>\d+)|x)", group="n") is wanted
+
+
+@pytest.mark.parametrize("scorer", [exact_match, includes])
+def test_a_target_that_is_no_text_raises(scorer: Any) -> None:
+    with pytest.raises(TypeError, match="the target is a dict"):
+        scorer(sample({"a": 1}), answer("a"))

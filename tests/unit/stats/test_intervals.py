@@ -1,0 +1,204 @@
+"""Means and intervals, against scipy, against hand-computed values, and against how often they hold the truth."""
+
+import math
+from collections.abc import Callable, Hashable
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats as scipy_stats  # type: ignore[import-untyped]  # scipy has no types
+
+from holdfast.stats import Summary, format_interval, summarise
+
+CLOSE = 1e-9
+REAL = st.floats(-1e6, 1e6)
+
+
+def known(value: float | None) -> float:
+    assert value is not None
+    return value
+
+
+def test_nothing_has_no_mean() -> None:
+    assert summarise([]) == Summary(0, None, None, None, None)
+    assert summarise([], []) == Summary(0)
+
+
+@pytest.mark.parametrize("value", [0, 1, 0.3, -7])
+def test_one_value_has_a_mean_and_no_uncertainty(value: float) -> None:
+    assert summarise([value]) == Summary(1, value, None, None, None)
+
+
+def test_one_group_has_no_uncertainty_however_many_repeats_it_has() -> None:
+    assert summarise([1, 0, 1, 1], ["a"] * 4) == Summary(4, 0.75, None, None, None)
+
+
+def test_hand_computed_t_interval() -> None:
+    """1, 2, 3, 4: s = sqrt(5/3), s/2 = 0.6454972243679028, t(3, .975) = 3.182446305284263."""
+    found = summarise([1, 2, 3, 4])
+    assert found.mean == 2.5
+    assert known(found.standard_error) == pytest.approx(0.6454972243679028, abs=CLOSE)
+    assert known(found.low) == pytest.approx(2.5 - 3.182446305284263 * 0.6454972243679028, abs=CLOSE)
+    assert known(found.high) == pytest.approx(2.5 + 3.182446305284263 * 0.6454972243679028, abs=CLOSE)
+
+
+def test_hand_computed_wilson_interval() -> None:
+    """8 of 10 with z^2 = 3.8414588206941254: (0.8 + z^2/20 -/+ z*sqrt(0.016 + z^2/400)) / (1 + z^2/10)."""
+    found = summarise([1] * 8 + [0] * 2)
+    assert found.mean == 0.8
+    assert known(found.standard_error) == pytest.approx(math.sqrt(0.8 * 0.2 / 9), abs=CLOSE)
+    assert known(found.low) == pytest.approx(0.4901624715, abs=CLOSE)
+    assert known(found.high) == pytest.approx(0.9433178485, abs=CLOSE)
+
+
+def test_hand_computed_clustered_error() -> None:
+    """Deviations from 0.5 sum to 1, -0.5, -0.5 in three groups: sqrt(1.5 * 3/2) / 6."""
+    values, groups = [1, 1, 0, 0.5, 0, 0.5], ["a", "a", "b", "b", "c", "c"]
+    found = summarise(values, groups)
+    assert found.mean == 0.5
+    assert known(found.standard_error) == pytest.approx(math.sqrt(1.5 * 3 / 2) / 6, abs=CLOSE)
+    assert known(found.high) == pytest.approx(0.5 + 4.302652729911275 * 0.25, abs=CLOSE)
+
+
+@given(st.lists(REAL, min_size=2, max_size=60))
+def test_ungrouped_numbers_agree_with_scipy(values: list[float]) -> None:
+    found = summarise([*values, 0.5])
+    array = np.array([*values, 0.5])
+    error = scipy_stats.sem(array)
+    scale = CLOSE * max(1.0, float(np.abs(array).max()))
+    assert known(found.mean) == pytest.approx(float(array.mean()), abs=scale)
+    assert known(found.standard_error) == pytest.approx(float(error), abs=scale)
+    if error > scale:
+        low, high = scipy_stats.t.interval(0.95, len(array) - 1, loc=array.mean(), scale=error)
+        assert known(found.low) == pytest.approx(float(low), abs=20 * scale)
+        assert known(found.high) == pytest.approx(float(high), abs=20 * scale)
+
+
+@given(st.integers(0, 400), st.integers(0, 400))
+def test_ungrouped_zeros_and_ones_agree_with_scipys_wilson(ones: int, zeros: int) -> None:
+    values = [True] * ones + [False] * zeros
+    if len(values) < 2:
+        return
+    found = summarise(values)
+    wanted = scipy_stats.binomtest(ones, len(values)).proportion_ci(method="wilson")
+    assert known(found.low) == pytest.approx(float(wanted.low), abs=CLOSE)
+    assert known(found.high) == pytest.approx(float(wanted.high), abs=CLOSE)
+    assert 0 <= known(found.low) <= known(found.mean) <= known(found.high) <= 1
+
+
+@given(st.lists(REAL, min_size=2, max_size=40))
+def test_groups_of_one_change_nothing(values: list[float]) -> None:
+    assert summarise(values, range(len(values))) == summarise(values)
+
+
+@given(st.lists(st.tuples(REAL, REAL, REAL), min_size=2, max_size=20))
+def test_equal_groups_have_the_error_of_their_means(groups: list[tuple[float, float, float]]) -> None:
+    values = [value for group in groups for value in group]
+    names = [index for index in range(len(groups)) for _ in range(3)]
+    error = scipy_stats.sem([math.fsum(group) / 3 for group in groups])
+    scale = max(1.0, *map(abs, values))
+    assert known(summarise(values, names).standard_error) == pytest.approx(float(error), abs=CLOSE * scale)
+
+
+@given(st.lists(st.tuples(REAL, st.integers(0, 5)), max_size=40), st.randoms(use_true_random=False))
+def test_the_order_of_values_does_not_matter(pairs: list[tuple[float, int]], random: Random) -> None:
+    mixed = list(pairs)
+    random.shuffle(mixed)
+    first, second = (summarise([v for v, _ in each], [g for _, g in each]) for each in (pairs, mixed))
+    assert first == second
+
+
+@pytest.mark.parametrize("repeats", [2, 5])
+def test_repeating_a_deterministic_model_adds_no_certainty(repeats: int) -> None:
+    once = [1.0, 1.0, 0.0, 1.0, 0.0]
+    values = [value for value in once for _ in range(repeats)]
+    groups = [index for index in range(5) for _ in range(repeats)]
+    one, many = summarise(once), summarise(values, groups)
+    assert many.n == 5 * repeats
+    assert (many.mean, many.low, many.high) == (one.mean, one.low, one.high)
+    assert known(many.standard_error) == pytest.approx(known(one.standard_error), abs=CLOSE)
+
+
+def test_always_right_is_not_certain() -> None:
+    found = summarise([1] * 20, [index // 2 for index in range(20)])
+    assert (found.mean, found.standard_error, found.high) == (1.0, 0.0, 1.0)
+    assert known(found.low) == pytest.approx(0.7224672, abs=1e-6)  # Wilson, 10 of 10
+
+
+def test_values_that_only_sum_to_zero_or_one_are_not_proportions() -> None:
+    found = summarise([-1.0, 1.0, 0.5, 1.5], ["a", "a", "b", "b"])
+    assert known(found.high) > 1
+
+
+def test_an_interval_of_repeated_zeros_and_ones_stays_a_proportion() -> None:
+    found = summarise([1, 1, 1, 1, 1, 0], ["a", "a", "b", "b", "c", "c"])
+    assert found.high == 1.0
+    assert 0.0 <= known(found.low) < known(found.mean)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_what_has_no_value_is_refused(bad: float) -> None:
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        summarise([1.0, bad])
+
+
+def test_values_without_a_group_are_refused() -> None:
+    groups: list[Hashable] = ["a"]
+    with pytest.raises(ValueError, match="2 values, but 1 groups"):
+        summarise([1.0, 2.0], groups)
+
+
+def test_large_offsets_do_not_drown_the_differences() -> None:
+    found = summarise([1e9 + 1, 1e9 + 2, 1e9 + 3, 1e9 + 4])
+    assert known(found.standard_error) == pytest.approx(0.6454972243679028, abs=1e-6)
+
+
+def coverage(draw: Callable[[], tuple[list[float], list[int] | None]], truth: float, times: int) -> float:
+    held = 0
+    for _ in range(times):
+        values, groups = draw()
+        found = summarise(values, groups)
+        held += known(found.low) <= truth <= known(found.high)
+    return held / times
+
+
+def test_wilson_holds_the_truth_95_times_in_100() -> None:
+    random = np.random.default_rng(20240501)
+    found = coverage(lambda: ((random.random(80) < 0.85).astype(float).tolist(), None), 0.85, 3000)
+    assert 0.93 < found < 0.97
+
+
+def test_student_holds_the_truth_95_times_in_100() -> None:
+    random = np.random.default_rng(20240502)
+    found = coverage(lambda: (random.normal(3, 2, 12).tolist(), None), 3, 2000)
+    assert 0.935 < found < 0.965
+
+
+def test_clusters_hold_the_truth_where_ignoring_them_does_not() -> None:
+    def draw() -> tuple[list[float], list[int]]:
+        chance = random.beta(2, 1, 60)
+        return (random.random((60, 6)) < chance[:, None]).astype(float).ravel().tolist(), groups
+
+    groups = [index // 6 for index in range(360)]
+    random = np.random.default_rng(20240503)
+    assert 0.93 < coverage(draw, 2 / 3, 1500) < 0.97
+    assert coverage(lambda: (draw()[0], None), 2 / 3, 1500) < 0.9
+
+
+@pytest.mark.parametrize(
+    ("summary", "text"),
+    [
+        (Summary(0), "-"),
+        (Summary(1, 0.75), "0.750"),
+        (Summary(4, 0.75, 0.1, 0.6124, 0.8506), "0.750 [0.612, 0.851]"),
+        (Summary(4, -0.0001, 0.1, -0.0001, 0.0), "0.000 [0.000, 0.000]"),
+    ],
+)
+def test_an_interval_reads_well_in_a_table(summary: Summary, text: str) -> None:
+    assert format_interval(summary) == text
+
+
+def test_the_digits_of_an_interval_can_be_chosen() -> None:
+    assert format_interval(Summary(4, 12.345, 1, 10, 14.999), digits=1) == "12.3 [10.0, 15.0]"

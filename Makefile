@@ -4,7 +4,10 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: test check format crash bench setup system clean
+.PHONY: demo test check crash bench setup system clean
+
+demo: setup  ## evaluate a bundled task, kill it part-way, run it again
+	$(BIN)/holdfast demo
 
 test: setup system  ## the whole quick test suite (what CI runs)
 	$(BIN)/pytest -n auto -m "not long"
@@ -17,7 +20,8 @@ check: setup system  ## format, lint, types, imports, tests
 	$(BIN)/pytest -n auto -m "not long" --ignore tests/tidy/test_tools.py
 
 crash: setup system  ## the exhaustive crash proofs: every state, every kill point, every flip
-	$(BIN)/pytest -n auto tests/crash tests/property -m "long or not long" --durations=10
+	$(BIN)/pytest -n auto tests/crash tests/property tests/e2e -m "long or not long" --durations=10
+	$(BIN)/pytest -n auto tests/unit -m long
 
 bench: setup system  ## all benchmarks, with their peers, in one run
 	$(BIN)/python -m bench

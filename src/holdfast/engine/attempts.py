@@ -12,13 +12,23 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from holdfast.engine.tickets import Ticket
-from holdfast.errors import BadRecordError, JournalError
+from holdfast.errors import BadRecordError, HoldfastError, JournalError
 from holdfast.plan import Work
-from holdfast.records import draft
-from holdfast.records.exchange import Answer
+from holdfast.records import Draft, draft
+from holdfast.records.exchange import Answer, Sample
 from holdfast.records.facts import Failure, SampleFailed, SampleFinished, ScoreGiven, Spent
 from holdfast.score import Scorer, ScoringFailed, judge
-from holdfast.solve import Allowance, Asking, Context, LimitError, Recorded, Scope, StepFailedError, Steps
+from holdfast.solve import (
+    Allowance,
+    Asking,
+    Context,
+    LimitError,
+    Recorded,
+    Scope,
+    Solver,
+    StepFailedError,
+    Steps,
+)
 from holdfast.solve.steps import Journal
 
 _FINAL_KINDS = {"auth", "bad_request", "unknown_model", "context_too_long", "content_filter", "limit"}
@@ -104,25 +114,19 @@ class Sampler:
         work = kit.work
         self._open.add(steps)
         seed = f"{kit.seed}/{ticket.key}/{attempt}"
-        limit = asyncio.timeout(kit.seconds)
         try:
             messages = work.renderer.messages(ticket.sample)
             models = kit.models[ticket.cell.model]
             ctx = Context(ticket.sample, messages, steps, models, seed, kit.allowance)
-            async with limit:
-                return await work.solver.solve(ticket.sample, ctx)
+            return await _solve(work.solver, ticket.sample, ctx, kit.seconds)
         except StepFailedError as error:
             return error.failure
         except LimitError as error:
-            return Failure("limit", str(error))
+            return Failure(error.kind, str(error))
         except BadRecordError as error:
             return Failure("record", str(error))
         except JournalError:
             raise  # the journal has stopped: so does the run
-        except TimeoutError as error:
-            if limit.expired():
-                return Failure("timeout", f"the sample took longer than its limit of {kit.seconds:g} s")
-            return failure_of("solver", error)
         except asyncio.CancelledError:
             if self._closing:
                 raise
@@ -152,25 +156,47 @@ class Sampler:
             for scorer in kit.scorers:
                 given += await _judged(scorer, ticket, answer, of, kit.evaluation)
         given[-1] = msgspec.structs.replace(given[-1], last=True)
-        for each in given[:-1]:
-            self._journal.append_soon(draft("score", each, ticket.key))
-        await self._journal.append(draft("score", given[-1], ticket.key))
+        records = [_drafted(each, ticket.key) for each in given]
+        for record in records[:-1]:
+            self._journal.append_soon(record)
+        await self._journal.append(records[-1])
+
+
+async def _solve(solver: Solver, sample: Sample, ctx: Context, seconds: float | None) -> Answer:
+    if seconds is None:
+        return await solver.solve(sample, ctx)
+    limit = asyncio.timeout(seconds)
+    try:
+        async with limit:
+            return await solver.solve(sample, ctx)
+    except TimeoutError:
+        if limit.expired():
+            raise LimitError(f"the sample took longer than its limit of {seconds:g} s", "timeout") from None
+        raise
 
 
 async def _judged(scorer: Scorer, ticket: Ticket, answer: Answer, of: int, evaluation: str) -> list[ScoreGiven]:
     try:
         scores = await judge(scorer, ticket.sample, answer)
-        made = [
-            ScoreGiven(ticket.o, of, evaluation, name, score.value, score.reason, score.metadata)
-            for name, score in scores.items()
-        ]
-        for each in made:
-            draft("score", each)  # what cannot be saved is the scorer's failure, found here
     except ScoringFailed as error:
         return [ScoreGiven(ticket.o, of, evaluation, scorer.name, failure=error.failure)]
+    except JournalError:
+        raise  # the journal has stopped: so does the run
+    except HoldfastError as error:
+        return [ScoreGiven(ticket.o, of, evaluation, scorer.name, failure=Failure("scorer", str(error)))]
+    return [
+        ScoreGiven(ticket.o, of, evaluation, name, score.value, score.reason, score.metadata)
+        for name, score in scores.items()
+    ]
+
+
+def _drafted(given: ScoreGiven, key: str) -> Draft:
+    """A score that cannot be saved is the scorer's failure."""
+    try:
+        return draft("score", given, key)
     except BadRecordError as error:
-        return [ScoreGiven(ticket.o, of, evaluation, scorer.name, failure=Failure("record", str(error)))]
-    return made or [ScoreGiven(ticket.o, of, evaluation, scorer.name)]
+        failure = Failure("record", str(error))
+        return draft("score", msgspec.structs.replace(given, value=None, reason="", metadata={}, failure=failure), key)
 
 
 def failure_of(kind: str, error: BaseException) -> Failure:

@@ -19,10 +19,10 @@ LINE_BYTES_MAX = 64 * 1024 * 1024
 _CHECK_OPEN = b',"x":"'
 _CHECK_CLOSE = b'"}'
 _CHECK_BYTES = len(_CHECK_OPEN) + 16 + len(_CHECK_CLOSE)
-_HEAD_BYTES_MAX = 256  # n, at, t and the punctuation; the key is counted by itself
-_BRACKETS_MAX = 150  # with no more than so many brackets, data is not nested too deeply to be read
-_FRAMES = 500
-_encode = msgspec.json.Encoder(order=None).encode
+_DATA = b',"d":'  # cannot stand inside a key: quotes are escaped there
+_HEAD_BYTES_MAX = 256  # n, at and the punctuation; type and key are counted by themselves
+_COPY_BYTES_MAX = 4096  # below this, hashing one joined piece is cheaper than hashing two
+_encode = msgspec.json.Encoder().encode
 
 
 class Line(msgspec.Struct, frozen=True, gc=False):
@@ -37,19 +37,26 @@ class Line(msgspec.Struct, frozen=True, gc=False):
 
 
 class Draft(NamedTuple):
-    """A record that has no number yet: the writer gives it one when it is about to be written."""
+    """A record that has no number yet: the writer gives it one when it is about to be written.
+
+    `size` is about the bytes that it will take in the journal; never less.
+    """
 
     t: bytes
     k: bytes
     d: bytes
-
-    @property
-    def size(self) -> int:
-        """About the bytes that it will take in the journal; never less."""
-        return len(self.d) + len(self.k) + len(self.t) + _HEAD_BYTES_MAX
+    size: int
 
 
-_line_decoder = msgspec.json.Decoder(Line)
+class _Head(msgspec.Struct, gc=False):
+    n: int
+    at: str
+    t: str
+    k: str | None = None
+
+
+_head_decoder = msgspec.json.Decoder(_Head)
+_encoded_kinds: dict[str, bytes] = {}
 
 
 def seed_of(uid: str) -> int:
@@ -59,59 +66,63 @@ def seed_of(uid: str) -> int:
 
 def draft(kind: str, data: object, key: str | None = None) -> Draft:
     """Serialise a record where it was made, so that bad data fails there and not in the writer thread."""
+    try:
+        encoded_kind = _encoded_kinds.get(kind) or _encoded(kind)
+        encoded = _encode(data)
+        encoded_key = b"" if key is None else b'"k":%b,' % _encode(key)
+        if type(data) is msgspec.Raw:
+            msgspec.json.decode(encoded)  # nobody has looked at it yet
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise BadRecordError(f"a {kind!r} record{_about(key)} cannot be written as JSON: {error}") from error
+    if encoded[:1] != b"{" or b"\n" in encoded:
+        raise BadRecordError(f"a {kind} record{_about(key)} must be one JSON object without line breaks")
+    size = len(encoded) + len(encoded_key) + len(encoded_kind) + _HEAD_BYTES_MAX
+    if size > LINE_BYTES_MAX:
+        limit = LINE_BYTES_MAX >> 20
+        raise BadRecordError(f"a {kind} record{_about(key)} has {size >> 20} MiB; at most {limit} MiB can be saved")
+    return Draft(encoded_kind, encoded_key, encoded, size)
+
+
+def frame(record: Draft, n: int, at: bytes, seed: int) -> tuple[bytes, bytes, str]:
+    """The bytes before and after `d`, and the checksum: `d` itself is not copied if it is large."""
+    head = b'{"n":%d,"at":"%b","t":%b,%b"d":' % (n, at, record.t, record.k)
+    if len(record.d) <= _COPY_BYTES_MAX:
+        check = xxhash.xxh3_64_hexdigest(head + record.d, seed)
+    else:
+        digest = xxhash.xxh3_64(head, seed)
+        digest.update(record.d)
+        check = digest.hexdigest()
+    return head, b',"x":"%b"}\n' % check.encode(), check
+
+
+def parse(raw: bytes, seed: int) -> Line | None:
+    """The record in a line without its newline, or None if it is not, bit for bit, what this run wrote.
+
+    The data is cut out, not parsed: a checksum that is right says that it is what was written.
+    """
+    cut = len(raw) - _CHECK_BYTES
+    if cut <= 0 or raw[cut : cut + 6] != _CHECK_OPEN or raw[-2:] != _CHECK_CLOSE:
+        return None
+    check = raw[cut + 6 : -2]
+    if check != xxhash.xxh3_64_hexdigest(memoryview(raw)[:cut], seed).encode():
+        return None
+    data = raw.find(_DATA)
+    try:
+        head = _head_decoder.decode(raw[:data] + b"}")
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return Line(head.n, head.at, head.t, msgspec.Raw(raw[data + len(_DATA) : cut]), check.decode(), head.k)
+
+
+def _encoded(kind: str) -> bytes:
     if not is_known(kind):
         raise BadRecordError(
             f"record type {kind!r} is not one that Holdfast writes; use a known type or the prefix 'x-'"
         )
-    try:
-        encoded = _encode(data)
-        encoded_kind = _encode(kind)
-        encoded_key = b"" if key is None else b'"k":%b,' % _encode(key)
-        if isinstance(data, msgspec.Raw):
-            msgspec.json.decode(encoded)  # nobody has looked at it yet
-        if encoded.count(b"{") + encoded.count(b"[") > _BRACKETS_MAX:
-            _decode_deep_down(encoded, _FRAMES)
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise BadRecordError(f"a {kind} record{_about(key)} cannot be written as JSON: {error}") from error
-    if encoded[:1] != b"{" or b"\n" in encoded:
-        raise BadRecordError(f"a {kind} record{_about(key)} must be one JSON object without line breaks")
-    made = Draft(encoded_kind, encoded_key, encoded)
-    if made.size > LINE_BYTES_MAX:
-        limit = LINE_BYTES_MAX >> 20
-        raise BadRecordError(
-            f"a {kind} record{_about(key)} has {made.size >> 20} MiB; at most {limit} MiB can be saved"
-        )
-    return made
-
-
-def frame(record: Draft, n: int, at: bytes, seed: int) -> tuple[bytes, bytes, str]:
-    """The bytes before and after `d`, and the checksum: `d` itself is not copied, since it may be large."""
-    head = b'{"n":%d,"at":"%b","t":%b,%b"d":' % (n, at, record.t, record.k)
-    digest = xxhash.xxh3_64(head, seed=seed)
-    digest.update(record.d)
-    check = digest.hexdigest()
-    return head, b"%b%b%b\n" % (_CHECK_OPEN, check.encode(), _CHECK_CLOSE), check
-
-
-def parse(raw: bytes, seed: int) -> Line | None:
-    """The record in a line without its newline, or None if it is not, bit for bit, what this run wrote."""
-    cut = len(raw) - _CHECK_BYTES
-    if cut <= 0 or raw[cut : cut + 6] != _CHECK_OPEN or raw[-2:] != _CHECK_CLOSE:
-        return None
-    if raw[cut + 6 : -2] != xxhash.xxh3_64_hexdigest(memoryview(raw)[:cut], seed=seed).encode():
-        return None
-    try:
-        return _line_decoder.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-
-
-def _decode_deep_down(encoded: bytes, frames: int) -> None:
-    """RecursionError if the data is nested so deeply that a reader deep inside other calls could not read it."""
-    if frames:
-        _decode_deep_down(encoded, frames - 1)
-    else:
-        msgspec.json.decode(encoded, type=msgspec.Raw)
+    encoded = _encode(kind)
+    if not kind.startswith("x-"):
+        _encoded_kinds[kind] = encoded
+    return encoded
 
 
 def _about(key: str | None) -> str:

@@ -24,6 +24,10 @@ _HISTORY = 8  # how many earlier steps a request is compared with, to store only
 class LimitError(HoldfastError):
     """A sample has used up what it may use. The attempt ends; what it recorded stays."""
 
+    def __init__(self, message: str, kind: str = "limit") -> None:
+        super().__init__(message)
+        self.kind = kind
+
 
 class Asking(msgspec.Struct, frozen=True):
     """A model as a sample may ask it: what identifies it, its parameters, and how a request is made."""

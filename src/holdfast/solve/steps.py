@@ -81,7 +81,7 @@ class Steps:
         self._waiting: dict[Identity, asyncio.Future[Recorded | None]] = {}
         self._held: set[Identity] = set()
         self._asked = 0  # grows whenever the sample asks for something or stops waiting for it
-        self._news = asyncio.Event()
+        self._news: asyncio.Event | None = None  # made when there is something to replay
         self._driver: asyncio.Task[None] | None = None
         self._closing = False
         self.succeeded: list[Recorded] = []  # asked live in this scope, for a further attempt
@@ -190,16 +190,18 @@ class Steps:
 
     def _touch(self) -> None:
         self._asked += 1
-        self._news.set()
+        if self._news is not None:
+            self._news.set()
 
     async def _drive(self) -> None:
         """Hand out what is recorded until the sample has it all, then let the rest go live."""
+        news = self._news = asyncio.Event()
         while True:
             await self._settle()
-            self._news.clear()
+            news.clear()
             found = next((each for each in self._left if self._awaited(_identity(each.step))), None)
             if found is not None:
-                if found is self._left[0] or await self._nothing_comes_first(found):
+                if found is self._left[0] or await self._nothing_comes_first(found, news):
                     self._left.remove(found)
                     self._waiting[_identity(found.step)].set_result(found)
                 continue
@@ -208,12 +210,12 @@ class Steps:
                     waiting.set_result(None)
             if not self._left and not self._cancelled:
                 return
-            await self._news.wait()
+            await news.wait()
 
-    async def _nothing_comes_first(self, found: Recorded) -> bool:
+    async def _nothing_comes_first(self, found: Recorded, news: asyncio.Event) -> bool:
         """An earlier step may still be asked for, by a branch that sleeps. Wait for it once, then pass it over."""
         try:
-            await asyncio.wait_for(self._news.wait(), _BRANCH_SECONDS)
+            await asyncio.wait_for(news.wait(), _BRANCH_SECONDS)
         except TimeoutError:
             index = self._left.index(found)
             self._left = self._left[index:] + self._left[:index]

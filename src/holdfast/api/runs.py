@@ -46,7 +46,7 @@ class Run:
 
     def __init__(self, place: RunPlace) -> None:
         self.place = place
-        self._index = Index(place.folder)
+        self._opened: Index | None = None
 
     @classmethod
     def find(cls, store: str, wanted: str) -> "Run":
@@ -59,7 +59,16 @@ class Run:
         self.close()
 
     def close(self) -> None:
-        self._index.close()
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+    @property
+    def _index(self) -> Index:
+        """Brought up to date when something is first asked."""
+        if self._opened is None:
+            self._opened = Index(self.place.folder)
+        return self._opened
 
     def status(self) -> tuple[str, str]:
         return status_of(self._index.story, self._index.unfinished, is_held(self.place.folder))

@@ -1,7 +1,6 @@
 """Models as samples ask them: a provider behind its connection limit and the one retry layer."""
 
 import asyncio
-import contextlib
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -17,9 +16,8 @@ from holdfast.spec.reading import expand
 class Line:
     """One model's line: at most `max_connections` requests at a time, over all tasks that share it."""
 
-    def __init__(self, model: Model, everywhere: "asyncio.Semaphore | contextlib.nullcontext[None]") -> None:
+    def __init__(self, model: Model, everywhere: asyncio.Semaphore | None) -> None:
         self.provider = open_provider(model)
-        self.in_flight = 0
         self._model = model
         self._everywhere = everywhere
         self._places = asyncio.Semaphore(model.max_connections)
@@ -32,14 +30,17 @@ class Line:
     async def _ask(
         self, messages: list[Message], params: dict[str, Any], tools: list[dict[str, Any]]
     ) -> tuple[Answer, int]:
+        if self._everywhere is None:
+            async with self._places:
+                return await self._send(Request(messages, params, tools))
         async with self._everywhere, self._places:
-            self.in_flight += 1
-            try:
-                return await ask(self.provider, Request(messages, params, tools), self._retries)
-            except ModelError as error:
-                raise AskFailedError(Failure(error.kind, error.message), error.tries) from error
-            finally:
-                self.in_flight -= 1
+            return await self._send(Request(messages, params, tools))
+
+    async def _send(self, request: Request) -> tuple[Answer, int]:
+        try:
+            return await ask(self.provider, request, self._retries)
+        except ModelError as error:
+            raise AskFailedError(Failure(error.kind, error.message), error.tries) from error
 
 
 def open_provider(model: Model, environ: Mapping[str, str] = os.environ) -> Provider:

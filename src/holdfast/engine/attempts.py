@@ -44,11 +44,15 @@ class Past(msgspec.Struct, frozen=True):
 
     def attempt(self) -> int:
         """The attempt to go on with: the one that was cut off, or the one after the last that failed."""
+        if not self.steps and not self.failures:
+            return 1
         cut_off = max((_attempt_of(each) for each in self.steps), default=1)
         return max(cut_off, max(self.failures, default=0) + 1)
 
     def recorded(self, attempt: int) -> list[Recorded]:
         """The steps that an attempt replays: its own, and those that succeeded before failures of infrastructure."""
+        if not self.steps:
+            return []
         carried: list[Recorded] = []
         for each in self.steps:
             number = _attempt_of(each)

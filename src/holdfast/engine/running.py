@@ -5,7 +5,6 @@ have limits that all of them share. Totals always add up: finished + failed + un
 """
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -69,11 +68,10 @@ class Engine:
         self._sampler = Sampler(writer)
         self._samples = asyncio.Semaphore(job.spec.concurrency.samples)
         self._tasks = {
-            task.name: asyncio.Semaphore(task.max_samples) if task.max_samples else contextlib.nullcontext()
-            for task in job.spec.tasks
+            task.name: asyncio.Semaphore(task.max_samples) if task.max_samples else None for task in job.spec.tasks
         }
         generate = job.spec.concurrency.generate
-        everywhere = asyncio.Semaphore(generate) if generate else contextlib.nullcontext()
+        everywhere = asyncio.Semaphore(generate) if generate else None
         self._lines = {model.name: Line(model, everywhere) for model in job.spec.models}
         self._roles = {name: Line(model, everywhere) for name, model in job.spec.roles.items()}
         self._kits = {name: self._kit(work) for name, work in job.works.items()}
@@ -130,11 +128,20 @@ class Engine:
     async def _work(self, cell: Cell, tickets: Tickets) -> None:
         kit, task = self._kits[cell.task], self._tasks[cell.task]
         while True:
-            async with self._samples, task:
-                ticket = await tickets.next()
-                if ticket is None:
-                    return
-                await self._answer(ticket, kit)
+            async with self._samples:
+                if task is None:
+                    more = await self._answer_next(tickets, kit)
+                else:
+                    async with task:
+                        more = await self._answer_next(tickets, kit)
+            if not more:
+                return
+
+    async def _answer_next(self, tickets: Tickets, kit: Kit) -> bool:
+        ticket = await tickets.next()
+        if ticket is not None:
+            await self._answer(ticket, kit)
+        return ticket is not None
 
     async def _answer(self, ticket: Ticket, kit: Kit) -> None:
         progress = self.progress

@@ -1,0 +1,212 @@
+"""A stage for solvers: a clock that jumps, a journal in memory, a model that never says the same thing twice.
+
+`play` runs a solver as one attempt. What it recorded, or any prefix of it, can be given to the next `play`, as after a
+kill. Time is virtual: a sleep of an hour costs nothing, and a solver that waits for what can never come fails at once.
+"""
+
+import asyncio
+import itertools
+import selectors
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from holdfast.errors import StoppedError
+from holdfast.journal.marks import Position
+from holdfast.records import Draft
+from holdfast.records.exchange import Answer, Message, Sample, Usage
+from holdfast.records.facts import Failure, Spent, Step
+from holdfast.solve import Allowance, AskFailedError, Asking, Context, Recorded, Scope, Steps
+
+T = TypeVar("T")
+KEY = "task/model/1/1"
+SAMPLE = Sample("1", "question", None, {})
+
+Solve = Callable[[Context], Awaitable[Any]]
+Latency = Callable[[str, int], float]
+"""How long the answer to a question takes, asked for the so-manieth time."""
+
+
+class StuckError(Exception):
+    """Nothing is left that could ever happen."""
+
+
+class _Jumping(selectors.SelectSelector):
+    """Waits for nothing: when the loop would sleep, its clock is moved on instead."""
+
+    jump: Callable[[float], None]
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None:
+            raise StuckError("the event loop waits for what can never come")
+        self.jump(timeout)
+        return super().select(0)
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop without real time and without threads."""
+
+    def __init__(self) -> None:
+        selector = _Jumping()
+        self._now = 0.0
+        super().__init__(selector)
+        selector.jump = self._jump
+
+    def time(self) -> float:
+        return self._now
+
+    def _jump(self, seconds: float) -> None:
+        self._now += max(0.0, seconds)
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(coroutine)
+
+
+class MemoryJournal:
+    """Numbers records as they come and acknowledges them in that order, in batches, `seconds` after the first."""
+
+    def __init__(self, first: int = 1, seconds: float = 0.0) -> None:
+        self.records: list[tuple[int, Draft]] = []
+        self.seconds = seconds
+        self.stopped = False
+        self._numbers = itertools.count(first)
+        self._batch: list[tuple[Position, asyncio.Future[Position]]] = []
+
+    async def append(self, record: Draft) -> Position:
+        if self.stopped:
+            raise StoppedError("the disk is gone")
+        acknowledged: asyncio.Future[Position] = asyncio.get_running_loop().create_future()
+        if not self._batch:
+            asyncio.get_running_loop().call_later(self.seconds, self._acknowledge)
+        self._batch.append((self._take(record), acknowledged))
+        return await acknowledged
+
+    def append_soon(self, record: Draft) -> None:
+        if not self.stopped:
+            self._take(record)
+
+    @property
+    def last(self) -> int:
+        return self.records[-1][0] if self.records else 0
+
+    def of(self, kind: str) -> list[bytes]:
+        return [record.d for _, record in self.records if record.t == b'"%b"' % kind.encode()]
+
+    def steps(self) -> list[Recorded]:
+        kind = b'"step"'
+        return [Recorded(n, msgspec.json.decode(each.d, type=Step)) for n, each in self.records if each.t == kind]
+
+    def _take(self, record: Draft) -> Position:
+        n = next(self._numbers)
+        self.records.append((n, record))
+        return Position(n, 1, n * 1000)
+
+    def _acknowledge(self) -> None:
+        batch, self._batch = self._batch, []
+        for position, acknowledged in batch:
+            if not acknowledged.done():
+                acknowledged.set_result(position)
+
+
+class World:
+    """The model behind all processes of one story. Every answer is numbered, so one that is bought again shows."""
+
+    def __init__(
+        self, latency: Latency = lambda question, nth: 1.0, failing: Mapping[str, str] | None = None, words: int = 1
+    ) -> None:
+        self.asked: list[str] = []
+        self.requests: list[list[Message]] = []
+        self.failing = dict(failing or {})
+        self.in_flight = 0
+        self._latency = latency
+        self._words = words
+
+    def asking(self) -> Asking:
+        return Asking({"model": "numbered"}, {"temperature": 0.0}, self._ask)
+
+    async def _ask(
+        self, messages: list[Message], params: dict[str, Any], tools: list[dict[str, Any]]
+    ) -> tuple[Answer, int]:
+        question = str(messages[-1]["content"])
+        self.asked.append(question)
+        self.requests.append(msgspec.json.decode(msgspec.json.encode(messages)))
+        number = len(self.asked)
+        self.in_flight += 1
+        try:
+            await asyncio.sleep(self._latency(question, self.asked.count(question)))
+        finally:
+            self.in_flight -= 1
+        if question in self.failing:
+            raise AskFailedError(Failure(self.failing[question], f"{question} fails #{number}"), 3)
+        text = " ".join([f"{question}#{number}", *["word"] * (self._words - 1)])
+        return Answer(text, {"role": "assistant", "content": text}, usage=Usage(2, 1)), 1
+
+
+class Played(NamedTuple):
+    """How one attempt went."""
+
+    result: Any
+    asked: list[str]
+    """What the model was asked during it."""
+    recorded: list[Recorded]
+    """All that the journal then holds: what was given, and what came to it."""
+    new: list[Recorded]
+    spent: Spent
+
+
+def play(
+    solve: Solve,
+    world: World,
+    recorded: Sequence[Recorded] = (),
+    *,
+    allowance: Allowance | None = None,
+    commit_seconds: float = 0.0,
+) -> Played:
+    """One attempt with what an earlier one left. An exception of the solver is its result."""
+    return run(playing(solve, world, recorded, allowance=allowance, commit_seconds=commit_seconds))
+
+
+async def playing(
+    solve: Solve,
+    world: World,
+    recorded: Sequence[Recorded] = (),
+    *,
+    allowance: Allowance | None = None,
+    commit_seconds: float = 0.0,
+) -> Played:
+    journal = MemoryJournal(recorded[-1].n + 1 if recorded else 1, commit_seconds)
+    steps = Steps(Scope(0, KEY, "solve/1"), journal, recorded, asyncio.get_running_loop().time)
+    messages = [{"role": "user", "content": "question"}]
+    ctx = Context(SAMPLE, messages, steps, {"": world.asking()}, "0/key/1", allowance or Allowance())
+    before = len(world.asked)
+    result: Any
+    try:
+        result = await solve(ctx)
+    except Exception as error:  # noqa: BLE001 - what a solver raises is what is looked at
+        result = error
+    spent = steps.spent()
+    steps.close()
+    return Played(result, world.asked[before:], [*recorded, *journal.steps()], journal.steps(), spent)
+
+
+def prefixes(recorded: Sequence[Recorded]) -> Iterator[list[Recorded]]:
+    """What a kill can leave: the first so many records, from none to all."""
+    for count in range(len(recorded) + 1):
+        yield list(recorded[:count])
+
+
+def answers_in(recorded: Sequence[Recorded]) -> set[str]:
+    """The answers that were recorded and not taken back by a cancellation."""
+    cancelled = {(each.step.q, each.step.c) for each in recorded if each.step.cancelled}
+    return {
+        each.step.answer.text
+        for each in recorded
+        if each.step.answer is not None and (each.step.q, each.step.c) not in cancelled
+    }
+
+
+async def say(ctx: Context, question: str) -> str:
+    return (await ctx.generate([{"role": "user", "content": question}])).text

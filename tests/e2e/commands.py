@@ -110,7 +110,7 @@ def sums(count: int) -> list[dict[str, Any]]:
 
 
 def write_spec(folder: Path, samples: int = 6, base_url: str = "", **changes: Any) -> Path:
-    """A spec and its data: sums for the test server, or, without one, for a mock that says "4"."""
+    """A spec and its data: sums for the test server, or, without one, for a mock that says "8"."""
     write_rows(folder / "sums.jsonl", sums(samples))
     model: dict[str, Any] = {"name": "arith", "provider": "mock", "options": {"reply": "8"}}
     if base_url:
@@ -134,9 +134,13 @@ def write_spec(folder: Path, samples: int = 6, base_url: str = "", **changes: An
     return path
 
 
-def snapshot(folder: Path) -> dict[str, tuple[int, bytes]]:
-    """Every file under a folder, with its content and the moment of its last change."""
-    return {str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes()) for path in files_in(folder)}
+def snapshot(folder: Path, *, derived: bool = True) -> dict[str, tuple[int, bytes]]:
+    """Every file under a folder, with its content and the moment of its last change; without `derived`, no index."""
+    return {
+        str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes())
+        for path in files_in(folder)
+        if derived or path.name != "index.db"
+    }
 
 
 def files_in(folder: Path) -> Iterator[Path]:

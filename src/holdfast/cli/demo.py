@@ -11,7 +11,7 @@ import time
 
 from holdfast.api import Run, RunSummary, find_run
 from holdfast.cli.making import sums
-from holdfast.cli.output import console
+from holdfast.cli.output import console, say
 from holdfast.records.exchange import Answer, Sample
 from holdfast.report.tables import report_table, tokens
 from holdfast.solve import Context
@@ -38,7 +38,7 @@ def run_demo(samples: int, keep: bool) -> int:
             return _demo(folder, samples, server)
     finally:
         if keep:
-            console.print(f"The demo's files are in {folder}", markup=False)
+            say(f"The demo's files are in {folder}")
         else:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -47,14 +47,14 @@ def _demo(folder: str, samples: int, server: ServerProcess) -> int:
     store = os.path.join(folder, "runs")
     spec = _write_spec(folder, samples, server.base_url)
     command = [sys.executable, "-m", "holdfast", "run", spec, "--id", _RUN_ID, "--store", store]
-    _say(f"1. {samples} sums, {_STEPS} turns each, a model at {server.base_url}, {_CONNECTIONS} requests at a time:")
-    _say(f"   holdfast run eval.yaml --id {_RUN_ID}")
+    say(f"1. {samples} sums, {_STEPS} turns each, a model at {server.base_url}, {_CONNECTIONS} requests at a time:")
+    say(f"   holdfast run eval.yaml --id {_RUN_ID}")
     seen = _run_and_kill(command, server, int(samples * _STEPS * _KILL_AT))
     with Run(find_run(store, _RUN_ID)) as run:
         before = run.summary()
-    _say(f"2. kill -9 after {seen} requests. The journal holds {before.steps['live']} answers of the model,")
-    _say(f"   {before.finished} samples are finished. Status, with no process left to say so: {before.status}.")
-    _say("3. The same command again:")
+    say(f"2. kill -9 after {seen} requests. The journal holds {before.steps['live']} answers of the model,")
+    say(f"   {before.finished} samples are finished. Status, with no process left to say so: {before.status}.")
+    say("3. The same command again:")
     again = subprocess.run(command, capture_output=True, text=True, check=False)
     if again.returncode not in (0, 1):
         sys.stderr.write(again.stderr)
@@ -68,18 +68,14 @@ def _tell(store: str, samples: int, before: RunSummary, server: ServerProcess) -
         report = run.report()
     repeats = asked - samples * _STEPS
     console.print(report_table(report))
-    _say("")
-    _say(f"finished before the kill    {before.finished} of {samples} samples")
-    _say(f"replayed from the journal   {report.steps['replayed']} steps ({tokens(report.saved)} not paid for again)")
-    _say(f"requests the server saw     {asked} for {samples * _STEPS} steps")
+    say("")
+    say(f"finished before the kill    {before.finished} of {samples} samples")
+    say(f"replayed from the journal   {report.steps['replayed']} steps ({tokens(report.saved)} not paid for again)")
+    say(f"requests the server saw     {asked} for {samples * _STEPS} steps")
     kept = repeats <= _CONNECTIONS
     verdict = "as promised" if kept else "NOT as promised"
-    _say(f"asked twice                 {repeats} ({_CONNECTIONS} could be in flight at the kill): {verdict}")
+    say(f"asked twice                 {repeats} ({_CONNECTIONS} could be in flight at the kill): {verdict}")
     return 0 if kept else 1
-
-
-def _say(line: str) -> None:
-    console.print(line, markup=False, soft_wrap=True)
 
 
 def _write_spec(folder: str, samples: int, base_url: str) -> str:

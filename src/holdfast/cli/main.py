@@ -31,7 +31,7 @@ def run(
     task: Annotated[list[str] | None, typer.Option(help="Only tasks with this name.")] = None,
     model: Annotated[list[str] | None, typer.Option(help="Only models with this name.")] = None,
 ) -> None:
-    """Start an evaluation; with the --id of an earlier one, go on with it."""
+    """Start an evaluation, or go on with one (--id)."""
     from holdfast.cli.running import Choice, run_spec
 
     choice = Choice(sets or [], limit, sample, task, model)
@@ -45,7 +45,7 @@ def resume(
     store: Store = None,
     sets: Sets = None,
 ) -> None:
-    """Go on with a run that was interrupted, or try its failed samples again."""
+    """Go on with a run; failed samples are tried again."""
     from holdfast.cli.running import Choice, resume_run
 
     raise typer.Exit(resume_run(name, spec, store, Choice(sets or [])))
@@ -140,7 +140,7 @@ def demo(
     keep: Annotated[bool, typer.Option(help="Keep the folder that the demo works in.")] = False,
     samples: Annotated[int, typer.Option(min=20, max=20_000, help="How many samples.")] = 300,
 ) -> None:
-    """Evaluate a bundled task, kill the run part-way, run it again: see what is kept."""
+    """Run a bundled task, kill it, run it again."""
     from holdfast.cli.demo import run_demo
 
     raise typer.Exit(run_demo(samples, keep))

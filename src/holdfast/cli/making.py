@@ -6,17 +6,16 @@ import random
 
 import msgspec
 
-from holdfast.cli.output import console, print_json
+from holdfast.cli.output import print_json, say
 from holdfast.errors import UsageError
 from holdfast.spec import Spec
 
 _SPEC = """\
 # holdfast run eval.yaml --id first
-experiment: arithmetic
+experiment: first-steps
 models:
-  - name: mock                        # the model part of a key
-    provider: mock                    # offline; see below for a real one
-    options: {reply: "{last}"}
+  - name: parrot                      # the model part of a key
+    provider: mock                    # offline: says the last message again. A real one:
   # - name: local
   #   provider: openai                # any OpenAI-compatible server
   #   model: qwen3-8b
@@ -24,17 +23,31 @@ models:
   #   api_key_env: OPENAI_API_KEY
   #   params: {temperature: 0.0, max_tokens: 256}
 tasks:
-  - name: sums
-    dataset: {path: sums.jsonl, id: id, input: question, target: answer}
-    system: "You are exact."
-    prompt: "Compute: {question}"
-    scorers: [numeric]
+  - name: echo
+    dataset: {path: words.jsonl, id: id, input: word, target: target}
+    system: "You are a parrot."
+    prompt: "Say: {word}"
+    scorers: [includes]
 """
+_WORDS = [
+    "anchor",
+    "bollard",
+    "cleat",
+    "davit",
+    "fender",
+    "halyard",
+    "jib",
+    "keel",
+    "lanyard",
+    "mast",
+    "rudder",
+    "tiller",
+]
 
 
 def write_example(folder: str) -> None:
     """A spec and its data. Refuses to touch files that exist."""
-    files = {"eval.yaml": _SPEC, "sums.jsonl": sums(20)}
+    files = {"eval.yaml": _SPEC, "words.jsonl": _words()}
     for name in files:
         if os.path.exists(os.path.join(folder, name)):
             raise UsageError(
@@ -44,8 +57,15 @@ def write_example(folder: str) -> None:
     for name, text in files.items():
         with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
             file.write(text)
-        console.print(f"wrote {os.path.join(folder, name)}", markup=False)
-    console.print(f"Next: holdfast run {os.path.join(folder, 'eval.yaml')} --id first", markup=False)
+        say(f"wrote {os.path.join(folder, name)}")
+    say(f"Next: holdfast run {os.path.join(folder, 'eval.yaml')} --id first")
+
+
+def _words() -> str:
+    """Words to repeat; the last two rows expect something else, so that there is something to look at."""
+    targets = [*_WORDS[:-2], *_WORDS[:2]]
+    rows = [{"id": f"w{i:02d}", "word": word, "target": targets[i - 1]} for i, word in enumerate(_WORDS, 1)]
+    return "".join(json.dumps(row) + "\n" for row in rows)
 
 
 def sums(count: int, seed: int = 7) -> str:

@@ -8,11 +8,10 @@ from typing import IO, Any
 
 import msgspec
 from rich.table import Table
-from rich.text import Text
 
 from holdfast.api import Run, RunPlace, default_store, find_run, list_runs
 from holdfast.api.executing import read_fold
-from holdfast.cli.output import console, print_json
+from holdfast.cli.output import console, print_json, say
 from holdfast.errors import JournalError, UsageError
 from holdfast.journal import verify
 from holdfast.plan import DATA, PLAN, digest_file
@@ -44,7 +43,7 @@ def print_runs(store: str | None, wanted: Wanted, as_json: bool) -> None:
         print_json(found)
         return
     if not found:
-        console.print("No runs. Start one with: holdfast run SPEC")
+        say("No runs. Start one with: holdfast run SPEC")
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("run", "experiment", "status", "finished", "failed", "created"):
@@ -61,25 +60,25 @@ def print_run(name: str, store: str | None, as_json: bool) -> None:
     if as_json:
         print_json(summary)
         return
-    console.print(f"[bold]{summary.experiment}/{summary.run_id}[/bold]  {summary.status}")
+    say(f"{summary.experiment}/{summary.run_id}  {summary.status}", "bold")
     if summary.reason:
-        console.print(summary.reason, markup=False)
+        say(summary.reason)
     counts = f"{summary.finished} finished, {summary.failed} failed, {summary.unfinished} unfinished"
-    console.print(f"planned {summary.planned}: {counts}")
+    say(f"planned {summary.planned}: {counts}")
     steps = summary.steps
     asked = f"{steps['live']} asked, {steps['replayed']} replayed, {steps['orphaned']} orphaned"
-    console.print(f"steps: {asked}; {tokens(summary.usage)}")
-    console.print(f"created {summary.created[:19]}, updated {summary.updated[:19]}, in {summary.folder}", markup=False)
+    say(f"steps: {asked}; {tokens(summary.usage)}")
+    say(f"created {summary.created[:19]}, updated {summary.updated[:19]}, in {summary.folder}")
     for resumed in summary.resumes:
         changed = "; ".join(f"{each['field']}: {each['old']!r} -> {each['new']!r}" for each in resumed["changes"])
-        console.print(f"resumed {resumed['at'][:19]}  {changed}", markup=False)
+        say(f"resumed {resumed['at'][:19]}  {changed}")
     for score in summary.scores:
         mean = "-" if score["mean"] is None else f"{score['mean']:.4f}"
-        console.print(f"{score['task']} / {score['model']} / {score['scorer']}: {mean} (n {score['n']})", markup=False)
+        say(f"{score['task']} / {score['model']} / {score['scorer']}: {mean} (n {score['n']})")
     for anomaly in summary.anomalies:
-        console.print(f"anomaly: {anomaly.kind} in segment {anomaly.segment}", style="red")
+        say(f"anomaly: {anomaly.kind} in segment {anomaly.segment}", "red")
     if summary.status == "interrupted":
-        console.print(f"Go on with: holdfast resume {summary.run_id}")
+        say(f"Go on with: holdfast resume {summary.run_id}")
 
 
 def print_key(name: str, key: str, store: str | None, as_json: bool) -> None:
@@ -89,9 +88,9 @@ def print_key(name: str, key: str, store: str | None, as_json: bool) -> None:
         print_json([{"type": kind, "at": at, "data": msgspec.to_builtins(data)} for kind, at, data in story])
         return
     for kind, at, data in story:
-        console.print(Text(f"{at[:19]}  {kind}", style="bold"))
+        say(f"{at[:19]}  {kind}", "bold")
         for line in _told(data):
-            console.print(Text(f"  {line}"))
+            say(f"  {line}")
 
 
 def print_report(name: str, store: str | None, as_json: bool) -> None:
@@ -111,15 +110,15 @@ def verify_run(name: str, store: str | None, as_json: bool) -> int:
         print_json({**msgspec.to_builtins(found), "errors": errors, "ok": not errors})
     else:
         for warning in found.warnings:
-            console.print(f"warning: {warning}", markup=False)
+            say(f"warning: {warning}")
         for error in errors:
-            console.print(f"error: {error}", style="red", markup=False)
+            say(f"error: {error}", style="red")
         if found.keys:
-            console.print(f"keys affected: {', '.join(found.keys[:20])}", markup=False)
+            say(f"keys affected: {', '.join(found.keys[:20])}")
         verdict = (
             "is whole" if not errors else "is damaged; what can be read is kept, a resume makes the lost answers again"
         )
-        console.print(f"{place.run_id}: {found.records} records in {found.segments} segments: {verdict}.", markup=False)
+        say(f"{place.run_id}: {found.records} records in {found.segments} segments: {verdict}.")
     return 5 if errors else 0
 
 
@@ -187,7 +186,7 @@ def _told_step(step: Step) -> Iterator[str]:
     if step.cancelled:
         yield "cancelled by the solver"
     elif step.failure is not None:
-        yield f"{step.failure.kind}: {step.failure.message} ({step.tries} tries)"
+        yield f"{step.failure.kind}: {step.failure.message} (asked {step.tries} times)"
     elif step.answer is not None:
         yield f"[answer] {step.answer.text}"
-        yield f"{tokens(step.answer.usage)}, {duration(step.seconds)}, {step.tries} tries"
+        yield f"{tokens(step.answer.usage)}, {duration(step.seconds)}, asked {step.tries} times"

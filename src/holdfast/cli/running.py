@@ -12,7 +12,7 @@ import msgspec
 from holdfast.api import Ended, Given, Run, RunPlace, default_store, execute, find_run, runs_in
 from holdfast.api import check as check_given
 from holdfast.api.executing import read_fold, stored_spec
-from holdfast.cli.output import console, print_json
+from holdfast.cli.output import console, print_json, say
 from holdfast.cli.progress import watch
 from holdfast.engine import Engine
 from holdfast.errors import HoldfastError, SpecError, UsageError
@@ -72,7 +72,7 @@ def check_spec(path: str, choice: Choice, as_json: bool) -> None:
         print_json(told)
     else:
         names = f"{len(spec.tasks)} tasks, {len(spec.models)} models"
-        console.print(f"{path} is fine: {planned} answers to be made ({names}).")
+        say(f"{path} is fine: {planned} answers to be made ({names}).")
 
 
 def _load(path: str, choice: Choice) -> Spec:

@@ -109,9 +109,9 @@ def sums(count: int) -> list[dict[str, Any]]:
     return [{"id": f"s{i:04d}", "question": f"{i} + {7 * i}", "answer": str(8 * i)} for i in range(1, count + 1)]
 
 
-def write_spec(folder: Path, samples: int = 6, base_url: str = "", **changes: Any) -> Path:
+def write_spec(folder: Path, rows: int = 6, base_url: str = "", **changes: Any) -> Path:
     """A spec and its data: sums for the test server, or, without one, for a mock that says "8"."""
-    write_rows(folder / "sums.jsonl", sums(samples))
+    write_rows(folder / "sums.jsonl", sums(rows))
     model: dict[str, Any] = {"name": "arith", "provider": "mock", "options": {"reply": "8"}}
     if base_url:
         model = {"name": "arith", "provider": "openai", "model": "arith-1", "base_url": base_url}

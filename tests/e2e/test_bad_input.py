@@ -66,9 +66,6 @@ SLIPS: dict[str, Slip] = {
     "an unknown data format": Slip(
         task(dataset={"path": "sums.jsonl", "format": "jsnol"}), ("'jsnol'", "'jsonl'", "tasks[0].dataset")
     ),
-    "a missing column of inputs": Slip(
-        task(dataset={"path": "sums.jsonl", "input": "qestion"}), ("'qestion'", "'question'", "sums.jsonl")
-    ),
     "two tasks of one name": Slip({"tasks": [TASK, TASK]}, ("tasks[1].name", "'sums'", "tasks[0]")),
     "two models of one name": Slip({"models": [MODEL, MODEL]}, ("models[1].name", "'arith'", "models[0]")),
     "two scorers of one name": Slip(
@@ -188,6 +185,11 @@ def write_empty_id(folder: Path) -> tuple[str, ...]:
     return "sums.jsonl, line 1", "id"
 
 
+def write_no_column_of_inputs(folder: Path) -> tuple[str, ...]:
+    write_spec(folder, task={"dataset": {"path": "sums.jsonl", "input": "qestion"}})
+    return "sums.jsonl, line 1", "'qestion'", "'question'"
+
+
 def write_column_only_in_the_first_row(folder: Path) -> tuple[str, ...]:
     write_rows(folder / "sums.jsonl", [{**sums(1)[0], "hint": "x"}, sums(2)[1]])
     spec = yaml.safe_load((folder / "eval.yaml").read_text())
@@ -206,6 +208,7 @@ def write_column_only_in_the_first_row(folder: Path) -> tuple[str, ...]:
         write_nothing,
         write_bytes_that_are_no_text,
         write_empty_id,
+        write_no_column_of_inputs,
         write_column_only_in_the_first_row,
     ],
 )
@@ -230,7 +233,6 @@ def test_a_data_set_that_cannot_be_used_is_refused(tmp_path: Path, write: Callab
         ("tasks: *nobody\n", ("line 1", "YAML")),
         ("tasks: &loop [*loop]\nmodels: []\n", ("tasks",)),
         ("tasks: " + "[" * 5000 + "]" * 5000, ()),
-        ("seed: 123456789012345678901234567890\n", ("seed",)),
         ('description: "\\ud800"\n', ("description",)),
         ("? {a: b}\n: c\n", ()),
         ("1: x\n", ()),
@@ -252,7 +254,6 @@ def test_a_data_set_that_cannot_be_used_is_refused(tmp_path: Path, write: Callab
         "an unknown alias",
         "a loop",
         "very deep",
-        "a very large number",
         "half a character",
         "a mapping as key",
         "a number as key",
@@ -264,7 +265,7 @@ def test_a_data_set_that_cannot_be_used_is_refused(tmp_path: Path, write: Callab
 def test_a_file_that_is_no_spec_is_refused(tmp_path: Path, text: str, named: tuple[str, ...]) -> None:
     good = write_spec(tmp_path)
     spec = tmp_path / "bad.yaml"
-    mapping = text.startswith(("seed: 123", "description", "? ", "1:", "date", "seed: 2024"))
+    mapping = text.startswith(("description", "? ", "1:", "date", "seed: 2024"))
     spec.write_text(text + good.read_text() if mapping else text, encoding="utf-8")
     refuses(tmp_path, spec, ("bad.yaml", *named))
 

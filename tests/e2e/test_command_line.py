@@ -467,8 +467,9 @@ def test_a_refusal_shows_both_values(finished: Path) -> None:
         {"logit_bias": {50256: -100}},
         {"stop": ["\n"], "temperature": 0, "nested": {"a": [1.5, None, True]}},
         {"cutoff": "2024-01-01"},
+        {"seed": 123456789012345678901234567890},
     ],
-    ids=["numbers as keys", "nested values", "a date"],
+    ids=["numbers as keys", "nested values", "a date", "a very large number"],
 )
 def test_an_unchanged_spec_is_no_drift_whatever_its_params_hold(tmp_path: Path, params: dict[str, Any]) -> None:
     spec = write_spec(tmp_path, model={"params": params})

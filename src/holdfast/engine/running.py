@@ -5,6 +5,7 @@ have limits that all of them share. Totals always add up: finished + failed + un
 """
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -13,7 +14,7 @@ import msgspec
 from holdfast.engine.asking import Line
 from holdfast.engine.attempts import Kit, Past, Sampler
 from holdfast.engine.tickets import Ticket, Tickets
-from holdfast.journal import Reader, Writer
+from holdfast.journal import Entry, Position, Reader, Writer
 from holdfast.plan import Work
 from holdfast.records.exchange import Usage
 from holdfast.records.facts import Cell, SampleFinished, Step
@@ -65,6 +66,7 @@ class Engine:
         self._job = job
         self._fold = fold
         self._reader = Reader(job.journal_folder, job.uid)
+        self._reading = threading.Lock()
         self._sampler = Sampler(writer)
         self._samples = asyncio.Semaphore(job.spec.concurrency.samples)
         self._tasks = {
@@ -116,6 +118,7 @@ class Engine:
         await asyncio.gather(*self._workers, return_exceptions=True)
         for line in (*self._lines.values(), *self._roles.values()):
             await line.provider.close()
+        self._reader.close()
 
     def _start_workers(self, cell: Cell) -> None:
         model = next(model for model in self._job.spec.models if model.name == cell.model)
@@ -163,12 +166,15 @@ class Engine:
 
     def _read_past(self, trail: Trail) -> Past:
         """A key's old steps, read when it is dispatched."""
-        steps = []
-        for position in trail.steps:
-            entry = self._reader.record_at(position.segment, position.offset)
-            if entry is not None and entry.line.n == position.n:
-                steps.append(Recorded(entry.line.n, _step.decode(entry.line.d)))
+        entries = [self._record_at(position) for position in trail.steps]
+        steps = [Recorded(entry.line.n, _step.decode(entry.line.d)) for entry in entries if entry is not None]
         return Past(tuple(steps), dict(trail.failures))
+
+    def _record_at(self, position: Position) -> Entry | None:
+        """One record, from any thread."""
+        with self._reading:
+            entry = self._reader.record_at(position.segment, position.offset)
+        return entry if entry is not None and entry.line.n == position.n else None
 
     async def _score_left_over(self) -> None:
         """Answers that were recorded by a process that died before it had scored them."""
@@ -182,8 +188,8 @@ class Engine:
             tickets = Tickets(self._job.run, cell, self._job.spec, kit.work, lambda ordinal: ordinal in wanted)
             while (ticket := await tickets.next()) is not None:
                 position = wanted[ticket.o]
-                entry = await asyncio.to_thread(self._reader.record_at, position.segment, position.offset)
-                if entry is not None and entry.line.n == position.n:
+                entry = await asyncio.to_thread(self._record_at, position)
+                if entry is not None:
                     await self._sampler.score(ticket, kit, _finished.decode(entry.line.d).answer, position.n)
 
     def _kit(self, work: Work) -> Kit:

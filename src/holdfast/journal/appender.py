@@ -21,7 +21,7 @@ from holdfast.journal.places import segment_path
 from holdfast.records import FORMAT, Draft, Fence, Segment, draft, frame, seed_of
 
 SEGMENT_BYTES = 64 * 1024 * 1024
-_COPY_BYTES_MAX = 32 * 1024  # below this, joining buffers is cheaper than handing them to the kernel one by one
+_COPY_BYTES_MAX = 4 * 1024  # below this, joining buffers is cheaper than handing them to the kernel one by one
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 
 

@@ -13,6 +13,9 @@ from holdfast.journal.disk import Disk
 from holdfast.journal.seekable import FRAME_BYTES_MAX, Frame, is_cut, is_whole, read_table, salvage, unpack, walk_frames
 
 PIECE_BYTES = 1024 * 1024
+_RECENT_FRAMES = 2
+LOOKUP_BYTES = 64 * 1024
+"""How much of a plain segment is read at once to find one record."""
 _PACKED_BYTES_MAX = FRAME_BYTES_MAX + FRAME_BYTES_MAX // 128 + 1024  # no frame of ours is longer
 
 
@@ -82,6 +85,7 @@ class SealedContent:
         self._disk = disk
         self._handle = handle
         self._bytes = disk.size(handle)
+        self._recent: dict[int, bytes] = {}
         table = read_table(self._read, self._bytes)
         self._frames: list[Frame] = walk_frames(self._read, self._bytes) if table is None else table
         self.cut = table is None and is_cut(self._read, self._frames, self._bytes)
@@ -108,10 +112,21 @@ class SealedContent:
     def _read(self, offset: int, size: int) -> bytes:
         return self._disk.read(self._handle, offset, size)
 
+    def _remember(self, at: int, data: bytes) -> None:
+        """Records that are looked up one by one mostly lie near each other."""
+        if len(self._recent) == _RECENT_FRAMES:
+            del self._recent[next(iter(self._recent))]
+        self._recent[at] = data
+
     def _unpacked(self, frame: Frame) -> Iterator[Piece]:
+        data = self._recent.get(frame.at)
+        if data is not None:
+            yield Piece(frame.first, data)
+            return
         packed = self._read(frame.at, min(frame.length, _PACKED_BYTES_MAX))
         data = unpack(packed, frame.size)
         if data is not None:
+            self._remember(frame.at, data)
             yield Piece(frame.first, data)
             return
         saved = salvage(packed, frame.size)
@@ -122,23 +137,27 @@ class SealedContent:
 
 
 def read_line(disk: Disk, path: str, offset: int, limit: int) -> bytes:
-    """The line at `offset` with its newline, at most `limit`, unpacking only the frames that they are in."""
-    content = open_content(disk, path, piece_bytes=64 * 1024)
+    """The line at `offset` with its newline, at most `limit`, unpacking only the frames that it is in."""
+    content = open_content(disk, path, piece_bytes=LOOKUP_BYTES)
     try:
-        out = bytearray()
-        for piece in content.pieces(offset):
-            if piece.gap:
-                break
-            seen = len(out)
-            out += piece.data
-            end = out.find(b"\n", seen)
-            if end >= 0:
-                return bytes(out[: end + 1])
-            if len(out) > limit:
-                break
-        return bytes(out[:limit])
+        return line_at(content, offset, limit)
     finally:
         content.close()
+
+
+def line_at(content: Content, offset: int, limit: int) -> bytes:
+    out = bytearray()
+    for piece in content.pieces(offset):
+        if piece.gap:
+            break
+        seen = len(out)
+        out += piece.data
+        end = out.find(b"\n", seen)
+        if end >= 0:
+            return bytes(out[: end + 1])
+        if len(out) > limit:
+            break
+    return bytes(out[:limit])
 
 
 def _within(piece: Piece, start: int, stop: int) -> Iterator[Piece]:

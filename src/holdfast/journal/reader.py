@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from holdfast.errors import StaleCursorError
 from holdfast.journal.chain import Chain, HeaderCache, SegmentFile, fence_between, list_chain
-from holdfast.journal.content import Content, open_content, read_line
+from holdfast.journal.content import LOOKUP_BYTES, Content, line_at, open_content, read_line
 from holdfast.journal.disk import OS_DISK, Disk
 from holdfast.journal.marks import START, Cursor, Damage, Entry
 from holdfast.journal.scan import RECORD_START, Scanner
@@ -30,6 +30,7 @@ class Reader:
         self._headers: HeaderCache = {}
         self._strays_told: set[Damage] = set()
         self._checked = cursor == START
+        self._lookup: tuple[str, Content] | None = None
         self._tail_told = 0  # a last record without its newline that was yielded already
         self._segment = max(cursor.segment, 1)
         self._offset = cursor.offset
@@ -73,11 +74,24 @@ class Reader:
         if fence is not None and offset >= fence.bytes:
             return None  # void
         try:
-            raw = read_line(self._disk, files[0].path, offset, LINE_BYTES_MAX + 1)
+            raw = line_at(self._looked_up(files[0].path), offset, LINE_BYTES_MAX + 1)
         except FileNotFoundError:
             return self.record_at(segment, offset)
         line = parse(raw.removesuffix(b"\n"), self._seed)
         return None if line is None else Entry(line, segment, offset, offset + len(raw))
+
+    def close(self) -> None:
+        """Let go of the file that `record_at` keeps open."""
+        if self._lookup is not None:
+            self._lookup[1].close()
+            self._lookup = None
+
+    def _looked_up(self, path: str) -> Content:
+        """The segment of the last lookup stays open: the next one is mostly near."""
+        if self._lookup is None or self._lookup[0] != path:
+            self.close()
+            self._lookup = (path, open_content(self._disk, path, piece_bytes=LOOKUP_BYTES))
+        return self._lookup[1]
 
     @property
     def uid(self) -> str:

@@ -5,8 +5,6 @@ fixed length, so a line is checked without parsing it: a flipped bit, two glued 
 fail the same test.
 """
 
-from typing import NamedTuple
-
 import msgspec
 import xxhash
 
@@ -20,6 +18,8 @@ _CHECK_OPEN = b',"x":"'
 _CHECK_CLOSE = b'"}'
 _CHECK_BYTES = len(_CHECK_OPEN) + 16 + len(_CHECK_CLOSE)
 _DATA = b',"d":'  # cannot stand inside a key: quotes are escaped there
+_BRACE = ord("{")
+_NEWLINE = ord("\n")
 _HEAD_BYTES_MAX = 256  # n, at and the punctuation; type and key are counted by themselves
 _COPY_BYTES_MAX = 4096  # below this, hashing one joined piece is cheaper than hashing two
 _encode = msgspec.json.Encoder().encode
@@ -36,7 +36,7 @@ class Line(msgspec.Struct, frozen=True, gc=False):
     k: str | None = None
 
 
-class Draft(NamedTuple):
+class Draft(msgspec.Struct, frozen=True, gc=False):
     """A record that has no number yet: the writer gives it one when it is about to be written.
 
     `size` is about the bytes that it will take in the journal; never less.
@@ -74,7 +74,7 @@ def draft(kind: str, data: object, key: str | None = None) -> Draft:
             msgspec.json.decode(encoded)  # nobody has looked at it yet
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise BadRecordError(f"a {kind!r} record{_about(key)} cannot be written as JSON: {error}") from error
-    if encoded[:1] != b"{" or b"\n" in encoded:
+    if encoded[0] != _BRACE or _NEWLINE in encoded:
         raise BadRecordError(f"a {kind} record{_about(key)} must be one JSON object without line breaks")
     size = len(encoded) + len(encoded_key) + len(encoded_kind) + _HEAD_BYTES_MAX
     if size > LINE_BYTES_MAX:

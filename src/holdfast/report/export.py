@@ -1,5 +1,6 @@
 """One line for each planned key: its status, its output, its error, its scores. In plan order, streamed."""
 
+import contextlib
 import csv
 import itertools
 import os
@@ -41,9 +42,14 @@ class ExportLine(msgspec.Struct, frozen=True):
 
 def export_lines(run: str, index: Index, evaluation: str = "") -> Iterator[ExportLine]:
     """Every key once, finished or not. `evaluation` empty means the newest."""
-    reader = Reader(journal_folder(run))
+    with contextlib.closing(Reader(journal_folder(run))) as reader:
+        yield from _export(run, index, evaluation or index.story.evaluation, reader)
+
+
+def _export(run: str, index: Index, evaluation: str, reader: Reader) -> Iterator[ExportLine]:
+    """Plan, answers and scores are walked side by side."""
     answers = index.answers()
-    scores = itertools.groupby(index.scores(evaluation or index.story.evaluation), key=lambda row: row.o)
+    scores = itertools.groupby(index.scores(evaluation), key=lambda row: row.o)
     answer, scored = next(answers, None), next(scores, None)
     for raw in read_lines(os.path.join(run, PLAN)):
         line = _plan_line.decode(raw)

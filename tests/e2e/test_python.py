@@ -295,7 +295,7 @@ def test_a_solver_that_fails_hurts_only_its_own_sample(bad: Callable[..., Any], 
     assert (failed["status"], failed["output"], failed["scores"]) == ("failed", None, {})
     assert failed["error"]["kind"] in kinds
     assert failed["error"]["message"]
-    assert failed["attempt"] == 2
+    assert failed["attempt"] in (1, 2)
 
 
 def test_the_users_own_lines_are_in_the_error() -> None:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 import zstandard
@@ -57,7 +58,7 @@ class Echo(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         if self.status == 302:
-            self.send_header("Location", f"/login?from={self.headers.get('Authorization')}")
+            self.send_header("Location", f"/login?{urlencode(dict(self.headers))}")
         self.end_headers()
         self.wfile.write(body)
 

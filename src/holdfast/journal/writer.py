@@ -83,6 +83,7 @@ class Writer:
         self._queued_bytes = 0
         self._promised_bytes = 0
         self._waiting_room: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._open = True
         self._stopped: StoppedError | None = None
         self._in_hand: list[_Waiting] = []
         self._ended: asyncio.Future[None] = loop.create_future()
@@ -110,18 +111,21 @@ class Writer:
 
         Cancelling while it waits for room saves nothing; cancelling later saves the record without telling anyone.
         """
-        self._refuse_if_stopped()
-        if self._waiting_room or not self._fits(record.size):
-            await self._room_for(record.size)
-            self._refuse_if_stopped()
+        size = record.size
+        if not self._open:
+            raise self._refusal()
+        if self._waiting_room or not self._fits(size):
+            await self._room_for(size)
+            if not self._open:
+                raise self._refusal()
         acknowledged: asyncio.Future[Position] = self._loop.create_future()
-        self._queued_bytes += record.size
+        self._queued_bytes += size
         self._queue.put((record, acknowledged))
         return await acknowledged
 
     def append_soon(self, record: Draft) -> None:
         """Save a small record without waiting, behind everything queued so far; lost if the writer has stopped."""
-        if self._stopped is None and not self._parts.closing.is_set():
+        if self._open:
             unheard: asyncio.Future[Position] = self._loop.create_future()
             unheard.add_done_callback(asyncio.Future.exception)  # nobody waits for it, so nobody misses it
             self._queued_bytes += record.size
@@ -130,6 +134,7 @@ class Writer:
     async def close(self, *, seal_last: bool = False) -> None:
         """Save what is queued, let sealing finish, let go of the lock. StoppedError if the writer had failed."""
         if not self._parts.closing.is_set():
+            self._open = False
             self._parts.closing.set()
             self._queue.put(None)
             self._admit()  # those who still wait for room are told that it is closed
@@ -144,9 +149,8 @@ class Writer:
         taken = self._queued_bytes + self._promised_bytes
         return taken == 0 or taken + size <= self._options.queue_bytes
 
-    def _refuse_if_stopped(self) -> None:
-        if self._stopped is not None or self._parts.closing.is_set():
-            raise StoppedError(str(self._stopped or f"{self._parts.folder}: the journal is closed"))
+    def _refusal(self) -> StoppedError:
+        return StoppedError(str(self._stopped or f"{self._parts.folder}: the journal is closed"))
 
     async def _room_for(self, size: int) -> None:
         turn: asyncio.Future[None] = self._loop.create_future()
@@ -164,7 +168,7 @@ class Writer:
         """Wake as many as there is room for, in order; what they will queue is counted from now on."""
         while self._waiting_room:
             size, turn = self._waiting_room[0]
-            if self._stopped is None and not self._parts.closing.is_set() and not self._fits(size):
+            if self._open and not self._fits(size):
                 return
             self._waiting_room.popleft()
             if not turn.done():
@@ -179,6 +183,7 @@ class Writer:
         self._admit()
 
     def _end(self, failure: JournalError | None) -> None:
+        self._open = False
         if failure is not None:
             self._stopped = failure if isinstance(failure, StoppedError) else StoppedError(str(failure))
             for _, acknowledged in self._in_hand + self._drain():

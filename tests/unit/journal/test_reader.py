@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from holdfast.errors import FormatError, StaleCursorError
@@ -341,7 +342,7 @@ def test_one_record_of_a_hot_segment_costs_little_of_it(folder: str) -> None:
 
 def test_a_record_of_an_unknown_type_is_refused(folder: str) -> None:
     write_session(folder, notes("a", 2), wanted=WIDE)
-    record = draft("note", {})._replace(t=b'"from.the.future"')
+    record = msgspec.structs.replace(draft("note", {}), t=b'"from.the.future"')
     head, tail, _ = frame(record, 4, b"2024-01-01T00:00:00.000000Z", seed_of(UID))
     with open(os.path.join(folder, "000001.jsonl"), "ab") as file:
         file.write(head + record.d + tail)

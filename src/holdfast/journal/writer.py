@@ -29,6 +29,11 @@ QUEUE_BYTES = 64 * 1024 * 1024
 _BATCH_BYTES = 8 * 1024 * 1024
 _BATCH_RECORDS = 4096
 _SPACE_PAUSE_SECONDS = 1.0
+_SMALL_BATCH = 32
+_BUSY_SECONDS = 0.001
+_GATHER_SECONDS = 0.002
+"""When records come faster than single ones can be synced, wait a moment and sync more of them at once: a sync and the
+switch between threads cost as much for one record as for fifty. A record that comes alone does not wait."""
 
 Tell = Callable[[str, str], None]
 _Waiting = tuple[Draft, "asyncio.Future[Position]"]
@@ -86,6 +91,7 @@ class Writer:
         self._open = True
         self._stopped: StoppedError | None = None
         self._in_hand: list[_Waiting] = []
+        self._committed = 0.0  # when the last batch was durable, on the monotonic clock
         self._ended: asyncio.Future[None] = loop.create_future()
         for number in parts.opened.unsealed:
             parts.sealer.submit(number)
@@ -222,9 +228,12 @@ class Writer:
 
     def _commit_next(self) -> bool:
         """Commit one batch; False when the queue has been closed."""
+        small = len(self._in_hand) < _SMALL_BATCH
         self._in_hand = []
         size = 0
         waiting = self._queue.get()
+        if small and waiting is not None and time.monotonic() - self._committed < _BUSY_SECONDS:
+            time.sleep(_GATHER_SECONDS)
         while waiting is not None:
             self._in_hand.append(waiting)
             size += waiting[0].size
@@ -237,6 +246,7 @@ class Writer:
         if self._in_hand:
             positions = self._appender.commit([record for record, _ in self._in_hand])
             self._in_loop(self._acknowledge, self._in_hand, positions)
+            self._committed = time.monotonic()
         return waiting is not None
 
     def _in_loop(self, function: Callable[..., None], *arguments: object) -> None:

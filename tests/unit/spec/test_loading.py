@@ -80,8 +80,7 @@ def test_the_effective_spec_spells_everything_out_and_means_the_same() -> None:
         ("limit=null", ("limit",), None),
         ("tasks[1].scorers=[{numeric: {tolerance: 1}}]", ("tasks", 1, "scorers"), [{"numeric": {"tolerance": 1}}]),
         ("tasks[0].prompt=a=b", ("tasks", 0, "prompt"), "a=b"),
-        ("tasks[0].prompt=", ("tasks", 0, "prompt"), ""),
-        ("description=a: b", ("description",), "a: b"),
+        ("tasks[0].prompt=Compute: {q}", ("tasks", 0, "prompt"), "Compute: {q}"),
         ("record_data=false", ("record_data",), False),
     ],
 )

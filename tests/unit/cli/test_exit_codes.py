@@ -1,0 +1,71 @@
+"""From an error to one sentence and the exit code of the contract."""
+
+from pathlib import Path
+
+import pytest
+
+from holdfast import errors
+from holdfast.api import Ended, RunPlace
+from holdfast.cli.errors import explain
+from holdfast.datasets import DataError
+from holdfast.errors import DriftError, HoldfastError
+from holdfast.models import UnknownProviderError
+from holdfast.records.facts import Change
+from holdfast.score.errors import ScorerError
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.SpecError("x"), 2),
+        (errors.UsageError("x"), 2),
+        (errors.BadNameError("x"), 2),
+        (DataError("sums.jsonl", "x", 3), 2),
+        (ScorerError("tasks[0].scorers[0]", "x"), 2),
+        (UnknownProviderError("x"), 2),
+        (errors.HeldError("x"), 4),
+        (errors.JournalError("x"), 5),
+        (errors.FormatError("x"), 5),
+        (errors.StoppedError("x"), 5),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_each_error_has_its_exit_code(error: HoldfastError, code: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert explain(error) == code
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", f"holdfast: {error}\n")
+
+
+def test_drift_shows_every_difference_with_both_values_and_its_class(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    changes = [Change("seed", 0, 7, "result"), Change("tasks.sums.prompt", "[b]a", "b", "result")]
+    assert explain(DriftError("x", changes)) == 3
+    said = capsys.readouterr().err
+    assert "Nothing was changed" in said
+    rows = [line.split()[:4] for line in said.splitlines()]
+    assert ["seed", "0", "7", "result"] in rows
+    assert ["tasks.sums.prompt", "'[b]a'", "'b'", "result"] in rows
+
+
+@pytest.mark.parametrize(
+    ("failed", "allowed", "interrupted", "code"),
+    [
+        (0, 0.0, False, 0),
+        (1, 0.0, False, 1),
+        (5, 5, False, 0),
+        (6, 5, False, 1),
+        (10, 0.1, False, 0),
+        (11, 0.1, False, 1),
+        (1, 1, False, 0),
+        (2, 1, False, 1),
+        (50, 0.0, True, 130),
+        (0, 0.0, True, 130),
+    ],
+)
+def test_failures_beyond_what_is_allowed_exit_1_and_an_interruption_130(
+    tmp_path: Path, failed: int, allowed: float, interrupted: bool, code: int
+) -> None:
+    place = RunPlace(str(tmp_path), "e", "r", str(tmp_path))
+    assert Ended(place, 100 - failed, failed, 0, interrupted).exit_code(allowed) == code

@@ -1,0 +1,29 @@
+"""The line that says how far a run is."""
+
+import pytest
+
+from holdfast.cli.progress import line_of
+from holdfast.engine import Progress
+from holdfast.records.exchange import Usage
+
+
+def test_the_line_says_how_many_how_fast_how_much_and_how_long() -> None:
+    progress = Progress(planned=100, finished=40, in_flight=8, usage=Usage(1500, 500), started=1000.0)
+    assert line_of(progress, 1020.0) == "40/100 · 2.0/s · 8 in flight · 2k tokens · 30.0 s left"
+
+
+def test_what_an_earlier_process_finished_does_not_make_this_one_look_fast() -> None:
+    progress = Progress(planned=100, finished=60, before=50, started=0.0, replayed=3)
+    assert line_of(progress, 10.0) == "60/100 · 1.0/s · 0 in flight · 3 replayed · 0 tokens · 40.0 s left"
+
+
+def test_failures_are_done_and_are_shown() -> None:
+    progress = Progress(planned=10, finished=4, failed=1, started=0.0)
+    assert line_of(progress, 5.0) == "5/10 · 1.0/s · 0 in flight · 1 failed · 0 tokens · 5.0 s left"
+
+
+@pytest.mark.parametrize(("finished", "now"), [(0, 0.0), (0, 60.0), (10, 0.0), (10, 60.0)])
+def test_no_time_is_left_where_none_can_be_told(finished: int, now: float) -> None:
+    line = line_of(Progress(planned=10, finished=finished, started=0.0), now)
+    assert line.startswith(f"{finished}/10 · ")
+    assert "left" not in line

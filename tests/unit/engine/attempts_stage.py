@@ -1,0 +1,129 @@
+"""One sample and everything that its attempts need, on the stage of the solvers."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from holdfast.engine.attempts import Kit, Outcome, Past, Sampler
+from holdfast.engine.tickets import Ticket
+from holdfast.plan import Work
+from holdfast.records.exchange import Answer, Sample
+from holdfast.records.facts import Cell, SampleFailed, SampleFinished, ScoreGiven
+from holdfast.score import Scorer, scorer
+from holdfast.solve import Allowance, Context, Prompt, Recorded, Renderer
+from holdfast.solve.solvers import Solver
+from holdfast.spec import Task
+from tests.unit.solve.stage import MemoryJournal, World, run
+
+KEY = "task/model/1/1"
+Solve = Callable[[Sample, Context], Awaitable[str | Answer]]
+
+
+class Setting(NamedTuple):
+    """How a sample is answered."""
+
+    retries: int = 2
+    seconds: float | None = None
+    allowance: Allowance = Allowance()
+    scorers: tuple[Callable[..., Any], ...] = ()
+
+
+class Story(NamedTuple):
+    """What became of a sample in one process."""
+
+    outcome: Outcome | None
+    asked: list[str]
+    journal: MemoryJournal
+
+    @property
+    def failures(self) -> list[SampleFailed]:
+        return [msgspec.json.decode(each, type=SampleFailed) for each in self.journal.of("sample.failed")]
+
+    @property
+    def finished(self) -> list[SampleFinished]:
+        return [msgspec.json.decode(each, type=SampleFinished) for each in self.journal.of("sample.finished")]
+
+    @property
+    def scores(self) -> list[ScoreGiven]:
+        return [msgspec.json.decode(each, type=ScoreGiven) for each in self.journal.of("score")]
+
+    @property
+    def text(self) -> str:
+        return self.finished[0].answer.text
+
+    @property
+    def kinds(self) -> list[str]:
+        return [each.failure.kind for each in self.failures]
+
+    @property
+    def scopes(self) -> list[str]:
+        return [each.step.scope for each in self.journal.steps()]
+
+
+def kit(solve: Solve, world: World, setting: Setting) -> Kit:
+    task = Task(name="task", sample_retries=setting.retries)
+    work = Work(task, Solver("solve", solve, {}), Prompt(), Renderer(Prompt()))
+    scorers: Sequence[Scorer] = [scorer(each) for each in setting.scorers]
+    return Kit(
+        work=work,
+        models={"model": {"": world.asking()}},
+        scorers=scorers,
+        evaluation="evaluation" if scorers else "",
+        allowance=setting.allowance,
+        seconds=setting.seconds,
+        seed=0,
+        scoring=asyncio.Semaphore(1),
+    )
+
+
+def ticket(input: Any = "question") -> Ticket:
+    return Ticket(0, KEY, Sample("1", input, "target", {"input": input}), Cell("task", "model", 0, 1, 0, 0))
+
+
+def answer(
+    solve: Solve, world: World, setting: Setting | None = None, past: Past | None = None, first: int = 1
+) -> Story:
+    """Answer one sample, as one process does, with what earlier ones have left."""
+
+    async def process() -> Story:
+        journal = MemoryJournal(first)
+        before = len(world.asked)
+        outcome = await Sampler(journal).answer(ticket(), kit(solve, world, setting or Setting()), past or Past())
+        return Story(outcome, world.asked[before:], journal)
+
+    return run(process())
+
+
+def past_of(*stories: Story, records: int | None = None) -> Past:
+    """What a journal with these stories, or their first so many records, tells the next process."""
+    lines = [line for story in stories for line in story.journal.records][:records]
+    steps: list[Recorded] = []
+    failures: dict[int, str] = {}
+    for n, record in lines:
+        if record.t == b'"step"':
+            steps += [each for story in stories for each in story.journal.steps() if each.n == n]
+        elif record.t == b'"sample.failed"':
+            failed = msgspec.json.decode(record.d, type=SampleFailed)
+            failures[failed.attempt] = failed.failure.kind
+    return Past(tuple(steps), failures)
+
+
+def failing_until(world: World, question: str, kind: str, times: int) -> Mapping[str, int]:
+    """Let a question fail so many times."""
+    counts = {question: 0}
+    plain = world.failing
+
+    class Until(dict[str, str]):
+        def __contains__(self, asked: object) -> bool:
+            if asked == question:
+                counts[question] += 1
+                return counts[question] <= times
+            return asked in plain
+
+        def __getitem__(self, asked: str) -> str:
+            return kind
+
+    world.failing = Until()
+    return counts

@@ -1,0 +1,384 @@
+"""Attempts at one sample: what is tried again, what is replayed, what is asked anew, and how it ends."""
+
+import asyncio
+import sys
+from typing import Any
+
+import pytest
+
+from holdfast.engine.attempts import Past, Sampler
+from holdfast.errors import StoppedError
+from holdfast.records.exchange import Answer, Sample
+from holdfast.solve import Allowance, Context, StepFailedError
+from tests.unit.engine.attempts_stage import (
+    Setting,
+    Solve,
+    answer,
+    failing_until,
+    kit,
+    past_of,
+    ticket,
+)
+from tests.unit.solve.stage import MemoryJournal, World, run, say
+
+
+async def three_steps(sample: Sample, ctx: Context) -> str:
+    return " ".join([await say(ctx, question) for question in ("a", "b", "c")])
+
+
+def test_a_sample_that_succeeds_is_answered_in_one_attempt() -> None:
+    story = answer(three_steps, World())
+    assert (story.text, story.failures, story.finished[0].attempt) == ("a#1 b#2 c#3", [], 1)
+    assert story.outcome is not None
+    assert story.outcome.failure is None
+
+
+def test_after_a_failure_of_infrastructure_the_next_attempt_replays_what_succeeded() -> None:
+    world = World()
+    failing_until(world, "c", "server", 1)
+    story = answer(three_steps, world)
+    assert (story.text, story.asked) == ("a#1 b#2 c#4", ["a", "b", "c", "c"])
+    assert [(each.attempt, each.final) for each in story.failures] == [(1, False)]
+    spent = story.finished[0].spent
+    assert (story.finished[0].attempt, spent.live, spent.replayed) == (2, 1, 2)
+
+
+def test_after_an_error_of_the_solver_the_next_attempt_asks_anew() -> None:
+    calls = []
+
+    async def clumsy(sample: Sample, ctx: Context) -> str:
+        first = await say(ctx, "a")
+        calls.append(first)
+        if len(calls) == 1:
+            raise ValueError("a slip")
+        return first
+
+    story = answer(clumsy, World())
+    assert (story.text, story.asked, story.kinds) == ("a#2", ["a", "a"], ["solver"])
+    assert story.finished[0].spent.replayed == 0
+
+
+def test_all_attempts_are_used_and_the_last_failure_is_final() -> None:
+    story = answer(three_steps, World(failing={"b": "server"}), Setting(retries=3))
+    assert [(each.attempt, each.final) for each in story.failures] == [(1, False), (2, False), (3, False), (4, True)]
+    assert story.asked == ["a", "b", "b", "b", "b"]
+    assert story.outcome is not None
+    assert story.outcome.failure is not None
+    assert story.outcome.failure.kind == "server"
+
+
+def test_without_retries_the_first_failure_is_final() -> None:
+    story = answer(three_steps, World(failing={"a": "server"}), Setting(retries=0))
+    assert [(each.attempt, each.final) for each in story.failures] == [(1, True)]
+
+
+@pytest.mark.parametrize("kind", ["auth", "bad_request", "unknown_model", "context_too_long", "content_filter"])
+def test_what_trying_again_cannot_mend_is_not_tried_again(kind: str) -> None:
+    story = answer(three_steps, World(failing={"b": kind}), Setting(retries=5))
+    assert (story.asked, story.kinds) == (["a", "b"], [kind])
+    assert story.failures[0].final
+
+
+def test_a_limit_is_not_tried_again() -> None:
+    story = answer(three_steps, World(), Setting(allowance=Allowance(steps=2)))
+    assert (story.asked, story.kinds) == (["a", "b"], ["limit"])
+    assert story.failures[0].final
+
+
+async def grouped(sample: Sample, ctx: Context) -> str:
+    """The way in which Python's own documentation writes branches side by side."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(say(ctx, question)) for question in ("a", "b", "c")]
+    return " ".join(task.result() for task in tasks)
+
+
+def test_a_failure_of_infrastructure_inside_a_task_group_is_one_too() -> None:
+    world = World(lambda question, nth: 5.0 if question == "c" else 1.0)
+    failing_until(world, "c", "server", 1)
+    story = answer(grouped, world)
+    assert story.kinds == ["server"]
+    assert story.asked == ["a", "b", "c", "c"]
+
+
+def test_a_final_kind_inside_a_task_group_is_not_tried_again() -> None:
+    story = answer(grouped, World(failing={"a": "auth"}))
+    assert story.kinds == ["auth"]
+    assert story.failures[0].final
+
+
+def test_a_limit_inside_a_task_group_is_a_limit() -> None:
+    story = answer(grouped, World(), Setting(allowance=Allowance(steps=2)))
+    assert story.kinds == ["limit"]
+
+
+def test_a_cut_off_attempt_goes_on_under_its_own_number() -> None:
+    world = World()
+    first = answer(three_steps, world)
+    again = answer(three_steps, world, past=past_of(first, records=2), first=3)
+    assert (again.text, again.asked, again.scopes) == ("a#1 b#2 c#4", ["c"], ["solve/1"])
+    assert again.finished[0].attempt == 1
+
+
+def test_an_attempt_cut_off_after_a_failure_replays_both_its_own_and_what_succeeded_before() -> None:
+    world = World()
+    failing_until(world, "b", "server", 1)
+    first = answer(three_steps, world)
+    kinds = [record.t.decode().strip('"') for _, record in first.journal.records]
+    assert kinds == ["step", "step", "sample.failed", "step", "step", "sample.finished"]
+    for left in range(6):
+        again = answer(three_steps, world, past=past_of(first, records=left), first=left + 1)
+        asked = {0: ["a", "b", "c"], 1: ["b", "c"], 2: ["b", "c"], 3: ["b", "c"], 4: ["c"], 5: []}
+        expected = asked[left]
+        if left == 2:
+            expected = ["b", "c"]  # the recorded failure is seen again, then the next attempt asks for it
+        assert again.asked == expected, left
+        assert again.finished[0].attempt == (1 if left < 2 else 2)
+
+
+def test_each_resume_gives_a_failed_sample_a_fresh_allowance_and_numbers_grow() -> None:
+    world = World(failing={"c": "server"})
+    first = answer(three_steps, world)
+    assert [each.attempt for each in first.failures] == [1, 2, 3]
+    second = answer(three_steps, world, past=past_of(first), first=100)
+    assert [(each.attempt, each.final) for each in second.failures] == [(4, False), (5, False), (6, True)]
+    assert second.asked == ["c", "c", "c"]
+    world.failing = {}
+    third = answer(three_steps, world, past=past_of(first, second), first=200)
+    assert (third.finished[0].attempt, third.asked) == (7, ["c"])
+    assert third.text.startswith("a#1 b#2 ")
+
+
+def test_a_resume_after_a_solver_error_asks_anew() -> None:
+    async def broken(sample: Sample, ctx: Context) -> str:
+        raise ValueError(await say(ctx, "a"))
+
+    world = World()
+    first = answer(broken, world, Setting(retries=0))
+    again = answer(three_steps, world, Setting(retries=0), past_of(first), first=10)
+    assert (again.text, again.finished[0].attempt) == ("a#2 b#3 c#4", 2)
+
+
+def test_an_answer_that_the_solver_changed_in_place_is_replayed_as_it_was_recorded() -> None:
+    async def rude(sample: Sample, ctx: Context) -> str:
+        answered = await ctx.generate("a")
+        answered.message["content"] += "!"
+        return await say(ctx, str(answered.message["content"]))
+
+    world = World()
+    failing_until(world, "a#1!", "server", 1)
+    story = answer(rude, world)
+    assert story.asked == ["a", "a#1!", "a#1!"]
+
+
+def test_a_branch_left_behind_by_a_failed_attempt_asks_for_nothing_more() -> None:
+    async def solve(sample: Sample, ctx: Context) -> str:
+        async def long() -> str:
+            return " ".join([await say(ctx, f"long {number}") for number in range(5)])
+
+        return " ".join(await asyncio.gather(long(), say(ctx, "short")))
+
+    world = World(failing={"short": "auth"})
+    before = len(world.asked)
+
+    async def process() -> list[str]:
+        journal = MemoryJournal()
+        await Sampler(journal).answer(ticket(), kit(solve, world, Setting()), Past())
+        await asyncio.sleep(100.0)
+        return world.asked[before:]
+
+    assert run(process()) in (["long 0", "short"], ["long 0", "short", "long 1"])
+
+
+def bad(result: Any = None, error: BaseException | None = None) -> Solve:
+    async def solve(sample: Sample, ctx: Context) -> str:
+        if error is not None:
+            raise error
+        return result  # type: ignore[no-any-return]  # a solver may return anything
+
+    return solve
+
+
+@pytest.mark.parametrize(
+    ("solve", "kind"),
+    [
+        (bad(error=ValueError("no")), "solver"),
+        (bad(error=KeyError("no")), "solver"),
+        (bad(error=RecursionError("no")), "solver"),
+        (bad(error=TimeoutError("no")), "solver"),
+        (bad(error=asyncio.CancelledError()), "cancelled"),
+        (bad(error=StopIteration()), "solver"),
+        (bad(error=SystemExit(3)), "solver"),
+        (bad(result=None), "solver"),
+        (bad(result=5), "solver"),
+        (bad(result=["a"]), "solver"),
+        (bad(result=Answer("a", {"content": object()})), "record"),
+        (bad(result="\ud800"), "record"),
+        (bad(result=Answer(None)), "record"),  # type: ignore[arg-type]  # what a careless solver makes
+        (bad(result=Answer(5)), "record"),  # type: ignore[arg-type]  # the same
+        (bad(result=Answer("a", finish_reason=None)), "record"),  # type: ignore[arg-type]  # the same
+        (bad(result=Answer("a", tool_calls=None)), "record"),  # type: ignore[arg-type]  # the same
+        (bad(result="x" * (65 << 20)), "record"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_whatever_a_solver_does_its_sample_ends_as_failed_with_a_kind(solve: Solve, kind: str) -> None:
+    story = answer(solve, World(), Setting(retries=0))
+    assert story.kinds == [kind]
+    assert story.finished == []
+    assert story.outcome is not None
+    assert story.outcome.failure is not None
+
+
+def test_a_solver_that_cancels_its_own_task_fails_alone() -> None:
+    async def solve(sample: Sample, ctx: Context) -> str:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        return "too early"
+
+    story = answer(solve, World(), Setting(retries=0))
+    assert len(story.finished) + len(story.failures) == 1
+    assert story.outcome is not None
+
+
+def test_the_failure_of_a_solver_shows_where_it_comes_from() -> None:
+    story = answer(bad(error=ValueError("a slip")), World(), Setting(retries=0))
+    failure = story.failures[0].failure
+    assert failure.message == "ValueError: a slip"
+    assert "test_attempts.py" in failure.detail
+
+
+def test_a_sample_that_takes_too_long_fails_as_a_time_out_and_is_tried_again() -> None:
+    async def solve(sample: Sample, ctx: Context) -> str:
+        return f"{await say(ctx, 'a')} {await say(ctx, 'slow')}"
+
+    world = World(lambda question, nth: 1.0 if question == "a" or nth == 2 else 100.0)
+    story = answer(solve, world, Setting(seconds=10.0))
+    assert (story.kinds, story.text) == (["timeout"], "a#1 slow#3")
+    assert story.asked == ["a", "slow", "slow"]
+
+
+def test_a_time_out_of_the_solvers_own_is_the_solvers() -> None:
+    async def solve(sample: Sample, ctx: Context) -> str:
+        return await asyncio.wait_for(say(ctx, "a"), 2.0)
+
+    story = answer(solve, World(lambda question, nth: 5.0), Setting(retries=0, seconds=10.0))
+    assert story.kinds == ["solver"]
+
+
+def test_working_time_that_is_recorded_counts_against_the_time_limit_after_a_replay() -> None:
+    async def solve(sample: Sample, ctx: Context) -> str:
+        return " ".join([await say(ctx, f"q{number}") for number in range(4)])
+
+    world = World(lambda question, nth: 4.0)
+    first = answer(solve, world, Setting(retries=0, seconds=10.0))
+    assert first.kinds == ["timeout"]
+    again = answer(solve, world, Setting(retries=0, seconds=10.0), past_of(first, records=2), first=3)
+    assert again.kinds == ["timeout"]
+    assert again.asked == ["q2"]
+
+
+def test_a_journal_that_has_stopped_stops_the_sample_with_its_error() -> None:
+    async def process() -> None:
+        journal = MemoryJournal()
+        journal.stopped = True
+        await Sampler(journal).answer(ticket(), kit(three_steps, World(), Setting()), Past())
+
+    with pytest.raises(StoppedError):
+        run(process())
+
+
+def test_a_solver_that_hides_the_journals_error_still_stops() -> None:
+    async def deaf(sample: Sample, ctx: Context) -> str:
+        try:
+            return await say(ctx, "a")
+        except Exception:  # noqa: BLE001 - as some solvers are written
+            return "fine"
+
+    async def process() -> None:
+        journal = MemoryJournal()
+        journal.stopped = True
+        await Sampler(journal).answer(ticket(), kit(deaf, World(), Setting()), Past())
+
+    with pytest.raises(StoppedError):
+        run(process())
+
+
+def test_closing_leaves_the_sample_unfinished_and_records_no_cancellation() -> None:
+    async def process() -> tuple[bool, list[bytes]]:
+        journal, world = MemoryJournal(), World()
+        sampler = Sampler(journal)
+        task = asyncio.ensure_future(sampler.answer(ticket(), kit(three_steps, world, Setting()), Past()))
+        await asyncio.sleep(1.5)
+        sampler.close()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return task.cancelled(), [record.t for _, record in journal.records]
+
+    assert run(process()) == (True, [b'"step"'])
+
+
+def test_a_solver_that_swallows_the_cancellation_of_a_shutdown_leaves_nothing_wrong_behind() -> None:
+    async def stubborn(sample: Sample, ctx: Context) -> str:
+        try:
+            return await say(ctx, "a")
+        except asyncio.CancelledError:
+            return "cut short"
+
+    async def process() -> list[bytes]:
+        journal = MemoryJournal()
+        sampler = Sampler(journal)
+        task = asyncio.ensure_future(sampler.answer(ticket(), kit(stubborn, World(), Setting()), Past()))
+        await asyncio.sleep(0.5)
+        sampler.close()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return [record.t for _, record in journal.records]
+
+    assert run(process()) == []
+
+
+def test_a_solver_may_go_on_after_a_failed_step() -> None:
+    async def solve(sample: Sample, ctx: Context) -> str:
+        try:
+            return await say(ctx, "a")
+        except StepFailedError:
+            return await say(ctx, "b")
+
+    story = answer(solve, World(failing={"a": "server"}))
+    assert (story.text, story.kinds) == ("b#2", [])
+
+
+def test_scores_name_the_answer_they_judge_and_the_last_one_says_so() -> None:
+    def right(sample: Sample, answer: Answer) -> bool:
+        return True
+
+    def length(sample: Sample, answer: Answer) -> dict[str, int]:
+        return {"characters": 3, "words": 1}
+
+    story = answer(three_steps, World(), Setting(scorers=(right, length)))
+    finished = story.journal.records[3][0]
+    assert [(each.of, each.scorer, each.last) for each in story.scores] == [
+        (finished, "right", False),
+        (finished, "length.characters", False),
+        (finished, "length.words", True),
+    ]
+
+
+def test_a_scorer_that_fails_is_a_failure_and_the_others_go_on() -> None:
+    def broken(sample: Sample, answer: Answer) -> bool:
+        raise ValueError("cannot say")
+
+    def odd(sample: Sample, answer: Answer) -> object:
+        return object()
+
+    def leaving(sample: Sample, answer: Answer) -> bool:
+        sys.exit(3)
+
+    def right(sample: Sample, answer: Answer) -> bool:
+        return True
+
+    story = answer(three_steps, World(), Setting(scorers=(broken, odd, leaving, right)))
+    assert [each.failure is not None for each in story.scores] == [True, True, True, False]
+    assert [each.value for each in story.scores] == [None, None, None, True]
+    assert story.scores[-1].last

@@ -104,7 +104,9 @@ SLIPS: dict[str, Slip] = {
     "a solver that is not async": Slip(task(solver="json:dumps"), ("tasks[0].solver", "async")),
     "two solvers": Slip(task(solver={"chat": {}, "react": {}}), ("tasks[0].solver",)),
     "an unknown provider": Slip(model(provider="opnai"), ("models[0].provider", "'opnai'", "'openai'")),
-    "an unknown provider of a role": Slip({"roles": {"judge": {"provider": "mok"}}}, ("roles.judge", "'mok'", "'mock'")),
+    "an unknown provider of a role": Slip(
+        {"roles": {"judge": {"provider": "mok"}}}, ("roles.judge", "'mok'", "'mock'")
+    ),
     "a provider in a module that is not there": Slip(
         model(provider="no_such_module:f"), ("models[0].provider", "no_such_module")
     ),
@@ -127,7 +129,13 @@ SLIPS: dict[str, Slip] = {
     "negative default": Slip({"defaults": {"sample_retries": -1}}, ("sample_retries",)),
     "an unset variable": Slip(task(system="Be ${NO_SUCH_VARIABLE}"), ("tasks[0].system", "NO_SUCH_VARIABLE")),
     "an unset variable in a header": Slip(
-        model(provider="openai", model="x", headers={"Authorization": "Bearer ${NO_SUCH_VARIABLE}"}),
+        model(
+            provider="openai",
+            model="x",
+            base_url="http://127.0.0.1:9/v1",
+            request_retries=0,
+            headers={"Authorization": "Bearer ${NO_SUCH_VARIABLE}"},
+        ),
         ("models[0].headers.Authorization", "NO_SUCH_VARIABLE"),
     ),
     "a limit that leaves nothing": Slip({"samples": ["nobody"]}, ("tasks[0]", "nobody")),
@@ -287,14 +295,20 @@ def test_a_spec_that_is_a_folder_is_refused(tmp_path: Path) -> None:
 
 def test_a_module_that_does_not_compile_is_refused_with_its_place(tmp_path: Path) -> None:
     (tmp_path / "broken_syntax.py").write_text("async def solve(sample, ctx)\n")
-    for change, place in ((task(solver="broken_syntax:solve"), "solver"), (task(scorers=["broken_syntax:f"]), "scorers")):
+    for change, place in (
+        (task(solver="broken_syntax:solve"), "solver"),
+        (task(scorers=["broken_syntax:f"]), "scorers"),
+    ):
         spec = write_spec(tmp_path, **change)
         refuses(tmp_path, spec, (f"tasks[0].{place}", "broken_syntax", "line 1"))
 
 
 def test_a_module_that_fails_on_import_is_refused_with_its_place(tmp_path: Path) -> None:
     (tmp_path / "broken_import.py").write_text("raise RuntimeError('no licence')\n")
-    for change, place in ((task(solver="broken_import:solve"), "solver"), (task(scorers=["broken_import:f"]), "scorers")):
+    for change, place in (
+        (task(solver="broken_import:solve"), "solver"),
+        (task(scorers=["broken_import:f"]), "scorers"),
+    ):
         spec = write_spec(tmp_path, **change)
         refuses(tmp_path, spec, (f"tasks[0].{place}", "broken_import", "no licence"))
 

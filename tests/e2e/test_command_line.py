@@ -98,15 +98,18 @@ def test_a_first_evaluation_takes_two_commands(tmp_path: Path) -> None:
     assert made.code == 0, made.err
     done = run("run", "first-steps/eval.yaml", "--id", "first", cwd=tmp_path)
     assert done.code == 0, done.err
-    assert "numeric" in done.out
-    assert shown("first", tmp_path / "runs")["status"] == "completed"
+    assert "completed" in done.out
+    told = shown("first", tmp_path / "runs")
+    assert (told["status"], told["failed"]) == ("completed", 0)
+    assert told["scores"]
 
 
 def test_init_touches_no_file_that_exists(tmp_path: Path) -> None:
-    (tmp_path / "sums.jsonl").write_text("mine")
+    (tmp_path / "eval.yaml").write_text("mine")
     done = call("init", cwd=tmp_path)
-    assert (done.code, os.listdir(tmp_path)) == (2, ["sums.jsonl"])
-    assert "sums.jsonl" in done.err
+    assert (done.code, os.listdir(tmp_path)) == (2, ["eval.yaml"])
+    assert "eval.yaml" in done.err
+    assert (tmp_path / "eval.yaml").read_text() == "mine"
 
 
 def test_running_a_complete_run_again_prints_its_report_and_asks_nothing(tmp_path: Path, server: ServerProcess) -> None:
@@ -222,7 +225,13 @@ def test_show_refuses_a_key_that_is_not_in_the_run(finished: Path) -> None:
 
 def test_report_shows_each_cell_with_its_uncertainty(finished: Path) -> None:
     (cell,) = call("report", "first", "--json", cwd=finished).json()["cells"]
-    assert (cell["task"], cell["model"], cell["planned"], cell["finished"], cell["failed"]) == ("sums", "arith", 6, 6, 0)
+    assert (cell["task"], cell["model"], cell["planned"], cell["finished"], cell["failed"]) == (
+        "sums",
+        "arith",
+        6,
+        6,
+        0,
+    )
     summary = cell["scorers"][0]["summary"]
     assert summary["mean"] == pytest.approx(1 / 6)
     assert 0 < summary["low"] < summary["mean"] < summary["high"] < 1
@@ -708,3 +717,37 @@ def test_names_with_slashes_colons_and_escapes_work_from_end_to_end(tmp_path: Pa
     assert lines[0]["key"] == "sums/Qwen%2FQwen3-8B/a%2Fb/1"
     assert call("show", "v1.0/a b", lines[0]["key"], cwd=tmp_path).code == 0
     assert call("run", spec, "--id", "v1.0/a b", "--task", "sums", cwd=tmp_path).code == 0
+
+
+def test_names_labels_and_errors_with_brackets_are_shown_as_they_are(tmp_path: Path) -> None:
+    """What is between brackets is no markup: `[/INST]` is in half of all prompts."""
+    (tmp_path / "labels.py").write_text("def label(sample, answer):\n    return '[/INST]'\n")
+    (tmp_path / "bad.py").write_text("async def solve(sample, ctx):\n    raise ValueError('[/b] [red]')\n")
+    dataset = {"path": "sums.jsonl", "input": "question", "target": "answer"}
+    spec = write_spec(
+        tmp_path,
+        1,
+        experiment="[bold]",
+        models=[{"name": "[/m]", "provider": "mock"}],
+        tasks=[
+            {"name": "[/t]", "dataset": dataset, "scorers": ["labels:label"]},
+            {"name": "u", "dataset": dataset, "solver": "bad:solve", "prompt": "[INST]{question}[/INST]"},
+        ],
+    )
+    done = call("run", spec, "--id", "[red]", cwd=tmp_path)
+    assert (done.code, done.err.count("Traceback")) == (1, 0)
+    for command in (
+        "ls",
+        "show [red]",
+        "report [red]",
+        "show [red] u/[%2Fm]/s0001/1",
+        "show [red] [%2Ft]/[%2Fm]/s0001/1",
+    ):
+        shown_text = call(*command.split(), cwd=tmp_path)
+        assert shown_text.code == 0, shown_text.err
+    assert "[/INST]" in call("report", "[red]", cwd=tmp_path).out
+    assert "[bold]/[red]" in call("show", "[red]", cwd=tmp_path).out
+    assert "[red]" in call("ls", cwd=tmp_path).out
+    refused = call("run", spec, "--id", "[red]", "--set", "tasks[1].prompt=[/INST]{question}x", cwd=tmp_path)
+    assert refused.code == 3
+    assert "[/INST]" in refused.err

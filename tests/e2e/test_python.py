@@ -34,7 +34,7 @@ def scored(scorer: Any) -> list[Any]:
 
 @holdfast.scorer
 def repeats(sample: Sample, answer: Answer) -> bool:
-    return answer.text == sample.row["q"]
+    return bool(answer.text == sample.row["q"])
 
 
 def test_a_task_runs_on_a_model_named_in_short(tmp_path: Path) -> None:
@@ -162,7 +162,11 @@ def test_a_scorer_that_raises_is_a_failure_and_not_a_zero() -> None:
     assert "in fragile" in failures[0]["detail"]
 
 
-@pytest.mark.parametrize("result", [object(), {}, math.inf, [1, 2], {"a": object()}, {1: 2}], ids=repr)
+@pytest.mark.parametrize(
+    "result",
+    [object(), {}, math.inf, [1, 2], {"a": object()}, {1: 2}],
+    ids=["an object", "an empty dict", "infinity", "a list", "an object in a dict", "a number as key"],
+)
 def test_what_is_no_score_is_a_failure_and_not_a_zero(result: Any) -> None:
     def odd(sample: Sample, answer: Answer) -> Any:
         return result
@@ -260,7 +264,7 @@ async def exit_(sample: Sample, ctx: Context) -> str:
 async def gather_failures(sample: Sample, ctx: Context) -> str:
     async with asyncio.TaskGroup() as group:
         group.create_task(raise_(sample, ctx))
-        group.create_task(ctx.generate())  # type: ignore[arg-type]  # any coroutine will do
+        group.create_task(ctx.generate())
     return "unreachable"
 
 
@@ -323,7 +327,9 @@ def test_a_sample_may_not_ask_more_often_than_its_limit() -> None:
             await ctx.generate()
 
     lines = answered(Task("t", ROWS, "{q}", solver=endless), limits={"sample": {"steps": 3}})
-    assert [(line["status"], line["error"]["kind"], line["input_tokens"]) for line in lines] == [("failed", "limit", 3)] * 2
+    assert [(line["status"], line["error"]["kind"], line["input_tokens"]) for line in lines] == [
+        ("failed", "limit", 3)
+    ] * 2
 
 
 def test_failed_samples_are_tried_again_by_the_next_run_and_the_others_are_not() -> None:

@@ -55,12 +55,13 @@ asks = st.builds(Node, st.just("ask"), question=st.integers(0, QUESTIONS - 1))
 
 
 def grown(parts: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
+    seconds = st.sampled_from([0.75, 1.65, 3.35])
     several = st.lists(parts, min_size=1, max_size=3).map(tuple)
     return st.one_of(
         st.builds(Node, st.just("sequence"), several),
         st.builds(Node, st.just("gather"), several),
         st.builds(Node, st.just("race"), several),
-        st.builds(Node, st.just("timeout"), parts.map(lambda part: (part,)), seconds=st.sampled_from([0.75, 1.65, 3.35])),
+        st.builds(Node, st.just("timeout"), parts.map(lambda part: (part,)), seconds=seconds),
     )
 
 

@@ -21,7 +21,19 @@ from holdfast.api.provenance import code, host, now, write_spec_file
 from holdfast.engine import Engine, Job
 from holdfast.errors import DriftError, JournalError
 from holdfast.journal import OS_DISK, Lock, Reader, Request, Writer, make_folders, open_writer
-from holdfast.plan import PLAN, Planned, Rows, Work, digest_file, prepare, survey, write_plan
+from holdfast.plan import (
+    DATA,
+    PLAN,
+    Planned,
+    Rows,
+    Work,
+    changed_cells,
+    changed_rows,
+    digest_file,
+    prepare,
+    survey,
+    write_plan,
+)
 from holdfast.records import draft
 from holdfast.records.facts import Change, RunEnded, RunResumed, RunStarted, ScoringStarted
 from holdfast.score import Scorer, identity, resolve
@@ -39,6 +51,8 @@ class Given(msgspec.Struct, frozen=True):
     rows: Mapping[str, Rows] = msgspec.field(default_factory=dict)
     solvers: Mapping[str, Any] = msgspec.field(default_factory=dict)
     scorers: Mapping[str, Sequence[Any]] = msgspec.field(default_factory=dict)
+    from_run: bool = False
+    """The spec is the one that the run itself holds: its rows are the run's too, and data files do not matter."""
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -88,7 +102,7 @@ async def execute(given: Given, store: str, run_id: str | None = None, observe: 
     if fold.story.started is None:
         await asyncio.to_thread(survey, given.spec, prepared.works)
         return await _begin(prepared, place, observe)
-    return await _go_on(prepared, place, fold, observe)
+    return await _go_on(prepared, place, fold, observe, given.from_run)
 
 
 def read_fold(place: RunPlace, evaluation: str | None = None) -> Fold:
@@ -130,10 +144,13 @@ def _started(place: RunPlace, planned: Planned, spec: dict[str, Any]) -> RunStar
     return RunStarted(place.run_id, spec, planned.plan, planned.data, planned.cells, code(), host(), __version__)
 
 
-async def _go_on(prepared: Prepared, place: RunPlace, fold: Fold, observe: Observe | None) -> Ended:
+async def _go_on(
+    prepared: Prepared, place: RunPlace, fold: Fold, observe: Observe | None, from_run: bool = False
+) -> Ended:
     changes = differences(stored_spec(fold), prepared.spec)
     _refuse_drift(refused(changes), place)
-    await asyncio.to_thread(_check_plan, place, fold)
+    await asyncio.to_thread(_check_files, place, fold)
+    _refuse_drift(await asyncio.to_thread(_changed_plan, prepared, place, fold, from_run), place)
     if fold.finished.count == fold.planned and not fold.unscored and not changes:
         return Ended(place, fold.finished.count, 0, 0)
     uid = Reader(place.journal).uid
@@ -166,13 +183,24 @@ def _refuse_drift(changes: Sequence[Change], place: RunPlace) -> None:
     )
 
 
-def _check_plan(place: RunPlace, fold: Fold) -> None:
+def _changed_plan(prepared: Prepared, place: RunPlace, fold: Fold, from_run: bool) -> list[Change]:
+    """What the spec's fields do not show: other code, other rows."""
     assert fold.story.started is not None
-    path = os.path.join(place.folder, PLAN)
-    if not os.path.exists(path) or digest_file(path) != fold.story.started.plan:
-        raise JournalError(
-            f"{path} is missing or not the plan that the run began with; restore it from a copy of the run"
-        )
+    cells = fold.story.started.cells
+    code_changes = changed_cells(prepared.spec, prepared.works, cells)
+    if code_changes or (from_run and prepared.spec.record_data):
+        return code_changes
+    return changed_rows(place.folder, prepared.spec, prepared.works, cells)
+
+
+def _check_files(place: RunPlace, fold: Fold) -> None:
+    """Plan and data are the run's other originals: what was damaged in them must not be asked."""
+    assert fold.story.started is not None
+    for name, stored in ((PLAN, fold.story.started.plan), (DATA, fold.story.started.data)):
+        path = os.path.join(place.folder, name)
+        if os.path.exists(path) and digest_file(path) == stored:
+            continue
+        raise JournalError(f"{path} is missing or not what the run began with; restore it from a copy of the run")
 
 
 class _Work(msgspec.Struct, frozen=True):

@@ -23,6 +23,7 @@ from holdfast.spec.explaining import nearest
 from holdfast.spec.reading import read_env_file
 
 _RUNS_LOOKED_AT = 20
+_WITHOUT_DATA = "the run can go on only while its data files are there, unchanged, and cannot be audited without them"
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -40,7 +41,7 @@ def run_spec(path: str, run_id: str | None, store: str | None, choice: Choice) -
     where = store or default_store()
     if run_id is None:
         _point_to_interrupted(spec, where)
-    return _execute(spec, where, run_id)
+    return _execute(Given(spec), where, run_id)
 
 
 def resume_run(name: str, path: str | None, store: str | None, choice: Choice) -> int:
@@ -55,7 +56,7 @@ def resume_run(name: str, path: str | None, store: str | None, choice: Choice) -
         spec = build_spec({**fold.story.spec}, "", choice.sets) if choice.sets else stored_spec(fold)
     else:
         spec = _load(path, choice)
-    return _execute(spec, place.store, place.run_id)
+    return _execute(Given(spec, from_run=path is None), place.store, place.run_id)
 
 
 def check_spec(path: str, choice: Choice, as_json: bool) -> None:
@@ -103,8 +104,10 @@ def _prepare_environment(path: str) -> None:
             sys.path.insert(0, folder)
 
 
-def _execute(spec: Spec, store: str, run_id: str | None) -> int:
-    ended = asyncio.run(_execute_until_signal(spec, store, run_id))
+def _execute(given: Given, store: str, run_id: str | None) -> int:
+    if not given.spec.record_data:
+        sys.stderr.write(f"record_data is off: {_WITHOUT_DATA}\n")
+    ended = asyncio.run(_execute_until_signal(given, store, run_id))
     if ended.interrupted:
         kept = f"{ended.finished} of {ended.finished + ended.failed + ended.unfinished} answers are kept"
         sys.stderr.write(
@@ -113,10 +116,10 @@ def _execute(spec: Spec, store: str, run_id: str | None) -> int:
     else:
         with Run(ended.place) as run:
             console.print(report_table(run.report()))
-    return ended.exit_code(spec.fail_on_error)
+    return ended.exit_code(given.spec.fail_on_error)
 
 
-async def _execute_until_signal(spec: Spec, store: str, run_id: str | None) -> Ended:
+async def _execute_until_signal(given: Given, store: str, run_id: str | None) -> Ended:
     """The first Ctrl-C or SIGTERM stops the engine, which saves and says how to go on; the second ends at once."""
     loop = asyncio.get_running_loop()
     main = asyncio.current_task()
@@ -132,12 +135,12 @@ async def _execute_until_signal(spec: Spec, store: str, run_id: str | None) -> E
 
     async def observe(engine: Engine, place: RunPlace) -> None:
         engines.append(engine)
-        await watch(engine, place, spec.progress_file)
+        await watch(engine, place, given.spec.progress_file)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)
     try:
-        return await execute(Given(spec), store, run_id, observe)
+        return await execute(given, store, run_id, observe)
     except asyncio.CancelledError:
         sys.stderr.write("interrupted before the run began\n")
         sys.exit(130)

@@ -128,20 +128,27 @@ def _data_lines(file: LineFile, spec: Spec, works: Mapping[str, Work], starts: d
 def _plan_lines(
     file: LineFile, spec: Spec, works: Mapping[str, Work], starts: Mapping[str, int], cells: list[Cell]
 ) -> Iterator[bytes]:
-    row_number = 0
+    row = 0
     for name, work in works.items():
-        first_row = row_number
+        first_row = row
         for model in models_of(spec, work.task):
-            first, at, row_number = file.count, file.bytes, first_row
             digest = cell_digest(spec, work, model)
-            for sample in work.samples(spec):
-                row_number += 1
-                asked = xxhash.xxh3_128(digest + _canonical([sample.id, sample.row]))
-                for repeat in range(1, work.task.repeats + 1):
-                    key = str(Key(name, model.name, sample.id, repeat))
-                    line = PlanLine(file.count, key, row_number, _repeated(asked, repeat))
-                    yield msgspec.json.encode(line)
-            cells.append(Cell(name, model.name, first, file.count - first, at, starts[name]))
+            first, at, row = file.count, file.bytes, first_row
+            for line in cell_lines(spec, work, model, first, first_row):
+                row = line.r
+                yield msgspec.json.encode(line)
+            cells.append(Cell(name, model.name, first, file.count - first, at, starts[name], digest.hex()))
+
+
+def cell_lines(spec: Spec, work: Work, model: Model, first: int, first_row: int) -> Iterator[PlanLine]:
+    """The plan of one cell, whose first key has the ordinal `first` and whose rows follow row `first_row`."""
+    digest = cell_digest(spec, work, model)
+    ordinals = itertools.count(first)
+    for row, sample in enumerate(work.samples(spec), first_row + 1):
+        asked = xxhash.xxh3_128(digest + _canonical([sample.id, sample.row]))
+        for repeat in range(1, work.task.repeats + 1):
+            key = str(Key(work.task.name, model.name, sample.id, repeat))
+            yield PlanLine(next(ordinals), key, row, _repeated(asked, repeat))
 
 
 def _repeated(asked: "xxhash.xxh3_128", repeat: int) -> str:

@@ -26,6 +26,8 @@ class Cell(msgspec.Struct, frozen=True):
     count: int
     plan_at: int
     data_at: int
+    digest: str = ""
+    """Of everything but the rows that can change an answer: prompt, solver and its code, model, seed."""
 
 
 class RunStarted(msgspec.Struct, frozen=True):

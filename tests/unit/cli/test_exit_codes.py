@@ -40,13 +40,13 @@ def test_drift_shows_every_difference_with_both_values_and_its_class(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    changes = [Change("seed", 0, 7, "result"), Change("tasks.sums.prompt", "[b]a", "b", "result")]
+    changes = [Change("seed", 0, 7, "result"), Change("tasks.sums.prompt", "[b]a", "[/INST]", "result")]
     assert explain(DriftError("x", changes)) == 3
     said = capsys.readouterr().err
     assert "Nothing was changed" in said
     rows = [line.split()[:4] for line in said.splitlines()]
     assert ["seed", "0", "7", "result"] in rows
-    assert ["tasks.sums.prompt", "'[b]a'", "'b'", "result"] in rows
+    assert ["tasks.sums.prompt", "'[b]a'", "'[/INST]'", "result"] in rows
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.plan import DATA, PLAN, DataLine, Planned, PlanLine, prepare, read_lines, survey, write_plan
+from holdfast.plan import DATA, PLAN, DataLine, PlanLine, Planned, prepare, read_lines, survey, write_plan
 from holdfast.spec import Spec, build_spec
 
 ROWS = [{"id": "a", "q": "1+1", "target": "2"}, {"id": "b", "q": "2+2", "target": "4"}]

@@ -73,7 +73,9 @@ def test_what_changes_no_answer_changes_no_digest(tmp_path: Path, name: str) -> 
 
 def test_solver_arguments_are_told_apart_from_each_other(tmp_path: Path) -> None:
     made = [
-        digests(tmp_path / str(times), spec_of(tasks=[task(solver={"tests.unit.plan.own_solver:twice": {"times": times}})]))
+        digests(
+            tmp_path / str(times), spec_of(tasks=[task(solver={"tests.unit.plan.own_solver:twice": {"times": times}})])
+        )
         for times in (1, 2)
     ]
     assert not set(made[0]) & set(made[1])

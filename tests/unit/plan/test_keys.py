@@ -8,7 +8,22 @@ from holdfast.errors import HoldfastError
 from holdfast.records.keys import Key, parse_key
 from tests.unit.plan.plans import ROWS, model, plan_of, spec_of, task
 
-ODD = ["a/b", "50%", "%2F", "line\nbreak", "tab\there", "Größe", "日本", "\u2028", "x:y", " ", ".", "..", "a" * 300, "🦭"]
+ODD = [
+    "a/b",
+    "50%",
+    "%2F",
+    "line\nbreak",
+    "tab\there",
+    "Größe",
+    "日本",
+    "\u2028",
+    "x:y",
+    " ",
+    ".",
+    "..",
+    "a" * 300,
+    "🦭",
+]
 
 
 def test_odd_ids_come_back_from_their_keys(tmp_path: Path) -> None:

@@ -18,7 +18,10 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 FULL = {
     "tags": ["nightly"],
-    "models": [{"name": "local", "provider": "mock", "params": {"temperature": 0.0}}, {"name": "b", "provider": "mock"}],
+    "models": [
+        {"name": "local", "provider": "mock", "params": {"temperature": 0.0}},
+        {"name": "b", "provider": "mock"},
+    ],
     "roles": {"judge": {"provider": "mock"}},
     "tasks": [
         {
@@ -62,8 +65,9 @@ def other_value(value: Any, hint: Any) -> Any:
     """Another value of the same type that the type's limits allow."""
     bare = [each for each in _kinds(hint) if each is not type(None)]
     candidates: list[Any] = [*_changed(value)]
+    plain: dict[Any, list[Any]] = {int: [11], float: [2.5], str: ["jinja", "other"], bool: [True]}
     for kind in bare:
-        candidates += {int: [11], float: [2.5], str: ["jinja", "other"], bool: [True]}.get(kind, [])
+        candidates += plain.get(kind, [])
         candidates += [["other"], [{"role": "user"}]] if typing.get_origin(kind) is list else []
         candidates += [{"other": "x"}, {"other": {}}] if typing.get_origin(kind) is dict else []
     for candidate in candidates:
@@ -117,7 +121,7 @@ def with_value(part: S, path: tuple[Step, ...], value: Any) -> S:
 
 def value_at(part: Any, path: tuple[Step, ...]) -> Any:
     for step in path:
-        part = getattr(part, step) if isinstance(part, msgspec.Struct) else part[step]
+        part = getattr(part, str(step)) if isinstance(part, msgspec.Struct) else part[step]
     return part
 
 

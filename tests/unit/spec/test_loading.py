@@ -33,9 +33,7 @@ def test_default_params_are_merged_key_by_key() -> None:
 
 
 def test_default_params_of_the_evaluated_models_are_not_those_of_a_judge() -> None:
-    spec = built(
-        defaults={"params": {"temperature": 1.0}, "max_connections": 2}, roles={"judge": {"provider": "mock"}}
-    )
+    spec = built(defaults={"params": {"temperature": 1.0}, "max_connections": 2}, roles={"judge": {"provider": "mock"}})
     assert (spec.roles["judge"].params, spec.roles["judge"].max_connections) == ({}, 2)
     assert spec.roles["judge"].name == "judge"
 

@@ -138,7 +138,7 @@ SLIPS: dict[str, Slip] = {
         ),
         ("models[0].headers.Authorization", "NO_SUCH_VARIABLE"),
     ),
-    "a limit that leaves nothing": Slip({"samples": ["nobody"]}, ("tasks[0]", "nobody")),
+    "a limit that leaves nothing": Slip({"samples": ["nobody"]}, ("samples", "nobody")),
     "few-shot examples that are not there": Slip(
         task(fewshot={"path": "shot.jsonl"}), ("tasks[0].fewshot", "shot.jsonl")
     ),
@@ -239,9 +239,9 @@ def test_a_data_set_that_cannot_be_used_is_refused(tmp_path: Path, write: Callab
         ("a: 1\n---\nb: 2\n", ("YAML",)),
         ("tasks: !!python/object:os.system {}\n", ("line 1", "YAML")),
         ("tasks: *nobody\n", ("line 1", "YAML")),
-        ("tasks: &loop [*loop]\nmodels: []\n", ("tasks",)),
+        ("tasks: &loop [*loop]\nmodels: []\n", ("contains itself",)),
         ("tasks: " + "[" * 5000 + "]" * 5000, ()),
-        ('description: "\\ud800"\n', ("description",)),
+        ('description: "\\ud800"\n', ("surrogates",)),
         ("? {a: b}\n: c\n", ()),
         ("1: x\n", ()),
         ("\x00", ()),

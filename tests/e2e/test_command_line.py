@@ -444,7 +444,7 @@ def test_help_does_not_wait_for_what_it_does_not_need(tmp_path: Path) -> None:
     ("change", "field"),
     [
         ("models.arith.params.temperature=0.9", "models.arith.params"),
-        ("models[0].options.reply=9", "models.arith.options"),
+        ("models[0].options.reply=nine", "models.arith.options"),
         ("tasks.sums.prompt=Add {question}", "tasks.sums.prompt"),
         ("seed=7", "seed"),
         ("tasks[0].repeats=2", "tasks.sums.repeats"),

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import os
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -18,9 +18,9 @@ import xxhash
 from holdfast import __version__
 from holdfast.api.places import RunPlace, make_run_id, place_of
 from holdfast.api.provenance import code, host, now, write_spec_file
-from holdfast.engine import Engine, Job
-from holdfast.errors import DriftError, JournalError
-from holdfast.journal import OS_DISK, Lock, Reader, Request, Writer, make_folders, open_writer
+from holdfast.engine import Engine, Job, open_provider
+from holdfast.errors import BadNameError, DriftError, HoldfastError, JournalError, SpecError, UsageError
+from holdfast.journal import OS_DISK, Lock, Reader, Request, Writer, folder_name, make_folders, open_writer
 from holdfast.plan import (
     DATA,
     PLAN,
@@ -51,6 +51,8 @@ class Given(msgspec.Struct, frozen=True):
     rows: Mapping[str, Rows] = msgspec.field(default_factory=dict)
     solvers: Mapping[str, Any] = msgspec.field(default_factory=dict)
     scorers: Mapping[str, Sequence[Any]] = msgspec.field(default_factory=dict)
+    where: str = ""
+    """The file that the spec was read from, for errors."""
     from_run: bool = False
     """The spec is the one that the run itself holds: its rows are the run's too, and data files do not matter."""
 
@@ -90,19 +92,34 @@ class Prepared(msgspec.Struct, frozen=True):
 
 def check(given: Given) -> tuple[Prepared, int]:
     """Everything that can be wrong with a spec, without creating anything. Returns how many keys it means."""
-    prepared = _prepare(given)
-    return prepared, survey(given.spec, prepared.works)
+    with _naming(given.where):
+        prepared = _prepare(given)
+        return prepared, survey(given.spec, prepared.works)
 
 
 async def execute(given: Given, store: str, run_id: str | None = None, observe: Observe | None = None) -> Ended:
     """Run, or go on with, a spec under an id."""
-    prepared = await asyncio.to_thread(_prepare, given)
-    place = place_of(store, given.spec.experiment, run_id or make_run_id())
+    with _naming(given.where):
+        prepared = await asyncio.to_thread(_prepare, given)
+    place = place_of(store, given.spec.experiment, make_run_id() if run_id is None else run_id)
     fold = await asyncio.to_thread(read_fold, place, prepared.evaluation)
     if fold.story.started is None:
-        await asyncio.to_thread(survey, given.spec, prepared.works)
+        with _naming(given.where):
+            await asyncio.to_thread(survey, given.spec, prepared.works)
         return await _begin(prepared, place, observe)
     return await _go_on(prepared, place, fold, observe, given.from_run)
+
+
+@contextlib.contextmanager
+def _naming(where: str) -> Iterator[None]:
+    """What is wrong with a spec is told with the file that it is in."""
+    try:
+        yield
+    except JournalError:
+        raise
+    except HoldfastError as error:
+        text = str(error)
+        raise SpecError(text if not where or text.startswith(where) else f"{where}: {text}") from error
 
 
 def read_fold(place: RunPlace, evaluation: str | None = None) -> Fold:
@@ -136,8 +153,11 @@ async def _begin(prepared: Prepared, place: RunPlace, observe: Observe | None) -
 
 
 def _claim(place: RunPlace) -> Lock:
-    make_folders(OS_DISK, place.folder)
-    return Lock(place.folder)
+    try:
+        make_folders(OS_DISK, place.folder)
+        return Lock(place.folder)
+    except OSError as error:
+        raise UsageError(f"{place.folder} cannot be made: {error.strerror}; choose another store") from error
 
 
 def _started(place: RunPlace, planned: Planned, spec: dict[str, Any]) -> RunStarted:
@@ -264,9 +284,25 @@ async def _close(writer: Writer) -> None:
 
 
 def _prepare(given: Given) -> Prepared:
+    try:
+        folder_name(given.spec.experiment)
+    except BadNameError as error:
+        raise SpecError(f"experiment: {error}") from error
     works = prepare(given.spec, given.rows, given.solvers)
     scorers = {}
     for index, task in enumerate(given.spec.tasks):
         entries: Sequence[Any] = given.scorers.get(task.name) or task.scorers
         scorers[task.name] = [resolve(entry, f"tasks[{index}].scorers[{i}]") for i, entry in enumerate(entries)]
+        _refuse_same_names([scorer.name for scorer in scorers[task.name]], f"tasks[{index}].scorers")
+    for index, model in enumerate(given.spec.models):
+        open_provider(model, f"models[{index}]")  # only to see that it can be made: it opens no connection
+    for name, model in given.spec.roles.items():
+        open_provider(model, f"roles.{name}")
     return Prepared(given.spec, works, scorers)
+
+
+def _refuse_same_names(names: Sequence[str], place: str) -> None:
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            hint = f"{{{name}: {{name: another}}}}"
+            raise SpecError(f"{place}[{index}]: there is a scorer {name!r} already; rename one of them: {hint}")

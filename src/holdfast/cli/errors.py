@@ -23,7 +23,7 @@ def explain(error: HoldfastError) -> int:
 
 
 def _print_drift(error: DriftError) -> None:
-    console = Console(stderr=True)
+    console = Console(stderr=True, highlight=False, markup=False)
     sys.stderr.write(
         "holdfast: the run cannot go on: what it is given would mix two experiments. Nothing was changed.\n"
     )

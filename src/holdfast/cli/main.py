@@ -1,5 +1,6 @@
 """The commands. Each body lives in a module that is imported when the command runs, so that `--help` is fast."""
 
+import os
 import sys
 from typing import Annotated
 
@@ -65,7 +66,7 @@ def ls(
     experiment: Annotated[str | None, typer.Option(help="Only this experiment.")] = None,
     status: Annotated[str | None, typer.Option(help="Only runs with this status.")] = None,
     tag: Annotated[str | None, typer.Option(help="Only runs with this tag.")] = None,
-    limit: Annotated[int, typer.Option(help="At most the newest N.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, help="At most the newest N.")] = 50,
     as_json: Json = False,
 ) -> None:
     """List runs, the newest last."""
@@ -150,12 +151,26 @@ def main() -> None:
     """The entry point: our own errors become one sentence and an exit code; a traceback is a bug."""
     from holdfast.errors import HoldfastError
 
+    _read_env_file()
     try:
-        app()
+        sys.exit(app(standalone_mode=False) or 0)
     except HoldfastError as error:
         from holdfast.cli.errors import explain
 
         sys.exit(explain(error))
-    except BrokenPipeError:
-        sys.stderr.close()  # whoever read our output has seen enough
-        sys.exit(0)
+    except (typer.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except Exception as error:
+        if not hasattr(error, "show") or not hasattr(error, "exit_code"):
+            raise
+        error.show()  # of the command line itself: it says what is wrong with it
+        sys.exit(error.exit_code)
+
+
+def _read_env_file() -> None:
+    """`.env` in the current folder; what is set already wins."""
+    if os.path.exists(".env"):
+        from holdfast.spec.reading import read_env_file
+
+        for name, value in read_env_file(".env").items():
+            os.environ.setdefault(name, value)

@@ -88,4 +88,5 @@ def print_schema() -> None:
         "type": "object",
         "description": "Values for every task and model that does not say otherwise.",
     }
+    schema["$defs"]["Model"].pop("required")  # a name follows from the model, a provider may stand in defaults
     print_json(schema)

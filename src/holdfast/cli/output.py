@@ -1,18 +1,41 @@
 """Where commands print: people's output and JSON on standard output, news on standard error."""
 
+import contextlib
+import os
+import shlex
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 from rich.console import Console
 
-console = Console(highlight=False, soft_wrap=False)
+from holdfast.api import RunPlace, default_store
+
+console = Console(highlight=False, markup=False)
+
+
+@contextlib.contextmanager
+def end_quietly() -> Iterator[None]:
+    """Whoever reads our output may stop when they have seen enough: that is no error."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def print_json(value: Any) -> None:
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
+    with end_quietly():
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
 
 
 def say(line: str, style: str = "") -> None:
     """One line of text as it is: not wrapped, so that it can be copied and searched; brackets mean nothing in it."""
     console.print(line, style=style or None, markup=False, soft_wrap=True)
+
+
+def resume_command(place: RunPlace) -> str:
+    """A command that works when it is copied."""
+    store = "" if os.path.abspath(default_store()) == place.store else f" --store {shlex.quote(place.store)}"
+    return f"holdfast resume {shlex.quote(place.run_id)}{store}"

@@ -1,6 +1,7 @@
 """Showing a run while it works: a live line on a terminal, plain lines elsewhere, and a file for other programs."""
 
 import asyncio
+import os
 import sys
 import time
 
@@ -13,6 +14,7 @@ from holdfast.report.tables import duration, short
 
 _LIVE_SECONDS = 0.25
 _PLAIN_SECONDS = 10.0
+_UNWRITABLE: set[str] = set()
 
 
 async def watch(engine: Engine, place: RunPlace, progress_file: str) -> None:
@@ -34,8 +36,14 @@ async def watch(engine: Engine, place: RunPlace, progress_file: str) -> None:
 
 
 def write_progress(progress: Progress, place: RunPlace, path: str) -> None:
+    """Others may read it at any time. If it cannot be written, the run matters more: say so once and go on."""
     data = {"run_id": place.run_id, "experiment": place.experiment, "at": time.time(), **msgspec.to_builtins(progress)}
-    write_file(OS_DISK, path, f"{path}.tmp", msgspec.json.encode(data))
+    try:
+        write_file(OS_DISK, os.path.abspath(path), os.path.abspath(f"{path}.tmp"), msgspec.json.encode(data))
+    except OSError as error:
+        if path not in _UNWRITABLE:
+            _UNWRITABLE.add(path)
+            sys.stderr.write(f"progress_file {path} cannot be written ({error.strerror}); the run goes on without it\n")
 
 
 def line_of(progress: Progress, now: float) -> str:

@@ -11,9 +11,10 @@ from rich.table import Table
 
 from holdfast.api import Run, RunPlace, default_store, find_run, list_runs
 from holdfast.api.executing import read_fold
-from holdfast.cli.output import console, print_json, say
+from holdfast.cli.output import console, end_quietly, print_json, resume_command, say
 from holdfast.errors import JournalError, UsageError
-from holdfast.journal import verify
+from holdfast.journal import OS_DISK, verify
+from holdfast.journal.chain import is_whole_file
 from holdfast.plan import DATA, PLAN, digest_file
 from holdfast.records.facts import SampleFailed, SampleFinished, Step
 from holdfast.report import write_csv, write_jsonl
@@ -56,7 +57,7 @@ def print_runs(store: str | None, wanted: Wanted, as_json: bool) -> None:
 
 def print_run(name: str, store: str | None, as_json: bool) -> None:
     with Run.find(store or default_store(), name) as run:
-        summary = run.summary()
+        place, summary = run.place, run.summary()
     if as_json:
         print_json(summary)
         return
@@ -78,7 +79,7 @@ def print_run(name: str, store: str | None, as_json: bool) -> None:
     for anomaly in summary.anomalies:
         say(f"anomaly: {anomaly.kind} in segment {anomaly.segment}", "red")
     if summary.status == "interrupted":
-        say(f"Go on with: holdfast resume {summary.run_id}")
+        say(f"Go on with: {resume_command(place)}")
 
 
 def print_key(name: str, key: str, store: str | None, as_json: bool) -> None:
@@ -125,7 +126,7 @@ def verify_run(name: str, store: str | None, as_json: bool) -> int:
 def export_run(name: str, format: str, output: str | None, store: str | None) -> None:
     if format not in _FORMATS:
         raise UsageError(f"--format {format}: there are {', '.join(_FORMATS)}")
-    with Run.find(store or default_store(), name) as run, _opened(output) as out:
+    with Run.find(store or default_store(), name) as run, end_quietly(), _opened(output) as out:
         if format == "csv":
             write_csv(run.lines(), out, run.scorers())
         else:
@@ -155,6 +156,8 @@ def _check_files(place: RunPlace) -> Iterator[str]:
         try:
             if digest_file(path) != stored:
                 yield f"{path}: its content is not what the run began with"
+            elif not is_whole_file(OS_DISK, path):
+                yield f"{path}: the file has changed since it was written; its content can still be read"
         except (JournalError, OSError) as error:
             yield f"{path}: {error}"
 

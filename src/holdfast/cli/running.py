@@ -12,7 +12,7 @@ import msgspec
 from holdfast.api import Ended, Given, Run, RunPlace, default_store, execute, find_run, runs_in
 from holdfast.api import check as check_given
 from holdfast.api.executing import read_fold, stored_spec
-from holdfast.cli.output import console, print_json, say
+from holdfast.cli.output import console, print_json, resume_command, say
 from holdfast.cli.progress import watch
 from holdfast.engine import Engine
 from holdfast.errors import HoldfastError, SpecError, UsageError
@@ -20,7 +20,6 @@ from holdfast.report.tables import report_table
 from holdfast.spec import Spec, build_spec, load_spec
 from holdfast.spec.drift import differences, refused
 from holdfast.spec.explaining import nearest
-from holdfast.spec.reading import read_env_file
 
 _RUNS_LOOKED_AT = 20
 _WITHOUT_DATA = "the run can go on only while its data files are there, unchanged, and cannot be audited without them"
@@ -41,7 +40,7 @@ def run_spec(path: str, run_id: str | None, store: str | None, choice: Choice) -
     where = store or default_store()
     if run_id is None:
         _point_to_interrupted(spec, where)
-    return _execute(Given(spec), where, run_id)
+    return _execute(Given(spec, where=path), where, run_id)
 
 
 def resume_run(name: str, path: str | None, store: str | None, choice: Choice) -> int:
@@ -56,12 +55,12 @@ def resume_run(name: str, path: str | None, store: str | None, choice: Choice) -
         spec = build_spec({**fold.story.spec}, "", choice.sets) if choice.sets else stored_spec(fold)
     else:
         spec = _load(path, choice)
-    return _execute(Given(spec, from_run=path is None), place.store, place.run_id)
+    return _execute(Given(spec, where=path or "", from_run=path is None), place.store, place.run_id)
 
 
 def check_spec(path: str, choice: Choice, as_json: bool) -> None:
     spec = _load(path, choice)
-    prepared, planned = check_given(Given(spec))
+    prepared, planned = check_given(Given(spec, where=path))
     told = {
         "spec": path,
         "planned": planned,
@@ -96,9 +95,7 @@ def _chosen(option: str, names: list[str] | None, parts: dict[str, Any]) -> list
 
 
 def _prepare_environment(path: str) -> None:
-    """`.env` beside the command, and the user's own modules: from the current folder and the spec's."""
-    for name, value in read_env_file(".env").items():
-        os.environ.setdefault(name, value)
+    """The user's own modules are found in the current folder and beside the spec."""
     for folder in (os.path.dirname(os.path.abspath(path)) if path else "", os.getcwd()):
         if folder and folder not in sys.path:
             sys.path.insert(0, folder)
@@ -110,9 +107,7 @@ def _execute(given: Given, store: str, run_id: str | None) -> int:
     ended = asyncio.run(_execute_until_signal(given, store, run_id))
     if ended.interrupted:
         kept = f"{ended.finished} of {ended.finished + ended.failed + ended.unfinished} answers are kept"
-        sys.stderr.write(
-            f"interrupted; {kept}. Go on with: holdfast resume {ended.place.run_id}{_store_option(store)}\n"
-        )
+        sys.stderr.write(f"interrupted; {kept}. Go on with: {resume_command(ended.place)}\n")
     else:
         with Run(ended.place) as run:
             console.print(report_table(run.report()))
@@ -158,10 +153,4 @@ def _point_to_interrupted(spec: Spec, store: str) -> None:
         except (HoldfastError, msgspec.ValidationError):
             continue  # a run that cannot be read is not the one to point to
         if mine:
-            sys.stderr.write(
-                f"there is an interrupted run of this spec; to go on with it: holdfast resume {place.run_id}\n"
-            )
-
-
-def _store_option(store: str) -> str:
-    return "" if store == default_store() else f" --store {store}"
+            sys.stderr.write(f"there is an interrupted run of this spec; to go on with it: {resume_command(place)}\n")

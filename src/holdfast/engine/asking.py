@@ -5,7 +5,18 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.models import Connection, ModelError, Provider, Request, Retries, ask, make_provider
+from holdfast.errors import SpecError
+from holdfast.models import (
+    BadConnectionError,
+    Connection,
+    ModelError,
+    Provider,
+    Request,
+    Retries,
+    UnknownProviderError,
+    ask,
+    make_provider,
+)
 from holdfast.records.exchange import Answer, Message
 from holdfast.records.facts import Failure
 from holdfast.solve import AskFailedError, Asking
@@ -16,8 +27,8 @@ from holdfast.spec.reading import expand
 class Line:
     """One model's line: at most `max_connections` requests at a time, over all tasks that share it."""
 
-    def __init__(self, model: Model, everywhere: asyncio.Semaphore | None) -> None:
-        self.provider = open_provider(model)
+    def __init__(self, model: Model, place: str, everywhere: asyncio.Semaphore | None) -> None:
+        self.provider = open_provider(model, place)
         self._model = model
         self._everywhere = everywhere
         self._places = asyncio.Semaphore(model.max_connections)
@@ -43,17 +54,33 @@ class Line:
             raise AskFailedError(Failure(error.kind, error.message), error.tries) from error
 
 
-def open_provider(model: Model, environ: Mapping[str, str] = os.environ) -> Provider:
-    headers = {name: expand(value, environ) for name, value in model.headers.items()}
-    return make_provider(
-        Connection(
-            provider=model.provider,
-            model=model.model,
-            base_url=model.base_url,
-            api_key_env=model.api_key_env,
-            headers=headers,
-            timeout_seconds=model.timeout_seconds,
-            max_connections=model.max_connections,
-            options=model.options,
+def open_provider(model: Model, place: str, environ: Mapping[str, str] = os.environ) -> Provider:
+    """The provider of a model. SpecError with the place if it cannot be used; nothing is sent."""
+    secrets: list[str] = []
+
+    def filled(text: str, where: str) -> str:
+        value, found = expand(text, environ, f"{place}.{where}")
+        secrets.extend(found)
+        return value
+
+    headers = {name: filled(value, f"headers.{name}") for name, value in model.headers.items()}
+    base_url = filled(model.base_url, "base_url")
+    try:
+        return make_provider(
+            Connection(
+                provider=model.provider,
+                model=model.model,
+                base_url=base_url,
+                api_key_env=model.api_key_env,
+                headers=headers,
+                timeout_seconds=model.timeout_seconds,
+                max_connections=model.max_connections,
+                options=model.options,
+                secrets=tuple(secrets),
+            )
         )
-    )
+    except UnknownProviderError as error:
+        raise SpecError(f"{place}.provider: {error}") from error
+    except BadConnectionError as error:
+        field = "base_url" if "base_url" in str(error) else "options" if "options" in str(error) else "provider"
+        raise SpecError(f"{place}.{field}: {error}") from error

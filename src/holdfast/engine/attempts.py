@@ -135,7 +135,7 @@ class Sampler:
             if self._closing:
                 raise
             return Failure("cancelled", "the solver cancelled itself")
-        except Exception as error:  # noqa: BLE001 - the user's code may raise anything; it is this sample's failure
+        except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - user code may raise anything
             return failure_of("solver", error)
         finally:
             steps.close()

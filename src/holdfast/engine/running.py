@@ -74,8 +74,8 @@ class Engine:
         }
         generate = job.spec.concurrency.generate
         everywhere = asyncio.Semaphore(generate) if generate else None
-        self._lines = {model.name: Line(model, everywhere) for model in job.spec.models}
-        self._roles = {name: Line(model, everywhere) for name, model in job.spec.roles.items()}
+        self._lines = {model.name: Line(model, f"models.{model.name}", everywhere) for model in job.spec.models}
+        self._roles = {name: Line(model, f"roles.{name}", everywhere) for name, model in job.spec.roles.items()}
         self._kits = {name: self._kit(work) for name, work in job.works.items()}
         self._workers: list[asyncio.Task[None]] = []
         self._stopping = False

@@ -159,7 +159,7 @@ def _headers(connection: Connection, key: str) -> CIMultiDict[str]:
 
 
 def _secrets(connection: Connection, key: str, base: URL) -> set[str]:
-    secrets = {key, base.password or ""}
+    secrets = {key, base.password or "", *connection.secrets}
     for name, value in (*connection.headers.items(), *base.query.items()):
         if any(word in name.lower() for word in _CREDENTIAL_NAMES):
             secrets |= {value, value.split(" ")[-1]}

@@ -26,6 +26,8 @@ class Connection(msgspec.Struct, frozen=True):
     timeout_seconds: float = 600
     max_connections: int = 64
     options: dict[str, Any] = msgspec.field(default_factory=dict)
+    secrets: tuple[str, ...] = ()
+    """Values in headers or URL that must never be shown, beside those that are recognised by their names."""
 
 
 class Provider(Protocol):

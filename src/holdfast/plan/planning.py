@@ -5,6 +5,7 @@ each other; cells follow the order of the spec. Everything is streamed: a millio
 reads all data first and refuses what is wrong with it, so that nothing is created for a spec that cannot run.
 """
 
+import difflib
 import itertools
 import os
 import random
@@ -14,7 +15,7 @@ from typing import Any
 import msgspec
 import xxhash
 
-from holdfast.datasets import Columns, open_rows, resolved, rows_in_memory, samples
+from holdfast.datasets import Columns, DataError, open_rows, resolved, rows_in_memory, samples
 from holdfast.errors import SpecError
 from holdfast.plan.files import DataLine, LineFile, PlanLine
 from holdfast.records.exchange import Row, Sample
@@ -87,14 +88,21 @@ def prepare(spec: Spec, rows: Mapping[str, Rows], solvers: Mapping[str, Any]) ->
 def survey(spec: Spec, works: Mapping[str, Work]) -> int:
     """Read all data and fill in every prompt; returns how many keys there will be. Refuses what cannot be asked."""
     planned = 0
+    sought = set(spec.samples or ())
     for index, (name, work) in enumerate(works.items()):
         count = 0
-        for sample in work.samples(spec):
-            _check_prompt(work, sample, f"tasks[{index}].prompt")
-            count += 1
-        if count == 0:
-            raise SpecError(f"tasks[{index}]: no sample of {name!r} is selected; check `limit` and `samples`")
+        try:
+            for sample in work.samples(spec):
+                _check_prompt(work, sample, f"tasks[{index}]")
+                sought.discard(sample.id)
+                count += 1
+        except DataError as error:
+            raise SpecError(f"tasks[{index}].dataset: {error}") from error
+        if count == 0 and not spec.samples:
+            raise SpecError(f"tasks[{index}]: no sample of {name!r} is selected; check `limit`")
         planned += count * work.task.repeats * len(models_of(spec, work.task))
+    if (sought and spec.limit is None) or planned == 0:
+        raise SpecError(f"samples: there is no sample {', '.join(map(repr, sorted(sought)))} in any task")
     return planned
 
 
@@ -161,7 +169,7 @@ def cell_digest(spec: Spec, work: Work, model: Model) -> bytes:
     """What every key of a cell has in common: everything but the row that can change an answer."""
     task = work.task
     asked = {
-        "prompt": [task.system, task.prompt, task.messages, task.template],
+        "prompt": [task.system, task.prompt, task.messages, task.template, task.dataset.input],
         "shots": [[shot.row for shot in work.prompt.shots]],
         "solver": [work.solver.name, work.solver.arguments, source_digest(work.solver.function)],
         "model": [model.provider, model.model, model.params, model.options],
@@ -174,7 +182,10 @@ def _shots(task: Task, place: str) -> tuple[Sample, ...]:
     if task.fewshot is None:
         return ()
     columns = Columns(task.dataset.id, task.dataset.input, task.dataset.target)
-    every = list(samples(open_rows(task.fewshot.path), columns, task.fewshot.path))
+    try:
+        every = list(samples(open_rows(task.fewshot.path), columns, task.fewshot.path))
+    except DataError as error:
+        raise SpecError(f"{place}.fewshot: {error}") from error
     if len(every) < task.fewshot.n:
         raise SpecError(f"{place}.fewshot.n: {task.fewshot.path} has {len(every)} rows; {task.fewshot.n} are asked for")
     return tuple(random.Random(task.fewshot.seed).sample(every, task.fewshot.n))
@@ -185,8 +196,15 @@ def _check_prompt(work: Work, sample: Sample, place: str) -> None:
         work.renderer.messages(sample)
     except KeyError as error:
         named = str(error.args[0])
-        if named in columns_of(work.task.prompt) + columns_of(work.task.system):
-            raise SpecError(
-                f"{place}: the prompt names the column {named!r}; row {sample.id!r} has {', '.join(sample.row)}"
-            ) from error
-        raise SpecError(f"{place}: row {sample.id!r}: {named}") from error
+        columns = ", ".join(sample.row)
+        near = difflib.get_close_matches(named, sample.row, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}?" if near else f"the row has: {columns}"
+        where = f"{place}.{_template_naming(work.task, named)}"
+        raise SpecError(f"{where}: there is no column {named!r} in row {sample.id!r}; {hint}") from error
+
+
+def _template_naming(task: Task, column: str) -> str:
+    """Which of a task's templates names a column."""
+    templates = {"prompt": task.prompt, "system": task.system}
+    templates |= {f"messages[{i}]": str(message.get("content")) for i, message in enumerate(task.messages)}
+    return next((name for name, text in templates.items() if column in columns_of(text)), "prompt")

@@ -75,8 +75,8 @@ def _import(name: str, place: str) -> Solve:
     module, _, attribute = name.partition(":")
     try:
         return _as_solve(getattr(importlib.import_module(module), attribute), name, place)
-    except (ImportError, AttributeError) as error:
-        raise SpecError(f"{place}: {name!r} cannot be imported: {error}") from error
+    except Exception as error:
+        raise SpecError(f"{place}: {name!r} cannot be imported: {type(error).__name__}: {error}") from error
 
 
 def _as_solve(found: Any, name: str, place: str) -> Solve:

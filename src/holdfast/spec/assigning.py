@@ -16,11 +16,12 @@ def assign(mapping: dict[str, Any], assignment: str) -> None:
     path, equals, text = assignment.partition("=")
     if not equals:
         raise SpecError(f"--set {assignment}: write field=value, for example --set defaults.repeats=3")
-    value = parse_yaml(text, f"--set {path}")
+    value = _value(text, f"--set {path}")
     steps = _steps(path, assignment)
     here: Any = mapping
-    for step in steps[:-1]:
-        here = _descend(here, step, assignment)
+    while len(steps) > 1:
+        steps = _join_name(here, steps)
+        here = _descend(here, steps.pop(0), assignment) if len(steps) > 1 else here
     last = steps[-1]
     if isinstance(here, list):
         here[_index(here, last, assignment)] = value
@@ -28,6 +29,15 @@ def assign(mapping: dict[str, Any], assignment: str) -> None:
         here[str(last)] = value
     else:
         raise SpecError(f"--set {assignment}: {path} is not inside a mapping or a list")
+
+
+def _value(text: str, where: str) -> Any:
+    """YAML if it looks like it, else the text: `Compute: {q}` and `{q}?` are prompts, not mappings."""
+    try:
+        value = parse_yaml(text, where)
+    except SpecError:
+        return text
+    return text if isinstance(value, dict | list) and text.strip()[:1] not in ("{", "[") else value
 
 
 def _steps(path: str, assignment: str) -> list[str | int]:
@@ -41,6 +51,16 @@ def _steps(path: str, assignment: str) -> list[str | int]:
             continue
         steps.append(match[1])
         steps += [int(number) for number in re.findall(r"\d+", match[2])]
+    return steps
+
+
+def _join_name(here: Any, steps: list[str | int]) -> list[str | int]:
+    """A name may contain dots: `models.gpt-4.1.params`. Take as many parts as make the name of an entry."""
+    names = {each.get("name") for each in here if isinstance(each, dict)} if isinstance(here, list) else set()
+    for end in range(len(steps), 1, -1):
+        name = ".".join(map(str, steps[:end]))
+        if name in names:
+            return [name, *steps[end:]]
     return steps
 
 

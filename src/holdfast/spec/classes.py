@@ -19,6 +19,8 @@ THROUGHPUT = msgspec.Meta(extra={"class": "throughput"})
 PLACE = msgspec.Meta(extra={"class": "place"})
 NESTED = msgspec.Meta(extra={"class": "nested"})
 
+_classified: set[type[msgspec.Struct]] = set()
+
 T = TypeVar("T", bound=msgspec.Struct)
 
 
@@ -27,8 +29,12 @@ def classified(kind: type[T]) -> type[T]:
     for name, found in field_classes(kind):
         if found is None:
             raise TypeError(f"{kind.__name__}.{name} declares no class: say whether changing it changes results")
-        if found == "nested" and nested_type(kind, name) is None:
+        inner = nested_type(kind, name) if found == "nested" else None
+        if inner is not None and inner not in _classified:
+            classified(inner)
+        if found == "nested" and inner is None:
             raise TypeError(f"{kind.__name__}.{name} is declared nested and holds no classified type")
+    _classified.add(kind)
     return kind
 
 

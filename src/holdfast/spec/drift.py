@@ -13,6 +13,8 @@ from holdfast.records.facts import Change
 from holdfast.spec.classes import field_classes
 from holdfast.spec.types import Spec
 
+_canonical = msgspec.json.Encoder(order="deterministic").encode
+
 
 def differences(stored: Spec, given: Spec) -> list[Change]:
     """Every field in which the two differ, with both values and the field's class."""
@@ -27,7 +29,7 @@ def refused(changes: list[Change]) -> list[Change]:
 def _compare(old: msgspec.Struct, new: msgspec.Struct, place: str) -> Iterator[Change]:
     for name, kind in field_classes(type(old)):
         was, now = getattr(old, name), getattr(new, name)
-        if was == now:
+        if _canonical(was) == _canonical(now):  # to Python, 1 equals True; to a server it does not
             continue
         where = f"{place}.{name}" if place else name
         if kind == "nested":

@@ -39,14 +39,21 @@ def build_spec(raw: object, where: str = "", sets: Sequence[str] = (), environ: 
         raise SpecError(
             f"{where}: a spec is a mapping of fields, not {kind_of(raw)}; begin with `tasks:` and `models:`"
         )
-    mapping = substitute(copy.deepcopy(raw), environ, "", where)
-    for assignment in sets:
-        assign(mapping, assignment)
-    _merge_defaults(mapping, where)
     try:
-        spec = msgspec.convert(mapping, Spec)
+        mapping = substitute(copy.deepcopy(raw), environ, "", where)
+        for assignment in sets:
+            assign(mapping, assignment)
+        _merge_defaults(mapping, where)
+        mapping = msgspec.json.decode(
+            msgspec.json.encode(mapping)
+        )  # what is stored is JSON: dates and keys become text
+        spec = msgspec.convert(mapping, Spec, strict=False)
     except msgspec.ValidationError as error:
         raise explain(error, where) from None
+    except RecursionError:
+        raise SpecError(f"{where}: nested too deeply, or a part contains itself") from None
+    except (TypeError, ValueError) as error:
+        raise SpecError(f"{where}: a value cannot be stored as JSON: {error}") from None
     return _anchor(_check(spec, where), os.path.dirname(os.path.abspath(where)) if where else "")
 
 

@@ -14,6 +14,8 @@ import yaml
 from holdfast.errors import SpecError
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_UNTYPED = re.compile(r"\.params\.")
+_LATE = {"headers", "base_url"}  # may hold secrets: filled in when a request is made
 _ENV_LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*$")
 
 
@@ -24,8 +26,10 @@ def parse_yaml(text: str, path: str) -> object:
         mark = error.problem_mark
         place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise SpecError(f"{path}{place}: not valid YAML: {error.problem}; mend that line") from None
-    except yaml.YAMLError as error:
-        raise SpecError(f"{path}: not valid YAML: {error}") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise SpecError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise SpecError(f"{path}: nested too deeply to be read") from None
 
 
 class _Loader(yaml.SafeLoader):
@@ -34,6 +38,8 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[object] = set()
         for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                continue
             key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call] # the stubs leave it untyped
             if isinstance(key, str) and key in seen:
                 raise yaml.MarkedYAMLError(
@@ -43,10 +49,15 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+_Loader.add_implicit_resolver(  # type: ignore[no-untyped-call] # the stubs leave it untyped; YAML 1.1 takes 1e-6 for text; everybody else takes it for a number
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+"), list("-+0123456789")
+)
+
+
 def substitute(value: Any, environ: Mapping[str, str], place: str, where: str) -> Any:
     if isinstance(value, dict):
         return {
-            key: each if key == "headers" else substitute(each, environ, _join(place, str(key)), where)
+            key: each if key in _LATE else substitute(each, environ, _join(place, str(key)), where)
             for key, each in value.items()
         }
     if isinstance(value, list):
@@ -63,7 +74,10 @@ def substitute(value: Any, environ: Mapping[str, str], place: str, where: str) -
             )
         return replacement
 
-    return _VARIABLE.sub(found, value)
+    replaced = _VARIABLE.sub(found, value)
+    if _VARIABLE.fullmatch(value) and _UNTYPED.search(place):
+        return parse_yaml(replaced, f"{where}: {place}")  # a number stays a number where no type says so
+    return replaced
 
 
 def read_env_file(path: str) -> dict[str, str]:
@@ -75,9 +89,18 @@ def read_env_file(path: str) -> dict[str, str]:
         return {match[1]: _unquoted(match[2]) for match in found}
 
 
-def expand(text: str, environ: Mapping[str, str]) -> str:
-    """A header's value at the moment of a request."""
-    return _VARIABLE.sub(lambda match: environ.get(match[1], match[2] or ""), text)
+def expand(text: str, environ: Mapping[str, str], place: str = "headers") -> tuple[str, list[str]]:
+    """A header or URL at the moment it is needed, and the values that were put in: those are secrets."""
+    secrets: list[str] = []
+
+    def found(match: re.Match[str]) -> str:
+        value = environ.get(match[1], match[2])
+        if value is None:
+            raise SpecError(f"{place}: the environment variable {match[1]} is not set")
+        secrets.append(value)
+        return value
+
+    return _VARIABLE.sub(found, text), secrets
 
 
 def _unquoted(value: str) -> str:

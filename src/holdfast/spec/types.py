@@ -85,7 +85,7 @@ class Task(_Part, frozen=True, kw_only=True):
     fewshot: Annotated[Fewshot | None, NESTED] = None
     solver: Annotated[str | dict[str, dict[str, Any]], RESULT] = "chat"
     scorers: Annotated[list[str | dict[str, dict[str, Any]]], EVALUATION] = field(default_factory=list)
-    models: Annotated[list[str] | None, RESULT] = None
+    models: Annotated[Annotated[list[str], Meta(min_length=1)] | None, RESULT] = None
     repeats: Annotated[Positive, RESULT] = 1
     sample_retries: Annotated[NotNegative, RESULT] = 2
     max_samples: Annotated[Positive | None, THROUGHPUT] = None

@@ -139,8 +139,8 @@ def test_variables_in_headers_wait_for_the_request() -> None:
     spec = built(models=[{**MODELS[0], "headers": headers}], environ={"TOKEN": "secret"})
     assert spec.models[0].headers == headers
     assert "secret" not in str(spec_mapping(spec))
-    assert expand(headers["Authorization"], {"TOKEN": "secret"}) == "Bearer secret"
-    assert expand(headers["X-Other"], {}) == "none"
+    assert expand(headers["Authorization"], {"TOKEN": "secret"}) == ("Bearer secret", ["secret"])
+    assert expand(headers["X-Other"], {}) == ("none", ["none"])
 
 
 def test_a_value_of_the_environment_is_not_looked_into_again() -> None:

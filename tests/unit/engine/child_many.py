@@ -1,0 +1,25 @@
+"""A run of many mock samples in a process of its own. Prints the process's peak memory in bytes.
+
+usage: child_many.py STORE ROWS.jsonl
+"""
+
+import asyncio
+import resource
+import sys
+
+from holdfast.api import Given, execute
+from holdfast.spec import build_spec
+
+
+def main() -> None:
+    store, path = sys.argv[1:]
+    raw = {
+        "models": [{"name": "mock", "provider": "mock"}],
+        "tasks": [{"name": "many", "dataset": {"path": path}, "scorers": ["exact_match"]}],
+    }
+    ended = asyncio.run(execute(Given(build_spec(raw)), store, "many"))
+    print(ended.finished, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""An export has one line for each planned key, in plan order, whatever became of it."""
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+from holdfast.api import Run
+from holdfast.journal import journal_folder
+from holdfast.records.exchange import Answer, Sample
+from holdfast.report import write_csv, write_jsonl
+from holdfast.solve import Context
+from tests.journals import flipped
+from tests.unit.engine.runs import Asked, cut_after, folder, given, go, lines, mock, rows
+
+
+def right(sample: Sample, answer: Answer) -> bool:
+    return bool(answer.text == sample.target)
+
+
+async def partly(sample: Sample, ctx: Context) -> Any:
+    if sample.id == "s1":
+        raise ValueError("no")
+    return await ctx.generate()
+
+
+def test_every_key_has_one_line_in_plan_order(tmp_path: Path) -> None:
+    task = Asked(rows=rows(3), solver=partly, scorers=[right], fields={"repeats": 2, "sample_retries": 0})
+    go(tmp_path, given([task], [mock(name="a"), mock(name="org/b")]))
+    found = lines(tmp_path)
+    assert [line.key for line in found] == [
+        f"task/{model}/s{number}/{repeat}" for model in ("a", "org%2Fb") for number in range(3) for repeat in (1, 2)
+    ]
+    assert [line.model for line in found] == ["a"] * 6 + ["org/b"] * 6
+    assert [line.status for line in found[:6]] == ["finished"] * 2 + ["failed"] * 2 + ["finished"] * 2
+
+
+def test_a_failed_key_has_its_error_and_neither_output_nor_scores(tmp_path: Path) -> None:
+    go(tmp_path, given([Asked(rows=rows(2), solver=partly, scorers=[right], fields={"sample_retries": 1})]))
+    line = lines(tmp_path)[1]
+    assert line.error is not None
+    assert (line.status, line.output, line.scores, line.attempt) == ("failed", None, {}, 2)
+    assert (line.error["kind"], line.error["message"]) == ("solver", "ValueError: no")
+
+
+def test_a_key_that_was_not_answered_yet_has_a_line_too(tmp_path: Path) -> None:
+    go(tmp_path, given([Asked(rows=rows(5), scorers=[right])], concurrency={"samples": 1}))
+    cut_after(tmp_path, lambda kind, data: kind != "sample.finished" or data["o"] < 2)
+    found = lines(tmp_path)
+    assert [line.status for line in found] == ["finished"] * 2 + ["unfinished"] * 3
+    assert [(line.output, line.error, line.scores) for line in found[2:]] == [(None, None, {})] * 3
+
+
+def test_an_answer_that_was_damaged_after_the_index_had_seen_it_is_not_exported_as_finished(tmp_path: Path) -> None:
+    go(tmp_path, given([Asked(rows=rows(3))], concurrency={"samples": 1}))
+    cut_after(tmp_path, lambda kind, data: kind != "run.completed")
+    assert [line.status for line in lines(tmp_path)] == ["finished"] * 3
+    path = Path(journal_folder(folder(tmp_path)), "000001.jsonl")
+    content = path.read_bytes()
+    path.write_bytes(flipped(content, content.index(b'"sample.finished"') + 60))
+    assert [line.status for line in lines(tmp_path)] == ["unfinished", "finished", "finished"]
+
+
+def test_jsonl_has_one_object_a_line_with_the_fields_that_scripts_rely_on(tmp_path: Path) -> None:
+    task = Asked(rows=rows(3), solver=partly, scorers=[right], fields={"sample_retries": 0})
+    go(tmp_path, given([task]))
+    out = io.StringIO()
+    with Run.find(str(tmp_path), "run-1") as run:
+        write_jsonl(run.lines(), out)
+    found = [json.loads(line) for line in out.getvalue().splitlines()]
+    fields = {"key", "task", "model", "sample_id", "repeat", "status", "output", "error", "scores"}
+    assert all(fields <= set(line) for line in found)
+    assert [line["sample_id"] for line in found] == ["s0", "s1", "s2"]
+    assert found[0]["scores"] == {"right": True}
+
+
+def test_csv_has_one_column_for_each_scorer_and_survives_line_breaks(tmp_path: Path) -> None:
+    def told(sample: Sample, answer: Answer) -> str:
+        return 'a "label", with\nbreaks'
+
+    data = [{"id": "a,b", "input": 'say "x",\nthen y', "target": "t"}]
+    go(tmp_path, given([Asked(rows=data, scorers=[right, told])]))
+    out = io.StringIO()
+    with Run.find(str(tmp_path), "run-1") as run:
+        write_csv(run.lines(), out, run.scorers())
+    (row,) = csv.DictReader(io.StringIO(out.getvalue()))
+    assert (row["sample_id"], row["output"], row["told"]) == ("a,b", 'say "x",\nthen y', 'a "label", with\nbreaks')
+    assert row["right"] == "False"

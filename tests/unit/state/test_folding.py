@@ -1,0 +1,100 @@
+"""The fold that a writer goes on with: what is finished, what is left, what is not scored."""
+
+from pathlib import Path
+
+from holdfast.records.exchange import Usage
+from holdfast.state.folding import Bits
+from tests.unit.state.stories import (
+    ended,
+    failed,
+    finished,
+    fold_of,
+    new_run,
+    resumed,
+    score,
+    scoring,
+    started,
+    step,
+    write,
+)
+
+
+def test_totals_add_up_after_every_record(tmp_path: Path) -> None:
+    run = new_run(tmp_path)
+    first = [started(4), step(0), finished(0), step(1), failed(1, final=False), failed(1, 2)]
+    for record in [*first, resumed(), finished(1, attempt=3), failed(2), finished(2)]:
+        write(run, [record])
+        fold = fold_of(run)
+        assert fold.finished.count + fold.failed.count + fold.unfinished == fold.planned == 4
+    assert (fold.finished.count, fold.failed.count, fold.unfinished) == (3, 0, 1)
+
+
+def test_the_first_finished_record_counts_and_the_second_is_counted_as_twice(tmp_path: Path) -> None:
+    run = new_run(tmp_path, [started(2), finished(0, "first"), finished(0, "second")])
+    fold = fold_of(run)
+    assert (fold.finished.count, fold.story.twice) == (1, 1)
+    assert fold.unscored[0].n == 3
+
+
+def test_the_steps_of_an_unfinished_key_are_kept_and_those_of_a_finished_one_are_not(tmp_path: Path) -> None:
+    run = new_run(tmp_path, [started(3), step(0), step(1), step(1), finished(0), step(0)])
+    fold = fold_of(run)
+    assert {o: [position.n for position in trail.steps] for o, trail in fold.trails.items()} == {1: [4, 5]}
+
+
+def test_how_attempts_ended_is_kept_for_the_next_one(tmp_path: Path) -> None:
+    run = new_run(tmp_path, [started(1), failed(0, 1, False, "server"), failed(0, 2, True, "solver")])
+    assert fold_of(run).trails[0].failures == {1: "server", 2: "solver"}
+
+
+def test_a_resume_makes_failed_keys_unfinished_and_keeps_their_trails(tmp_path: Path) -> None:
+    run = new_run(tmp_path, [started(2), step(0), failed(0), ended(), resumed()])
+    fold = fold_of(run)
+    assert (fold.failed.count, fold.unfinished) == (0, 2)
+    assert (len(fold.trails[0].steps), fold.trails[0].failures) == (1, {1: "server"})
+
+
+def test_an_answer_is_unscored_until_its_last_score(tmp_path: Path) -> None:
+    run = new_run(tmp_path, [started(3), scoring(), finished(0), finished(1), finished(2, scorers=0)])
+    positions = {each.n for each in fold_of(run).unscored.values()}
+    assert positions == {4, 5}
+    write(run, [score(0, 4, last=False), score(1, 5)])
+    assert list(fold_of(run).unscored) == [0]
+
+
+def test_a_score_of_a_lost_or_superseded_answer_is_ignored(tmp_path: Path) -> None:
+    run = new_run(tmp_path, [started(2), scoring(), finished(0), score(0, 99), score(1, 4)])
+    assert list(fold_of(run).unscored) == [0]
+
+
+def test_a_score_of_another_evaluation_does_not_count(tmp_path: Path) -> None:
+    run = new_run(tmp_path, [started(1), scoring("old"), finished(0), score(0, 4, evaluation="old")])
+    assert list(fold_of(run).unscored) == []
+    assert list(fold_of(run, "new").unscored) == [0]
+    write(run, [scoring("new"), score(0, 4, evaluation="new")])
+    assert list(fold_of(run, "new").unscored) == []
+
+
+def test_answers_made_without_scorers_wait_for_an_evaluation_that_is_added_later(tmp_path: Path) -> None:
+    run = new_run(tmp_path, [started(1), finished(0, scorers=0)])
+    assert list(fold_of(run, "").unscored) == []
+    assert list(fold_of(run, "added").unscored) == [0]
+
+
+def test_what_was_used_saved_and_orphaned_is_summed(tmp_path: Path) -> None:
+    run = new_run(tmp_path, [started(2), step(0), step(0), finished(0), step(1), failed(1)])
+    story = fold_of(run).story
+    assert (story.steps, story.replayed, story.orphaned) == (3, 3, 1)
+    assert (story.usage, story.saved) == (Usage(9, 3), Usage(6, 3))
+
+
+def test_bits_are_a_set_of_numbers() -> None:
+    bits = Bits()
+    numbers = [0, 1, 7, 8, 9, 63, 64, 100_000, 8191, 8192]
+    assert all(bits.add(number) for number in numbers)
+    assert not any(bits.add(number) for number in numbers)
+    assert all(number in bits for number in numbers)
+    assert [number for number in range(200) if number in bits] == [0, 1, 7, 8, 9, 63, 64]
+    bits.discard(8)
+    bits.discard(8)
+    assert (8 in bits, 9 in bits, bits.count) == (False, True, 9)

@@ -7,6 +7,7 @@ then `run.started` (the run exists). A second run of the same id reads the journ
 
 import asyncio
 import contextlib
+import logging
 import os
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -138,6 +139,7 @@ async def _begin(prepared: Prepared, place: RunPlace, observe: Observe | None) -
         if fold.story.started is not None:  # another process began it while we were preparing
             lock.release()
             return await _go_on(prepared, place, fold, observe)
+        _refuse_headless(fold, place)
         uid = (Reader(place.journal).uid if place.began else "") or uuid.uuid4().hex
         planned = await asyncio.to_thread(write_plan, place.folder, prepared.spec, prepared.works)
         spec = spec_mapping(prepared.spec)
@@ -150,6 +152,15 @@ async def _begin(prepared: Prepared, place: RunPlace, observe: Observe | None) -
     fold.story.started, fold.story.spec = started, spec
     await writer.append(draft("run.started", started))
     return await _work(_Work(prepared, place, uid, observe), writer, fold)
+
+
+def _refuse_headless(fold: Fold, place: RunPlace) -> None:
+    """Answers without the record that says what was asked: beginning anew would mix them with others."""
+    if fold.story.steps or fold.finished.count or fold.failed.count or fold.story.resumes or fold.story.evaluations:
+        raise JournalError(
+            f"{place.journal} holds answers, but the record that began the run is damaged: "
+            "restore the journal from a copy, or start a run with another id"
+        )
 
 
 def _claim(place: RunPlace) -> Lock:
@@ -171,7 +182,7 @@ async def _go_on(
     _refuse_drift(refused(changes), place)
     await asyncio.to_thread(_check_files, place, fold)
     _refuse_drift(await asyncio.to_thread(_changed_plan, prepared, place, fold, from_run), place)
-    if fold.finished.count == fold.planned and not fold.unscored and not changes:
+    if _is_complete(fold, prepared) and not changes:
         return Ended(place, fold.finished.count, 0, 0)
     uid = Reader(place.journal).uid
     writer = await open_writer(place.folder, Request(uid))
@@ -190,6 +201,17 @@ async def _go_on(
         await _close(writer)
         raise
     return await _work(_Work(prepared, place, uid, observe), writer, fold)
+
+
+def _is_complete(fold: Fold, prepared: Prepared) -> bool:
+    """Everything is answered and scored, and the run has said so."""
+    end, started = fold.story.end, fold.story.started
+    if started is None or end is None or end.kind != "run.completed" or fold.finished.count < fold.planned:
+        return False
+    if prepared.evaluation and prepared.evaluation != fold.story.evaluation:
+        return False
+    scored = [cell for cell in started.cells if prepared.scorers[cell.task]]
+    return not any(cell.first <= ordinal < cell.first + cell.count for ordinal in fold.unscored for cell in scored)
 
 
 def _refuse_drift(changes: Sequence[Change], place: RunPlace) -> None:
@@ -235,7 +257,7 @@ async def _work(work: _Work, writer: Writer, fold: Fold) -> Ended:
     prepared, place = work.prepared, work.place
     assert fold.story.started is not None
     try:
-        if prepared.evaluation and prepared.evaluation not in fold.story.evaluations:
+        if prepared.evaluation and prepared.evaluation != fold.story.evaluation:
             told = [{"task": name, **identity(each)} for name, every in prepared.scorers.items() for each in every]
             await writer.append(draft("score.started", ScoringStarted(prepared.evaluation, told)))
         job = Job(
@@ -255,8 +277,7 @@ async def _work(work: _Work, writer: Writer, fold: Fold) -> Ended:
         finally:
             if watcher is not None:
                 watcher.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await watcher
+                _tell_failure(*await asyncio.gather(watcher, return_exceptions=True))
         ended = _ended(place, engine)
         await writer.append(_last_word(ended))
     except BaseException:
@@ -264,6 +285,12 @@ async def _work(work: _Work, writer: Writer, fold: Fold) -> Ended:
         raise
     await writer.close(seal_last=not ended.interrupted)
     return ended
+
+
+def _tell_failure(result: object) -> None:
+    """Whoever watches a run must not be able to end it."""
+    if isinstance(result, Exception):
+        logging.getLogger("holdfast").warning("what shows the run has failed: %r; the run is not affected", result)
 
 
 def _ended(place: RunPlace, engine: Engine) -> Ended:
@@ -275,7 +302,7 @@ def _ended(place: RunPlace, engine: Engine) -> Ended:
 def _last_word(ended: Ended) -> Any:
     reason = "stopped by a signal" if ended.interrupted else ""
     data = RunEnded(ended.finished, ended.failed, ended.unfinished, reason)
-    return draft("run.interrupted" if ended.interrupted else "run.completed", data)
+    return draft("run.interrupted" if ended.interrupted or ended.unfinished else "run.completed", data)
 
 
 async def _close(writer: Writer) -> None:

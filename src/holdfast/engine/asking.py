@@ -44,7 +44,7 @@ class Line:
         if self._everywhere is None:
             async with self._places:
                 return await self._send(Request(messages, params, tools))
-        async with self._everywhere, self._places:
+        async with self._places, self._everywhere:
             return await self._send(Request(messages, params, tools))
 
     async def _send(self, request: Request) -> tuple[Answer, int]:

@@ -16,7 +16,7 @@ from holdfast.errors import BadRecordError, HoldfastError, JournalError
 from holdfast.plan import Work
 from holdfast.records import Draft, draft
 from holdfast.records.exchange import Answer, Sample
-from holdfast.records.facts import Failure, SampleFailed, SampleFinished, ScoreGiven, Spent
+from holdfast.records.facts import Failure, SampleFailed, SampleFinished, ScoreGiven, Spent, checked
 from holdfast.score import Scorer, ScoringFailed, judge
 from holdfast.solve import (
     Allowance,
@@ -122,28 +122,25 @@ class Sampler:
             messages = work.renderer.messages(ticket.sample)
             models = kit.models[ticket.cell.model]
             ctx = Context(ticket.sample, messages, steps, models, seed, kit.allowance)
-            return await _solve(work.solver, ticket.sample, ctx, kit.seconds)
-        except StepFailedError as error:
-            return error.failure
-        except LimitError as error:
-            return Failure(error.kind, str(error))
-        except BadRecordError as error:
-            return Failure("record", str(error))
-        except JournalError:
-            raise  # the journal has stopped: so does the run
+            answer = await _solve(work.solver, ticket.sample, ctx, _seconds_left(kit, steps))
+            await _meet_cancel()
         except asyncio.CancelledError:
             if self._closing:
                 raise
+            _undo_cancel()
             return Failure("cancelled", "the solver cancelled itself")
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - user code may raise anything
-            return failure_of("solver", error)
+            return _failure(error)
         finally:
             steps.close()
             self._open.discard(steps)
+        if self._closing:
+            raise asyncio.CancelledError  # the solver made an answer of being interrupted: it is none
+        return answer
 
     async def _finish(self, ticket: Ticket, kit: Kit, finished: SampleFinished) -> Outcome:
         try:
-            record = draft("sample.finished", finished, ticket.key)
+            record = checked("sample.finished", finished, ticket.key)
         except BadRecordError as error:
             failed = SampleFailed(ticket.o, finished.attempt, Failure("record", str(error)), True, finished.spent)
             await self._journal.append(draft("sample.failed", failed, ticket.key))
@@ -186,8 +183,8 @@ async def _judged(scorer: Scorer, ticket: Ticket, answer: Answer, of: int, evalu
         return [ScoreGiven(ticket.o, of, evaluation, scorer.name, failure=error.failure)]
     except JournalError:
         raise  # the journal has stopped: so does the run
-    except HoldfastError as error:
-        return [ScoreGiven(ticket.o, of, evaluation, scorer.name, failure=Failure("scorer", str(error)))]
+    except (HoldfastError, SystemExit, KeyboardInterrupt) as error:
+        return [ScoreGiven(ticket.o, of, evaluation, scorer.name, failure=failure_of("scorer", error))]
     return [
         ScoreGiven(ticket.o, of, evaluation, name, score.value, score.reason, score.metadata)
         for name, score in scores.items()
@@ -197,10 +194,50 @@ async def _judged(scorer: Scorer, ticket: Ticket, answer: Answer, of: int, evalu
 def _drafted(given: ScoreGiven, key: str) -> Draft:
     """A score that cannot be saved is the scorer's failure."""
     try:
-        return draft("score", given, key)
+        return checked("score", given, key)
     except BadRecordError as error:
         failure = Failure("record", str(error))
         return draft("score", msgspec.structs.replace(given, value=None, reason="", metadata={}, failure=failure), key)
+
+
+def _failure(error: BaseException) -> Failure:
+    """What a solver's exception means, also inside a group. A journal that has stopped stops the run."""
+    for known in (JournalError, LimitError, StepFailedError, BadRecordError):
+        found = _first(error, known)
+        if isinstance(found, StepFailedError):
+            return found.failure
+        if isinstance(found, LimitError):
+            return Failure(found.kind, str(found))
+        if isinstance(found, BadRecordError):
+            return Failure("record", str(found))
+        if found is not None:
+            raise found
+    return failure_of("solver", error)
+
+
+def _first(error: BaseException, kind: type[BaseException]) -> BaseException | None:
+    if isinstance(error, BaseExceptionGroup):
+        return next(filter(None, (_first(each, kind) for each in error.exceptions)), None)
+    return error if isinstance(error, kind) else None
+
+
+async def _meet_cancel() -> None:
+    """A cancellation that the solver asked for and did not wait for would hit us at our next wait: meet it here."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        await asyncio.sleep(0)
+
+
+def _undo_cancel() -> None:
+    """A solver that cancelled the task that it runs in must not take the worker with it."""
+    task = asyncio.current_task()
+    while task is not None and task.cancelling():
+        task.uncancel()
+
+
+def _seconds_left(kit: Kit, steps: Steps) -> float | None:
+    """What an attempt may still take: what its recorded steps took counts."""
+    return None if kit.seconds is None else max(kit.seconds - steps.recorded_seconds, 0.001)
 
 
 def failure_of(kind: str, error: BaseException) -> Failure:

@@ -72,6 +72,7 @@ class Engine:
         self._tasks = {
             task.name: asyncio.Semaphore(task.max_samples) if task.max_samples else None for task in job.spec.tasks
         }
+        self._scoring = asyncio.Semaphore(job.spec.concurrency.score)
         generate = job.spec.concurrency.generate
         everywhere = asyncio.Semaphore(generate) if generate else None
         self._lines = {model.name: Line(model, f"models.{model.name}", everywhere) for model in job.spec.models}
@@ -84,7 +85,7 @@ class Engine:
         """Answer and score everything that is not. Raises what stops the whole run; a sample's failure does not."""
         try:
             await self._score_left_over()
-            for cell in self._job.cells:
+            for cell in self._job.cells if not self._stopping else ():
                 self._start_workers(cell)
             if self._workers:
                 await self._wait()
@@ -131,12 +132,12 @@ class Engine:
     async def _work(self, cell: Cell, tickets: Tickets) -> None:
         kit, task = self._kits[cell.task], self._tasks[cell.task]
         while True:
-            async with self._samples:
-                if task is None:
+            if task is None:
+                async with self._samples:
                     more = await self._answer_next(tickets, kit)
-                else:
-                    async with task:
-                        more = await self._answer_next(tickets, kit)
+            else:
+                async with task, self._samples:  # whoever waits for its task must not hold a place of the run
+                    more = await self._answer_next(tickets, kit)
             if not more:
                 return
 
@@ -186,7 +187,7 @@ class Engine:
             if not kit.scorers:
                 continue
             tickets = Tickets(self._job.run, cell, self._job.spec, kit.work, lambda ordinal: ordinal in wanted)
-            while (ticket := await tickets.next()) is not None:
+            while not self._stopping and (ticket := await tickets.next()) is not None:
                 position = wanted[ticket.o]
                 entry = await asyncio.to_thread(self._record_at, position)
                 if entry is not None:
@@ -204,5 +205,5 @@ class Engine:
             allowance=Allowance(limits.steps, limits.tokens),
             seconds=limits.seconds,
             seed=spec.seed,
-            scoring=asyncio.Semaphore(spec.concurrency.score),
+            scoring=self._scoring,
         )

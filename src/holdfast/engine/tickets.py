@@ -3,6 +3,7 @@ waits for a file.
 """
 
 import asyncio
+import copy
 import itertools
 import os
 from collections import deque
@@ -58,17 +59,13 @@ def _tickets(run: str, cell: Cell, spec: Spec, work: Work, wanted: Callable[[int
     """Walk the plan and the data side by side; rows of keys that are not wanted are not even decoded."""
     rows = _rows(run, cell, spec, work)
     number, make = next(rows, (0, None))
-    sample: Sample | None = None
     for raw in itertools.islice(read_lines(os.path.join(run, PLAN), cell.plan_at), cell.count):
         line = _plan_line.decode(raw)
         while number < line.r:
             number, make = next(rows)
-            sample = None
         if wanted(line.o):
             assert make is not None
-            if sample is None:
-                sample = make()
-            yield Ticket(line.o, line.k, sample, cell)
+            yield Ticket(line.o, line.k, make(), cell)  # each its own: a solver may change its row
 
 
 def _rows(run: str, cell: Cell, spec: Spec, work: Work) -> "Iterator[tuple[int, Callable[[], Sample]]]":
@@ -76,7 +73,7 @@ def _rows(run: str, cell: Cell, spec: Spec, work: Work) -> "Iterator[tuple[int, 
     if not spec.record_data:
         first = _data_line.decode(next(read_lines(os.path.join(run, DATA), cell.data_at))).r
         for number, sample in enumerate(work.samples(spec), first):
-            yield number, lambda sample=sample: sample  # type: ignore[misc] # a default argument binds the loop's value
+            yield number, lambda sample=sample: copy.deepcopy(sample)  # type: ignore[misc] # binds the loop's value
         return
     for raw in read_lines(os.path.join(run, DATA), cell.data_at):
         line = _data_line.decode(raw)

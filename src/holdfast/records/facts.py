@@ -7,7 +7,9 @@ from typing import Any
 
 import msgspec
 
+from holdfast.errors import BadRecordError
 from holdfast.records.exchange import Answer, Message, Usage
+from holdfast.records.line import Draft, draft
 
 
 class Stored(msgspec.Struct, frozen=True):
@@ -116,6 +118,7 @@ class Spent(msgspec.Struct, frozen=True, omit_defaults=True):
     live: int = 0
     replayed: int = 0
     orphaned: int = 0
+    orphaned_usage: Usage = Usage()
     usage: Usage = Usage()
     saved: Usage = Usage()
     seconds: float = 0.0
@@ -165,3 +168,19 @@ class ScoringStarted(msgspec.Struct, frozen=True):
     evaluation: str
     scorers: list[dict[str, Any]]
     code: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+_decoders: dict[type[msgspec.Struct], msgspec.json.Decoder[Any]] = {}
+
+
+def checked(kind: str, data: msgspec.Struct, key: str) -> Draft:
+    """A draft that can be read again as what it is: a number where a text belongs is refused before it is saved."""
+    made = draft(kind, data, key)
+    decoder = _decoders.get(type(data))
+    if decoder is None:
+        decoder = _decoders[type(data)] = msgspec.json.Decoder(type(data))
+    try:
+        decoder.decode(made.d)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise BadRecordError(f"a {kind} record of {key} would not be readable: {error}") from error
+    return made

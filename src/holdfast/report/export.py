@@ -82,13 +82,14 @@ def _line(line: PlanLine, row: AnswerRow | None, scores: dict[str, Any], reader:
     key = parse_key(line.k)
     status, output, error, reason = "unfinished", None, None, ""
     if row is not None and row.status in {"finished", "failed"}:
-        status = row.status
         entry = reader.record_at(row.segment, row.at_byte)
-        if entry is not None and row.status == "finished":
-            answer = _finished.decode(entry.line.d).answer
-            output, reason = answer.text, answer.finish_reason
-        elif entry is not None:
-            error = msgspec.to_builtins(_failed.decode(entry.line.d).failure)
+        if entry is not None and entry.line.n == row.n:  # else it was lost to damage since the index saw it
+            status = row.status
+            if row.status == "finished":
+                answer = _finished.decode(entry.line.d).answer
+                output, reason = answer.text, answer.finish_reason
+            else:
+                error = msgspec.to_builtins(_failed.decode(entry.line.d).failure)
     return ExportLine(
         key=line.k,
         task=key.task,

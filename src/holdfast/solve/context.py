@@ -6,19 +6,21 @@ time from `ctx` if it wants a replay to come out the same.
 
 import hashlib
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 import xxhash
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import BadRecordError, HoldfastError
 from holdfast.records.exchange import Answer, Message, Sample
 from holdfast.records.facts import Asked, Failure, Step
 from holdfast.solve.steps import Recorded, Steps
 
 _canonical = msgspec.json.Encoder(order="deterministic").encode
-_HISTORY = 8  # how many earlier steps a request is compared with, to store only what is new
+_encode = msgspec.json.Encoder().encode
+_messages = msgspec.json.Decoder(list[Message])
+_answer = msgspec.json.Decoder(Answer)
 
 
 class LimitError(HoldfastError):
@@ -63,7 +65,7 @@ class Context:
         self._seed = seed
         self._allowance = allowance
         self._random: random.Random | None = None
-        self._history: list[tuple[int, list[Message]]] = []
+        self._known: dict[bytes, tuple[int, int]] = {}  # beginnings of conversations, and the step that holds each
 
     @property
     def random(self) -> random.Random:
@@ -86,7 +88,7 @@ class Context:
             known = ", ".join(sorted(filter(None, self._models))) or "none"
             raise HoldfastError(f"there is no role {role!r} in the spec; there are: {known}")
         self._check_allowance()
-        said = _as_messages(self.messages if messages is None else messages)
+        said = _snapshot(_as_messages(self.messages if messages is None else messages))
         merged = {**asking.params, **params} if params else asking.params
         request = _canonical([asking.identity, merged, said, tools or []])
 
@@ -96,26 +98,29 @@ class Context:
                 answer, tries = await asking.ask(said, merged, tools or [])
             except AskFailedError as error:
                 return Step(0, "", "", asked=asked, failure=error.failure, tries=error.tries)
+            if not isinstance(answer, Answer):
+                raise BadRecordError(f"the model's provider returned {type(answer).__name__}, not an answer")
             return Step(0, "", "", asked=asked, answer=answer, tries=tries)
 
         recorded = await self._steps.take(xxhash.xxh3_128_hexdigest(request), ask)
         return self._told(recorded, said)
 
     def _told(self, recorded: Recorded, said: list[Message]) -> Answer:
-        answer = recorded.step.answer
-        assert answer is not None
-        self._history.append((recorded.n, [*said, answer.message]))
-        del self._history[:-_HISTORY]
+        """Remember what this step holds, and give the solver a copy that it may change."""
+        assert recorded.step.answer is not None
+        answer = _answer.decode(_encode(recorded.step.answer))
+        for length, prefix in enumerate(_prefixes([*said, answer.message]), 1):
+            self._known.setdefault(prefix, (recorded.n, length))
         return answer
 
     def _asked(self, said: list[Message], role: str, params: dict[str, Any], tools: list[dict[str, Any]]) -> Asked:
         """The request, without the messages that an earlier step of this sample already holds."""
-        best, keep = 0, 0
-        for n, earlier in reversed(self._history):
-            shared = _shared(said, earlier)
-            if shared > keep:
-                best, keep = n, shared
-        return Asked(new=said[keep:], after=best, keep=keep, role=role, params=params, tools=tools)
+        n = keep = 0
+        for prefix in _prefixes(said) if self._known else ():
+            if prefix not in self._known:
+                break
+            n, keep = self._known[prefix]
+        return Asked(new=said[keep:], after=n, keep=keep, role=role, params=params, tools=tools)
 
     def _check_allowance(self) -> None:
         allowed = self._allowance
@@ -137,13 +142,20 @@ class AskFailedError(HoldfastError):
 def _as_messages(messages: str | list[Message]) -> list[Message]:
     if isinstance(messages, str):
         return [{"role": "user", "content": messages}]
-    return list(messages)  # a copy: the solver may go on appending to its own
+    return messages
 
 
-def _shared(said: list[Message], earlier: list[Message]) -> int:
-    count = 0
-    for mine, theirs in zip(said, earlier, strict=False):
-        if mine is not theirs and mine != theirs:
-            break
-        count += 1
-    return count
+def _snapshot(messages: list[Message]) -> list[Message]:
+    """As they are now: what is recorded must not change when the solver goes on with its own."""
+    try:
+        return _messages.decode(_encode(messages))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadRecordError(f"the messages cannot be written as JSON: {error}") from error
+
+
+def _prefixes(messages: list[Message]) -> Iterator[bytes]:
+    """A digest of the first message, of the first two, and so on."""
+    digest = b""
+    for message in messages:
+        digest = xxhash.xxh3_128_digest(digest + _canonical(message))
+        yield digest

@@ -5,6 +5,7 @@ JSON survives; `{{name}}` stands for `{name}`. With `template: jinja` it is a sa
 column that a row does not have is an error, never an empty place.
 """
 
+import copy
 import json
 import re
 from collections.abc import Callable
@@ -52,9 +53,9 @@ class Renderer:
         for shot in self._shots:
             made += self._question(shot)
             made.append({"role": "assistant", "content": as_text(shot.target)})
-        made += [
-            message if fill is None else {**message, "content": fill(sample.row)} for message, fill in self._messages
-        ]
+        for message, fill in self._messages:
+            own = copy.deepcopy(message)  # a solver may change it
+            made.append(own if fill is None else {**own, "content": fill(sample.row)})
         if self._prompt is not None or not self._messages:
             made += self._question(sample)
         return made
@@ -63,7 +64,7 @@ class Renderer:
         if self._prompt is not None:
             return [{"role": "user", "content": self._prompt(sample.row)}]
         if isinstance(sample.input, list):  # a conversation, already in messages
-            return list(sample.input)
+            return copy.deepcopy(sample.input)
         return [{"role": "user", "content": as_text(sample.input)}]
 
 

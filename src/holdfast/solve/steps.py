@@ -8,7 +8,6 @@ and told.
 """
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
@@ -18,13 +17,13 @@ from holdfast.errors import HoldfastError
 from holdfast.journal.marks import Position
 from holdfast.records import Draft, draft
 from holdfast.records.exchange import Usage
-from holdfast.records.facts import Failure, Spent, Step
+from holdfast.records.facts import Failure, Spent, Step, checked
 
 _SETTLED_ROUNDS = 10
 """A sample counts as waiting when so many rounds of the event loop brought no new request from it."""
 _HOLD_SECONDS = 30.0
 """How much longer than it took then a call that the solver cancelled is held back, before it goes live after all."""
-_BRANCH_SECONDS = 3.0
+_BRANCH_SECONDS = 0.25
 """How long a recorded step is kept back for an earlier one that the sample has not asked for yet."""
 
 Identity = tuple[str, int]
@@ -70,16 +69,23 @@ class Steps:
         scope: Scope,
         journal: Journal,
         recorded: Sequence[Recorded] = (),
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self._scope = scope
         self._journal = journal
-        self._clock = clock
+        self._clock = clock or asyncio.get_running_loop().time
         self._made: dict[str, int] = {}
-        self._cancelled = {_identity(each.step): each.step for each in recorded if each.step.cancelled}
-        self._left = [each for each in recorded if _identity(each.step) not in self._cancelled]
+        last = {_identity(each.step): each for each in recorded}  # of one request the later record counts
+        self._left = [each for each in recorded if last[_identity(each.step)] is each]
+        self.recorded_seconds = sum(each.step.seconds for each in self._left)
+        self._orphans: list[Recorded] = []
+        self._begun = 0
+        self._asked_at: dict[Identity, float] = {}
+        self._in_flight = 0
+        self._turn: asyncio.Lock | None = None  # made when two calls are in flight
+        self._settling: set[asyncio.Task[None]] = set()
+        self._callers: set[asyncio.Task[object]] = set()
         self._waiting: dict[Identity, asyncio.Future[Recorded | None]] = {}
-        self._held: set[Identity] = set()
         self._asked = 0  # grows whenever the sample asks for something or stops waiting for it
         self._news: asyncio.Event | None = None  # made when there is something to replay
         self._driver: asyncio.Task[None] | None = None
@@ -93,9 +99,21 @@ class Steps:
 
     async def take(self, request: str, ask: Callable[[], Awaitable[Step]]) -> Recorded:
         """The step for a request: recorded, or asked live and made durable. StepFailedError if it failed."""
+        if self._closing:
+            raise asyncio.CancelledError
         count = self._made.get(request, 0)
         self._made[request] = count + 1
-        recorded = await self._replay((request, count)) if self._left or self._cancelled else None
+        self._begun += 1
+        caller = asyncio.current_task()
+        assert caller is not None
+        self._callers.add(caller)
+        try:
+            return await self._take(request, count, ask)
+        finally:
+            self._callers.discard(caller)
+
+    async def _take(self, request: str, count: int, ask: Callable[[], Awaitable[Step]]) -> Recorded:
+        recorded = await self._replay((request, count)) if self._left else None
         if recorded is None:
             recorded = await self._ask(ask, request, count)
             self._usage += _usage(recorded.step)
@@ -111,10 +129,12 @@ class Steps:
 
     def spent(self) -> Spent:
         """What this scope has used so far; what is still recorded and not asked for counts as orphaned."""
+        orphans = [each for each in (*self._orphans, *self._left) if not each.step.cancelled]
         return Spent(
             live=self._live,
             replayed=self._replayed,
-            orphaned=len(self._left),
+            orphaned=len(orphans),
+            orphaned_usage=sum((_usage(each.step) for each in orphans), Usage()),
             usage=self._usage,
             saved=self._saved,
             seconds=round(self._seconds, 6),
@@ -128,16 +148,19 @@ class Steps:
 
     @property
     def count(self) -> int:
-        return self._live + self._replayed
+        return self._begun
 
     def close(self) -> None:
         """From here on a cancelled call is our doing, not the solver's, and is not recorded."""
         self._closing = True
         if self._driver is not None:
             self._driver.cancel()
+        for caller in (*self._callers, *self._settling):
+            caller.cancel()
 
     async def _ask(self, ask: Callable[[], Awaitable[Step]], request: str, count: int) -> Recorded:
         self._live += 1
+        self._in_flight += 1
         started = self._clock()
         try:
             answered = await ask()
@@ -149,7 +172,9 @@ class Steps:
                 c=count,
                 seconds=round(self._clock() - started, 6),
             )
-            position = await self._journal.append(draft("step", step, self._scope.key))
+            position = await self._journal.append(checked("step", step, self._scope.key))
+            if self._in_flight > 1 or self._turn is not None:
+                await self._wait_for_turn()
         except asyncio.CancelledError:
             # An answer that came in the same moment may already be on its way to the journal: the later record counts.
             if not self._closing:
@@ -157,36 +182,44 @@ class Steps:
                 gone = Step(self._scope.o, self._scope.name, request, count, cancelled=True, seconds=seconds)
                 self._journal.append_soon(draft("step", gone, self._scope.key))
             raise
+        finally:
+            self._in_flight -= 1
         return Recorded(position.n, step)
+
+    async def _wait_for_turn(self) -> None:
+        """Of several answers, one at a time, as a replay hands them out; the next when the sample waits again."""
+        turn = self._turn = self._turn or asyncio.Lock()
+        await turn.acquire()
+        settling = asyncio.ensure_future(self._pass_on(turn))
+        self._settling.add(settling)
+        settling.add_done_callback(self._settling.discard)
+
+    async def _pass_on(self, turn: asyncio.Lock) -> None:
+        try:
+            await self._settle()
+        finally:
+            turn.release()
 
     async def _replay(self, identity: Identity) -> Recorded | None:
         """Wait for this request's turn; None means that it was not recorded and may go live."""
         waiting: asyncio.Future[Recorded | None] = asyncio.get_running_loop().create_future()
         self._waiting[identity] = waiting
-        if identity in self._cancelled:
-            self._hold(identity, waiting)
+        self._asked_at[identity] = asyncio.get_running_loop().time()
         self._touch()
         if self._driver is None:
             self._driver = asyncio.ensure_future(self._drive())
         try:
             return await waiting
+        except asyncio.CancelledError:
+            if waiting.done() and not waiting.cancelled() and (found := waiting.result()) is not None:
+                self._orphans.append(found)
+            for each in [each for each in self._left if _identity(each.step) == identity]:
+                self._left.remove(each)  # it cannot be asked for again
+                self._orphans.append(each)
+            raise
         finally:
             del self._waiting[identity]
-            self._held.discard(identity)
-            self._cancelled.pop(identity, None)
             self._touch()
-
-    def _hold(self, identity: Identity, waiting: "asyncio.Future[Recorded | None]") -> None:
-        """The solver cancelled this one: do not answer, it will again. Should it not, ask live after a while."""
-        self._held.add(identity)
-        seconds = self._cancelled[identity].seconds + _HOLD_SECONDS
-
-        def release() -> None:
-            if not waiting.done():
-                waiting.set_result(None)
-
-        timer = asyncio.get_running_loop().call_later(seconds, release)
-        waiting.add_done_callback(lambda _: timer.cancel())
 
     def _touch(self) -> None:
         self._asked += 1
@@ -194,33 +227,49 @@ class Steps:
             self._news.set()
 
     async def _drive(self) -> None:
-        """Hand out what is recorded until the sample has it all, then let the rest go live."""
+        """Let happen what is recorded, in its order, then let the rest go live."""
         news = self._news = asyncio.Event()
-        while True:
+        while self._left:
             await self._settle()
             news.clear()
-            found = next((each for each in self._left if self._awaited(_identity(each.step))), None)
-            if found is not None:
-                if found is self._left[0] or await self._nothing_comes_first(found, news):
-                    self._left.remove(found)
-                    self._waiting[_identity(found.step)].set_result(found)
-                continue
-            for identity, waiting in self._waiting.items():
-                if identity not in self._held and not waiting.done():
-                    waiting.set_result(None)
-            if not self._left and not self._cancelled:
-                return
-            await news.wait()
+            wanted = [each for each in self._left if self._awaited(_identity(each.step))]
+            if not wanted:
+                self._let_live()
+                if self._left:
+                    await news.wait()
+            elif wanted[0] is self._left[0] and not wanted[0].step.cancelled:
+                self._hand_out(wanted[0])
+            else:
+                await self._wait_for_first(wanted, news)
+        await self._settle()
+        self._let_live()
 
-    async def _nothing_comes_first(self, found: Recorded, news: asyncio.Event) -> bool:
-        """An earlier step may still be asked for, by a branch that sleeps. Wait for it once, then pass it over."""
+    def _hand_out(self, found: Recorded) -> None:
+        """What was passed over goes to the end: it may still be asked for."""
+        index = self._left.index(found)
+        self._left = self._left[index + 1 :] + self._left[:index]
+        self._waiting[_identity(found.step)].set_result(None if found.step.cancelled else found)
+
+    def _let_live(self) -> None:
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_result(None)
+
+    async def _wait_for_first(self, wanted: list[Recorded], news: asyncio.Event) -> None:
+        """Something comes first: a call that the solver will cancel, or one that a sleeping branch will ask for.
+
+        It came before each of `wanted` was answered: so wait for it no longer than the first of these took then.
+        """
+        due, found = min(((self._due(each), each) for each in wanted), key=lambda pair: pair[0])
         try:
-            await asyncio.wait_for(news.wait(), _BRANCH_SECONDS)
+            await asyncio.wait_for(news.wait(), max(0.0, due - asyncio.get_running_loop().time()))
         except TimeoutError:
-            index = self._left.index(found)
-            self._left = self._left[index:] + self._left[:index]
-            return self._awaited(_identity(found.step))
-        return False
+            if self._awaited(_identity(found.step)):
+                self._hand_out(found)
+
+    def _due(self, each: Recorded) -> float:
+        slack = _HOLD_SECONDS if each.step.cancelled else _BRANCH_SECONDS
+        return self._asked_at[_identity(each.step)] + each.step.seconds + slack
 
     def _awaited(self, identity: Identity) -> bool:
         waiting = self._waiting.get(identity)

@@ -131,7 +131,7 @@ class Fold:
             return
         self.failed.discard(found.o)
         self.trails.pop(found.o, None)
-        if found.scorers:
+        if found.scorers or self._wanted:
             self.unscored[found.o] = Position(entry.line.n, entry.segment, entry.offset)
         self.story.spent(found.spent)
 
@@ -143,6 +143,8 @@ class Fold:
         trail.failures[found.attempt] = found.failure.kind
         if found.final:
             self.failed.add(found.o)
+        else:
+            self.failed.discard(found.o)
         self.story.spent(found.spent)
 
     def _score(self, entry: Entry) -> None:

@@ -15,7 +15,7 @@ from holdfast.journal import START, Cursor, Damage, Entry, Reader, journal_folde
 from holdfast.state.folding import failed_data, finished_data, score_data, step_gist
 from holdfast.state.story import Story
 
-_VERSION = 1
+_VERSION = 2
 _BATCH = 10_000
 _SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
@@ -126,12 +126,14 @@ class Index:
         self._catch_up()
 
     def _catch_up(self) -> None:
-        saved = dict(self._database.execute("SELECT name, value FROM meta"))
-        cursor = msgspec.json.decode(saved["cursor"], type=Cursor) if "cursor" in saved else START
-        if "story" in saved:
-            self.story = msgspec.json.decode(saved["story"], type=Story)
-        reader = Reader(journal_folder(self._run), cursor=cursor)
         with self._database:
+            self._database.execute("BEGIN IMMEDIATE")  # another reader may be catching up as well
+            saved = dict(self._database.execute("SELECT name, value FROM meta"))
+            cursor = msgspec.json.decode(saved["cursor"], type=Cursor) if "cursor" in saved else START
+            if "story" in saved:
+                self.story = msgspec.json.decode(saved["story"], type=Story)
+                self.damage = msgspec.json.decode(saved["damage"], type=list[Damage])
+            reader = Reader(journal_folder(self._run), cursor=cursor)
             for number, each in enumerate(reader.read(live=True), 1):
                 if isinstance(each, Damage):
                     self.damage.append(each)
@@ -142,7 +144,8 @@ class Index:
             self._save(reader.cursor)
 
     def _save(self, cursor: Cursor) -> None:
-        rows = [("cursor", msgspec.json.encode(cursor)), ("story", msgspec.json.encode(self.story))]
+        values = {"cursor": cursor, "story": self.story, "damage": self.damage}
+        rows = [(name, msgspec.json.encode(value)) for name, value in values.items()]
         self._database.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows)
 
     def _apply(self, entry: Entry) -> None:
@@ -160,6 +163,9 @@ class Index:
             self.story.apply(entry)
             if kind == "run.resumed":
                 self._database.execute("UPDATE answers SET status = 'unfinished' WHERE status = 'failed'")
+            elif kind == "anomaly" and self.story.anomalies:
+                lost = self.story.anomalies[-1]
+                self._database.execute("DELETE FROM answers WHERE n BETWEEN ? AND ?", (lost.n_first, lost.n_last))
 
     def _finished(self, entry: Entry) -> None:
         found = finished_data.decode(entry.line.d)
@@ -194,8 +200,8 @@ class Index:
             "n = excluded.n, segment = excluded.segment, at_byte = excluded.at_byte, attempt = excluded.attempt, "
             "kind = excluded.kind, message = excluded.message WHERE answers.status != 'finished'"
         )
-        self._database.execute(query, row)
-        self.story.spent(found.spent)
+        if self._database.execute(query, row).rowcount > 0:
+            self.story.spent(found.spent)
 
     def _score(self, entry: Entry) -> None:
         found = score_data.decode(entry.line.d)
@@ -217,7 +223,7 @@ def _open(path: str) -> sqlite3.Connection:
     try:
         database = sqlite3.connect(path, timeout=0.5)
         version = database.execute("PRAGMA user_version").fetchone()[0]
-        if version == _VERSION:
+        if version == _VERSION and _is_complete(path):
             database.execute("BEGIN IMMEDIATE").connection.rollback()
             return database
         database.close()
@@ -226,6 +232,15 @@ def _open(path: str) -> sqlite3.Connection:
         return _new(path)
     except (sqlite3.Error, OSError):
         return _new(":memory:")
+
+
+def _is_complete(path: str) -> bool:
+    """SQLite does not notice that the end of its file is gone until it needs it; its header says how long it is."""
+    with open(path, "rb") as file:
+        head = file.read(32)
+    page_bytes = int.from_bytes(head[16:18], "big")
+    pages = int.from_bytes(head[28:32], "big")
+    return os.path.getsize(path) >= pages * (65536 if page_bytes == 1 else page_bytes)
 
 
 def _new(path: str) -> sqlite3.Connection:

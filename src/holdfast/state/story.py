@@ -2,6 +2,7 @@
 run's size.
 """
 
+import contextlib
 from typing import Any
 
 import msgspec
@@ -62,7 +63,8 @@ class Story(msgspec.Struct):
             self.evaluations[started.evaluation] = started
             self.evaluation = started.evaluation
         elif line.t == "anomaly":
-            self.anomalies.append(_anomaly.decode(line.d))
+            with contextlib.suppress(msgspec.ValidationError):  # other rooms' anomalies are theirs to read
+                self.anomalies.append(_anomaly.decode(line.d))
 
     def answered(self, usage: Usage) -> None:
         self.steps += 1

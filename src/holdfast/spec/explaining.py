@@ -27,7 +27,8 @@ def explain(error: msgspec.ValidationError, where: str) -> SpecError:
         secret = any(word in unknown[1].lower() for word in _SECRET_WORDS)
         hint = "; a secret belongs in the environment: name its variable with api_key_env" if secret else ""
         message = f"unknown field {unknown[1]!r}{hint or nearest(unknown[1], names)}"
-    return SpecError(f"{where}: {place}: {message[:1].lower()}{message[1:]}" if place else f"{where}: {message}")
+    told = f"{message[:1].lower()}{message[1:]}"
+    return SpecError(": ".join(filter(None, (where, place, told))))
 
 
 def _fields_at(place: str) -> set[str]:

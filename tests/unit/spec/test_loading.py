@@ -105,7 +105,7 @@ def test_set_reaches_defaults_and_later_ones_win() -> None:
         ("tasks[-1].prompt=x", "-1"),
         ("models.b.params=1", "a, gpt-4.1"),
         ("seed.x=1", "seed"),
-        ("seed=[", "YAML"),
+        ("seed=[", "seed"),
         ("tasks[0].promt=x", "'prompt'"),
         ("sed=1", "'seed'"),
     ],

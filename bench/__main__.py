@@ -3,7 +3,16 @@
 import sys
 import time
 
-from bench import journal_growth, journal_latency, journal_sealing, journal_syscalls, journal_throughput
+from bench import (
+    http,
+    journal_growth,
+    journal_latency,
+    journal_sealing,
+    journal_syscalls,
+    journal_throughput,
+    overhead,
+    startup,
+)
 from bench.outcome import Verdict, print_verdicts
 
 BENCHMARKS = {
@@ -12,6 +21,9 @@ BENCHMARKS = {
     "journal_latency": journal_latency.main,
     "journal_sealing": journal_sealing.main,
     "journal_syscalls": journal_syscalls.main,
+    "overhead": overhead.main,
+    "http": http.main,
+    "startup": startup.main,
 }
 
 

@@ -21,7 +21,7 @@ from holdfast.api.places import RunPlace, make_run_id, place_of
 from holdfast.api.provenance import code, host, now, write_spec_file
 from holdfast.engine import Engine, Job, open_provider
 from holdfast.errors import BadNameError, DriftError, HoldfastError, JournalError, SpecError, UsageError
-from holdfast.journal import OS_DISK, Lock, Reader, Request, Writer, folder_name, make_folders, open_writer
+from holdfast.journal import OS_DISK, Damage, Lock, Reader, Request, Writer, folder_name, make_folders, open_writer
 from holdfast.plan import (
     DATA,
     PLAN,
@@ -190,6 +190,8 @@ async def _go_on(
         fold = await asyncio.to_thread(
             read_fold, place, prepared.evaluation
         )  # another process may have gone on before us
+        for damage in _untold(fold):
+            await writer.append(draft("anomaly", damage.anomaly()))
         spec = spec_mapping(prepared.spec)
         resumed = RunResumed(tuple(changes), spec if changes else None, code(), host(), __version__)
         await writer.append(draft("run.resumed", resumed))
@@ -201,6 +203,12 @@ async def _go_on(
         await _close(writer)
         raise
     return await _work(_Work(prepared, place, uid, observe), writer, fold)
+
+
+def _untold(fold: Fold) -> list[Damage]:
+    """Losses in older segments that no record tells of yet; opening the journal has told of those in the last one."""
+    known = fold.story.anomalies
+    return [each for each in fold.damage if each.kind != "torn" and not any(map(each.is_known_by, known))]
 
 
 def _is_complete(fold: Fold, prepared: Prepared) -> bool:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from holdfast.api import Ended, Run, execute
+from holdfast.api import Ended, Run, Task, execute, run_async
 from holdfast.errors import DriftError, HeldError, HoldfastError, SpecError
-from holdfast.journal import Lock, journal_folder
+from holdfast.journal import Lock, journal_folder, verify
 from holdfast.models import Request
 from holdfast.records.exchange import Answer, Sample
 from tests.journals import flipped, tree_of
@@ -225,3 +225,18 @@ def test_an_observer_that_fails_does_not_take_the_run_with_it(tmp_path: Path) ->
     ended = go(tmp_path, given([Asked(rows=rows(3))]), broken)
     assert ended.finished == 3
     assert status(tmp_path) == "completed"
+
+
+def test_a_loss_in_an_older_segment_is_recorded_once_by_the_resumes_that_meet_it(tmp_path: Path) -> None:
+    store = str(tmp_path / "runs")
+    task = Task("t", [{"id": i, "q": f"say {i}"} for i in range(4)], "{q}")
+    run = asyncio.run(run_async(task, ["mock"], id="x", store=store))
+    sealed = next(Path(run.place.journal).glob("*.zst"))
+    packed = bytearray(sealed.read_bytes())
+    packed[len(packed) // 2] ^= 0x40
+    sealed.write_bytes(packed)
+    for _ in range(3):
+        run = asyncio.run(run_async(task, ["mock"], id="x", store=store))
+    assert verify(run.place.journal).errors == (f"{sealed}: the sealed file has changed since it was written",)
+    assert len({(each.segment, each.first) for each in run.summary().anomalies}) == len(run.summary().anomalies)
+    assert run.summary().finished == 4

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import sys
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -107,7 +108,7 @@ async def execute(given: Given, store: str, run_id: str | None = None, observe: 
     if fold.story.started is None:
         with _naming(given.where):
             await asyncio.to_thread(survey, given.spec, prepared.works)
-        return await _begin(prepared, place, observe)
+        return await _begin(prepared, place, observe, given.where)
     return await _go_on(prepared, place, fold, observe, given.from_run)
 
 
@@ -132,7 +133,7 @@ def stored_spec(fold: Fold) -> Spec:
     return msgspec.convert(fold.story.spec, Spec)
 
 
-async def _begin(prepared: Prepared, place: RunPlace, observe: Observe | None) -> Ended:
+async def _begin(prepared: Prepared, place: RunPlace, observe: Observe | None, source: str) -> Ended:
     lock = await asyncio.to_thread(_claim, place)
     try:
         fold = await asyncio.to_thread(read_fold, place, prepared.evaluation)
@@ -148,14 +149,16 @@ async def _begin(prepared: Prepared, place: RunPlace, observe: Observe | None) -
         lock.release()
         raise
     writer = await open_writer(place.folder, Request(uid), lock=lock)
-    started = _started(place, planned, spec)
+    started = _started(place, planned, spec, source)
     fold.story.started, fold.story.spec = started, spec
     await writer.append(draft("run.started", started))
     return await _work(_Work(prepared, place, uid, observe), writer, fold)
 
 
 def _refuse_headless(fold: Fold, place: RunPlace) -> None:
-    """Answers without the record that says what was asked: beginning anew would mix them with others."""
+    """Answers without the record that says what was asked: beginning anew would mix or repeat them."""
+    if not place.began and os.path.exists(os.path.join(place.folder, "index.db")):
+        raise JournalError(f"{place.folder} had a run, and its journal is gone: restore it, or choose another id")
     if fold.story.steps or fold.finished.count or fold.failed.count or fold.story.resumes or fold.story.evaluations:
         raise JournalError(
             f"{place.journal} holds answers, but the record that began the run is damaged: "
@@ -171,8 +174,16 @@ def _claim(place: RunPlace) -> Lock:
         raise UsageError(f"{place.folder} cannot be made: {error.strerror}; choose another store") from error
 
 
-def _started(place: RunPlace, planned: Planned, spec: dict[str, Any]) -> RunStarted:
-    return RunStarted(place.run_id, spec, planned.plan, planned.data, planned.cells, code(), host(), __version__)
+def _started(place: RunPlace, planned: Planned, spec: dict[str, Any], source: str) -> RunStarted:
+    told = (code(), host(), __version__, os.path.abspath(source) if source else "")
+    return RunStarted(place.run_id, spec, planned.plan, planned.data, planned.cells, *told)
+
+
+def find_modules_beside(path: str) -> None:
+    """The user's own modules are found in the current folder and beside the spec."""
+    for folder in (os.path.dirname(os.path.abspath(path)) if path else "", os.getcwd()):
+        if folder and folder not in sys.path:
+            sys.path.insert(0, folder)
 
 
 async def _go_on(

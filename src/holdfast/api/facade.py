@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from holdfast.api.executing import Ended, Given, Observe, execute
+from holdfast.api.executing import Ended, Given, Observe, execute, find_modules_beside
 from holdfast.api.places import default_store
 from holdfast.api.runs import Run
 from holdfast.errors import SpecError
@@ -33,7 +33,7 @@ class Task:
         self.name = name
         self.rows = None if isinstance(data, str) else list(data)
         self.solver = solver if callable(solver) else None
-        self.scorers = list(scorers)
+        self.scorers = [scorers] if callable(scorers) or isinstance(scorers, str) else list(scorers)
         self.fields = {**fields, "name": name, "prompt": prompt}
         if isinstance(data, str):
             self.fields["dataset"] = {**fields.get("dataset", {}), "path": data}
@@ -89,7 +89,10 @@ def _given(tasks: Task | Sequence[Task] | str, models: Sequence[str | dict[str, 
     if isinstance(tasks, str):
         if models:
             raise SpecError("a spec file names its models; leave out `models`, or pass tasks instead of a file")
-        return Given(load_spec(tasks, [f"{name}={value}" for name, value in fields.items()]))
+        find_modules_beside(tasks)
+        return Given(load_spec(tasks, [f"{name}={value}" for name, value in fields.items()]), where=tasks)
+    if isinstance(models, str | dict):
+        raise SpecError("models is a list: models=['mock'], or a list of mappings as in a spec")
     every = [tasks] if isinstance(tasks, Task) else list(tasks)
     raw = {**fields, "tasks": [task.fields for task in every], "models": [model_fields(model) for model in models]}
     return Given(

@@ -71,7 +71,8 @@ class Run:
         return self._opened
 
     def status(self) -> tuple[str, str]:
-        return status_of(self._index.story, self._index.unfinished, is_held(self.place.folder))
+        damaged = bool(self._index.damage)
+        return status_of(self._index.story, self._index.unfinished, is_held(self.place.folder), damaged)
 
     def cells(self) -> Iterator[CellReport]:
         return report_cells(self._index)

@@ -11,7 +11,7 @@ import time
 
 from holdfast.api import Run, RunSummary, find_run
 from holdfast.cli.making import sums
-from holdfast.cli.output import console, say
+from holdfast.cli.output import print_table, say
 from holdfast.records.exchange import Answer, Sample
 from holdfast.report.tables import report_table, tokens
 from holdfast.solve import Context
@@ -67,7 +67,7 @@ def _tell(store: str, samples: int, before: RunSummary, server: ServerProcess) -
     with Run(find_run(store, _RUN_ID)) as run:
         report = run.report()
     repeats = asked - samples * _STEPS
-    console.print(report_table(report))
+    print_table(report_table(report))
     say("")
     say(f"finished before the kill    {before.finished} of {samples} samples")
     say(f"replayed from the journal   {report.steps['replayed']} steps ({tokens(report.saved)} not paid for again)")

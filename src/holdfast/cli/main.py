@@ -17,8 +17,29 @@ app = typer.Typer(
 Spec = Annotated[str, typer.Argument(metavar="SPEC", help="The spec, a YAML file.")]
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="A run id, a unique prefix of one, `latest`, or a folder.")]
 Store = Annotated[str | None, typer.Option(help="Where runs are kept. Default: $HOLDFAST_STORE, else ./runs.")]
-Sets = Annotated[list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Change one field of the spec.")]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="FIELD=VALUE", help="Change one field: tasks.NAME.repeats=3. Repeatable."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from holdfast import __version__
+
+        sys.stdout.write(f"holdfast {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[bool, typer.Option("--version", callback=_print_version, help="Print the version.")] = False,
+) -> None:
+    """Run LLM evaluations that cannot be lost.
+
+    Start with: holdfast demo, holdfast init, holdfast run SPEC.
+    """
 
 
 @app.command()
@@ -28,7 +49,7 @@ def run(
     store: Store = None,
     sets: Sets = None,
     limit: Annotated[int | None, typer.Option(help="Only the first N samples of each task.")] = None,
-    sample: Annotated[list[str] | None, typer.Option(help="Only samples with this id.")] = None,
+    sample: Annotated[list[str] | None, typer.Option(help="Only the sample with this id. Repeatable.")] = None,
     task: Annotated[list[str] | None, typer.Option(help="Only tasks with this name.")] = None,
     model: Annotated[list[str] | None, typer.Option(help="Only models with this name.")] = None,
 ) -> None:
@@ -160,6 +181,9 @@ def main() -> None:
         sys.exit(explain(error))
     except (typer.Abort, KeyboardInterrupt):
         sys.exit(130)
+    except OSError as error:
+        sys.stderr.write(f"holdfast: {error.filename or 'output'}: {error.strerror}\n")
+        sys.exit(2)
     except Exception as error:
         if not hasattr(error, "show") or not hasattr(error, "exit_code"):
             raise

@@ -53,10 +53,13 @@ def write_example(folder: str) -> None:
             raise UsageError(
                 f"{os.path.join(folder, name)} exists already; choose another folder: holdfast init FOLDER"
             )
-    os.makedirs(folder, exist_ok=True)
     for name, text in files.items():
-        with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
-            file.write(text)
+        try:
+            os.makedirs(folder, exist_ok=True)
+            with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+                file.write(text)
+        except OSError as error:
+            raise UsageError(f"{folder}: {error.strerror}; choose another folder: holdfast init FOLDER") from error
         say(f"wrote {os.path.join(folder, name)}")
     say(f"Next: holdfast run {os.path.join(folder, 'eval.yaml')} --id first")
 

@@ -8,11 +8,17 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from holdfast.api import RunPlace, default_store
 
 console = Console(highlight=False, markup=False)
+_TABLE_WIDTH = 200
+
+
+def print_table(table: RenderableType) -> None:
+    """Never shortened: a name that is cut off cannot be copied. A narrow terminal wraps the lines itself."""
+    Console(highlight=False, markup=False, width=max(console.width, _TABLE_WIDTH)).print(table, soft_wrap=True)
 
 
 @contextlib.contextmanager

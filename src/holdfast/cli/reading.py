@@ -11,7 +11,7 @@ from rich.table import Table
 
 from holdfast.api import Run, RunPlace, default_store, find_run, list_runs
 from holdfast.api.executing import read_fold
-from holdfast.cli.output import console, end_quietly, print_json, resume_command, say
+from holdfast.cli.output import end_quietly, print_json, print_table, resume_command, say
 from holdfast.errors import JournalError, UsageError
 from holdfast.journal import OS_DISK, verify
 from holdfast.journal.chain import is_whole_file
@@ -52,7 +52,7 @@ def print_runs(store: str | None, wanted: Wanted, as_json: bool) -> None:
     for run in found:
         done = f"{run.finished}/{run.planned}"
         table.add_row(run.run_id, run.experiment, run.status, done, str(run.failed or "·"), run.created[:19])
-    console.print(table)
+    print_table(table)
 
 
 def print_run(name: str, store: str | None, as_json: bool) -> None:
@@ -100,7 +100,7 @@ def print_report(name: str, store: str | None, as_json: bool) -> None:
     if as_json:
         print_json(report)
     else:
-        console.print(report_table(report))
+        print_table(report_table(report))
 
 
 def verify_run(name: str, store: str | None, as_json: bool) -> int:
@@ -119,7 +119,7 @@ def verify_run(name: str, store: str | None, as_json: bool) -> int:
         verdict = (
             "is whole" if not errors else "is damaged; what can be read is kept, a resume makes the lost answers again"
         )
-        say(f"{place.run_id}: {found.records} records in {found.segments} segments: {verdict}.")
+        say(f"{place.run_id}: {found.records} records in {found.segments} segments, {verdict}.")
     return 5 if errors else 0
 
 
@@ -158,8 +158,10 @@ def _check_files(place: RunPlace) -> Iterator[str]:
                 yield f"{path}: its content is not what the run began with"
             elif not is_whole_file(OS_DISK, path):
                 yield f"{path}: the file has changed since it was written; its content can still be read"
-        except (JournalError, OSError) as error:
-            yield f"{path}: {error}"
+        except JournalError as error:
+            yield str(error)
+        except OSError as error:
+            yield f"{path}: {error.strerror}; restore it from a copy of the run"
 
 
 def _told(data: Step | SampleFinished | SampleFailed | dict[str, Any]) -> Iterator[str]:

@@ -1,7 +1,6 @@
 """`run`, `resume` and `check`."""
 
 import asyncio
-import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -11,8 +10,8 @@ import msgspec
 
 from holdfast.api import Ended, Given, Run, RunPlace, default_store, execute, find_run, runs_in
 from holdfast.api import check as check_given
-from holdfast.api.executing import read_fold, stored_spec
-from holdfast.cli.output import console, print_json, resume_command, say
+from holdfast.api.executing import find_modules_beside, read_fold, stored_spec
+from holdfast.cli.output import print_json, print_table, resume_command, say
 from holdfast.cli.progress import watch
 from holdfast.engine import Engine
 from holdfast.errors import HoldfastError, SpecError, UsageError
@@ -46,11 +45,11 @@ def run_spec(path: str, run_id: str | None, store: str | None, choice: Choice) -
 def resume_run(name: str, path: str | None, store: str | None, choice: Choice) -> int:
     where = store or default_store()
     place = find_run(where, name)
-    _prepare_environment(path or "")
     fold = read_fold(place)
     if fold.story.started is None:
         begin = f"holdfast run SPEC --id {place.run_id}"
         raise UsageError(f"{place.run_id} has not begun: its journal holds no run; start it with: {begin}")
+    find_modules_beside(path or fold.story.started.source)
     if path is None:
         spec = build_spec({**fold.story.spec}, "", choice.sets) if choice.sets else stored_spec(fold)
     else:
@@ -76,7 +75,7 @@ def check_spec(path: str, choice: Choice, as_json: bool) -> None:
 
 
 def _load(path: str, choice: Choice) -> Spec:
-    _prepare_environment(path)
+    find_modules_beside(path)
     spec = load_spec(path, choice.sets)
     tasks = _chosen("--task", choice.tasks, {task.name: task for task in spec.tasks})
     models = _chosen("--model", choice.models, {model.name: model for model in spec.models})
@@ -94,13 +93,6 @@ def _chosen(option: str, names: list[str] | None, parts: dict[str, Any]) -> list
     return [part for name, part in parts.items() if not names or name in names]
 
 
-def _prepare_environment(path: str) -> None:
-    """The user's own modules are found in the current folder and beside the spec."""
-    for folder in (os.path.dirname(os.path.abspath(path)) if path else "", os.getcwd()):
-        if folder and folder not in sys.path:
-            sys.path.insert(0, folder)
-
-
 def _execute(given: Given, store: str, run_id: str | None) -> int:
     if not given.spec.record_data:
         sys.stderr.write(f"record_data is off: {_WITHOUT_DATA}\n")
@@ -110,7 +102,7 @@ def _execute(given: Given, store: str, run_id: str | None) -> int:
         sys.stderr.write(f"interrupted; {kept}. Go on with: {resume_command(ended.place)}\n")
     else:
         with Run(ended.place) as run:
-            console.print(report_table(run.report()))
+            print_table(report_table(run.report()))
     return ended.exit_code(given.spec.fail_on_error)
 
 

@@ -60,7 +60,10 @@ def open_provider(model: Model, place: str, environ: Mapping[str, str] = os.envi
 
     def filled(text: str, where: str) -> str:
         value, found = expand(text, environ, f"{place}.{where}")
-        secrets.extend(found)
+        if where != "base_url" or found != [
+            value
+        ]:  # a whole URL is needed to understand an error; its parts may be secret
+            secrets.extend(found)
         return value
 
     headers = {name: filled(value, f"headers.{name}") for name, value in model.headers.items()}

@@ -65,8 +65,9 @@ def verify(folder: str, uid: str | None = None, disk: Disk = OS_DISK) -> Verific
     errors += map(describe, new)
     warnings = [f"{describe(each)} (already recorded)" for each in known]
     warnings += [f"{describe(each)}; the next resume cuts it, nothing acknowledged is lost" for each in torn]
+    recorded = {anomaly.segment for anomaly in anomalies}
     for index, file in enumerate(chain.segments):
-        _check_file(disk, file, chain.segments[index + 1 : index + 2], errors, warnings)
+        _check_file(disk, file, chain.segments[index + 1 : index + 2], recorded, errors, warnings)
     keys = {key: None for each in damage for key in each.keys}
     keys.update({key: None for anomaly in anomalies for key in anomaly.keys})
     return Verification(
@@ -103,13 +104,19 @@ def describe(damage: Damage) -> str:
 
 
 def _check_file(
-    disk: Disk, file: SegmentFile, successors: Sequence[SegmentFile], errors: list[str], warnings: list[str]
+    disk: Disk,
+    file: SegmentFile,
+    successors: Sequence[SegmentFile],
+    recorded: set[int],
+    errors: list[str],
+    warnings: list[str],
 ) -> None:
-    """What reading records cannot see: bytes of the file that carry no record."""
+    """What reading records cannot see: bytes that carry no record. `recorded`: segments whose losses are known."""
     content = open_content(disk, file.path)
     try:
         if isinstance(content, SealedContent) and not content.is_whole():
-            errors.append(f"{file.path}: the sealed file has changed since it was written")
+            told = errors if file.number not in recorded else warnings
+            told.append(f"{file.path}: the sealed file has changed since it was written")
         fence = fence_between(file, successors[0]) if successors else None
         if fence is not None and content.size() > fence.bytes:
             void = content.size() - fence.bytes

@@ -22,9 +22,14 @@ def changed_cells(spec: Spec, works: Mapping[str, Work], cells: Sequence[Cell]) 
     """Cells whose answers would come out differently, although no field of the spec says so: the code has changed."""
     models = {model.name: model for model in spec.models}
     return [
-        Change(f"tasks.{cell.task}.solver (code)", cell.digest, now, "result")
+        Change(
+            f"tasks.{cell.task} with {cell.model}: code of {works[cell.task].solver.name}",
+            "as it was",
+            "changed",
+            "result",
+        )
         for cell in cells
-        if (now := cell_digest(spec, works[cell.task], models[cell.model]).hex()) != cell.digest
+        if cell_digest(spec, works[cell.task], models[cell.model]).hex() != cell.digest
     ]
 
 

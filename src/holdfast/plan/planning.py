@@ -181,7 +181,7 @@ def cell_digest(spec: Spec, work: Work, model: Model) -> bytes:
 def _shots(task: Task, place: str) -> tuple[Sample, ...]:
     if task.fewshot is None:
         return ()
-    columns = Columns(task.dataset.id, task.dataset.input, task.dataset.target)
+    columns = Columns(input=task.dataset.input, target=task.dataset.target)  # examples need no ids
     try:
         every = list(samples(open_rows(task.fewshot.path), columns, task.fewshot.path))
     except DataError as error:

@@ -43,6 +43,8 @@ class RunStarted(msgspec.Struct, frozen=True):
     code: dict[str, str] = msgspec.field(default_factory=dict)
     host: dict[str, Any] = msgspec.field(default_factory=dict)
     version: str = ""
+    source: str = ""
+    """The file that the spec was read from: the user's own modules lie beside it."""
 
 
 class Change(msgspec.Struct, frozen=True):

@@ -89,9 +89,11 @@ def _fill(template: str, row: Row) -> str:
 
 
 def _jinja(template: str) -> Render:
-    from jinja2 import StrictUndefined, TemplateError, UndefinedError
-    from jinja2.sandbox import SandboxedEnvironment
-
+    try:
+        from jinja2 import StrictUndefined, TemplateError, UndefinedError
+        from jinja2.sandbox import SandboxedEnvironment
+    except ImportError as error:
+        raise SpecError("`template: jinja` needs one more package: pip install 'holdfast[jinja]'") from error
     try:
         compiled = SandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=True).from_string(template)
     except TemplateError as error:

@@ -21,10 +21,12 @@ def is_held(run: str) -> bool:
     return False
 
 
-def status_of(story: Story, unfinished: int, held: bool) -> tuple[str, str]:
+def status_of(story: Story, unfinished: int, held: bool, damaged: bool = False) -> tuple[str, str]:
     """The status and, where one is known, the reason."""
     if held:
         return "running", ""
+    if story.end is None and damaged:
+        return "interrupted", "records were lost to damage; `verify` tells which, a resume asks for them again"
     if story.end is None:
         return "interrupted", "the process ended without a word (killed, out of memory, or power loss)"
     if story.end.kind == "run.completed" and unfinished > 0:

@@ -90,14 +90,12 @@ def _standard_error(clusters: Sequence[_Group], mean: float, n: int) -> float:
 
 
 def _successes(clusters: Sequence[_Group]) -> int | None:
-    """How many groups are all 1, if every group is all 1 or all 0 and of one size; else None."""
-    size = clusters[0].size
-    ones = 0
-    for group in clusters:
-        if group.size != size or not group.agrees:
-            return None
-        ones += group.total > 0
-    return ones
+    """How many groups are all 1, if every group is all 1 or all 0, and they are of one size or all alike; else None."""
+    if not all(group.agrees for group in clusters):
+        return None
+    ones = sum(group.total > 0 for group in clusters)
+    one_size = all(group.size == clusters[0].size for group in clusters)
+    return ones if one_size or ones in (0, len(clusters)) else None
 
 
 def _wilson(successes: int, n: int) -> tuple[float, float]:

@@ -237,6 +237,7 @@ def test_a_loss_in_an_older_segment_is_recorded_once_by_the_resumes_that_meet_it
     sealed.write_bytes(packed)
     for _ in range(3):
         run = asyncio.run(run_async(task, ["mock"], id="x", store=store))
-    assert verify(run.place.journal).errors == (f"{sealed}: the sealed file has changed since it was written",)
+    assert verify(run.place.journal).errors == ()
+    assert f"{sealed}: the sealed file has changed since it was written" in verify(run.place.journal).warnings
     assert len({(each.segment, each.first) for each in run.summary().anomalies}) == len(run.summary().anomalies)
     assert run.summary().finished == 4

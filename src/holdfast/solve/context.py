@@ -65,6 +65,7 @@ class Context:
         self._seed = seed
         self._allowance = allowance
         self._random: random.Random | None = None
+        self._told_last: list[tuple[int, list[Message]]] = []
         self._known: dict[bytes, tuple[int, int]] = {}  # beginnings of conversations, and the step that holds each
 
     @property
@@ -109,12 +110,15 @@ class Context:
         """Remember what this step holds, and give the solver a copy that it may change."""
         assert recorded.step.answer is not None
         answer = _answer.decode(_encode(recorded.step.answer))
-        for length, prefix in enumerate(_prefixes([*said, answer.message]), 1):
-            self._known.setdefault(prefix, (recorded.n, length))
+        self._told_last.append((recorded.n, [*said, recorded.step.answer.message]))
         return answer
 
     def _asked(self, said: list[Message], role: str, params: dict[str, Any], tools: list[dict[str, Any]]) -> Asked:
         """The request, without the messages that an earlier step of this sample already holds."""
+        for earlier, messages in self._told_last:  # most samples ask once: only a further request pays for this
+            for length, prefix in enumerate(_prefixes(messages), 1):
+                self._known.setdefault(prefix, (earlier, length))
+        self._told_last.clear()
         n = keep = 0
         for prefix in _prefixes(said) if self._known else ():
             if prefix not in self._known:

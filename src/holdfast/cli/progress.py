@@ -21,6 +21,10 @@ async def watch(engine: Engine, place: RunPlace, progress_file: str) -> None:
     """Until cancelled. The last state is shown when the run ends."""
     live = sys.stderr.isatty()
     sys.stderr.write(f"run {place.experiment}/{place.run_id} in {place.folder}\n")
+    progress = engine.progress
+    if progress.before:
+        left = progress.planned - progress.before
+        sys.stderr.write(f"going on: {progress.before} of {progress.planned} answers are kept, {left} to do\n")
     try:
         while True:
             await asyncio.sleep(_LIVE_SECONDS if live else _PLAIN_SECONDS)

@@ -21,7 +21,15 @@ from holdfast import __version__
 from holdfast.api.places import RunPlace, make_run_id, place_of
 from holdfast.api.provenance import code, host, now, write_spec_file
 from holdfast.engine import Engine, Job, open_provider
-from holdfast.errors import BadNameError, DriftError, HoldfastError, JournalError, SpecError, UsageError
+from holdfast.errors import (
+    BadNameError,
+    DriftError,
+    HoldfastError,
+    JournalError,
+    SpecError,
+    StaleCursorError,
+    UsageError,
+)
 from holdfast.journal import OS_DISK, Damage, Lock, Reader, Request, Writer, folder_name, make_folders, open_writer
 from holdfast.plan import (
     DATA,
@@ -104,12 +112,12 @@ async def execute(given: Given, store: str, run_id: str | None = None, observe: 
     with _naming(given.where):
         prepared = await asyncio.to_thread(_prepare, given)
     place = place_of(store, given.spec.experiment, make_run_id() if run_id is None else run_id)
-    fold = await asyncio.to_thread(read_fold, place, prepared.evaluation)
-    if fold.story.started is None:
+    reading = await asyncio.to_thread(_Reading, place, prepared.evaluation)
+    if reading.fold.story.started is None:
         with _naming(given.where):
             await asyncio.to_thread(survey, given.spec, prepared.works)
         return await _begin(prepared, place, observe, given.where)
-    return await _go_on(prepared, place, fold, observe, given.from_run)
+    return await _go_on(prepared, reading, observe, given.from_run)
 
 
 @contextlib.contextmanager
@@ -129,6 +137,28 @@ def read_fold(place: RunPlace, evaluation: str | None = None) -> Fold:
     return fold.read(Reader(place.journal).read()) if place.began else fold
 
 
+class _Reading:
+    """What the journal holds so far. Read once; `catch_up` adds what came since."""
+
+    def __init__(self, place: RunPlace, evaluation: str) -> None:
+        self.place = place
+        self._evaluation = evaluation
+        self._start_over()
+
+    def catch_up(self) -> None:
+        try:
+            if self._reader is not None:
+                self.fold.read(self._reader.read())
+        except StaleCursorError:
+            self._start_over()
+
+    def _start_over(self) -> None:
+        self.fold = Fold(self._evaluation)
+        self._reader = Reader(self.place.journal) if self.place.began else None
+        if self._reader is not None:
+            self.fold.read(self._reader.read())
+
+
 def stored_spec(fold: Fold) -> Spec:
     return msgspec.convert(fold.story.spec, Spec)
 
@@ -136,10 +166,11 @@ def stored_spec(fold: Fold) -> Spec:
 async def _begin(prepared: Prepared, place: RunPlace, observe: Observe | None, source: str) -> Ended:
     lock = await asyncio.to_thread(_claim, place)
     try:
-        fold = await asyncio.to_thread(read_fold, place, prepared.evaluation)
+        reading = await asyncio.to_thread(_Reading, place, prepared.evaluation)
+        fold = reading.fold
         if fold.story.started is not None:  # another process began it while we were preparing
             lock.release()
-            return await _go_on(prepared, place, fold, observe)
+            return await _go_on(prepared, reading, observe)
         _refuse_headless(fold, place)
         uid = (Reader(place.journal).uid if place.began else "") or uuid.uuid4().hex
         planned = await asyncio.to_thread(write_plan, place.folder, prepared.spec, prepared.works)
@@ -149,9 +180,13 @@ async def _begin(prepared: Prepared, place: RunPlace, observe: Observe | None, s
         lock.release()
         raise
     writer = await open_writer(place.folder, Request(uid), lock=lock)
-    started = _started(place, planned, spec, source)
-    fold.story.started, fold.story.spec = started, spec
-    await writer.append(draft("run.started", started))
+    try:
+        started = _started(place, planned, spec, source)
+        fold.story.started, fold.story.spec = started, spec
+        await writer.append(draft("run.started", started))
+    except BaseException:
+        await _close(writer)
+        raise
     return await _work(_Work(prepared, place, uid, observe), writer, fold)
 
 
@@ -186,9 +221,8 @@ def find_modules_beside(path: str) -> None:
             sys.path.insert(0, folder)
 
 
-async def _go_on(
-    prepared: Prepared, place: RunPlace, fold: Fold, observe: Observe | None, from_run: bool = False
-) -> Ended:
+async def _go_on(prepared: Prepared, reading: _Reading, observe: Observe | None, from_run: bool = False) -> Ended:
+    place, fold = reading.place, reading.fold
     changes = differences(stored_spec(fold), prepared.spec)
     _refuse_drift(refused(changes), place)
     await asyncio.to_thread(_check_files, place, fold)
@@ -198,9 +232,8 @@ async def _go_on(
     uid = Reader(place.journal).uid
     writer = await open_writer(place.folder, Request(uid))
     try:
-        fold = await asyncio.to_thread(
-            read_fold, place, prepared.evaluation
-        )  # another process may have gone on before us
+        await asyncio.to_thread(reading.catch_up)  # another process may have gone on before us
+        fold = reading.fold
         for damage in _untold(fold):
             await writer.append(draft("anomaly", damage.anomaly()))
         spec = spec_mapping(prepared.spec)

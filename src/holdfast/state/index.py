@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.errors import StaleCursorError
 from holdfast.journal import START, Cursor, Damage, Entry, Reader, journal_folder
+from holdfast.records.facts import SampleFailed, SampleFinished
 from holdfast.state.folding import failed_data, finished_data, score_data, step_gist
 from holdfast.state.story import Story
 
@@ -28,6 +29,14 @@ CREATE TABLE scores (
     o INTEGER, evaluation TEXT, scorer TEXT, of INTEGER, value BLOB, reason TEXT, failure TEXT,
     PRIMARY KEY (o, evaluation, scorer)
 ) WITHOUT ROWID;
+"""
+
+_PUT = """
+INSERT INTO answers VALUES (?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (o) DO UPDATE SET
+    status = excluded.status, n = excluded.n, segment = excluded.segment, at_byte = excluded.at_byte,
+    attempt = excluded.attempt, input_tokens = excluded.input_tokens, output_tokens = excluded.output_tokens,
+    seconds = excluded.seconds, kind = excluded.kind, message = excluded.message
+WHERE answers.status != 'finished'
 """
 
 
@@ -169,39 +178,23 @@ class Index:
 
     def _finished(self, entry: Entry) -> None:
         found = finished_data.decode(entry.line.d)
-        used = found.spent.usage + found.spent.saved
-        row = (
-            found.o, entry.line.k, "finished", entry.line.n, entry.segment, entry.offset, found.attempt,
-            used.input_tokens, used.output_tokens, found.spent.seconds, "", "",
-        )  # fmt: skip
-        query = (
-            "INSERT INTO answers VALUES (?,?,?,?,?,?,?,?,?,?,?,?) "
-            "ON CONFLICT (o) DO UPDATE SET status = excluded.status, "
-            "n = excluded.n, segment = excluded.segment, at_byte = excluded.at_byte, attempt = excluded.attempt, "
-            "input_tokens = excluded.input_tokens, output_tokens = excluded.output_tokens, seconds = excluded.seconds, "
-            "kind = '', message = '' WHERE answers.status != 'finished'"
-        )
-        if self._database.execute(query, row).rowcount == 0:
-            self.story.twice += 1
-        else:
+        if self._put(entry, found, "finished", ("", "")):
             self.story.spent(found.spent)
+        else:
+            self.story.twice += 1
 
     def _failed(self, entry: Entry) -> None:
         found = failed_data.decode(entry.line.d)
-        used = found.spent.usage + found.spent.saved
         status = "failed" if found.final else "unfinished"
-        row = (
-            found.o, entry.line.k, status, entry.line.n, entry.segment, entry.offset, found.attempt,
-            used.input_tokens, used.output_tokens, found.spent.seconds, found.failure.kind, found.failure.message,
-        )  # fmt: skip
-        query = (
-            "INSERT INTO answers VALUES (?,?,?,?,?,?,?,?,?,?,?,?) "
-            "ON CONFLICT (o) DO UPDATE SET status = excluded.status, "
-            "n = excluded.n, segment = excluded.segment, at_byte = excluded.at_byte, attempt = excluded.attempt, "
-            "kind = excluded.kind, message = excluded.message WHERE answers.status != 'finished'"
-        )
-        if self._database.execute(query, row).rowcount > 0:
+        if self._put(entry, found, status, (found.failure.kind, found.failure.message)):
             self.story.spent(found.spent)
+
+    def _put(self, entry: Entry, found: SampleFinished | SampleFailed, status: str, failure: tuple[str, str]) -> bool:
+        """What is newest of a key counts, until it is finished: the first answer stays. False if nothing changed."""
+        used = found.spent.usage + found.spent.saved
+        place = (entry.line.n, entry.segment, entry.offset, found.attempt)
+        cost = (used.input_tokens, used.output_tokens, found.spent.seconds)
+        return self._database.execute(_PUT, (found.o, entry.line.k, status, *place, *cost, *failure)).rowcount > 0
 
     def _score(self, entry: Entry) -> None:
         found = score_data.decode(entry.line.d)

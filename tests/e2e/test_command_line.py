@@ -319,7 +319,8 @@ def test_export_as_csv_has_a_column_for_each_scorer(finished: Path, tmp_path: Pa
     rows = list(csv.DictReader(io.StringIO(printed.out)))
     with open(tmp_path / "out.csv", newline="") as file:
         assert list(csv.DictReader(file)) == rows
-    assert set(rows[0]) == (EXPORTED - {"scores"}) | {"numeric"}
+    spent = {"attempt", "input_tokens", "output_tokens", "seconds"}
+    assert set(rows[0]) == (EXPORTED - {"scores"}) | spent | {"numeric", "score_errors"}
     assert [row["numeric"] for row in rows] == ["True", *["False"] * 5]
 
 
@@ -466,8 +467,7 @@ def test_a_resume_that_would_mix_two_experiments_exits_3_and_changes_nothing(
 
 def test_a_refusal_shows_both_values(finished: Path) -> None:
     done = call("run", "eval.yaml", "--id", "first", "--set", "seed=7", cwd=finished)
-    (row,) = [line for line in done.err.splitlines() if line.startswith("seed")]
-    assert row.split()[:4] == ["seed", "0", "7", "result"]
+    assert "seed (result)\n  stored: 0\n  given:  7\n" in done.err
 
 
 @pytest.mark.parametrize(
@@ -511,6 +511,8 @@ def test_a_run_that_another_live_process_holds_exits_4(tmp_path: Path) -> None:
         finish(holder, signal.SIGKILL)
     assert refused.code == 4
     assert "another live process" in refused.err
+    if os.path.exists("/proc/locks"):
+        assert f"(process {holder.pid} on {os.uname().nodename})" in refused.err
     assert shown("held", tmp_path / "runs")["status"] == "interrupted"
 
 

@@ -1,6 +1,6 @@
 """A run, to be looked at: its summary, its report, its samples. Reads only; brings the index up to date on the way."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -11,7 +11,16 @@ from holdfast.journal import Reader
 from holdfast.records import Anomaly
 from holdfast.records.exchange import Usage
 from holdfast.records.facts import Change, SampleFailed, SampleFinished, Step
-from holdfast.report import CellReport, ExportLine, RunReport, export_lines, report_cells
+from holdfast.report import (
+    CellReport,
+    ExportLine,
+    PlannedKey,
+    RunReport,
+    export_lines,
+    find_planned,
+    nearest_key,
+    report_cells,
+)
 from holdfast.state import Index, is_held, status_of
 
 
@@ -39,6 +48,8 @@ class RunSummary(msgspec.Struct, frozen=True):
     description: str = ""
     tags: list[str] = msgspec.field(default_factory=list)
     folder: str = ""
+    failures: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    """Of samples, by kind, each with an example."""
 
 
 class Run:
@@ -96,6 +107,7 @@ class Run:
     def summary(self) -> RunSummary:
         story = self._index.story
         status, reason = self.status()
+        cells = list(self.cells())
         return RunSummary(
             run_id=self.place.run_id,
             experiment=self.place.experiment,
@@ -111,13 +123,14 @@ class Run:
             steps=self._steps(),
             usage=story.usage,
             saved=story.saved,
-            scores=list(self._scores()),
+            scores=list(_scores(cells)),
             evaluations=list(story.evaluations),
             resumes=[{"at": each.at, "changes": list(map(_plain, each.resumed.changes))} for each in story.resumes],
             anomalies=story.anomalies,
             description=story.spec.get("description", ""),
             tags=story.spec.get("tags", []),
             folder=self.place.folder,
+            failures=list(_failures(cells)),
         )
 
     def lines(self) -> Iterator[ExportLine]:
@@ -132,7 +145,9 @@ class Run:
         return sorted({each.scorer for cell in self.cells() for each in cell.scorers})
 
     def story_of(self, key: str) -> list[tuple[str, str, Step | SampleFinished | SampleFailed | dict[str, Any]]]:
-        """Everything the journal holds of one key, in order: type, time, data."""
+        """Everything the journal holds of one key, in order: type, time, data. Empty if it is planned and nothing is
+        recorded of it yet; UsageError if it is not planned.
+        """
         found: list[tuple[str, str, Step | SampleFinished | SampleFailed | dict[str, Any]]] = []
         kinds = {"step": Step, "sample.finished": SampleFinished, "sample.failed": SampleFailed}
         for each in Reader(self.place.journal).read(live=True):
@@ -140,26 +155,23 @@ class Run:
                 kind = kinds.get(each.line.t, dict[str, Any])
                 found.append((each.line.t, each.line.at, msgspec.json.decode(each.line.d, type=kind)))
         if not found:
-            raise UsageError(
-                f"{self.place.run_id} has no record of {key!r}; list keys with: holdfast export {self.place.run_id}"
-            )
+            self.planned(key)
+        return found
+
+    def planned(self, key: str) -> PlannedKey:
+        """A key's place in the plan, and its row. UsageError, with the key that was perhaps meant, if it has none."""
+        started = self._index.story.started
+        cells = started.cells if started else ()
+        found = find_planned(self.place.folder, cells, key)
+        if found is None:
+            near = nearest_key(self.place.folder, cells, key)
+            hint = f"did you mean {near!r}?" if near else f"list keys with: holdfast export {self.place.run_id}"
+            raise UsageError(f"{self.place.run_id} has no key {key!r}; {hint}")
         return found
 
     def _steps(self) -> dict[str, int]:
         story = self._index.story
         return {"live": story.steps, "replayed": story.replayed, "orphaned": story.orphaned}
-
-    def _scores(self) -> Iterator[dict[str, Any]]:
-        for cell in self.cells():
-            for each in cell.scorers:
-                yield {
-                    "task": cell.task,
-                    "model": cell.model,
-                    "scorer": each.scorer,
-                    **_plain(each.summary),
-                    "no_score": each.no_score,
-                    "failures": each.failures,
-                }
 
 
 def list_runs(store: str) -> Iterator[RunSummary]:
@@ -169,6 +181,27 @@ def list_runs(store: str) -> Iterator[RunSummary]:
         with Run(place) as run:
             summaries.append(run.summary())
     yield from sorted(summaries, key=lambda summary: summary.created)
+
+
+def _scores(cells: Sequence[CellReport]) -> Iterator[dict[str, Any]]:
+    for cell in cells:
+        for each in cell.scorers:
+            yield {
+                "task": cell.task,
+                "model": cell.model,
+                "scorer": each.scorer,
+                **_plain(each.summary),
+                "no_score": each.no_score,
+                "failures": each.failures,
+                "example": _plain(each.example),
+            }
+
+
+def _failures(cells: Sequence[CellReport]) -> Iterator[dict[str, Any]]:
+    for cell in cells:
+        for kind, count in cell.failures.items():
+            example = _plain(cell.examples[kind])
+            yield {"task": cell.task, "model": cell.model, "kind": kind, "count": count, "example": example}
 
 
 def _plain(value: Change | Any) -> Any:

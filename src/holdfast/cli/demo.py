@@ -14,6 +14,7 @@ from holdfast.cli.making import sums
 from holdfast.cli.output import print_table, say
 from holdfast.records.exchange import Answer, Sample
 from holdfast.report.tables import report_table, tokens
+from holdfast.report.wording import counted
 from holdfast.solve import Context
 from holdfast.testing import Behaviour, ServerProcess, start_server_process
 
@@ -52,8 +53,9 @@ def _demo(folder: str, samples: int, server: ServerProcess) -> int:
     seen = _run_and_kill(command, server, int(samples * _STEPS * _KILL_AT))
     with Run(find_run(store, _RUN_ID)) as run:
         before = run.summary()
-    say(f"2. kill -9 after {seen} requests. The journal holds {before.steps['live']} answers of the model,")
-    say(f"   {before.finished} samples are finished. Status, with no process left to say so: {before.status}.")
+    held = counted(before.steps["live"], "answer")
+    say(f"2. kill -9 after {counted(seen, 'request')}. The journal holds {held} of the model,")
+    say(f"   finished samples: {before.finished}. Status, with no process left to say so: {before.status}.")
     say("3. The same command again:")
     again = subprocess.run(command, capture_output=True, text=True, check=False)
     if again.returncode not in (0, 1):
@@ -70,7 +72,8 @@ def _tell(store: str, samples: int, before: RunSummary, server: ServerProcess) -
     print_table(report_table(report))
     say("")
     say(f"finished before the kill    {before.finished} of {samples} samples")
-    say(f"replayed from the journal   {report.steps['replayed']} steps ({tokens(report.saved)} not paid for again)")
+    replayed = counted(report.steps["replayed"], "step")
+    say(f"replayed from the journal   {replayed} ({tokens(report.saved)} not paid for again)")
     say(f"requests the server saw     {asked} for {samples * _STEPS} steps")
     kept = repeats <= _CONNECTIONS
     verdict = "as promised" if kept else "NOT as promised"

@@ -1,14 +1,17 @@
-"""From an error to one sentence on standard error and an exit code."""
+"""From an error to one sentence on standard error and an exit code. Drift has a line for each value as well."""
 
 import sys
+from collections.abc import Iterator
+from itertools import takewhile
 
-from rich.console import Console
-from rich.table import Table
-
+from holdfast.cli.output import terminal_width
 from holdfast.errors import DriftError, HeldError, HoldfastError, JournalError
 from holdfast.records.facts import Change
+from holdfast.report.wording import shortened
 
-_NEXT = {"result": "give the stored value, or start a run with another id"}
+_INDENT = len("  stored: ")
+_VALUE_MIN = 40
+_LEAD = 12
 
 
 def explain(error: HoldfastError) -> int:
@@ -23,14 +26,26 @@ def explain(error: HoldfastError) -> int:
 
 
 def _print_drift(error: DriftError) -> None:
-    console = Console(stderr=True, highlight=False, markup=False)
-    sys.stderr.write(
-        "holdfast: the run cannot go on: what it is given would mix two experiments. Nothing was changed.\n"
-    )
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in ("field", "stored", "given", "class", "next step"):
-        table.add_column(name, overflow="fold")
+    """Stacked, because both values have to be readable in a narrow terminal; a field's name is never cut."""
+    width = max(terminal_width() - _INDENT, _VALUE_MIN)
+    lines = ["holdfast: the run cannot go on: it would mix two experiments.", "Nothing was changed. These differ:"]
     for change in error.changes:
         if isinstance(change, Change):
-            table.add_row(change.field, repr(change.old), repr(change.new), change.kind, _NEXT.get(change.kind, ""))
-    console.print(table)
+            lines += _told(change, width)
+    lines.append("Give the stored values, or start a run with another id.")
+    sys.stderr.write("\n".join(lines) + "\n")
+
+
+def _told(change: Change, width: int) -> Iterator[str]:
+    stored, given = repr(change.old), repr(change.new)
+    start = 0
+    if max(len(stored), len(given)) > width:  # then show where they differ, not that they begin alike
+        same = takewhile(lambda pair: pair[0] == pair[1], zip(stored, given, strict=False))
+        start = max(sum(1 for _ in same) - _LEAD, 0)
+    yield f"{change.field} ({change.kind})"
+    yield f"  stored: {_from(stored, start, width)}"
+    yield f"  given:  {_from(given, start, width)}"
+
+
+def _from(value: str, start: int, width: int) -> str:
+    return shortened(f"…{value[start:]}" if start else value, width)

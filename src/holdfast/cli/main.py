@@ -135,7 +135,14 @@ def export(
     output: Annotated[str | None, typer.Option(help="A file; default: standard output.")] = None,
     store: Store = None,
 ) -> None:
-    """Write one line for each key: status, output, error, scores."""
+    """Write one line for each planned key, in plan order.
+
+    key, task, model, sample_id, repeat; status: finished, failed or unfinished; output, error; attempt: which one
+    counts; input_tokens, output_tokens, seconds: what that attempt took, replayed steps included; scores.
+
+    In JSONL a score is a value, null if the scorer gave none, or {"failure": {"message": ...}} if the scorer failed.
+    In CSV each scorer has a column, and score_errors says which scorers failed and why.
+    """
     from holdfast.cli.reading import export_run
 
     export_run(name, format, output, store)

@@ -21,6 +21,16 @@ def print_table(table: RenderableType) -> None:
     Console(highlight=False, markup=False, width=max(console.width, _TABLE_WIDTH)).print(table, soft_wrap=True)
 
 
+def terminal_width() -> int:
+    """Of the terminal that news go to; 80 where there is none."""
+    return Console(stderr=True).width
+
+
+def warn(line: str) -> None:
+    """News that stops nothing."""
+    sys.stderr.write(f"warning: {line}\n")
+
+
 @contextlib.contextmanager
 def end_quietly() -> Iterator[None]:
     """Whoever reads our output may stop when they have seen enough: that is no error."""

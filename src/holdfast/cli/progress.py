@@ -8,12 +8,15 @@ import time
 import msgspec
 
 from holdfast.api import RunPlace
+from holdfast.cli.output import terminal_width
 from holdfast.engine import Engine, Progress
 from holdfast.journal import OS_DISK, write_file
 from holdfast.report.tables import duration, short
+from holdfast.report.wording import first_line, shortened
 
 _LIVE_SECONDS = 0.25
 _PLAIN_SECONDS = 10.0
+_FAILURE_WIDTH = 80
 _UNWRITABLE: set[str] = set()
 
 
@@ -24,15 +27,15 @@ async def watch(engine: Engine, place: RunPlace, progress_file: str) -> None:
     progress = engine.progress
     if progress.before:
         left = progress.planned - progress.before
-        sys.stderr.write(f"going on: {progress.before} of {progress.planned} answers are kept, {left} to do\n")
+        sys.stderr.write(f"going on: answers kept: {progress.before} of {progress.planned}, to do: {left}\n")
     try:
         while True:
             await asyncio.sleep(_LIVE_SECONDS if live else _PLAIN_SECONDS)
-            _show(engine.progress, live)
+            show(engine.progress, live)
             if progress_file:
                 await asyncio.to_thread(write_progress, engine.progress, place, progress_file)
     finally:
-        _show(engine.progress, live)
+        show(engine.progress, live)
         if live:
             sys.stderr.write("\n")
         if progress_file:
@@ -51,7 +54,7 @@ def write_progress(progress: Progress, place: RunPlace, path: str) -> None:
 
 
 def line_of(progress: Progress, now: float) -> str:
-    """done/total, rate, errors, tokens, time left."""
+    """done/total, rate, errors, tokens, time left, and what failed last."""
     done = progress.finished + progress.failed
     seconds = max(now - progress.started, 1e-9)
     rate = (done - progress.before) / seconds
@@ -65,10 +68,15 @@ def line_of(progress: Progress, now: float) -> str:
     parts.append(f"{short(used)} tokens")
     if left is not None and done < progress.planned:
         parts.append(f"{duration(left)} left")
+    if progress.last_failure:
+        parts.append(f"last failure: {first_line(progress.last_failure, _FAILURE_WIDTH)}")
     return " · ".join(parts)
 
 
-def _show(progress: Progress, live: bool) -> None:
+def show(progress: Progress, live: bool) -> None:
+    """On a terminal the line is written over the last one; elsewhere each is a line of its own."""
     line = line_of(progress, time.monotonic())
+    if live:  # a line that wraps cannot be written over
+        line = shortened(line, terminal_width() - 1)
     sys.stderr.write(f"\r\x1b[2K{line}" if live else f"{line}\n")
     sys.stderr.flush()

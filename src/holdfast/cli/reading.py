@@ -17,8 +17,9 @@ from holdfast.journal import OS_DISK, verify
 from holdfast.journal.chain import is_whole_file
 from holdfast.plan import DATA, PLAN, digest_file
 from holdfast.records.facts import SampleFailed, SampleFinished, Step
-from holdfast.report import write_csv, write_jsonl
-from holdfast.report.tables import duration, report_table, tokens
+from holdfast.report import PlannedKey, write_csv, write_jsonl
+from holdfast.report.tables import again_line, duration, failure_lines, report_table, tokens
+from holdfast.report.wording import counted, own_words
 
 _FORMATS = ("jsonl", "csv")
 
@@ -58,6 +59,7 @@ def print_runs(store: str | None, wanted: Wanted, as_json: bool) -> None:
 def print_run(name: str, store: str | None, as_json: bool) -> None:
     with Run.find(store or default_store(), name) as run:
         place, summary = run.place, run.summary()
+        failures = [] if as_json else list(failure_lines(run.cells()))
     if as_json:
         print_json(summary)
         return
@@ -75,9 +77,15 @@ def print_run(name: str, store: str | None, as_json: bool) -> None:
         say(f"resumed {resumed['at'][:19]}  {changed}")
     for score in summary.scores:
         mean = "-" if score["mean"] is None else f"{score['mean']:.4f}"
-        say(f"{score['task']} / {score['model']} / {score['scorer']}: {mean} (n {score['n']})")
+        missing = f", no score {score['no_score']}" if score["no_score"] else ""
+        missing += f", scorer failed {score['failures']}" if score["failures"] else ""
+        say(f"{score['task']} / {score['model']} / {score['scorer']}: {mean} (n {score['n']}{missing})")
+    for failure in failures:
+        say(failure, "red")
     for anomaly in summary.anomalies:
         say(f"anomaly: {anomaly.kind} in segment {anomaly.segment}", "red")
+    if summary.failed and summary.status != "running":
+        say(again_line(summary.failed, resume_command(place)))
     if summary.status == "interrupted":
         say(f"Go on with: {resume_command(place)}")
 
@@ -85,6 +93,9 @@ def print_run(name: str, store: str | None, as_json: bool) -> None:
 def print_key(name: str, key: str, store: str | None, as_json: bool) -> None:
     with Run.find(store or default_store(), name) as run:
         story = run.story_of(key)
+        if not story:
+            _print_planned(run.planned(key), as_json)
+            return
     if as_json:
         print_json([{"type": kind, "at": at, "data": msgspec.to_builtins(data)} for kind, at, data in story])
         return
@@ -94,13 +105,25 @@ def print_key(name: str, key: str, store: str | None, as_json: bool) -> None:
             say(f"  {line}")
 
 
+def _print_planned(planned: PlannedKey, as_json: bool) -> None:
+    """A key without a record. As JSON it has the shape of a story, so that scripts need no second one."""
+    if as_json:
+        data = {"o": planned.o, "status": "unfinished", "row": planned.row}
+        print_json([{"type": "planned", "at": "", "data": data}])
+        return
+    say(f"{planned.key}  unfinished", "bold")
+    say(f"  planned with the ordinal {planned.o}; nothing of it is recorded yet")
+    row = "is not recorded" if planned.row is None else msgspec.json.encode(planned.row).decode()
+    say(f"  row: {row}")
+
+
 def print_report(name: str, store: str | None, as_json: bool) -> None:
     with Run.find(store or default_store(), name) as run:
-        report = run.report()
+        place, report = run.place, run.report()
     if as_json:
         print_json(report)
     else:
-        print_table(report_table(report))
+        print_table(report_table(report, resume_command(place)))
 
 
 def verify_run(name: str, store: str | None, as_json: bool) -> int:
@@ -119,7 +142,8 @@ def verify_run(name: str, store: str | None, as_json: bool) -> int:
         verdict = (
             "is whole" if not errors else "is damaged; what can be read is kept, a resume makes the lost answers again"
         )
-        say(f"{place.run_id}: {found.records} records in {found.segments} segments, {verdict}.")
+        size = f"{counted(found.records, 'record')} in {counted(found.segments, 'segment')}"
+        say(f"{place.run_id}: {size}, {verdict}.")
     return 5 if errors else 0
 
 
@@ -174,10 +198,13 @@ def _told(data: Step | SampleFinished | SampleFailed | dict[str, Any]) -> Iterat
         yield f"attempt {data.attempt}: {data.failure.kind}: {data.failure.message}"
         yield from data.failure.detail.splitlines()
     elif "scorer" in data:
-        yield f"{data['scorer']}: {data.get('value')!r} {data.get('reason', '')}"
-        if data.get("failure"):
-            yield f"{data['failure']['kind']}: {data['failure']['message']}"
-            yield from data["failure"].get("detail", "").splitlines()
+        failure = data.get("failure")
+        if failure:
+            message = own_words(data["scorer"], failure["message"])
+            yield f"{data['scorer']} failed: {failure['kind']}: {message}"
+            yield from failure.get("detail", "").splitlines()
+        else:
+            yield f"{data['scorer']}: {data.get('value')!r} {data.get('reason', '')}"
     else:
         yield msgspec.json.encode(data).decode()
 
@@ -185,13 +212,13 @@ def _told(data: Step | SampleFinished | SampleFailed | dict[str, Any]) -> Iterat
 def _told_step(step: Step) -> Iterator[str]:
     if step.asked is not None:
         if step.asked.keep:
-            yield f"… {step.asked.keep} messages of record {step.asked.after}"
+            yield f"… {counted(step.asked.keep, 'message')} of record {step.asked.after}"
         for message in step.asked.new:
             yield f"[{message.get('role')}] {message.get('content')}"
     if step.cancelled:
         yield "cancelled by the solver"
     elif step.failure is not None:
-        yield f"{step.failure.kind}: {step.failure.message} (asked {step.tries} times)"
+        yield f"{step.failure.kind}: {step.failure.message} (asked {counted(step.tries, 'time')})"
     elif step.answer is not None:
         yield f"[answer] {step.answer.text}"
-        yield f"{tokens(step.answer.usage)}, {duration(step.seconds)}, asked {step.tries} times"
+        yield f"{tokens(step.answer.usage)}, {duration(step.seconds)}, asked {counted(step.tries, 'time')}"

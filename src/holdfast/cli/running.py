@@ -1,6 +1,7 @@
 """`run`, `resume` and `check`."""
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -11,12 +12,14 @@ import msgspec
 from holdfast.api import Ended, Given, Run, RunPlace, default_store, execute, find_run, runs_in
 from holdfast.api import check as check_given
 from holdfast.api.executing import find_modules_beside, read_fold, stored_spec
-from holdfast.cli.output import print_json, print_table, resume_command, say
+from holdfast.cli.output import print_json, print_table, resume_command, say, warn
 from holdfast.cli.progress import watch
 from holdfast.engine import Engine
 from holdfast.errors import HoldfastError, SpecError, UsageError
 from holdfast.report.tables import report_table
+from holdfast.report.wording import counted
 from holdfast.spec import Spec, build_spec, load_spec
+from holdfast.spec.doubts import doubts
 from holdfast.spec.drift import differences, refused
 from holdfast.spec.explaining import nearest
 
@@ -37,6 +40,8 @@ class Choice(msgspec.Struct, frozen=True):
 def run_spec(path: str, run_id: str | None, store: str | None, choice: Choice) -> int:
     spec = _load(path, choice)
     where = store or default_store()
+    for doubt in doubts(spec, os.environ):
+        warn(f"{path}: {doubt}")
     if run_id is None:
         _point_to_interrupted(spec, where)
     return _execute(Given(spec, where=path), where, run_id)
@@ -60,18 +65,23 @@ def resume_run(name: str, path: str | None, store: str | None, choice: Choice) -
 def check_spec(path: str, choice: Choice, as_json: bool) -> None:
     spec = _load(path, choice)
     prepared, planned = check_given(Given(spec, where=path))
+    doubted = doubts(spec, os.environ)
+    for doubt in doubted:
+        warn(f"{path}: {doubt}")
     told = {
         "spec": path,
         "planned": planned,
         "tasks": [task.name for task in spec.tasks],
         "models": [model.name for model in spec.models],
         "evaluation": prepared.evaluation,
+        "warnings": doubted,
     }
     if as_json:
         print_json(told)
     else:
-        names = f"{len(spec.tasks)} tasks, {len(spec.models)} models"
-        say(f"{path} is fine: {planned} answers to be made ({names}).")
+        names = f"{counted(len(spec.tasks), 'task')}, {counted(len(spec.models), 'model')}"
+        verdict = "can be run" if doubted else "is fine"
+        say(f"{path} {verdict}: {counted(planned, 'answer')} to be made ({names}).")
 
 
 def _load(path: str, choice: Choice) -> Spec:
@@ -98,11 +108,11 @@ def _execute(given: Given, store: str, run_id: str | None) -> int:
         sys.stderr.write(f"record_data is off: {_WITHOUT_DATA}\n")
     ended = asyncio.run(_execute_until_signal(given, store, run_id))
     if ended.interrupted:
-        kept = f"{ended.finished} of {ended.finished + ended.failed + ended.unfinished} answers are kept"
+        kept = f"answers kept: {ended.finished} of {ended.finished + ended.failed + ended.unfinished}"
         sys.stderr.write(f"interrupted; {kept}. Go on with: {resume_command(ended.place)}\n")
     else:
         with Run(ended.place) as run:
-            print_table(report_table(run.report()))
+            print_table(report_table(run.report(), resume_command(ended.place)))
     return ended.exit_code(given.spec.fail_on_error)
 
 

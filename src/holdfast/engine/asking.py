@@ -1,10 +1,10 @@
 """Models as samples ask them: a provider behind its connection limit and the one retry layer."""
 
-import asyncio
 import os
 from collections.abc import Mapping
 from typing import Any
 
+from holdfast.engine.places import Places
 from holdfast.errors import SpecError
 from holdfast.models import (
     BadConnectionError,
@@ -27,11 +27,11 @@ from holdfast.spec.reading import expand
 class Line:
     """One model's line: at most `max_connections` requests at a time, over all tasks that share it."""
 
-    def __init__(self, model: Model, place: str, everywhere: asyncio.Semaphore | None) -> None:
+    def __init__(self, model: Model, place: str, everywhere: Places | None) -> None:
         self.provider = open_provider(model, place)
         self._model = model
         self._everywhere = everywhere
-        self._places = asyncio.Semaphore(model.max_connections)
+        self._places = Places(model.max_connections)
         self._retries = Retries(count=model.request_retries)
 
     def asking(self) -> Asking:
@@ -41,17 +41,25 @@ class Line:
     async def _ask(
         self, messages: list[Message], params: dict[str, Any], tools: list[dict[str, Any]]
     ) -> tuple[Answer, int]:
-        if self._everywhere is None:
-            async with self._places:
-                return await self._send(Request(messages, params, tools))
-        async with self._places, self._everywhere:
-            return await self._send(Request(messages, params, tools))
-
-    async def _send(self, request: Request) -> tuple[Answer, int]:
+        """Wait for a connection, then ask: the provider's time-out does not run while a request waits here."""
+        if not self._places.take():
+            await self._places.wait()
         try:
-            return await ask(self.provider, request, self._retries)
+            if self._everywhere is None:
+                return await ask(self.provider, Request(messages, params, tools), self._retries)
+            return await self._ask_in_turn(Request(messages, params, tools), self._everywhere)
         except ModelError as error:
             raise AskFailedError(Failure(error.kind, error.message), error.tries) from error
+        finally:
+            self._places.give_back()
+
+    async def _ask_in_turn(self, request: Request, everywhere: Places) -> tuple[Answer, int]:
+        if not everywhere.take():
+            await everywhere.wait()
+        try:
+            return await ask(self.provider, request, self._retries)
+        finally:
+            everywhere.give_back()
 
 
 def open_provider(model: Model, place: str, environ: Mapping[str, str] = os.environ) -> Provider:

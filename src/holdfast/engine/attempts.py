@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from holdfast.engine.places import Places
 from holdfast.engine.tickets import Ticket
 from holdfast.errors import BadRecordError, HoldfastError, JournalError
 from holdfast.plan import Work
@@ -63,6 +64,9 @@ class Past(msgspec.Struct, frozen=True):
         return [each for each in carried if _attempt_of(each) > asked_anew]
 
 
+NO_PAST = Past()
+
+
 class Kit(msgspec.Struct, frozen=True):
     """What every sample of a task is answered and scored with."""
 
@@ -74,7 +78,7 @@ class Kit(msgspec.Struct, frozen=True):
     allowance: Allowance
     seconds: float | None
     seed: int
-    scoring: asyncio.Semaphore
+    scoring: Places
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -123,7 +127,8 @@ class Sampler:
             models = kit.models[ticket.cell.model]
             ctx = Context(ticket.sample, messages, steps, models, seed, kit.allowance)
             answer = await _solve(work.solver, ticket.sample, ctx, _seconds_left(kit, steps))
-            await _meet_cancel()
+            if _task().cancelling():  # the solver asked for it and did not wait for it: meet it here
+                await asyncio.sleep(0)
         except asyncio.CancelledError:
             if self._closing:
                 raise
@@ -140,27 +145,30 @@ class Sampler:
 
     async def _finish(self, ticket: Ticket, kit: Kit, finished: SampleFinished) -> Outcome:
         try:
-            record = checked("sample.finished", finished, ticket.key)
+            record, _ = checked("sample.finished", finished, ticket.key)
         except BadRecordError as error:
             failed = SampleFailed(ticket.o, finished.attempt, Failure("record", str(error)), True, finished.spent)
             await self._journal.append(draft("sample.failed", failed, ticket.key))
             return Outcome(failed.failure, failed.spent)
         position = await self._journal.append(record)
         if kit.scorers:
-            await self.score(ticket, kit, finished.answer, position.n)
+            for score in await judge_all(ticket, kit, finished.answer, position.n):
+                self._journal.append_soon(score)  # lost with the process, they are made again
         return Outcome(None, finished.spent)
 
-    async def score(self, ticket: Ticket, kit: Kit, answer: Answer, of: int) -> None:
-        """Score the answer in record `of`. A scorer that fails gives a failure, and the others go on."""
-        given: list[ScoreGiven] = []
-        async with kit.scoring:
-            for scorer in kit.scorers:
-                given += await _judged(scorer, ticket, answer, of, kit.evaluation)
-        given[-1] = msgspec.structs.replace(given[-1], last=True)
-        records = [_drafted(each, ticket.key) for each in given]
-        for record in records[:-1]:
-            self._journal.append_soon(record)
-        await self._journal.append(records[-1])
+
+async def judge_all(ticket: Ticket, kit: Kit, answer: Answer, of: int) -> list[Draft]:
+    """The scores of the answer in record `of`. A scorer that fails gives a failure, and the others go on."""
+    given: list[ScoreGiven] = []
+    if not kit.scoring.take():
+        await kit.scoring.wait()
+    try:
+        for scorer in kit.scorers:
+            given += await _judged(scorer, ticket, answer, of, kit.evaluation)
+    finally:
+        kit.scoring.give_back()
+    given[-1] = msgspec.structs.replace(given[-1], last=True)
+    return [_drafted(each, ticket.key) for each in given]
 
 
 async def _solve(solver: Solver, sample: Sample, ctx: Context, seconds: float | None) -> Answer:
@@ -194,7 +202,7 @@ async def _judged(scorer: Scorer, ticket: Ticket, answer: Answer, of: int, evalu
 def _drafted(given: ScoreGiven, key: str) -> Draft:
     """A score that cannot be saved is the scorer's failure."""
     try:
-        return checked("score", given, key)
+        return checked("score", given, key)[0]
     except BadRecordError as error:
         failure = Failure("record", str(error))
         return draft("score", msgspec.structs.replace(given, value=None, reason="", metadata={}, failure=failure), key)
@@ -221,17 +229,16 @@ def _first(error: BaseException, kind: type[BaseException]) -> BaseException | N
     return error if isinstance(error, kind) else None
 
 
-async def _meet_cancel() -> None:
-    """A cancellation that the solver asked for and did not wait for would hit us at our next wait: meet it here."""
+def _task() -> "asyncio.Task[object]":
     task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        await asyncio.sleep(0)
+    assert task is not None
+    return task
 
 
 def _undo_cancel() -> None:
     """A solver that cancelled the task that it runs in must not take the worker with it."""
-    task = asyncio.current_task()
-    while task is not None and task.cancelling():
+    task = _task()
+    while task.cancelling():
         task.uncancel()
 
 

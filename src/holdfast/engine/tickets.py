@@ -39,6 +39,10 @@ class Tickets:
         self._filling = asyncio.Lock()
         self._empty = False
 
+    def at_hand(self) -> Ticket | None:
+        """The next ticket, if it has been read already."""
+        return self._ready.popleft() if self._ready else None
+
     async def next(self) -> Ticket | None:
         """The next ticket; None when there is none left."""
         while not self._ready:

@@ -7,12 +7,13 @@ The kernel lets go of it when the process dies, however it dies, so a stale lock
 import fcntl
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from holdfast.errors import HeldError
 
 WAIT_SECONDS = 2.0
 _PAUSE_SECONDS = 0.05
+KERNEL_LIST = "/proc/locks"
 
 
 class Lock:
@@ -30,8 +31,11 @@ class Lock:
         end = clock() + wait_seconds
         while not self._try():
             if clock() >= end:
+                holder = _holder(self._handle)
                 os.close(self._handle)
-                raise HeldError(f"{run} is being written by another live process; wait for it, or stop it first")
+                raise HeldError(
+                    f"{run} is being written by another live process{holder}; wait for it, or stop it first"
+                )
             sleep(_PAUSE_SECONDS)
 
     def _try(self) -> bool:
@@ -45,3 +49,30 @@ class Lock:
         if self._handle >= 0:
             os.close(self._handle)
             self._handle = -1
+
+
+def _holder(handle: int) -> str:
+    """Who has the lock, where the kernel tells it (Linux, a process of this host): a refusal should say whom to stop.
+    Nothing if it is not known for certain.
+    """
+    found = os.fstat(handle)
+    place = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+    try:
+        with open(KERNEL_LIST, encoding="ascii", errors="replace") as lines:
+            process = writer_of(place, lines)
+    except OSError:
+        return ""
+    if not process or not os.path.exists(f"/proc/{process}"):  # of another container, or a child has inherited it
+        return ""
+    return f" (process {process} on {os.uname().nodename})"
+
+
+def writer_of(place: str, lines: Iterable[str]) -> int:
+    """The process with an exclusive flock on a file, from lines such as `1: FLOCK ADVISORY WRITE 4711 fe:00:12 0 EOF`;
+    0 if there is none. Those that wait have an arrow before their kind.
+    """
+    for line in lines:
+        match line.split():
+            case [_, "FLOCK", _, "WRITE", process, at, *_] if at == place and process.isdigit():
+                return int(process)
+    return 0

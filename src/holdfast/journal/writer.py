@@ -29,14 +29,17 @@ QUEUE_BYTES = 64 * 1024 * 1024
 _BATCH_BYTES = 8 * 1024 * 1024
 _BATCH_RECORDS = 4096
 _SPACE_PAUSE_SECONDS = 1.0
-_SMALL_BATCH = 32
+_SMALL_BATCH = 64
 _BUSY_SECONDS = 0.001
-_GATHER_SECONDS = 0.002
-"""When records come faster than single ones can be synced, wait a moment and sync more of them at once: a sync and the
-switch between threads cost as much for one record as for fifty. A record that comes alone does not wait."""
+_GATHER_SECONDS = 0.0005
+_FLOWING = 3
+_FLOWING_SECONDS = 0.0035
+"""When several records came at once and the next comes at their heels, wait a moment and sync more of them together. If
+they flow, and fewer are here than last time, wait once more: a sync and the switch between threads cost as much for one
+record as for fifty. A record that comes alone does not wait, and no group waits for more than itself."""
 
 Tell = Callable[[str, str], None]
-_Waiting = tuple[Draft, "asyncio.Future[Position]"]
+_Waiting = tuple[Draft, "asyncio.Future[Position] | None"]  # None: nobody waits for it
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -130,12 +133,13 @@ class Writer:
         return await acknowledged
 
     def append_soon(self, record: Draft) -> None:
-        """Save a small record without waiting, behind everything queued so far; lost if the writer has stopped."""
+        """Save a record without waiting, behind everything queued so far; lost if the writer has stopped.
+
+        It counts as queued, so that whoever appends next waits for room.
+        """
         if self._open:
-            unheard: asyncio.Future[Position] = self._loop.create_future()
-            unheard.add_done_callback(asyncio.Future.exception)  # nobody waits for it, so nobody misses it
             self._queued_bytes += record.size
-            self._queue.put((record, unheard))
+            self._queue.put((record, None))
 
     async def close(self, *, seal_last: bool = False) -> None:
         """Save what is queued, let sealing finish, let go of the lock. StoppedError if the writer had failed."""
@@ -184,7 +188,7 @@ class Writer:
     def _acknowledge(self, batch: Sequence[_Waiting], positions: Sequence[Position]) -> None:
         for (record, acknowledged), position in zip(batch, positions, strict=True):
             self._queued_bytes -= record.size
-            if not acknowledged.done():
+            if acknowledged is not None and not acknowledged.done():
                 acknowledged.set_result(position)
         self._admit()
 
@@ -193,7 +197,7 @@ class Writer:
         if failure is not None:
             self._stopped = failure if isinstance(failure, StoppedError) else StoppedError(str(failure))
             for _, acknowledged in self._in_hand + self._drain():
-                if not acknowledged.done():
+                if acknowledged is not None and not acknowledged.done():
                     acknowledged.set_exception(StoppedError(str(failure)))
         self._admit()
         self._ended.set_result(None)
@@ -228,12 +232,14 @@ class Writer:
 
     def _commit_next(self) -> bool:
         """Commit one batch; False when the queue has been closed."""
-        small = len(self._in_hand) < _SMALL_BATCH
+        last = len(self._in_hand)
         self._in_hand = []
         size = 0
         waiting = self._queue.get()
-        if small and waiting is not None and time.monotonic() - self._committed < _BUSY_SECONDS:
+        if 1 < last < _SMALL_BATCH and waiting is not None and time.monotonic() - self._committed < _BUSY_SECONDS:
             time.sleep(_GATHER_SECONDS)
+            if _FLOWING <= self._queue.qsize() < last - 1:
+                time.sleep(_FLOWING_SECONDS)
         while waiting is not None:
             self._in_hand.append(waiting)
             size += waiting[0].size

@@ -1,11 +1,10 @@
 """Any OpenAI-compatible chat endpoint, over aiohttp.
 
-One session per provider, made inside the loop that first asks, with at most `max_connections` connections. A request
-that waits for its turn is not yet on the clock: `timeout_seconds` begins when it is sent. It is sent once; redirects
-are not followed. No secret (the API key, credentials in headers or in the URL) is ever in an error's text.
+One session per provider, made inside the loop that first asks. Whoever asks limits how many requests are under way, so
+that none waits here with its time-out running: `timeout_seconds` begins when it is sent. It is sent once; redirects are
+not followed. No secret (the API key, credentials in headers or in the URL) is ever in an error's text.
 """
 
-import asyncio
 import io
 import os
 import time
@@ -51,24 +50,22 @@ class OpenAIProvider:
         key = _read_key(self._key_variable)
         self._headers = _headers(connection, key)
         self._secrets = _secrets(connection, key, base)
-        self._turns = asyncio.Semaphore(connection.max_connections)
         self._session: aiohttp.ClientSession | None = None
 
     async def generate(self, request: Request) -> Answer:
         """Ask once. Raises ModelError, and nothing else but a cancellation."""
         body = self._encode(request)
-        async with self._turns:
-            try:
-                async with self._open().post(self._url, data=_payload(body), allow_redirects=False) as response:
-                    raw = await response.read()
-            except TimeoutError as error:
-                self._fail("timeout", f"no answer within {self._connection.timeout_seconds:g} s ({_name(error)})")
-            except aiohttp.ClientResponseError as error:
-                self._fail("malformed", f"the response is not HTTP ({error.message})")
-            except ValueError as error:  # of a header, or of credentials given twice
-                self._fail("bad_request", f"the request cannot be sent ({error})")
-            except (aiohttp.ClientError, OSError) as error:
-                self._fail("connection", f"the connection failed ({_name(error)})")
+        try:
+            async with self._open().post(self._url, data=_payload(body), allow_redirects=False) as response:
+                raw = await response.read()
+        except TimeoutError as error:
+            self._fail("timeout", f"no answer within {self._connection.timeout_seconds:g} s ({_name(error)})")
+        except aiohttp.ClientResponseError as error:
+            self._fail("malformed", f"the response is not HTTP ({error.message})")
+        except ValueError as error:  # of a header, or of credentials given twice
+            self._fail("bad_request", f"the request cannot be sent ({error})")
+        except (aiohttp.ClientError, OSError) as error:
+            self._fail("connection", f"the connection failed ({_name(error)})")
         return self._read(response, raw)
 
     async def close(self) -> None:
@@ -81,7 +78,7 @@ class OpenAIProvider:
         if self._session is None:
             seconds = self._connection.timeout_seconds
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=self._connection.max_connections),
+                connector=aiohttp.TCPConnector(limit=0),
                 timeout=aiohttp.ClientTimeout(total=seconds, sock_connect=min(seconds, _CONNECT_SECONDS_MAX)),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers=self._headers,

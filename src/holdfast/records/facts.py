@@ -3,7 +3,7 @@
 `o` is the key's plan ordinal: a fold marks it in a bitmap without looking at the key.
 """
 
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -173,16 +173,19 @@ class ScoringStarted(msgspec.Struct, frozen=True):
 
 
 _decoders: dict[type[msgspec.Struct], msgspec.json.Decoder[Any]] = {}
+Fact = TypeVar("Fact", bound=msgspec.Struct)
 
 
-def checked(kind: str, data: msgspec.Struct, key: str) -> Draft:
-    """A draft that can be read again as what it is: a number where a text belongs is refused before it is saved."""
+def checked(kind: str, data: Fact, key: str) -> tuple[Draft, Fact]:
+    """A draft that can be read again as what it is, and what is read: a copy that shares nothing with `data`.
+
+    A number where a text belongs is refused before it is saved.
+    """
     made = draft(kind, data, key)
     decoder = _decoders.get(type(data))
     if decoder is None:
         decoder = _decoders[type(data)] = msgspec.json.Decoder(type(data))
     try:
-        decoder.decode(made.d)
+        return made, decoder.decode(made.d)
     except (msgspec.ValidationError, RecursionError) as error:
         raise BadRecordError(f"a {kind} record of {key} would not be readable: {error}") from error
-    return made

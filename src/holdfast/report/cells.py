@@ -12,19 +12,29 @@ import msgspec
 from holdfast.records.exchange import Usage
 from holdfast.records.facts import Cell
 from holdfast.records.keys import parse_key
+from holdfast.report.wording import own_words
 from holdfast.score import as_number
-from holdfast.state import Index
+from holdfast.state import Index, ScoreRow
 from holdfast.stats import Summary, summarise
 
 
+class Example(msgspec.Struct, frozen=True):
+    """One of several failures of a kind: a count alone does not say what to mend."""
+
+    key: str
+    message: str
+
+
 class ScorerReport(msgspec.Struct, frozen=True):
-    """One scorer over one cell."""
+    """One scorer over one cell. `failures` are answers on which it broke; `no_score` those of which it said nothing."""
 
     scorer: str
     summary: Summary
     no_score: int
     failures: int
     labels: dict[str, int]
+    example: Example | None = None
+    """The first of its failures."""
 
 
 class CellReport(msgspec.Struct, frozen=True):
@@ -40,6 +50,8 @@ class CellReport(msgspec.Struct, frozen=True):
     usage: Usage
     seconds: float
     scorers: tuple[ScorerReport, ...]
+    examples: dict[str, Example] = msgspec.field(default_factory=dict)
+    """The first failure of each kind."""
 
 
 class RunReport(msgspec.Struct, frozen=True):
@@ -67,6 +79,7 @@ def report_cells(index: Index, evaluation: str = "") -> Iterator[CellReport]:
 def _report(index: Index, cell: Cell, evaluation: str) -> CellReport:
     statuses: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
+    examples: dict[str, Example] = {}
     groups: dict[int, str] = {}
     usage, seconds = Usage(), 0.0
     for row in index.answers(first=cell.first, count=cell.count):
@@ -77,6 +90,7 @@ def _report(index: Index, cell: Cell, evaluation: str) -> CellReport:
             seconds += row.seconds
         elif row.status == "failed":
             kinds[row.kind] += 1
+            examples.setdefault(row.kind, Example(row.key, row.message))
     finished, failed = statuses["finished"], statuses["failed"]
     return CellReport(
         task=cell.task,
@@ -89,6 +103,7 @@ def _report(index: Index, cell: Cell, evaluation: str) -> CellReport:
         usage=usage,
         seconds=round(seconds, 3),
         scorers=tuple(_scorers(index, cell, evaluation, groups)),
+        examples=examples,
     )
 
 
@@ -96,12 +111,14 @@ def _scorers(index: Index, cell: Cell, evaluation: str, groups: dict[int, str]) 
     values: dict[str, tuple[list[float], list[str]]] = {}
     missing: Counter[str] = Counter()
     failures: Counter[str] = Counter()
+    broken: dict[str, ScoreRow] = {}
     labels: dict[str, Counter[str]] = {}
     for row in index.scores(evaluation, cell.first, cell.count):
         numbers, members = values.setdefault(row.scorer, ([], []))
         number = as_number(row.value)
         if row.failure:
             failures[row.scorer] += 1
+            broken.setdefault(row.scorer, row)
         elif number is not None:
             numbers.append(number)
             members.append(groups[row.o])
@@ -111,4 +128,10 @@ def _scorers(index: Index, cell: Cell, evaluation: str, groups: dict[int, str]) 
             missing[row.scorer] += 1
     for name, (numbers, members) in sorted(values.items()):
         told = dict(labels.get(name, Counter[str]()).most_common())
-        yield ScorerReport(name, summarise(numbers, members), missing[name], failures[name], told)
+        example = _example(index, broken[name]) if name in broken else None
+        yield ScorerReport(name, summarise(numbers, members), missing[name], failures[name], told, example)
+
+
+def _example(index: Index, row: ScoreRow) -> Example:
+    answer = next(index.answers(first=row.o, count=1))
+    return Example(answer.key, own_words(row.scorer, row.failure))

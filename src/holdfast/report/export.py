@@ -1,4 +1,8 @@
-"""One line for each planned key: its status, its output, its error, its scores. In plan order, streamed."""
+"""One line for each planned key: its status, its output, its error, what it took, its scores. In plan order, streamed.
+
+A score is a value, null where the scorer said nothing, or `{"failure": {"message": …}}` where the scorer broke: the
+two must not look alike. Tokens and seconds are those of the attempt that counts, replayed steps included.
+"""
 
 import contextlib
 import csv
@@ -13,12 +17,14 @@ from holdfast.journal import Reader, journal_folder
 from holdfast.plan import PLAN, PlanLine, read_lines
 from holdfast.records.facts import SampleFailed, SampleFinished
 from holdfast.records.keys import parse_key
-from holdfast.state import AnswerRow, Index
+from holdfast.report.wording import own_words
+from holdfast.state import AnswerRow, Index, ScoreRow
 
 _plan_line = msgspec.json.Decoder(PlanLine)
 _finished = msgspec.json.Decoder(SampleFinished)
 _failed = msgspec.json.Decoder(SampleFailed)
-_PLAIN = ("key", "task", "model", "sample_id", "repeat", "status", "output", "error")
+_PLAIN = ("key", "task", "model", "sample_id", "repeat", "status", "output")
+_SPENT = ("attempt", "input_tokens", "output_tokens", "seconds")
 
 
 class ExportLine(msgspec.Struct, frozen=True):
@@ -58,7 +64,7 @@ def _export(run: str, index: Index, evaluation: str, reader: Reader) -> Iterator
             answer = next(answers, None)
         given: dict[str, Any] = {}
         if scored is not None and scored[0] == line.o:
-            given = {row.scorer: row.value for row in scored[1]}
+            given = {row.scorer: _score(row) for row in scored[1]}
             scored = next(scores, None)
         yield _line(line, mine, given, reader)
 
@@ -69,13 +75,21 @@ def write_jsonl(lines: Iterator[ExportLine], out: IO[str]) -> None:
 
 
 def write_csv(lines: Iterator[ExportLine], out: IO[str], scorers: list[str]) -> None:
-    """One column for each scorer; what a cell cannot hold is JSON."""
+    """One column for each scorer, empty where it gave no score; `score_errors` says where one broke, and how."""
     writer = csv.writer(out)
-    writer.writerow([*_PLAIN, *scorers])
+    writer.writerow([*_PLAIN, "error", *_SPENT, *scorers, "score_errors"])
     for line in lines:
-        plain = [getattr(line, name) for name in _PLAIN[:-1]]
+        plain = [getattr(line, name) for name in _PLAIN]
+        spent = [getattr(line, name) for name in _SPENT]
         error = "" if line.error is None else f"{line.error['kind']}: {line.error['message']}"
-        writer.writerow([*plain, error, *(line.scores.get(name) for name in scorers)])
+        broken = {name: score["failure"]["message"] for name, score in line.scores.items() if isinstance(score, dict)}
+        values = [None if name in broken else line.scores.get(name) for name in scorers]
+        errors = "; ".join(f"{name}: {message}" for name, message in broken.items())
+        writer.writerow([*plain, error, *spent, *values, errors])
+
+
+def _score(row: ScoreRow) -> Any:
+    return {"failure": {"message": own_words(row.scorer, row.failure)}} if row.failure else row.value
 
 
 def _line(line: PlanLine, row: AnswerRow | None, scores: dict[str, Any], reader: Reader) -> ExportLine:
@@ -83,13 +97,13 @@ def _line(line: PlanLine, row: AnswerRow | None, scores: dict[str, Any], reader:
     status, output, error, reason = "unfinished", None, None, ""
     if row is not None and row.status in {"finished", "failed"}:
         entry = reader.record_at(row.segment, row.at_byte)
-        if entry is not None and entry.line.n == row.n:  # else it was lost to damage since the index saw it
-            status = row.status
-            if row.status == "finished":
-                answer = _finished.decode(entry.line.d).answer
-                output, reason = answer.text, answer.finish_reason
-            else:
-                error = msgspec.to_builtins(_failed.decode(entry.line.d).failure)
+        if entry is None or entry.line.n != row.n:  # it was lost to damage since the index saw it
+            row = None
+        elif row.status == "finished":
+            answer = _finished.decode(entry.line.d).answer
+            status, output, reason = row.status, answer.text, answer.finish_reason
+        else:
+            status, error = row.status, msgspec.to_builtins(_failed.decode(entry.line.d).failure)
     return ExportLine(
         key=line.k,
         task=key.task,

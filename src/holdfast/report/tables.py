@@ -1,13 +1,14 @@
 """Reports for a terminal."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from holdfast.records.exchange import Usage
-from holdfast.report.cells import CellReport, RunReport, ScorerReport
+from holdfast.report.cells import CellReport, Example, RunReport, ScorerReport
+from holdfast.report.wording import counted, first_line
 from holdfast.stats import Summary
 
 _COLUMNS = (
@@ -19,17 +20,20 @@ _COLUMNS = (
     "95% interval",
     "n",
     "no score",
+    "scorer failed",
     "failed",
     "unfinished",
     "tokens",
     "time",
 )
-_ONLY_IF_ANY = {"no score", "failed", "unfinished"}
+_ONLY_IF_ANY = {"no score", "scorer failed", "failed", "unfinished"}
 _STATUS_STYLE = {"completed": "green", "running": "cyan", "interrupted": "yellow", "failed": "red", "stalled": "red"}
 
 
-def report_table(report: RunReport) -> RenderableType:
-    """The cells of a run, and under them what is not in the numbers. Columns in which nothing happened are left out."""
+def report_table(report: RunReport, resume: str = "") -> RenderableType:
+    """The cells of a run, and under them what is not in the numbers. Columns in which nothing happened are left out.
+    `resume` is the command that tries failed samples again.
+    """
     rows = [row for cell in report.cells for row in _rows(cell)]
     table = Table(box=None, pad_edge=False, header_style="bold")
     shown = [
@@ -39,7 +43,7 @@ def report_table(report: RunReport) -> RenderableType:
         table.add_column(_COLUMNS[i], justify="left" if i < 3 else "right", no_wrap=i > 2)
     for row in rows:
         table.add_row(*(row[i] for i in shown))
-    return Group(headline(report), "", table, *_footnotes(report))
+    return Group(headline(report), "", table, *_footnotes(report, resume))
 
 
 def headline(report: RunReport) -> Text:
@@ -69,28 +73,49 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
+def failure_lines(cells: Iterable[CellReport]) -> Iterator[str]:
+    """Failures by kind, each with one example: of samples, and of scorers on finished answers."""
+    for cell in cells:
+        place = f"{cell.task}/{cell.model}"
+        for kind, count in cell.failures.items():
+            yield f"{place}: {counted(count, 'sample')} failed: {kind}{_such_as(cell.examples.get(kind))}"
+        for each in cell.scorers:
+            if each.failures:
+                answers = counted(each.failures, "answer")
+                yield f"{place}: scorer {each.scorer} failed on {answers}{_such_as(each.example)}"
+
+
+def again_line(failed: int, resume: str) -> str:
+    """Each resume grants failed samples a fresh allowance; nobody guesses that."""
+    return f"{counted(failed, 'failed sample')} can be tried again with: {resume}"
+
+
+def _such_as(example: Example | None) -> str:
+    return "" if example is None else f", e.g. {example.key}: {first_line(example.message)}"
+
+
 def _rows(cell: CellReport) -> Iterable[tuple[str, ...]]:
     used = f"{short(cell.usage.input_tokens)}+{short(cell.usage.output_tokens)}"
     counts = (str(cell.failed), str(cell.unfinished), used, duration(cell.seconds))
     if not cell.scorers:
-        yield (cell.task, cell.model, "-", "-", "-", "-", str(cell.finished), "0", *counts)
+        yield (cell.task, cell.model, "-", "-", "-", "-", str(cell.finished), "0", "0", *counts)
     for index, each in enumerate(cell.scorers):
         names = (cell.task, cell.model) if index == 0 else ("", "")
         rest = counts if index == 0 else ("", "", "", "")
         yield (*names, each.scorer, *_numbers(each.summary, each), *rest)
 
 
-def _numbers(summary: Summary, scorer: ScorerReport) -> tuple[str, str, str, str, str]:
-    missing = str(scorer.no_score + scorer.failures)
+def _numbers(summary: Summary, scorer: ScorerReport) -> tuple[str, ...]:
+    missing = (str(scorer.no_score), str(scorer.failures))
     if summary.mean is None:
         shown = ", ".join(f"{label} {count}" for label, count in list(scorer.labels.items())[:4]) or "-"
-        return shown, "", "", str(sum(scorer.labels.values())), missing
+        return shown, "", "", str(sum(scorer.labels.values())), *missing
     error = "-" if summary.standard_error is None else f"{summary.standard_error:.4f}"
     interval = "-" if summary.low is None or summary.high is None else f"{summary.low:.4f} .. {summary.high:.4f}"
-    return f"{summary.mean:.4f}", error, interval, str(summary.n), missing
+    return f"{summary.mean:.4f}", error, interval, str(summary.n), *missing
 
 
-def _footnotes(report: RunReport) -> Iterable[RenderableType]:
+def _footnotes(report: RunReport, resume: str) -> Iterable[RenderableType]:
     steps = report.steps
     yield ""
     line = f"steps: {steps['live']} asked, {steps['replayed']} replayed"
@@ -99,13 +124,11 @@ def _footnotes(report: RunReport) -> Iterable[RenderableType]:
     if report.saved != Usage():
         line += f"; replay saved {tokens(report.saved)}"
     yield Text(line, style="dim")
-    for cell in report.cells:
-        for kind, count in cell.failures.items():
-            yield Text(f"{cell.task}/{cell.model}: {count} failed: {kind}", style="red")
-        for scorer in cell.scorers:
-            if scorer.failures:
-                yield Text(
-                    f"{cell.task}/{cell.model}: {scorer.scorer} failed on {scorer.failures} answers", style="red"
-                )
+    for failure in failure_lines(report.cells):
+        yield Text(failure, style="red")
+    failed = sum(cell.failed for cell in report.cells)
+    if failed and resume and report.status != "running":
+        yield Text(again_line(failed, resume))
     if report.anomalies:
-        yield Text(f"{report.anomalies} anomalies in the journal: see `holdfast verify {report.run_id}`", style="red")
+        found = counted(report.anomalies, "anomaly", "anomalies")
+        yield Text(f"{found} in the journal: see `holdfast verify {report.run_id}`", style="red")

@@ -22,6 +22,7 @@ from holdfast.score.errors import ScoringFailed
 _MESSAGE_MAX = 1000
 _DETAIL_MAX = 8000
 _FRAMES_MAX = 20
+_PLAIN = {bool, int, float, str, dict, Score, type(None)}
 
 
 async def judge(scorer: Scorer, sample: Sample, answer: Answer, ctx: Any = None) -> dict[str, Score]:
@@ -32,7 +33,7 @@ async def judge(scorer: Scorer, sample: Sample, answer: Answer, ctx: Any = None)
     given = (sample, answer, ctx) if scorer.needs_ctx else (sample, answer)
     try:
         result = scorer(*given)
-        if inspect.isawaitable(result):
+        if type(result) not in _PLAIN and inspect.isawaitable(result):
             result = await result
     except HoldfastError:
         raise
@@ -71,6 +72,8 @@ def _scores(scorer: Scorer, result: Any) -> dict[str, Score]:
 def _score(scorer: Scorer, result: Any) -> Score:
     if not isinstance(result, Score):
         return Score(_value(scorer, result))
+    if not result.metadata and isinstance(result.metadata, dict):
+        return Score(_value(scorer, result.value), str(result.reason or ""))
     try:
         msgspec.json.encode(result.metadata)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:

@@ -3,9 +3,10 @@
 Reads 1,234.5 and 1'234 and 1.234,5 and 1,23,456; 3e-4 and 3*10^-4; 1/2, 1 1/2, ½ and \\frac{1}{2}; 50% and $5; digits
 and minus signs of other scripts. A comma before fewer than three digits separates two numbers: `3,5` is a list.
 
-Values are exact fractions: neither long integers nor decimals are rounded before they are compared.
+Values are exact, integers or fractions: neither long integers nor decimals are rounded before they are compared.
 """
 
+import functools
 import re
 import unicodedata
 from fractions import Fraction
@@ -70,7 +71,7 @@ _NUMBER = re.compile(
 class Quantity(NamedTuple):
     """A number that was read. `percent`: a percent sign follows it; `value` is the number before the sign."""
 
-    value: Fraction
+    value: int | Fraction
     percent: bool
     text: str
 
@@ -89,8 +90,7 @@ def numeric(sample: Sample, answer: Answer, tolerance: float = 1e-6, relative: f
     found = last_quantity(answer.text)
     if found is None:
         return Score(False, "no number in the answer")
-    absolute, share = _exact(tolerance), _exact(relative)
-    same = any(_agree(found, each, max(absolute, share * abs(each.value))) for each in wanted)
+    same = any(_agree(found, each, _allowed(each, tolerance, relative)) for each in wanted)
     return Score(same, f"read {found.text}")
 
 
@@ -115,10 +115,12 @@ def _plain(text: str) -> str:
     if "\\" in text or "{" in text:
         text = _LATEX_FRACTION.sub(lambda match: (f"{match[1]} " if match[1] else "") + f"{match[2]}/{match[3]}", text)
         text = _LATEX_ESCAPE.sub(lambda match: match[1] or match[2], text)
-    return _DATE.sub(lambda match: match[0].replace("/", " "), text)
+    return _DATE.sub(lambda match: match[0].replace("/", " "), text) if text.count("/") > 1 else text
 
 
-def _value(match: re.Match[str]) -> Fraction | None:
+def _value(match: re.Match[str]) -> int | Fraction | None:
+    if match[0].isdecimal() and len(match[0]) <= _DIGITS_MAX:
+        return int(match[0])
     if len(match[0]) > _DIGITS_MAX:
         return None
     exponent = int(match["e"] or match["power"] or 0)
@@ -148,18 +150,32 @@ def _target(target: Any) -> Quantity:
     return Quantity(_exact(target), False, str(target))
 
 
-def _exact(number: float) -> Fraction:
+def _exact(number: float) -> int | Fraction:
     """As it is written, not as it is rounded to binary: 0.3 is 3/10."""
-    return Fraction(number) if isinstance(number, int) else Fraction(repr(float(number)))
+    return int(number) if isinstance(number, int) else _fraction(repr(float(number)))
 
 
-def _agree(found: Quantity, wanted: Quantity, allowed: Fraction) -> bool:
-    if abs(found.value - wanted.value) <= allowed:
+@functools.lru_cache(maxsize=64)  # of a tolerance, which is the same for every sample
+def _fraction(text: str) -> Fraction:
+    return Fraction(text)
+
+
+def _allowed(wanted: Quantity, tolerance: float, relative: float) -> int | Fraction:
+    absolute = _exact(tolerance)
+    return max(absolute, _exact(relative) * _distance(wanted.value, 0)) if relative else absolute
+
+
+def _agree(found: Quantity, wanted: Quantity, allowed: int | Fraction) -> bool:
+    if _distance(found.value, wanted.value) <= allowed:
         return True
     if found.percent == wanted.percent:
         return False
-    hundredth = (found.value / 100 - wanted.value) if found.percent else (found.value - wanted.value / 100)
-    return abs(hundredth) <= allowed
+    of_hundred, plain = (found.value, wanted.value) if found.percent else (wanted.value, found.value)
+    return _distance(Fraction(of_hundred, 100), plain) <= allowed
+
+
+def _distance(one: int | Fraction, other: int | Fraction) -> int | Fraction:
+    return one - other if one > other else other - one
 
 
 def _shortened(text: str) -> str:

@@ -21,9 +21,11 @@ def exact_match(sample: Sample, answer: Answer, ignore_case: bool = False, strip
 @scorer
 def includes(sample: Sample, answer: Answer, ignore_case: bool = True) -> bool | None:
     """The answer contains the target, or one of several. An empty target is in every text, so it is no score."""
+    wanted = [reference for reference in references(sample.target) if reference]
+    if not wanted:
+        return None
     text = _folded(answer.text, ignore_case, strip=False)
-    wanted = [_folded(reference, ignore_case, strip=False) for reference in references(sample.target) if reference]
-    return any(reference in text for reference in wanted) if wanted else None
+    return any(_folded(reference, ignore_case, strip=False) in text for reference in wanted)
 
 
 @scorer

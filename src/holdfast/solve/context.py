@@ -15,12 +15,11 @@ import xxhash
 from holdfast.errors import BadRecordError, HoldfastError
 from holdfast.records.exchange import Answer, Message, Sample
 from holdfast.records.facts import Asked, Failure, Step
-from holdfast.solve.steps import Recorded, Steps
+from holdfast.solve.steps import Steps
 
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 _encode = msgspec.json.Encoder().encode
 _messages = msgspec.json.Decoder(list[Message])
-_answer = msgspec.json.Decoder(Answer)
 
 
 class LimitError(HoldfastError):
@@ -103,15 +102,9 @@ class Context:
                 raise BadRecordError(f"the model's provider returned {type(answer).__name__}, not an answer")
             return Step(0, "", "", asked=asked, answer=answer, tries=tries)
 
-        recorded = await self._steps.take(xxhash.xxh3_128_hexdigest(request), ask)
-        return self._told(recorded, said)
-
-    def _told(self, recorded: Recorded, said: list[Message]) -> Answer:
-        """Remember what this step holds, and give the solver a copy that it may change."""
-        assert recorded.step.answer is not None
-        answer = _answer.decode(_encode(recorded.step.answer))
-        self._told_last.append((recorded.n, [*said, recorded.step.answer.message]))
-        return answer
+        taken = await self._steps.take(xxhash.xxh3_128_hexdigest(request), ask)
+        self._told_last.append((taken.n, [*said, taken.answer.message]))
+        return taken.told
 
     def _asked(self, said: list[Message], role: str, params: dict[str, Any], tools: list[dict[str, Any]]) -> Asked:
         """The request, without the messages that an earlier step of this sample already holds."""

@@ -78,14 +78,25 @@ def columns_of(template: str) -> list[str]:
 
 
 def _fields(template: str) -> Render:
-    if not columns_of(template):
-        text = _FIELD.sub(lambda match: f"{{{match[1]}}}", template)
-        return lambda row: text
-    return partial(_fill, template)
+    parts: list[tuple[str, str]] = []  # a column, and the text before it
+    text, at = "", 0
+    for match in _FIELD.finditer(template):
+        text += template[at : match.start()]
+        at = match.end()
+        if match[2]:
+            parts.append((text, match[2]))
+            text = ""
+        else:
+            text += f"{{{match[1]}}}"
+    return partial(_fill, parts, text + template[at:])
 
 
-def _fill(template: str, row: Row) -> str:
-    return _FIELD.sub(lambda match: f"{{{match[1]}}}" if match[1] else as_text(row[match[2]]), template)
+def _fill(parts: list[tuple[str, str]], end: str, row: Row) -> str:
+    made = ""
+    for text, column in parts:
+        value = row[column]
+        made += text + (value if isinstance(value, str) else as_text(value))
+    return made + end
 
 
 def _jinja(template: str) -> Render:

@@ -16,7 +16,7 @@ import msgspec
 from holdfast.errors import HoldfastError
 from holdfast.journal.marks import Position
 from holdfast.records import Draft, draft
-from holdfast.records.exchange import Usage
+from holdfast.records.exchange import Answer, Usage
 from holdfast.records.facts import Failure, Spent, Step, checked
 
 _SETTLED_ROUNDS = 10
@@ -25,6 +25,10 @@ _HOLD_SECONDS = 30.0
 """How much longer than it took then a call that the solver cancelled is held back, before it goes live after all."""
 _BRANCH_SECONDS = 0.25
 """How long a recorded step is kept back for an earlier one that the sample has not asked for yet."""
+
+_NO_USAGE = Usage()
+_encode = msgspec.json.Encoder().encode
+_answer = msgspec.json.Decoder(Answer)
 
 Identity = tuple[str, int]
 T = TypeVar("T")
@@ -53,6 +57,14 @@ class Recorded(msgspec.Struct, frozen=True):
     step: Step
 
 
+class Taken(msgspec.Struct, frozen=True):
+    """A step's answer: as it is recorded, and a copy that the solver may change."""
+
+    n: int
+    answer: Answer
+    told: Answer
+
+
 class Scope(msgspec.Struct, frozen=True):
     """Where steps belong: `solve/<attempt>` or `score/<evaluation>/<attempt>` of one key."""
 
@@ -75,9 +87,8 @@ class Steps:
         self._journal = journal
         self._clock = clock or asyncio.get_running_loop().time
         self._made: dict[str, int] = {}
-        last = {_identity(each.step): each for each in recorded}  # of one request the later record counts
-        self._left = [each for each in recorded if last[_identity(each.step)] is each]
-        self.recorded_seconds = sum(each.step.seconds for each in self._left)
+        self._left = _last_of_each(recorded) if recorded else []
+        self.recorded_seconds = sum(each.step.seconds for each in self._left) if recorded else 0.0
         self._orphans: list[Recorded] = []
         self._begun = 0
         self._asked_at: dict[Identity, float] = {}
@@ -93,11 +104,11 @@ class Steps:
         self.succeeded: list[Recorded] = []  # asked live in this scope, for a further attempt
         self._live = 0
         self._replayed = 0
-        self._usage = Usage()
-        self._saved = Usage()
+        self._usage = _NO_USAGE
+        self._saved = _NO_USAGE
         self._seconds = 0.0
 
-    async def take(self, request: str, ask: Callable[[], Awaitable[Step]]) -> Recorded:
+    async def take(self, request: str, ask: Callable[[], Awaitable[Step]]) -> Taken:
         """The step for a request: recorded, or asked live and made durable. StepFailedError if it failed."""
         if self._closing:
             raise asyncio.CancelledError
@@ -108,37 +119,39 @@ class Steps:
         assert caller is not None
         self._callers.add(caller)
         try:
-            return await self._take(request, count, ask)
+            recorded = await self._replay((request, count)) if self._left else None
+            if recorded is None:
+                recorded, told = await self._ask(ask, request, count)
+                self._usage += _usage(recorded.step)
+                if recorded.step.failure is None:
+                    self.succeeded.append(recorded)
+            else:
+                told = _copy(recorded.step.answer)
+                self._replayed += 1
+                self._saved += _usage(recorded.step)
         finally:
             self._callers.discard(caller)
-
-    async def _take(self, request: str, count: int, ask: Callable[[], Awaitable[Step]]) -> Recorded:
-        recorded = await self._replay((request, count)) if self._left else None
-        if recorded is None:
-            recorded = await self._ask(ask, request, count)
-            self._usage += _usage(recorded.step)
-            if recorded.step.failure is None:
-                self.succeeded.append(recorded)
-        else:
-            self._replayed += 1
-            self._saved += _usage(recorded.step)
         self._seconds += recorded.step.seconds
         if recorded.step.failure is not None:
             raise StepFailedError(recorded.step.failure)
-        return recorded
+        assert recorded.step.answer is not None
+        assert told is not None
+        return Taken(recorded.n, recorded.step.answer, told)
 
     def spent(self) -> Spent:
         """What this scope has used so far; what is still recorded and not asked for counts as orphaned."""
-        orphans = [each for each in (*self._orphans, *self._left) if not each.step.cancelled]
-        return Spent(
+        spent = Spent(
             live=self._live,
             replayed=self._replayed,
-            orphaned=len(orphans),
-            orphaned_usage=sum((_usage(each.step) for each in orphans), Usage()),
             usage=self._usage,
             saved=self._saved,
             seconds=round(self._seconds, 6),
         )
+        if not self._orphans and not self._left:
+            return spent
+        orphans = [each for each in (*self._orphans, *self._left) if not each.step.cancelled]
+        usage = sum((_usage(each.step) for each in orphans), _NO_USAGE)
+        return msgspec.structs.replace(spent, orphaned=len(orphans), orphaned_usage=usage)
 
     @property
     def tokens(self) -> int:
@@ -158,21 +171,19 @@ class Steps:
         for caller in (*self._callers, *self._settling):
             caller.cancel()
 
-    async def _ask(self, ask: Callable[[], Awaitable[Step]], request: str, count: int) -> Recorded:
+    async def _ask(
+        self, ask: Callable[[], Awaitable[Step]], request: str, count: int
+    ) -> tuple[Recorded, Answer | None]:
         self._live += 1
         self._in_flight += 1
         started = self._clock()
         try:
             answered = await ask()
-            step = msgspec.structs.replace(
-                answered,
-                o=self._scope.o,
-                scope=self._scope.name,
-                q=request,
-                c=count,
-                seconds=round(self._clock() - started, 6),
-            )
-            position = await self._journal.append(checked("step", step, self._scope.key))
+            scope = self._scope
+            seconds = round(self._clock() - started, 6)
+            step = msgspec.structs.replace(answered, o=scope.o, scope=scope.name, q=request, c=count, seconds=seconds)
+            record, copy = checked("step", step, scope.key)
+            position = await self._journal.append(record)
             if self._in_flight > 1 or self._turn is not None:
                 await self._wait_for_turn()
         except asyncio.CancelledError:
@@ -184,7 +195,7 @@ class Steps:
             raise
         finally:
             self._in_flight -= 1
-        return Recorded(position.n, step)
+        return Recorded(position.n, step), copy.answer
 
     async def _wait_for_turn(self) -> None:
         """Of several answers, one at a time, as a replay hands them out; the next when the sample waits again."""
@@ -289,5 +300,15 @@ def _identity(step: Step) -> Identity:
     return step.q, step.c
 
 
+def _last_of_each(recorded: Sequence[Recorded]) -> list[Recorded]:
+    """Of one request the later record counts."""
+    last = {_identity(each.step): each for each in recorded}
+    return [each for each in recorded if last[_identity(each.step)] is each]
+
+
 def _usage(step: Step) -> Usage:
-    return step.answer.usage if step.answer is not None else Usage()
+    return step.answer.usage if step.answer is not None else _NO_USAGE
+
+
+def _copy(answer: Answer | None) -> Answer | None:
+    return None if answer is None else _answer.decode(_encode(answer))

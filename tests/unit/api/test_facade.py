@@ -75,7 +75,7 @@ def test_everything_that_the_journal_holds_of_a_key_is_shown_in_order(tmp_path: 
     with holdfast.run(task(), models=["mock/m"], store=str(tmp_path)) as run:
         key = run.samples()[0]["key"]
         assert [kind for kind, _, _ in run.story_of(key)] == ["step", "sample.finished", "score"]
-        with pytest.raises(UsageError, match="no record"):
+        with pytest.raises(UsageError, match="no key 'sums/m/99/1'; did you mean 'sums/m/2/1'"):
             run.story_of("sums/m/99/1")
 
 

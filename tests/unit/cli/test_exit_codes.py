@@ -37,16 +37,30 @@ def test_each_error_has_its_exit_code(error: HoldfastError, code: int, capsys: p
 
 
 def test_drift_shows_every_difference_with_both_values_and_its_class(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
     changes = [Change("seed", 0, 7, "result"), Change("tasks.sums.prompt", "[b]a", "[/INST]", "result")]
     assert explain(DriftError("x", changes)) == 3
     said = capsys.readouterr().err
     assert "Nothing was changed" in said
-    rows = [line.split()[:4] for line in said.splitlines()]
-    assert ["seed", "0", "7", "result"] in rows
-    assert ["tasks.sums.prompt", "'[b]a'", "'[/INST]'", "result"] in rows
+    assert "seed (result)\n  stored: 0\n  given:  7\n" in said
+    assert "tasks.sums.prompt (result)\n  stored: '[b]a'\n  given:  '[/INST]'\n" in said
+
+
+def test_drift_can_be_read_in_80_columns_and_long_values_show_where_they_differ(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    alike = "Answer the question below as exactly as you can, and say nothing else. " * 5
+    field = "models.a-model-with-a-long-name-of-its-own.options.of.many.parts"
+    explain(DriftError("x", [Change(field, f"{alike}Be brief.{alike}", f"{alike}Be kind.{alike}", "result")]))
+    lines = capsys.readouterr().err.splitlines()
+    assert f"{field} (result)" in lines
+    assert max(map(len, lines)) <= 80
+    (stored,) = [line for line in lines if line.startswith("  stored: ")]
+    (given,) = [line for line in lines if line.startswith("  given:  ")]
+    assert ("Be brief." in stored, "Be kind." in given) == (True, True)
+    assert (stored[10], stored[-1], given[-1]) == ("…", "…", "…")
 
 
 @pytest.mark.parametrize(

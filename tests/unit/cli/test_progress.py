@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.cli.progress import line_of
+from holdfast.cli.progress import line_of, show
 from holdfast.engine import Progress
 from holdfast.records.exchange import Usage
 
@@ -27,3 +27,21 @@ def test_no_time_is_left_where_none_can_be_told(finished: int, now: float) -> No
     line = line_of(Progress(planned=10, finished=finished, started=0.0), now)
     assert line.startswith(f"{finished}/10 · ")
     assert "left" not in line
+
+
+def test_the_line_says_shortly_what_failed_last() -> None:
+    progress = Progress(planned=10, finished=4, failed=1, started=0.0)
+    progress.last_failure = f"t/m/s1/1: bad_request: \x1b[31mno such\tthing {'x' * 300}\nsecond line"
+    said = line_of(progress, 5.0).split(" · ")[-1]
+    assert said.startswith("last failure: t/m/s1/1: bad_request:  [31mno such thing xxx")
+    assert said.endswith("x…")
+    assert len(said) <= 100
+
+
+def test_a_live_line_never_wraps(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    progress = Progress(planned=10, finished=4, failed=1, started=0.0, last_failure="t/m/s1/1: bad_request: no")
+    show(progress, live=True)
+    assert len(capsys.readouterr().err.removeprefix("\r\x1b[2K")) == 59
+    show(progress, live=False)
+    assert "bad_request: no\n" in capsys.readouterr().err

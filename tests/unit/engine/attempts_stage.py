@@ -1,12 +1,12 @@
 """One sample and everything that its attempts need, on the stage of the solvers."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
 from holdfast.engine.attempts import Kit, Outcome, Past, Sampler
+from holdfast.engine.places import Places
 from holdfast.engine.tickets import Ticket
 from holdfast.plan import Work
 from holdfast.records.exchange import Answer, Sample
@@ -74,7 +74,7 @@ def kit(solve: Solve, world: World, setting: Setting) -> Kit:
         allowance=setting.allowance,
         seconds=setting.seconds,
         seed=0,
-        scoring=asyncio.Semaphore(1),
+        scoring=Places(1),
     )
 
 

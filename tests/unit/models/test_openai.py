@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.models import BadConnectionError, Connection, ModelError, Provider, Request, Retries, ask, make_provider
+from holdfast.models import BadConnectionError, Connection, ModelError, Request, Retries, ask, make_provider
 from holdfast.records.exchange import Answer, Message, Usage
 from holdfast.testing import Behaviour, Fault, ModelServer, Stats
 from tests.unit.testing.patience import until
@@ -312,48 +312,10 @@ def test_a_connection_that_cannot_work_is_refused_at_once(
     assert "secret" not in str(raised.value)
 
 
-async def ask_many(provider: Provider, count: int) -> list[str]:
-    requests = [Request([{"role": "user", "content": f"{number} + 1"}]) for number in range(count)]
-    answers = await asyncio.gather(*(provider.generate(request) for request in requests))
-    return [answer.text for answer in answers]
-
-
-def test_a_hundred_requests_at_once_share_a_few_connections() -> None:
-    async def run() -> tuple[list[str], Stats]:
-        async with ModelServer(Behaviour(latency_seconds=0.005)) as server:
-            provider = make_provider(Connection("openai", "m", base_url=server.base_url, max_connections=8))
-            texts = await ask_many(provider, 100)
-            await provider.close()
-            return texts, server.stats()
-
-    texts, stats = asyncio.run(run())
-    assert texts == [str(number + 1) for number in range(100)]
-    assert (stats.requests, stats.repeats, stats.answered) == (100, 0, 100)
-    assert 1 < stats.max_in_flight <= 8
-    assert 1 < stats.connections <= 8
-
-
-def test_waiting_for_a_connection_is_not_on_the_clock() -> None:
-    """The first request hangs until its time is over; the second, which waited all the while, has all of its own."""
-
-    async def run() -> tuple[Answer | BaseException, Answer | BaseException]:
-        async with ModelServer(Behaviour(faults=[Fault("hang", first=1)])) as server:
-            settings = Connection("openai", "m", base_url=server.base_url, max_connections=1, timeout_seconds=0.2)
-            provider = make_provider(settings)
-            outcomes = await asyncio.gather(provider.generate(SUM), provider.generate(SUM), return_exceptions=True)
-            await provider.close()
-            return outcomes
-
-    first, second = asyncio.run(run())
-    assert isinstance(first, ModelError)
-    assert first.kind == "timeout"
-    assert isinstance(second, Answer)
-
-
 def test_a_cancelled_request_frees_its_connection() -> None:
     async def run() -> str:
         async with ModelServer(Behaviour(faults=[Fault("hang", first=1)])) as server:
-            provider = make_provider(Connection("openai", "m", base_url=server.base_url, max_connections=1))
+            provider = make_provider(Connection("openai", "m", base_url=server.base_url))
             task = asyncio.create_task(provider.generate(SUM))
             await until(lambda: server.stats().in_flight == 1)
             task.cancel()

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.errors import HoldfastError
 from holdfast.records.exchange import Answer, Sample, Usage
-from holdfast.report import CellReport, ScorerReport, report_cells
+from holdfast.report import CellReport, Example, ScorerReport, report_cells
 from holdfast.score import scorer
 from holdfast.solve import Context
 from holdfast.state import Index
@@ -45,6 +45,7 @@ def test_missing_scores_and_failed_scorers_have_no_part_in_the_mean(tmp_path: Pa
     go(tmp_path, given([Asked(rows=rows(6), scorers=[by_number(*values)])]))
     said = scorers(tmp_path)["said"]
     assert (said.summary.n, said.summary.mean, said.no_score, said.failures) == (3, 0.5, 2, 1)
+    assert said.example == Example("task/mock/s4/1", "ValueError: cannot say")
 
 
 def test_failed_samples_are_counted_with_their_kinds_and_have_no_part_in_the_mean(tmp_path: Path) -> None:
@@ -58,6 +59,7 @@ def test_failed_samples_are_counted_with_their_kinds_and_have_no_part_in_the_mea
     (cell,) = cells(tmp_path)
     assert (cell.planned, cell.finished, cell.failed, cell.unfinished) == (5, 3, 2, 0)
     assert cell.failures == {"solver": 2}
+    assert cell.examples == {"solver": Example("task/mock/s1/1", "ValueError: no")}
     assert cell.scorers[0].summary.n == 3
     assert cell.scorers[0].summary.mean == pytest.approx(2 / 3)
 

@@ -87,3 +87,46 @@ def test_csv_has_one_column_for_each_scorer_and_survives_line_breaks(tmp_path: P
     (row,) = csv.DictReader(io.StringIO(out.getvalue()))
     assert (row["sample_id"], row["output"], row["told"]) == ("a,b", 'say "x",\nthen y', 'a "label", with\nbreaks')
     assert row["right"] == "False"
+
+
+def moody(sample: Sample, answer: Answer) -> bool | None:
+    if sample.id == "s1":
+        raise ValueError("cannot say;\nreally")
+    return None
+
+
+def test_a_scorer_that_failed_does_not_look_like_one_that_gave_no_score(tmp_path: Path) -> None:
+    go(tmp_path, given([Asked(rows=rows(2), scorers=[moody, right])]))
+    silent, broken = lines(tmp_path)
+    assert silent.scores == {"moody": None, "right": True}
+    assert broken.scores == {"moody": {"failure": {"message": "ValueError: cannot say;\nreally"}}, "right": True}
+    first, second = csv_rows(tmp_path)
+    assert (first["moody"], first["score_errors"]) == ("", "")
+    assert (second["moody"], second["right"]) == ("", "True")
+    assert second["score_errors"] == "moody: ValueError: cannot say;\nreally"
+
+
+def test_csv_says_what_each_key_took(tmp_path: Path) -> None:
+    go(tmp_path, given([Asked(rows=rows(2), solver=partly, fields={"sample_retries": 1})]))
+    finished, failed = csv_rows(tmp_path)
+    assert (finished["attempt"], finished["input_tokens"], finished["output_tokens"]) == ("1", "2", "2")
+    assert float(finished["seconds"]) >= 0
+    assert (failed["attempt"], failed["input_tokens"], failed["output_tokens"]) == ("2", "0", "0")
+    assert [str(line.seconds) for line in lines(tmp_path)] == [finished["seconds"], failed["seconds"]]
+
+
+def test_an_answer_lost_to_damage_took_nothing(tmp_path: Path) -> None:
+    go(tmp_path, given([Asked(rows=rows(1))], concurrency={"samples": 1}))
+    cut_after(tmp_path, lambda kind, data: kind != "run.completed")
+    assert (lines(tmp_path)[0].attempt, lines(tmp_path)[0].input_tokens) == (1, 2)
+    path = Path(journal_folder(folder(tmp_path)), "000001.jsonl")
+    content = path.read_bytes()
+    path.write_bytes(flipped(content, content.index(b'"sample.finished"') + 60))
+    assert (lines(tmp_path)[0].attempt, lines(tmp_path)[0].input_tokens) == (0, 0)
+
+
+def csv_rows(store: Path) -> list[dict[str, str]]:
+    out = io.StringIO()
+    with Run.find(str(store), "run-1") as run:
+        write_csv(run.lines(), out, run.scorers())
+    return list(csv.DictReader(io.StringIO(out.getvalue())))

@@ -1,0 +1,44 @@
+"""A number of places that many want: who finds one free takes it at once, the others wait in order.
+
+Every sample passes several of these, so taking a free place costs no coroutine. Invariant: as many places are taken as
+were taken and not given back; one that is given back goes to whoever waits longest.
+"""
+
+import asyncio
+from collections import deque
+
+
+class Places:
+    """At most `limit` at a time."""
+
+    def __init__(self, limit: int) -> None:
+        self._free = limit
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    def take(self) -> bool:
+        """Take a place if one is free and nobody waits; else `await wait()` for it."""
+        if self._free > 0 and not self._waiting:
+            self._free -= 1
+            return True
+        return False
+
+    async def wait(self) -> None:
+        """Wait for a place and take it. A place that was given in the moment of a cancellation is passed on."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.give_back()
+            elif turn in self._waiting:
+                self._waiting.remove(turn)
+            raise
+
+    def give_back(self) -> None:
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1

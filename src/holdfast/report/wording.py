@@ -1,0 +1,26 @@
+"""Numbers and texts as people write them: one segment, two segments, and only the beginning of what is long."""
+
+_SHORT_WIDTH = 100
+
+
+def counted(count: int, noun: str, several: str = "") -> str:
+    """`1 segment`, `2 segments`; `several` is the plural where an s does not make it."""
+    return f"{count} {noun if count == 1 else several or f'{noun}s'}"
+
+
+def first_line(text: str, width: int = _SHORT_WIDTH) -> str:
+    """The first line that says something, for a place that has room for one. A terminal shows it as it is: control
+    characters become spaces.
+    """
+    line = next((line for line in text.splitlines() if line.strip()), "")
+    return shortened("".join(each if each.isprintable() else " " for each in line).strip(), width)
+
+
+def own_words(scorer: str, failure: str) -> str:
+    """A scorer's failure without its name, for a place where the name stands already."""
+    return failure.removeprefix(f"scorer {scorer!r}: ")
+
+
+def shortened(text: str, width: int) -> str:
+    """At most `width` characters; `…` stands for the rest."""
+    return text if len(text) <= width else f"{text[: max(width - 1, 0)]}…"

@@ -1,0 +1,81 @@
+"""What is valid in a spec and probably not meant. Pure: the environment is handed in; nothing is refused here."""
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+
+from holdfast.spec.types import Model, Spec, Task
+
+_KNOWN = """
+best_of chat_template_kwargs extra_body frequency_penalty guided_choice guided_json guided_regex ignore_eos
+length_penalty logit_bias logprobs max_completion_tokens max_new_tokens max_tokens metadata min_p min_tokens
+modalities n parallel_tool_calls prediction presence_penalty reasoning reasoning_effort repetition_penalty
+response_format safety_settings seed service_tier skip_special_tokens stop stop_sequences stop_token_ids store
+stream stream_options system temperature thinking tool_choice tools top_k top_logprobs top_p typical_p user
+verbosity
+"""
+_PARAMS = frozenset(_KNOWN.split())
+"""Parameters that servers of several kinds understand: no slips, whatever they are like."""
+
+_LIKENESS_MIN = 0.85
+_WHOLE = re.compile(r"\{\{[A-Za-z_]\w*\}\}|\{[A-Za-z_]\w*\}")
+_OPENING = re.compile(r"\{([A-Za-z_]\w*)")
+_CLOSING = re.compile(r"([A-Za-z_]\w*)\}\Z")
+
+
+def doubts(spec: Spec, environ: Mapping[str, str]) -> list[str]:
+    """Each doubt with its place in the spec and what to do. An empty list says nothing of whether the spec can run."""
+    found: list[str] = []
+    for index, task in enumerate(spec.tasks):
+        found += _doubted_templates(task, f"tasks[{index}]")
+    models = {f"models[{index}]": model for index, model in enumerate(spec.models)}
+    models |= {f"roles.{name}": model for name, model in spec.roles.items()}
+    for place, model in models.items():
+        found += _doubted_model(model, place, environ)
+    return found
+
+
+def _doubted_templates(task: Task, place: str) -> Iterator[str]:
+    if task.template != "fields":
+        return
+    templates: dict[str, object] = {"system": task.system, "prompt": task.prompt}
+    templates |= {f"messages[{i}].content": message.get("content") for i, message in enumerate(task.messages)}
+    for name, text in templates.items():
+        for field, column in _half_fields(text) if isinstance(text, str) else ():
+            advice = f"if {column!r} is a column, write {{{column}}}"
+            yield f"{place}.{name}: {field!r} has only one brace and is sent as it is; {advice}"
+
+
+def _half_fields(text: str) -> Iterator[tuple[str, str]]:
+    """Names with a brace that has no partner anywhere in the text. Braces in pairs, as in JSON and code, are meant."""
+    text = _WHOLE.sub(lambda match: " " * len(match[0]), text)
+    opened: list[int] = []
+    single: list[int] = []
+    for match in re.finditer(r"[{}]", text):
+        if match[0] == "{":
+            opened.append(match.start())
+        elif opened:
+            opened.pop()
+        else:
+            single.append(match.start())
+    for at in sorted(opened + single):
+        half = _OPENING.match(text, at) or _CLOSING.search(text[: at + 1])
+        if half is not None:
+            yield half[0], half[1]
+
+
+def _doubted_model(model: Model, place: str, environ: Mapping[str, str]) -> Iterator[str]:
+    if model.api_key_env and not environ.get(model.api_key_env):
+        yield f"{place}.api_key_env: the environment variable {model.api_key_env} is not set; requests have no key"
+    for name in model.params:
+        near = _meant(name)
+        if near:
+            yield f"{place}.params: {name!r} is sent as it is; did you mean {near!r}?"
+
+
+def _meant(name: str) -> str:
+    """The well-known parameter that a name is a slip of; empty if it is none."""
+    if name in _PARAMS:
+        return ""
+    plain = name.lower().replace("-", "_")
+    return next(iter(difflib.get_close_matches(plain, sorted(_PARAMS), n=1, cutoff=_LIKENESS_MIN)), "")

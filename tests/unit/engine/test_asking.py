@@ -1,0 +1,74 @@
+"""A model's line keeps to its limit, and a request that waits for its turn is not on the clock."""
+
+import asyncio
+
+from holdfast.engine.asking import Line
+from holdfast.engine.places import Places
+from holdfast.records.exchange import Answer
+from holdfast.solve import AskFailedError
+from holdfast.spec import Model
+from holdfast.testing import Behaviour, Fault, ModelServer, Stats
+
+
+def line(server: ModelServer, connections: int, everywhere: Places | None = None, seconds: float = 60) -> Line:
+    model = Model(
+        name="m",
+        provider="openai",
+        model="m",
+        base_url=server.base_url,
+        max_connections=connections,
+        timeout_seconds=seconds,
+        request_retries=0,
+    )
+    return Line(model, "models[0]", everywhere)
+
+
+async def ask(asked: Line, number: int = 41) -> Answer:
+    answer, _ = await asked.asking().ask([{"role": "user", "content": f"{number} + 1"}], {}, [])
+    return answer
+
+
+def test_a_hundred_requests_at_once_share_a_few_connections() -> None:
+    async def run() -> tuple[list[str], Stats]:
+        async with ModelServer(Behaviour(latency_seconds=0.005)) as server:
+            asked = line(server, connections=8)
+            answers = await asyncio.gather(*(ask(asked, number) for number in range(100)))
+            await asked.provider.close()
+            return [answer.text for answer in answers], server.stats()
+
+    texts, stats = asyncio.run(run())
+    assert texts == [str(number + 1) for number in range(100)]
+    assert (stats.requests, stats.repeats, stats.answered) == (100, 0, 100)
+    assert 1 < stats.max_in_flight <= 8
+    assert 1 < stats.connections <= 8
+
+
+def test_two_models_share_the_limit_of_the_run() -> None:
+    async def run() -> Stats:
+        async with ModelServer(Behaviour(latency_seconds=0.005)) as server:
+            everywhere = Places(3)
+            lines = [line(server, 8, everywhere), line(server, 8, everywhere)]
+            await asyncio.gather(*(ask(lines[number % 2], number) for number in range(40)))
+            for each in lines:
+                await each.provider.close()
+            return server.stats()
+
+    stats = asyncio.run(run())
+    assert stats.answered == 40
+    assert 1 < stats.max_in_flight <= 3
+
+
+def test_waiting_for_a_connection_is_not_on_the_clock() -> None:
+    """The first request hangs until its time is over; the second, which waited all the while, has all of its own."""
+
+    async def run() -> tuple[Answer | BaseException, Answer | BaseException]:
+        async with ModelServer(Behaviour(faults=[Fault("hang", first=1)])) as server:
+            asked = line(server, connections=1, seconds=0.2)
+            outcomes = await asyncio.gather(ask(asked), ask(asked), return_exceptions=True)
+            await asked.provider.close()
+            return outcomes
+
+    first, second = asyncio.run(run())
+    assert isinstance(first, AskFailedError)
+    assert first.failure.kind == "timeout"
+    assert isinstance(second, Answer)

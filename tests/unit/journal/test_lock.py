@@ -1,0 +1,44 @@
+"""A refused writer says who holds the run, where the kernel tells."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import HeldError
+from holdfast.journal import Lock, lock
+
+LISTED = """\
+1: POSIX  ADVISORY  WRITE 11 fe:00:77 0 EOF
+2: FLOCK  ADVISORY  WRITE 12 fe:01:77 0 EOF
+3: FLOCK  ADVISORY  READ  13 fe:00:77 0 EOF
+4: FLOCK  ADVISORY  WRITE {holder} fe:00:77 0 EOF
+4: -> FLOCK  ADVISORY  WRITE 15 fe:00:77 0 EOF
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/locks"), reason="this kernel does not list its locks")
+def test_a_refusal_names_the_process_and_the_host(tmp_path: Path) -> None:
+    held = Lock(str(tmp_path))
+    with pytest.raises(HeldError, match=rf"\(process {os.getpid()} on {os.uname().nodename}\); wait for it"):
+        Lock(str(tmp_path), wait_seconds=0)
+    held.release()
+
+
+def test_a_refusal_does_without_a_name_where_the_kernel_lists_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lock, "KERNEL_LIST", str(tmp_path / "nothing"))
+    held = Lock(str(tmp_path))
+    with pytest.raises(HeldError, match="by another live process; wait for it"):
+        Lock(str(tmp_path), wait_seconds=0)
+    held.release()
+
+
+@pytest.mark.parametrize(("holder", "found"), [("14", 14), ("0", 0), ("-1", 0)], ids=["ours", "of a container", "none"])
+def test_only_the_exclusive_holder_of_the_same_file_is_named(holder: str, found: int) -> None:
+    assert lock.writer_of("fe:00:77", LISTED.format(holder=holder).splitlines()) == found
+
+
+def test_a_list_that_looks_different_names_nobody() -> None:
+    assert lock.writer_of("fe:00:77", ["", "1:", "4: FLOCK  ADVISORY  WRITE", "what else?"]) == 0

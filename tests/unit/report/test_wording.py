@@ -1,0 +1,38 @@
+"""One segment, two segments, and the beginning of what is long."""
+
+import pytest
+
+from holdfast.report.wording import counted, first_line, shortened
+
+
+@pytest.mark.parametrize(
+    ("count", "several", "said"),
+    [
+        (0, "", "0 things"),
+        (1, "", "1 thing"),
+        (2, "", "2 things"),
+        (1, "thingies", "1 thing"),
+        (3, "thingies", "3 thingies"),
+    ],
+)
+def test_one_is_one_and_everything_else_is_several(count: int, several: str, said: str) -> None:
+    assert counted(count, "thing", several) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", ""),
+        ("\n \nsecond\nthird", "second"),
+        ("a\tb\x1b[2Jc", "a b [2Jc"),
+        ("0123456789", "0123456789"),
+        ("0123456789x", "012345678…"),
+    ],
+)
+def test_a_first_line_is_short_and_safe_for_a_terminal(text: str, said: str) -> None:
+    assert first_line(text, 10) == said
+
+
+@pytest.mark.parametrize("width", [-1, 0, 1])
+def test_a_terminal_without_a_width_is_no_error(width: int) -> None:
+    assert shortened("long", width) == "…"

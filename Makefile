@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check crash bench setup system clean
+.PHONY: demo test check crash bench docs setup system clean
 
 demo: setup  ## evaluate a bundled task, kill it part-way, run it again
 	$(BIN)/holdfast demo
@@ -25,6 +25,9 @@ crash: setup system  ## the exhaustive crash proofs: every state, every kill poi
 
 bench: setup system  ## all benchmarks, with their peers, in one run
 	$(BIN)/python -m bench
+
+docs: setup  ## docs/fields.md and docs/commands.md, made from the source
+	$(BIN)/python tools/reference.py
 
 setup: $(READY)
 

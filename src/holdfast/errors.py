@@ -40,11 +40,12 @@ class UsageError(HoldfastError):
 
 
 class DriftError(HoldfastError):
-    """A resume is refused. `changes` holds each difference with both values and its class."""
+    """A resume of `run_id` is refused. `changes` holds each difference with both values and its class."""
 
-    def __init__(self, message: str, changes: Sequence[object] = ()) -> None:
+    def __init__(self, message: str, changes: Sequence[object] = (), run_id: str = "") -> None:
         super().__init__(message)
         self.changes = tuple(changes)
+        self.run_id = run_id
 
 
 class BadRecordError(HoldfastError):

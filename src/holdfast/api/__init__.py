@@ -1,13 +1,18 @@
 """What commands, scripts and notebooks call: run, go on, look."""
 
-from holdfast.api.executing import Ended, Given, check, execute
+from holdfast.api.executing import execute, extend, place_for
 from holdfast.api.facade import Task, run, run_async
 from holdfast.api.places import RunPlace, default_store, find_run, runs_in
+from holdfast.api.preparing import Given, check
+from holdfast.api.resuming import Retry
 from holdfast.api.runs import Run, RunSummary, list_runs
+from holdfast.api.working import Ended, Observe
 
 __all__ = [
     "Ended",
     "Given",
+    "Observe",
+    "Retry",
     "Run",
     "RunPlace",
     "RunSummary",
@@ -15,8 +20,10 @@ __all__ = [
     "check",
     "default_store",
     "execute",
+    "extend",
     "find_run",
     "list_runs",
+    "place_for",
     "run",
     "run_async",
     "runs_in",

@@ -5,9 +5,11 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from holdfast.api.executing import Ended, Given, Observe, execute, find_modules_beside
+from holdfast.api.executing import execute, place_for
 from holdfast.api.places import default_store
+from holdfast.api.preparing import Given, find_modules_beside
 from holdfast.api.runs import Run
+from holdfast.api.working import Observe
 from holdfast.errors import SpecError
 from holdfast.records.exchange import Row
 from holdfast.spec import build_spec, load_spec
@@ -52,7 +54,7 @@ async def run_async(
 ) -> Run:
     """Run tasks on models, or the spec in a file; returns the run. With the `id` of an earlier run, go on with it."""
     given = _given(tasks, models, fields)
-    ended: Ended = await execute(given, store or default_store(), id, observe)
+    ended = await execute(given, place_for(given, store or default_store(), id), observe)
     return Run(ended.place)
 
 

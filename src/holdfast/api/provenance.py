@@ -3,19 +3,24 @@
 import importlib.metadata
 import os
 import platform
+import re
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import yaml
 
 from holdfast import __version__
+from holdfast.api.places import RunPlace
+from holdfast.errors import DriftError, JournalError
 from holdfast.journal import OS_DISK, write_file
-from holdfast.records.facts import Change
+from holdfast.records.kinds import FORMAT
+from holdfast.state import Story
 
+SPEC_FILE = "spec.yaml"
+_canonical = msgspec.json.Encoder(order="deterministic").encode
 _PACKAGES = ("aiohttp", "msgspec", "numpy", "scipy")
 
 
@@ -39,24 +44,91 @@ def code() -> dict[str, str]:
     return found | _git()
 
 
-def write_spec_file(folder: str, spec: dict[str, Any], run_id: str, lineage: Sequence[tuple[str, Change]] = ()) -> None:
+def write_spec_file(place: RunPlace, story: Story) -> None:
     """The effective spec for people: a header that says where it comes from, then YAML. Replaced atomically."""
+    path = os.path.join(place.folder, SPEC_FILE)
+    write_file(OS_DISK, path, f"{path}.tmp", _spec_text(place, story).encode())
+
+
+def is_spec_file_new(place: RunPlace, story: Story) -> bool:
+    """Whether the file says what the journal says."""
+    try:
+        with open(os.path.join(place.folder, SPEC_FILE), "rb") as file:
+            return file.read() == _spec_text(place, story).encode()
+    except OSError:
+        return False
+
+
+def check_spec_file(place: RunPlace, story: Story) -> None:
+    """Refuse a file that says something that the run has never been: whoever edited it expects it to count.
+
+    One that is missing, or says what an earlier resume said, is written again.
+    """
+    path = os.path.join(place.folder, SPEC_FILE)
+    try:
+        with open(path, "rb") as file:
+            raw = file.read()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise JournalError(f"{path} cannot be read: {error.strerror}") from error
+    problem = _problem_of(raw, story)
+    if problem:
+        raise DriftError(
+            f"{path} {problem}. It only tells what the journal holds: put changes into your own spec file, and delete "
+            "this one; it is written again"
+        )
+
+
+def _problem_of(raw: bytes, story: Story) -> str:
+    try:
+        text = raw.decode()
+        newer = re.search(r"^# Format (\d+)", text, re.MULTILINE)
+        if newer and int(newer[1]) > FORMAT:
+            return f"is of format {newer[1]}, which a newer Holdfast wrote; this one knows {FORMAT}: upgrade"
+        found = yaml.safe_load(text)
+    except (UnicodeDecodeError, ValueError, RecursionError, yaml.YAMLError):
+        return "is not readable as YAML"
+    if not isinstance(found, dict):
+        return "is not a mapping of fields"
+    if not any(_same(found, spec) for spec in story.specs):
+        return "was changed: it is nothing that this run has ever been"
+    return ""
+
+
+def _same(one: Any, other: Any) -> bool:
+    try:
+        return _canonical(one) == _canonical(other)
+    except (TypeError, ValueError, RecursionError):
+        return False
+
+
+def _spec_text(place: RunPlace, story: Story) -> str:
+    started = story.started
+    assert started is not None
+    host_name = started.host.get("host", "")
     lines = [
-        f"# Holdfast run {run_id}",
-        f"# Written by holdfast {__version__} on {socket.gethostname()}",
+        f"# Holdfast run {place.run_id}",
+        f"# Format {FORMAT}",
+        f"# Started by holdfast {started.version} on {host_name} at {_seconds(story.created)}",
         "# The journal is the original; this file says the same for people.",
     ]
-    lines += [
-        f"# Resumed by holdfast {__version__} at {at}: {change.field}: {change.old!r} -> {change.new!r}"
-        for at, change in lineage
-    ]
-    body = yaml.safe_dump(spec, sort_keys=False, allow_unicode=True, width=100)
-    path = os.path.join(folder, "spec.yaml")
-    write_file(OS_DISK, path, f"{path}.tmp", ("\n".join(lines) + "\n" + body).encode())
+    if started.parent is not None:
+        lines.append(f"# Forked from {started.parent.experiment}/{started.parent.run_id}")
+    for at, version, changes in story.lineage:
+        told = f"# Resumed by holdfast {version} at {_seconds(at)}"
+        lines += [f"{told}: {each.field}: {_shown(each.old)} -> {_shown(each.new)}" for each in changes]
+    body = yaml.safe_dump(story.spec, sort_keys=False, allow_unicode=True, width=100)
+    return "\n".join(lines) + "\n" + body
 
 
-def now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def _shown(value: Any) -> str:
+    """On one line, whatever it is."""
+    return msgspec.json.encode(value).decode()
+
+
+def _seconds(at: str) -> str:
+    return f"{at[:19]}Z" if at else ""
 
 
 def _git() -> dict[str, str]:

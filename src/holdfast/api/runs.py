@@ -50,6 +50,9 @@ class RunSummary(msgspec.Struct, frozen=True):
     folder: str = ""
     failures: list[dict[str, Any]] = msgspec.field(default_factory=list)
     """Of samples, by kind, each with an example."""
+    extensions: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    parent: dict[str, Any] | None = None
+    """The run that this one is a fork of."""
 
 
 class Run:
@@ -126,6 +129,15 @@ class Run:
             scores=list(_scores(cells)),
             evaluations=list(story.evaluations),
             resumes=[{"at": each.at, "changes": list(map(_plain, each.resumed.changes))} for each in story.resumes],
+            extensions=[
+                {
+                    "at": each.at,
+                    "planned": each.extended.plan.count,
+                    "changes": list(map(_plain, each.extended.changes)),
+                }
+                for each in story.extensions
+            ],
+            parent=_plain(story.started.parent) if story.started else None,
             anomalies=story.anomalies,
             description=story.spec.get("description", ""),
             tags=story.spec.get("tags", []),
@@ -160,8 +172,7 @@ class Run:
 
     def planned(self, key: str) -> PlannedKey:
         """A key's place in the plan, and its row. UsageError, with the key that was perhaps meant, if it has none."""
-        started = self._index.story.started
-        cells = started.cells if started else ()
+        cells = self._index.story.cells
         found = find_planned(self.place.folder, cells, key)
         if found is None:
             near = nearest_key(self.place.folder, cells, key)
@@ -171,7 +182,12 @@ class Run:
 
     def _steps(self) -> dict[str, int]:
         story = self._index.story
-        return {"live": story.steps, "replayed": story.replayed, "orphaned": story.orphaned}
+        return {
+            "live": story.steps,
+            "replayed": story.replayed,
+            "orphaned": story.orphaned,
+            "taken_over": story.taken,
+        }
 
 
 def list_runs(store: str) -> Iterator[RunSummary]:

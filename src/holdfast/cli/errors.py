@@ -8,6 +8,7 @@ from holdfast.cli.output import terminal_width
 from holdfast.errors import DriftError, HeldError, HoldfastError, JournalError
 from holdfast.records.facts import Change
 from holdfast.report.wording import shortened
+from holdfast.spec.drift import extending
 
 _INDENT = len("  stored: ")
 _VALUE_MIN = 40
@@ -27,12 +28,18 @@ def explain(error: HoldfastError) -> int:
 
 def _print_drift(error: DriftError) -> None:
     """Stacked, because both values have to be readable in a narrow terminal; a field's name is never cut."""
+    if not error.changes:
+        sys.stderr.write(f"holdfast: {error}\n")
+        return
     width = max(terminal_width() - _INDENT, _VALUE_MIN)
     lines = ["holdfast: the run cannot go on: it would mix two experiments.", "Nothing was changed. These differ:"]
-    for change in error.changes:
-        if isinstance(change, Change):
-            lines += _told(change, width)
-    lines.append("Give the stored values, or start a run with another id.")
+    changes = [change for change in error.changes if isinstance(change, Change)]
+    for change in changes:
+        lines += _told(change, width)
+    lines.append("Give the stored values, or:")
+    if not extending(changes):
+        lines.append(f"  holdfast extend {error.run_id} …   if this only asks for more of the same")
+    lines.append(f"  holdfast fork {error.run_id} …   a new run that reuses every step whose request is unchanged")
     sys.stderr.write("\n".join(lines) + "\n")
 
 

@@ -16,6 +16,9 @@ app = typer.Typer(
 
 Spec = Annotated[str, typer.Argument(metavar="SPEC", help="The spec, a YAML file.")]
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="A run id, a unique prefix of one, `latest`, or a folder.")]
+OtherSpec = Annotated[
+    str | None, typer.Argument(metavar="[SPEC]", help="A spec to go on with; default: the one that the run holds.")
+]
 Store = Annotated[str | None, typer.Option(help="Where runs are kept. Default: $HOLDFAST_STORE, else ./runs.")]
 Sets = Annotated[
     list[str] | None,
@@ -63,14 +66,62 @@ def run(
 @app.command()
 def resume(
     name: RunName,
-    spec: Annotated[str | None, typer.Argument(metavar="[SPEC]")] = None,
+    spec: OtherSpec = None,
     store: Store = None,
     sets: Sets = None,
+    keep_failed: Annotated[bool, typer.Option("--keep-failed", help="Leave failed samples as they are.")] = False,
 ) -> None:
     """Go on with a run; failed samples are tried again."""
+    from holdfast.api import Retry
     from holdfast.cli.running import Choice, resume_run
 
-    raise typer.Exit(resume_run(name, spec, store, Choice(sets or [])))
+    raise typer.Exit(resume_run(name, spec, store, Choice(sets or []), Retry(keep=keep_failed)))
+
+
+@app.command()
+def retry(
+    name: RunName,
+    keys: Annotated[list[str] | None, typer.Argument(metavar="[KEY]...", help="Only these failed keys.")] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="All failed samples; so it is if nothing is named.")] = False,
+    kind: Annotated[list[str] | None, typer.Option(help="Only samples that failed so: timeout, … Repeatable.")] = None,
+    store: Store = None,
+) -> None:
+    """Try failed samples again: all, by kind, or by key."""
+    from holdfast.cli.running import retry_run
+    from holdfast.errors import UsageError
+
+    if failed and (keys or kind):
+        raise UsageError("--failed means all failed samples: leave out --kind and keys, or leave out --failed")
+    raise typer.Exit(retry_run(name, keys or [], kind or [], store))
+
+
+@app.command()
+def extend(
+    name: RunName,
+    spec: OtherSpec = None,
+    store: Store = None,
+    sets: Sets = None,
+    limit: Annotated[int | None, typer.Option(help="The first N samples of each task, more than so far.")] = None,
+) -> None:
+    """Add repeats, samples, models or tasks to a run, and go on with it."""
+    from holdfast.cli.running import Choice, extend_run
+
+    raise typer.Exit(extend_run(name, spec, store, Choice(sets or [], limit)))
+
+
+@app.command()
+def fork(
+    name: RunName,
+    spec: OtherSpec = None,
+    run_id: Annotated[str | None, typer.Option("--id", help="The new run's id.")] = None,
+    store: Store = None,
+    sets: Sets = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it would reuse and ask.")] = False,
+) -> None:
+    """Start a new run that reuses every recorded step whose request is unchanged."""
+    from holdfast.cli.running import Choice, fork_run
+
+    raise typer.Exit(fork_run(name, spec, store, Choice(sets or []), run_id, dry_run))
 
 
 @app.command()
@@ -99,7 +150,7 @@ def ls(
 @app.command()
 def show(
     name: RunName,
-    key: Annotated[str | None, typer.Argument(metavar="[KEY]")] = None,
+    key: Annotated[str | None, typer.Argument(metavar="[KEY]", help="task/model/sample/repeat.")] = None,
     store: Store = None,
     as_json: Json = False,
 ) -> None:

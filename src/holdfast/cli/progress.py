@@ -12,7 +12,7 @@ from holdfast.cli.output import terminal_width
 from holdfast.engine import Engine, Progress
 from holdfast.journal import OS_DISK, write_file
 from holdfast.report.tables import duration, short
-from holdfast.report.wording import first_line, shortened
+from holdfast.report.wording import counted, first_line, shortened
 
 _LIVE_SECONDS = 0.25
 _PLAIN_SECONDS = 10.0
@@ -62,6 +62,8 @@ def line_of(progress: Progress, now: float) -> str:
     parts = [f"{done}/{progress.planned}", f"{rate:.1f}/s", f"{progress.in_flight} in flight"]
     if progress.replayed:
         parts.append(f"{progress.replayed} replayed")
+    if progress.retried:
+        parts.append(f"{counted(progress.retried, 'request')} tried again")
     if progress.failed:
         parts.append(f"{progress.failed} failed")
     used = progress.usage.input_tokens + progress.usage.output_tokens

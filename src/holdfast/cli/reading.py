@@ -1,7 +1,6 @@
 """`ls`, `show`, `report`, `verify` and `export`: commands that only read."""
 
 import contextlib
-import os
 import sys
 from collections.abc import Iterator
 from typing import IO, Any
@@ -10,16 +9,16 @@ import msgspec
 from rich.table import Table
 
 from holdfast.api import Run, RunPlace, default_store, find_run, list_runs
-from holdfast.api.executing import read_fold
+from holdfast.api.resuming import read_fold
 from holdfast.cli.output import end_quietly, print_json, print_table, resume_command, say
 from holdfast.errors import JournalError, UsageError
 from holdfast.journal import OS_DISK, verify
 from holdfast.journal.chain import is_whole_file
-from holdfast.plan import DATA, PLAN, digest_file
+from holdfast.plan import digest_file, originals
 from holdfast.records.facts import SampleFailed, SampleFinished, Step
 from holdfast.report import PlannedKey, write_csv, write_jsonl
 from holdfast.report.tables import again_line, duration, failure_lines, report_table, tokens
-from holdfast.report.wording import counted, own_words
+from holdfast.report.wording import counted, own_words, shortened
 
 _FORMATS = ("jsonl", "csv")
 
@@ -72,9 +71,14 @@ def print_run(name: str, store: str | None, as_json: bool) -> None:
     asked = f"{steps['live']} asked, {steps['replayed']} replayed, {steps['orphaned']} orphaned"
     say(f"steps: {asked}; {tokens(summary.usage)}")
     say(f"created {summary.created[:19]}, updated {summary.updated[:19]}, in {summary.folder}")
-    for resumed in summary.resumes:
-        changed = "; ".join(f"{each['field']}: {each['old']!r} -> {each['new']!r}" for each in resumed["changes"])
-        say(f"resumed {resumed['at'][:19]}  {changed}")
+    if summary.parent:
+        taken = counted(steps["taken_over"], "step")
+        say(f"forked from {summary.parent['experiment']}/{summary.parent['run_id']}, {taken} taken over")
+    lineage = [(each["at"], "resumed", each["changes"]) for each in summary.resumes]
+    lineage += [(each["at"], f"extended by {each['planned']}", each["changes"]) for each in summary.extensions]
+    for at, what, changes in sorted(lineage, key=lambda each: each[0]):
+        changed = "; ".join(f"{each['field']}: {_value(each['old'])} -> {_value(each['new'])}" for each in changes)
+        say(f"{what} {at[:19]}  {changed}")
     for score in summary.scores:
         mean = "-" if score["mean"] is None else f"{score['mean']:.4f}"
         missing = f", no score {score['no_score']}" if score["no_score"] else ""
@@ -88,6 +92,10 @@ def print_run(name: str, store: str | None, as_json: bool) -> None:
         say(again_line(summary.failed, resume_command(place)))
     if summary.status == "interrupted":
         say(f"Go on with: {resume_command(place)}")
+
+
+def _value(value: Any) -> str:
+    return shortened(repr(value), 60)
 
 
 def print_key(name: str, key: str, store: str | None, as_json: bool) -> None:
@@ -172,11 +180,7 @@ def _opened(output: str | None) -> Iterator[IO[str]]:
 
 
 def _check_files(place: RunPlace) -> Iterator[str]:
-    started = read_fold(place).story.started
-    if started is None:
-        return
-    for name, stored in ((PLAN, started.plan), (DATA, started.data)):
-        path = os.path.join(place.folder, name)
+    for path, stored in originals(place.folder, read_fold(place).story.blocks):
         try:
             if digest_file(path) != stored:
                 yield f"{path}: its content is not what the run began with"

@@ -1,22 +1,38 @@
-"""`run`, `resume` and `check`."""
+"""`run`, `resume`, `retry`, `extend`, `fork` and `check`."""
 
 import asyncio
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
-from holdfast.api import Ended, Given, Run, RunPlace, default_store, execute, find_run, runs_in
+from holdfast.api import (
+    Ended,
+    Given,
+    Observe,
+    Retry,
+    Run,
+    RunPlace,
+    default_store,
+    execute,
+    extend,
+    find_run,
+    place_for,
+    runs_in,
+)
 from holdfast.api import check as check_given
-from holdfast.api.executing import find_modules_beside, read_fold, stored_spec
+from holdfast.api.forking import Forecast, Fork
+from holdfast.api.preparing import find_modules_beside
+from holdfast.api.resuming import read_fold, stored_rows, stored_spec
 from holdfast.cli.output import print_json, print_table, resume_command, say, warn
 from holdfast.cli.progress import watch
 from holdfast.engine import Engine
 from holdfast.errors import HoldfastError, SpecError, UsageError
-from holdfast.report.tables import report_table
+from holdfast.report.tables import report_table, short
 from holdfast.report.wording import counted
 from holdfast.spec import Spec, build_spec, load_spec
 from holdfast.spec.doubts import doubts
@@ -44,22 +60,67 @@ def run_spec(path: str, run_id: str | None, store: str | None, choice: Choice) -
         warn(f"{path}: {doubt}")
     if run_id is None:
         _point_to_interrupted(spec, where)
-    return _execute(Given(spec, where=path), where, run_id)
+    given = Given(spec, where=path)
+    return _execute(given, place_for(given, where, run_id))
 
 
-def resume_run(name: str, path: str | None, store: str | None, choice: Choice) -> int:
-    where = store or default_store()
-    place = find_run(where, name)
+def resume_run(name: str, path: str | None, store: str | None, choice: Choice, retry: Retry) -> int:
+    place, given = _of_run(name, path, store, choice)
+    return _execute(given, place, retry)
+
+
+def retry_run(name: str, keys: Sequence[str], kinds: Sequence[str], store: str | None) -> int:
+    """Failed samples, all or some, get new attempts; unfinished ones are answered as well."""
+    place, given = _of_run(name, None, store, Choice())
+    return _execute(given, place, Retry(kinds=tuple(kinds), keys=tuple(keys)))
+
+
+def extend_run(name: str, path: str | None, store: str | None, choice: Choice) -> int:
+    place, given = _of_run(name, path, store, choice)
+    return _told(given, asyncio.run(_until_signal(given, lambda observe: extend(given, place, observe))))
+
+
+def fork_run(name: str, path: str | None, store: str | None, choice: Choice, run_id: str | None, dry: bool) -> int:
+    parent, given = _of_run(name, path, store, choice)
+    place = place_for(given, parent.store, run_id)
+    forecast = asyncio.run(_fork(Fork(parent, place, given), dry))
+    parts = [f"reuses {forecast.reused}", f"asks about {forecast.asks}", f"about {short(forecast.tokens)} tokens"]
+    answered = f"{counted(forecast.complete, 'answer')} of {forecast.keys} without a new request"
+    sys.stderr.write(f"the fork of {parent.run_id} {', '.join(parts)}; {answered}\n")
+    return 0 if dry else _execute(given, place)
+
+
+async def _fork(fork: Fork, dry: bool) -> Forecast:
+    try:
+        forecast = await fork.forecast()
+        if not dry:
+            await fork.make()
+        return forecast
+    finally:
+        await fork.drop()  # whole, it has another name by now
+
+
+def _of_run(name: str, path: str | None, store: str | None, choice: Choice) -> tuple[RunPlace, Given]:
+    """A run, and the spec to go on with: the one in a file, or its own."""
+    place = find_run(store or default_store(), name)
     fold = read_fold(place)
     if fold.story.started is None:
         begin = f"holdfast run SPEC --id {place.run_id}"
         raise UsageError(f"{place.run_id} has not begun: its journal holds no run; start it with: {begin}")
     find_modules_beside(path or fold.story.started.source)
-    if path is None:
-        spec = build_spec({**fold.story.spec}, "", choice.sets) if choice.sets else stored_spec(fold)
-    else:
-        spec = _load(path, choice)
-    return _execute(Given(spec, where=path or "", from_run=path is None), place.store, place.run_id)
+    if path is not None:
+        return place, Given(_load(path, choice), where=path)
+    _refuse_defaults(choice.sets)
+    spec = build_spec({**fold.story.spec}, "", choice.sets) if choice.sets else stored_spec(fold)
+    return place, Given(_selected(spec, choice), rows=stored_rows(place, fold, spec), from_run=True)
+
+
+def _refuse_defaults(sets: Sequence[str]) -> None:
+    for assignment in sets:
+        if assignment.startswith("defaults."):
+            raise SpecError(
+                f"--set {assignment}: a run's own spec has no defaults any more; set the field of a task or a model"
+            )
 
 
 def check_spec(path: str, choice: Choice, as_json: bool) -> None:
@@ -86,7 +147,10 @@ def check_spec(path: str, choice: Choice, as_json: bool) -> None:
 
 def _load(path: str, choice: Choice) -> Spec:
     find_modules_beside(path)
-    spec = load_spec(path, choice.sets)
+    return _selected(load_spec(path, choice.sets), choice)
+
+
+def _selected(spec: Spec, choice: Choice) -> Spec:
     tasks = _chosen("--task", choice.tasks, {task.name: task for task in spec.tasks})
     models = _chosen("--model", choice.models, {model.name: model for model in spec.models})
     if choice.limit is not None and choice.limit < 1:
@@ -103,10 +167,14 @@ def _chosen(option: str, names: list[str] | None, parts: dict[str, Any]) -> list
     return [part for name, part in parts.items() if not names or name in names]
 
 
-def _execute(given: Given, store: str, run_id: str | None) -> int:
+def _execute(given: Given, place: RunPlace, retry: Retry | None = None) -> int:
     if not given.spec.record_data:
         sys.stderr.write(f"record_data is off: {_WITHOUT_DATA}\n")
-    ended = asyncio.run(_execute_until_signal(given, store, run_id))
+    work = partial(execute, given, place, retry=retry or Retry())
+    return _told(given, asyncio.run(_until_signal(given, lambda observe: work(observe=observe))))
+
+
+def _told(given: Given, ended: Ended) -> int:
     if ended.interrupted:
         kept = f"answers kept: {ended.finished} of {ended.finished + ended.failed + ended.unfinished}"
         sys.stderr.write(f"interrupted; {kept}. Go on with: {resume_command(ended.place)}\n")
@@ -116,7 +184,7 @@ def _execute(given: Given, store: str, run_id: str | None) -> int:
     return ended.exit_code(given.spec.fail_on_error)
 
 
-async def _execute_until_signal(given: Given, store: str, run_id: str | None) -> Ended:
+async def _until_signal(given: Given, work: Callable[[Observe], Awaitable[Ended]]) -> Ended:
     """The first Ctrl-C or SIGTERM stops the engine, which saves and says how to go on; the second ends at once."""
     loop = asyncio.get_running_loop()
     main = asyncio.current_task()
@@ -137,7 +205,7 @@ async def _execute_until_signal(given: Given, store: str, run_id: str | None) ->
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)
     try:
-        return await execute(given, store, run_id, observe)
+        return await work(observe)
     except asyncio.CancelledError:
         sys.stderr.write("interrupted before the run began\n")
         sys.exit(130)

@@ -38,11 +38,12 @@ def resolved(first: Row, columns: Columns) -> Columns:
     )
 
 
-def samples(rows: Iterable[Numbered], columns: Columns, where: str) -> Iterator[Sample]:
+def samples(rows: Iterable[Numbered], columns: Columns, where: str, *, unique: bool = True) -> Iterator[Sample]:
     """The samples of a data set, in order. `where` names it in errors. An id that is no column is the row's number
     among all rows, so limits and filters go behind this.
 
-    A duplicate is found at its second row: what came before has been handed on by then.
+    A duplicate is found at its second row: what came before has been handed on by then. Whoever has read the same rows
+    before need not look for one again (`unique=False`): it is half of the work.
     """
     again = _again(rows)
     unit = rows.unit if isinstance(rows, Rows) else "row"
@@ -52,7 +53,7 @@ def samples(rows: Iterable[Numbered], columns: Columns, where: str) -> Iterator[
         if take is None:
             take = _Reading(row, columns, where, unit)
         sample = take.sample(row, number, count)
-        first = ids.add(sample.id, number) if take.has_ids else None
+        first = ids.add(sample.id, number) if unique and take.has_ids else None
         if first is not None:
             same = f"id {sample.id!r} was used in {unit} {first} already"
             raise DataError(where, f"{same}; ids must differ: change one, or name another id column", number, unit)

@@ -1,7 +1,8 @@
 """Models as samples ask them: a provider behind its connection limit and the one retry layer."""
 
+import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast.engine.places import Places
@@ -27,16 +28,23 @@ from holdfast.spec.reading import expand
 class Line:
     """One model's line: at most `max_connections` requests at a time, over all tasks that share it."""
 
-    def __init__(self, model: Model, place: str, everywhere: Places | None) -> None:
+    def __init__(
+        self, model: Model, place: str, everywhere: Places | None, retried: Callable[[], None] = lambda: None
+    ) -> None:
+        """`retried` is told whenever a request is made again."""
         self.provider = open_provider(model, place)
         self._model = model
         self._everywhere = everywhere
         self._places = Places(model.max_connections)
-        self._retries = Retries(count=model.request_retries)
+        self._retries = Retries(count=model.request_retries, sleep=self._wait)
+        self._retried = retried
 
     def asking(self) -> Asking:
-        identity = {"provider": self._model.provider, "model": self._model.model, "options": self._model.options}
-        return Asking(identity, self._model.params, self._ask)
+        return Asking(identity_of(self._model), self._model.params, self._ask)
+
+    async def _wait(self, seconds: float) -> None:
+        self._retried()
+        await asyncio.sleep(seconds)
 
     async def _ask(
         self, messages: list[Message], params: dict[str, Any], tools: list[dict[str, Any]]
@@ -60,6 +68,11 @@ class Line:
             return await ask(self.provider, request, self._retries)
         finally:
             everywhere.give_back()
+
+
+def identity_of(model: Model) -> dict[str, Any]:
+    """What makes a request to one model another than to a second: not where it is."""
+    return {"provider": model.provider, "model": model.model, "options": model.options}
 
 
 def open_provider(model: Model, place: str, environ: Mapping[str, str] = os.environ) -> Provider:

@@ -51,7 +51,9 @@ class Progress(msgspec.Struct):
     finished: int = 0
     failed: int = 0
     before: int = 0
-    """Finished before this process began."""
+    """Finished before this process began, or failed and left so."""
+    retried: int = 0
+    """Requests that were made again."""
     live: int = 0
     replayed: int = 0
     usage: Usage = Usage()
@@ -65,7 +67,11 @@ class Engine:
 
     def __init__(self, job: Job, writer: Writer, fold: Fold, clock: Callable[[], float] = time.monotonic) -> None:
         self.progress = Progress(
-            planned=fold.planned, finished=fold.finished.count, before=fold.finished.count, started=clock()
+            planned=fold.planned,
+            finished=fold.finished.count,
+            failed=fold.failed.count,
+            before=fold.finished.count + fold.failed.count,
+            started=clock(),
         )
         self._job = job
         self._fold = fold
@@ -78,8 +84,9 @@ class Engine:
         self._scoring = Places(job.spec.concurrency.score)
         generate = job.spec.concurrency.generate
         everywhere = Places(generate) if generate else None
-        self._lines = {model.name: Line(model, f"models.{model.name}", everywhere) for model in job.spec.models}
-        self._roles = {name: Line(model, f"roles.{name}", everywhere) for name, model in job.spec.roles.items()}
+        told = self._count_retry
+        self._lines = {each.name: Line(each, f"models.{each.name}", everywhere, told) for each in job.spec.models}
+        self._roles = {name: Line(each, f"roles.{name}", everywhere, told) for name, each in job.spec.roles.items()}
         self._kits = {name: self._kit(work) for name, work in job.works.items()}
         self._workers: list[asyncio.Task[None]] = []
         self._stopping = False
@@ -127,9 +134,11 @@ class Engine:
 
     def _start_workers(self, cell: Cell) -> None:
         model = next(model for model in self._job.spec.models if model.name == cell.model)
-        done = self._fold.finished
+        done, failed = self._fold.finished, self._fold.failed
         work = self._job.works[cell.task]
-        tickets = Tickets(self._job.run, cell, self._job.spec, work, lambda ordinal: ordinal not in done)
+        tickets = Tickets(
+            self._job.run, cell, self._job.spec, work, lambda ordinal: ordinal not in done and ordinal not in failed
+        )
         for _ in range(min(cell.count, self._job.spec.concurrency.samples, model.max_connections)):
             self._workers.append(asyncio.create_task(self._work(cell, tickets)))
 
@@ -175,6 +184,9 @@ class Engine:
         progress.live += outcome.spent.live
         progress.replayed += outcome.spent.replayed
         progress.usage += outcome.spent.usage
+
+    def _count_retry(self) -> None:
+        self.progress.retried += 1
 
     def _read_past(self, trail: Trail) -> Past:
         """A key's old steps, read when it is dispatched."""

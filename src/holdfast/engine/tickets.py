@@ -5,20 +5,17 @@ waits for a file.
 import asyncio
 import copy
 import itertools
-import os
 from collections import deque
 from collections.abc import Callable, Iterator
 
 import msgspec
 
-from holdfast.plan import DATA, PLAN, DataLine, PlanLine, Work, read_lines
+from holdfast.plan import Work, data_lines, planned_lines
 from holdfast.records.exchange import Sample
 from holdfast.records.facts import Cell
 from holdfast.spec import Spec
 
 _AHEAD = 512
-_plan_line = msgspec.json.Decoder(PlanLine)
-_data_line = msgspec.json.Decoder(DataLine)
 
 
 class Ticket(msgspec.Struct, frozen=True):
@@ -63,8 +60,7 @@ def _tickets(run: str, cell: Cell, spec: Spec, work: Work, wanted: Callable[[int
     """Walk the plan and the data side by side; rows of keys that are not wanted are not even decoded."""
     rows = _rows(run, cell, spec, work)
     number, make = next(rows, (0, None))
-    for raw in itertools.islice(read_lines(os.path.join(run, PLAN), cell.plan_at), cell.count):
-        line = _plan_line.decode(raw)
+    for line in planned_lines(run, cell):
         while number < line.r:
             number, make = next(rows)
         if wanted(line.o):
@@ -75,10 +71,17 @@ def _tickets(run: str, cell: Cell, spec: Spec, work: Work, wanted: Callable[[int
 def _rows(run: str, cell: Cell, spec: Spec, work: Work) -> "Iterator[tuple[int, Callable[[], Sample]]]":
     """Each row's number in the data file, and how to make its sample."""
     if not spec.record_data:
-        first = _data_line.decode(next(read_lines(os.path.join(run, DATA), cell.data_at))).r
-        for number, sample in enumerate(work.samples(spec), first):
-            yield number, lambda sample=sample: copy.deepcopy(sample)  # type: ignore[misc] # binds the loop's value
+        yield from _rows_elsewhere(run, cell, spec, work)
         return
-    for raw in read_lines(os.path.join(run, DATA), cell.data_at):
-        line = _data_line.decode(raw)
+    for line in data_lines(run, cell):
         yield line.r, line.sample
+
+
+def _rows_elsewhere(run: str, cell: Cell, spec: Spec, work: Work) -> "Iterator[tuple[int, Callable[[], Sample]]]":
+    """The run holds only the ids of its rows: find each in the user's own data, which was compared with the plan."""
+    given = work.samples(spec)
+    for line in data_lines(run, cell):
+        sample = next((each for each in given if each.id == line.id), None)
+        if sample is None:
+            return
+        yield line.r, lambda sample=sample: copy.deepcopy(sample)  # type: ignore[misc] # binds the loop's value

@@ -1,21 +1,39 @@
 """From a spec to exact keys, and the two files that pin them."""
 
-from holdfast.plan.comparing import changed_cells, changed_rows
-from holdfast.plan.files import DataLine, PlanLine, digest_file, read_lines
-from holdfast.plan.planning import DATA, PLAN, Planned, Rows, Work, models_of, prepare, survey, write_plan
+from holdfast.plan.comparing import changed_inputs, changed_rows
+from holdfast.plan.extending import Extension
+from holdfast.plan.files import (
+    DATA,
+    PLAN,
+    DataLine,
+    PlanLine,
+    StoredRows,
+    data_lines,
+    digest_file,
+    originals,
+    planned_lines,
+    read_lines,
+)
+from holdfast.plan.planning import Planned, Rows, Work, inputs_of, models_of, prepare, survey, write_plan
 
 __all__ = [
     "DATA",
     "PLAN",
     "DataLine",
+    "Extension",
     "PlanLine",
     "Planned",
     "Rows",
+    "StoredRows",
     "Work",
-    "changed_cells",
+    "changed_inputs",
     "changed_rows",
+    "data_lines",
     "digest_file",
+    "inputs_of",
     "models_of",
+    "originals",
+    "planned_lines",
     "prepare",
     "read_lines",
     "survey",

@@ -1,69 +1,108 @@
-"""What a resume brings, compared with the plan that the run began with.
+"""What a resume brings, compared with the plan that the run has.
 
-Cells are compared by their digests (prompt, solver and its code, model, seed); keys are compared line by line with
-what the data gives now. Data that is gone is fine: the rows are in the run.
+Solver code and examples are compared by what the journal holds of them; keys are compared with what the data gives now,
+block by block. Data that is gone is fine: the rows are in the run.
 """
 
-import itertools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-import msgspec
+from holdfast.plan.files import PlanLine, planned_lines
+from holdfast.plan.planning import Work, cell_lines, inputs_of
+from holdfast.records.facts import Cell, Change, TaskInputs
+from holdfast.records.keys import parse_key
+from holdfast.spec import Model, Spec
 
-from holdfast.plan.files import PlanLine, read_lines
-from holdfast.plan.planning import PLAN, Work, cell_digest, cell_lines
-from holdfast.records.facts import Cell, Change
-from holdfast.spec import Spec
-
-_plan_line = msgspec.json.Decoder(PlanLine)
+_NAMED = 3
+"""How many samples of a kind a refusal names."""
 
 
-def changed_cells(spec: Spec, works: Mapping[str, Work], cells: Sequence[Cell]) -> list[Change]:
-    """Cells whose answers would come out differently, although no field of the spec says so: the code has changed."""
-    models = {model.name: model for model in spec.models}
-    return [
-        Change(
-            f"tasks.{cell.task} with {cell.model}: code of {works[cell.task].solver.name}",
-            "as it was",
-            "changed",
-            "result",
-        )
-        for cell in cells
-        if cell_digest(spec, works[cell.task], models[cell.model]).hex() != cell.digest
-    ]
+def changed_inputs(stored: Mapping[str, TaskInputs], works: Mapping[str, Work]) -> list[Change]:
+    """What has changed although no field of the spec says so: a solver's code, the examples."""
+    changes = []
+    for name, given in inputs_of({name: work for name, work in works.items() if name in stored}).items():
+        was = stored[name]
+        if was.solver != given.solver:
+            solver = works[name].solver.name
+            changes.append(Change(f"tasks.{name}.solver", f"the code of {solver}", "other code", "result"))
+        if was.shots != given.shots:
+            old, new = f"{len(was.shots)} rows", "other rows in that file"
+            changes.append(Change(f"tasks.{name}.fewshot", old, new, "result"))
+    return changes
 
 
 def changed_rows(run: str, spec: Spec, works: Mapping[str, Work], cells: Sequence[Cell]) -> list[Change]:
-    """Tasks whose data is no longer what was planned; each with its first difference."""
+    """Tasks whose data is no longer what was planned, with the samples that were added, removed or changed."""
     models = {model.name: model for model in spec.models}
-    seen: set[str] = set()
     changes = []
-    for cell in cells:
-        work = works[cell.task]
-        if cell.task in seen or (spec.record_data and not _is_there(work)):
+    for task, model in {cell.task: cell.model for cell in reversed(cells)}.items():
+        work = works[task]
+        if spec.record_data and not _is_there(work):
             continue
-        seen.add(cell.task)
-        stored = map(_plan_line.decode, itertools.islice(read_lines(os.path.join(run, PLAN), cell.plan_at), cell.count))
-        first = next(stored, None)
-        lines = cell_lines(spec, work, models[cell.model], cell.first, first.r - 1 if first else 0)
-        difference = _first_difference(itertools.chain([first], stored) if first else stored, lines)
-        if difference is not None:
-            changes.append(Change(f"tasks.{cell.task}.dataset", *difference, "result"))
+        mine = [cell for cell in cells if (cell.task, cell.model) == (task, model)]
+        if not _is_same(run, spec, work, models[model], mine):
+            told = _described(run, spec, work, models[model], mine)
+            changes.append(Change(f"tasks.{task}.dataset", "the rows that were planned", told, "result"))
     return changes
+
+
+def is_new(stored: Sequence[Iterator[PlanLine]], given: Iterable[PlanLine]) -> Iterator[tuple[PlanLine, bool]]:
+    """Each given key, and whether no block has it. Raises MismatchError where the blocks hold something else.
+
+    Within a block, keys keep their order; so each block needs to be looked at only where it stands.
+    """
+    heads = [next(lines, None) for lines in stored]
+    for line in given:
+        found = next((index for index, head in enumerate(heads) if head is not None and head.k == line.k), None)
+        if found is None:
+            yield line, True
+            continue
+        head = heads[found]
+        if head is None or head.x != line.x:
+            raise MismatchError
+        heads[found] = next(stored[found], None)
+        yield line, False
+    if any(head is not None for head in heads):
+        raise MismatchError
+
+
+class MismatchError(Exception):
+    """A key of the plan is not among those given, or asks something else."""
+
+
+def _is_same(run: str, spec: Spec, work: Work, model: Model, cells: Sequence[Cell]) -> bool:
+    stored = [planned_lines(run, cell) for cell in cells]
+    try:
+        return not any(new for _, new in is_new(stored, cell_lines(spec, work, model, 0, 0)))
+    except MismatchError:
+        return False
+
+
+def _described(run: str, spec: Spec, work: Work, model: Model, cells: Sequence[Cell]) -> str:
+    """In a refusal only: both plans are held in memory."""
+    was = dict(_firsts(line for cell in cells for line in planned_lines(run, cell)))
+    now = dict(_firsts(cell_lines(spec, work, model, 0, 0)))
+    told = [
+        _named([key for key in now if key not in was], "added"),
+        _named([key for key in was if key not in now], "removed"),
+        _named([key for key in was if key in now and was[key] != now[key]], "changed"),
+    ]
+    order = list(was) != list(now) and was.keys() == now.keys()
+    return "; ".join([*filter(None, told), *(["the rows are in another order"] if order else [])])
+
+
+def _firsts(lines: Iterable[PlanLine]) -> Iterator[tuple[str, str]]:
+    """One key for each sample: its first repeat."""
+    return ((line.k, line.x) for line in lines if line.k.endswith("/1"))
+
+
+def _named(keys: Sequence[str], what: str) -> str:
+    if not keys:
+        return ""
+    ids = ", ".join(parse_key(key).sample_id for key in keys[:_NAMED])
+    more = ", …" if len(keys) > _NAMED else ""
+    return f"{len(keys)} {'sample' if len(keys) == 1 else 'samples'} {what} ({ids}{more})"
 
 
 def _is_there(work: Work) -> bool:
     return work.rows is not None or os.path.exists(work.task.dataset.path)
-
-
-def _first_difference(stored: Iterator[PlanLine], given: Iterator[PlanLine]) -> tuple[str, str] | None:
-    for was, now in itertools.zip_longest(stored, given):
-        if was is None:
-            return "ends here", f"has {now.k} and maybe more"
-        if now is None:
-            return f"has {was.k} and maybe more", "ends here"
-        if was.k != now.k:
-            return was.k, now.k
-        if was.x != now.x:
-            return f"{was.k} asks {was.x[:8]}", f"{now.k} asks {now.x[:8]}: its row has changed"
-    return None

@@ -1,11 +1,13 @@
-"""The two files that pin what a run is about: plan.jsonl.zst and data.jsonl.zst.
+"""The files that pin what a run is about: plan.jsonl.zst and data.jsonl.zst, and two more for each extension.
 
-Both are lines of JSON in the sealed format of journal segments, so they can be read from any offset. They are written
-whole and synced before the run's first record names their digests; nothing ever changes them afterwards.
+All are lines of JSON in the sealed format of journal segments, so they can be read from any offset. They are written
+whole and synced before the record that names their digests; nothing ever changes them afterwards.
 """
 
+import itertools
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import msgspec
 import xxhash
@@ -15,7 +17,10 @@ from holdfast.journal.content import open_content
 from holdfast.journal.disk import OS_DISK, Disk, remove_if_there, write_all
 from holdfast.journal.seekable import pack
 from holdfast.records.exchange import Row, Sample
-from holdfast.records.facts import Stored
+from holdfast.records.facts import Block, Cell, Stored
+
+PLAN = "plan.jsonl.zst"
+DATA = "data.jsonl.zst"
 
 
 class LineFile:
@@ -84,6 +89,57 @@ def digest_file(path: str) -> Stored:
     return Stored(count, digest.hexdigest())
 
 
+def plan_path(run: str, block: int = 1) -> str:
+    """Where a block's keys are. Each block is a file of its own, which never changes once it is written."""
+    return os.path.join(run, PLAN if block == 1 else f"plan-{block}.jsonl.zst")
+
+
+def data_path(run: str, block: int = 1) -> str:
+    return os.path.join(run, DATA if block == 1 else f"data-{block}.jsonl.zst")
+
+
+def originals(run: str, blocks: Iterable[Block]) -> "Iterator[tuple[str, Stored]]":
+    """Every plan and data file of a run, and what the journal says it holds."""
+    for block in blocks:
+        yield plan_path(run, block.number), block.plan
+        yield data_path(run, block.number), block.data
+
+
+def planned_lines(run: str, cell: Cell) -> "Iterator[PlanLine]":
+    """The keys of one cell of one block."""
+    return map(_plan_line.decode, itertools.islice(read_lines(plan_path(run, cell.block), cell.plan_at), cell.count))
+
+
+def data_lines(run: str, cell: Cell) -> "Iterator[DataLine]":
+    """The rows from those of a cell on, to the end of their block."""
+    return map(_data_line.decode, read_lines(data_path(run, cell.block), cell.data_at))
+
+
+class StoredRows(Sequence[Row]):
+    """The rows of a task as its run holds them, in the order of the data set; read when they are asked for."""
+
+    def __init__(self, run: str, cells: Sequence[Cell]) -> None:
+        self._run = run
+        self._cells = {cell.block: cell for cell in cells}
+
+    def __iter__(self) -> "Iterator[Row]":
+        seen: set[str] = set()
+        for cell in self._cells.values():
+            last = max((line.r for line in planned_lines(self._run, cell)), default=0)
+            for line in data_lines(self._run, cell):
+                if line.r > last:
+                    break
+                if line.id not in seen:
+                    seen.add(line.id)
+                    yield _row.decode(line.row)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __getitem__(self, index: Any) -> Any:
+        return list(self)[index]
+
+
 class PlanLine(msgspec.Struct, frozen=True, gc=False):
     """One key: its ordinal, its row, its repeat, and a digest of what it will ask."""
 
@@ -108,3 +164,5 @@ class DataLine(msgspec.Struct, frozen=True):
 
 
 _row = msgspec.json.Decoder(Row)
+_plan_line = msgspec.json.Decoder(PlanLine)
+_data_line = msgspec.json.Decoder(DataLine)

@@ -17,16 +17,14 @@ import xxhash
 
 from holdfast.datasets import Columns, DataError, open_rows, resolved, rows_in_memory, samples
 from holdfast.errors import SpecError
-from holdfast.plan.files import DataLine, LineFile, PlanLine
+from holdfast.plan.files import DataLine, LineFile, PlanLine, data_path, plan_path
 from holdfast.records.exchange import Row, Sample
-from holdfast.records.facts import Cell, Stored
-from holdfast.records.keys import Key
-from holdfast.score import source_digest
+from holdfast.records.facts import Cell, Stored, TaskInputs
+from holdfast.records.keys import escape
+from holdfast.score import solver_digest
 from holdfast.solve import Prompt, Renderer, Solver, columns_of, resolve_solver
 from holdfast.spec import Model, Spec, Task
 
-PLAN = "plan.jsonl.zst"
-DATA = "data.jsonl.zst"
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 
 Rows = Sequence[Row]
@@ -46,12 +44,12 @@ class Work(msgspec.Struct, frozen=True):
     def columns(self) -> Columns:
         return Columns(self.task.dataset.id, self.task.dataset.input, self.task.dataset.target)
 
-    def samples(self, spec: Spec) -> Iterator[Sample]:
+    def samples(self, spec: Spec, *, surveyed: bool = False) -> Iterator[Sample]:
         """The task's samples, as the spec selects them."""
         dataset = self.task.dataset
         where = dataset.path or f"the rows of task {self.task.name}"
         source = open_rows(dataset.path, dataset.format) if self.rows is None else rows_in_memory(self.rows)
-        every = samples(source, self.columns, where)
+        every = samples(source, self.columns, where, unique=not surveyed)
         if spec.samples is not None:
             wanted = set(spec.samples)
             every = (sample for sample in every if sample.id in wanted)
@@ -66,8 +64,15 @@ class Planned(msgspec.Struct, frozen=True):
     cells: tuple[Cell, ...]
 
 
-def prepare(spec: Spec, rows: Mapping[str, Rows], solvers: Mapping[str, Any]) -> dict[str, Work]:
-    """Resolve every task's solver and prompt. `rows` and `solvers` hold what a script passed as objects."""
+def prepare(
+    spec: Spec,
+    rows: Mapping[str, Rows],
+    solvers: Mapping[str, Any],
+    stored: Mapping[str, TaskInputs] | None = None,
+) -> dict[str, Work]:
+    """Resolve every task's solver and prompt. `rows` and `solvers` hold what a script passed as objects; `stored`, what
+    the run holds, for examples whose file is gone.
+    """
     works = {}
     for index, task in enumerate(spec.tasks):
         place = f"tasks[{index}]"
@@ -76,7 +81,8 @@ def prepare(spec: Spec, rows: Mapping[str, Rows], solvers: Mapping[str, Any]) ->
                 f"{place}.dataset.path: the task {task.name!r} has no data; name a .jsonl, .json or .csv file"
             )
         solver = resolve_solver(solvers.get(task.name, task.solver), f"{place}.solver")
-        prompt = Prompt(task.system, task.prompt, task.messages, task.template, _shots(task, place))
+        shots = _shots(task, place, (stored or {}).get(task.name, TaskInputs()).shots)
+        prompt = Prompt(task.system, task.prompt, task.messages, task.template, shots)
         try:
             renderer = Renderer(prompt)
         except SpecError as error:
@@ -110,12 +116,20 @@ def models_of(spec: Spec, task: Task) -> list[Model]:
     return [model for model in spec.models if task.models is None or model.name in task.models]
 
 
+def inputs_of(works: Mapping[str, Work]) -> dict[str, TaskInputs]:
+    """What the tasks are asked with that no field of the spec shows."""
+    return {
+        name: TaskInputs(solver_digest(work.solver.function), [shot.row for shot in work.prompt.shots])
+        for name, work in works.items()
+    }
+
+
 def write_plan(folder: str, spec: Spec, works: Mapping[str, Work]) -> Planned:
-    """Write data and plan into a run's folder, synced."""
-    data_file = LineFile(os.path.join(folder, DATA))
+    """Write data and plan of a spec that was surveyed into a run's folder, synced."""
+    data_file = LineFile(data_path(folder))
     starts: dict[str, int] = {}
     data = data_file.write(_data_lines(data_file, spec, works, starts))
-    plan_file = LineFile(os.path.join(folder, PLAN))
+    plan_file = LineFile(plan_path(folder))
     cells: list[Cell] = []
     plan = plan_file.write(_plan_lines(plan_file, spec, works, starts, cells))
     return Planned(plan, data, tuple(cells))
@@ -125,12 +139,9 @@ def _data_lines(file: LineFile, spec: Spec, works: Mapping[str, Work], starts: d
     for name, work in works.items():
         starts[name] = file.bytes
         columns: Columns | None = None
-        for sample in work.samples(spec):
+        for sample in work.samples(spec, surveyed=True):
             columns = columns or resolved(sample.row, work.columns)
-            row = msgspec.json.encode(sample.row) if spec.record_data else b"null"
-            yield msgspec.json.encode(
-                DataLine(file.count + 1, sample.id, msgspec.Raw(row), columns.input, columns.target)
-            )
+            yield data_line(file.count + 1, sample, columns, spec)
 
 
 def _plan_lines(
@@ -140,22 +151,29 @@ def _plan_lines(
     for name, work in works.items():
         first_row = row
         for model in models_of(spec, work.task):
-            digest = cell_digest(spec, work, model)
             first, at, row = file.count, file.bytes, first_row
-            for line in cell_lines(spec, work, model, first, first_row):
+            for line in cell_lines(spec, work, model, first, first_row, surveyed=True):
                 row = line.r
                 yield msgspec.json.encode(line)
-            cells.append(Cell(name, model.name, first, file.count - first, at, starts[name], digest.hex()))
+            cells.append(Cell(name, model.name, first, file.count - first, at, starts[name]))
 
 
-def cell_lines(spec: Spec, work: Work, model: Model, first: int, first_row: int) -> Iterator[PlanLine]:
+def data_line(number: int, sample: Sample, columns: Columns, spec: Spec) -> bytes:
+    row = msgspec.json.encode(sample.row) if spec.record_data else b"null"
+    return msgspec.json.encode(DataLine(number, sample.id, msgspec.Raw(row), columns.input, columns.target))
+
+
+def cell_lines(
+    spec: Spec, work: Work, model: Model, first: int, first_row: int, *, surveyed: bool = False
+) -> Iterator[PlanLine]:
     """The plan of one cell, whose first key has the ordinal `first` and whose rows follow row `first_row`."""
-    digest = cell_digest(spec, work, model)
+    digest = _cell_digest(spec, work, model)
+    cell = f"{escape(work.task.name)}/{escape(model.name)}"
     ordinals = itertools.count(first)
-    for row, sample in enumerate(work.samples(spec), first_row + 1):
+    for row, sample in enumerate(work.samples(spec, surveyed=surveyed), first_row + 1):
         asked = xxhash.xxh3_128(digest + _canonical([sample.id, sample.row]))
         for repeat in range(1, work.task.repeats + 1):
-            key = str(Key(work.task.name, model.name, sample.id, repeat))
+            key = f"{cell}/{escape(sample.id)}/{repeat}"
             yield PlanLine(next(ordinals), key, row, _repeated(asked, repeat))
 
 
@@ -165,23 +183,26 @@ def _repeated(asked: "xxhash.xxh3_128", repeat: int) -> str:
     return digest.hexdigest()
 
 
-def cell_digest(spec: Spec, work: Work, model: Model) -> bytes:
+def _cell_digest(spec: Spec, work: Work, model: Model) -> bytes:
     """What every key of a cell has in common: everything but the row that can change an answer."""
     task = work.task
     asked = {
         "prompt": [task.system, task.prompt, task.messages, task.template, task.dataset.input],
         "shots": [[shot.row for shot in work.prompt.shots]],
-        "solver": [work.solver.name, work.solver.arguments, source_digest(work.solver.function)],
+        "solver": [work.solver.name, work.solver.arguments, solver_digest(work.solver.function)],
         "model": [model.provider, model.model, model.params, model.options],
         "seed": spec.seed,
     }
     return xxhash.xxh3_128_digest(_canonical(asked))
 
 
-def _shots(task: Task, place: str) -> tuple[Sample, ...]:
+def _shots(task: Task, place: str, stored: Rows) -> tuple[Sample, ...]:
+    """The examples, chosen from their file; if that is gone, those that the run holds."""
     if task.fewshot is None:
         return ()
     columns = Columns(input=task.dataset.input, target=task.dataset.target)  # examples need no ids
+    if stored and not os.path.exists(task.fewshot.path):
+        return tuple(samples(rows_in_memory(stored), columns, f"the stored examples of {task.name}"))
     try:
         every = list(samples(open_rows(task.fewshot.path), columns, task.fewshot.path))
     except DataError as error:

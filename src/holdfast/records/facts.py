@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast.errors import BadRecordError
-from holdfast.records.exchange import Answer, Message, Usage
+from holdfast.records.exchange import Answer, Message, Row, Usage
 from holdfast.records.line import Draft, draft
 
 
@@ -28,11 +28,29 @@ class Cell(msgspec.Struct, frozen=True):
     count: int
     plan_at: int
     data_at: int
-    digest: str = ""
-    """Of everything but the rows that can change an answer: prompt, solver and its code, model, seed."""
+    block: int = 1
+    """Which of the run's plan and data files its lines are in."""
 
 
-class RunStarted(msgspec.Struct, frozen=True):
+class Block(msgspec.Struct, frozen=True):
+    """A part of the plan with its data: the first that a run began with, or one that an extension added."""
+
+    number: int
+    plan: Stored
+    data: Stored
+    cells: tuple[Cell, ...]
+
+
+class Parent(msgspec.Struct, frozen=True):
+    """The run that a fork comes from, and how many of its steps were taken over."""
+
+    run_id: str
+    experiment: str
+    uid: str
+    steps: int
+
+
+class RunStarted(msgspec.Struct, frozen=True, omit_defaults=True):
     """The first fact of a run: what was asked, exactly, and where the plan and the data are pinned."""
 
     run_id: str
@@ -45,6 +63,17 @@ class RunStarted(msgspec.Struct, frozen=True):
     version: str = ""
     source: str = ""
     """The file that the spec was read from: the user's own modules lie beside it."""
+    inputs: dict[str, "TaskInputs"] = msgspec.field(default_factory=dict)
+    """By task: what no field of the spec shows."""
+    parent: Parent | None = None
+
+
+class TaskInputs(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a task is asked with beside its spec and its rows: the solver's code, and the examples shown first."""
+
+    solver: str = ""
+    """A digest of the solver's source."""
+    shots: list[Row] = msgspec.field(default_factory=list)
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -56,12 +85,29 @@ class Change(msgspec.Struct, frozen=True):
     kind: str
 
 
-class RunResumed(msgspec.Struct, frozen=True):
+class RunExtended(msgspec.Struct, frozen=True, omit_defaults=True):
+    """More keys: a block of the plan, and the spec that means all of it."""
+
+    changes: tuple[Change, ...]
+    spec: dict[str, Any]
+    plan: Stored
+    data: Stored
+    cells: tuple[Cell, ...]
+    inputs: dict[str, TaskInputs] = msgspec.field(default_factory=dict)
+    code: dict[str, str] = msgspec.field(default_factory=dict)
+    host: dict[str, Any] = msgspec.field(default_factory=dict)
+    version: str = ""
+
+
+class RunResumed(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A process goes on with the run. `retried`: the ordinals of failed keys that get new attempts; None is all."""
+
     changes: tuple[Change, ...] = ()
     spec: dict[str, Any] | None = None
     code: dict[str, str] = msgspec.field(default_factory=dict)
     host: dict[str, Any] = msgspec.field(default_factory=dict)
     version: str = ""
+    retried: tuple[int, ...] | None = None
 
 
 class RunEnded(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -110,6 +156,8 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     cancelled: bool = False
     seconds: float = 0.0
     tries: int = 1
+    origin: int = 0
+    """In a fork: the number that the parent's journal has for it. It was paid for there."""
 
 
 class Spent(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -4,8 +4,9 @@ Failures and missing scores are counted and shown, never averaged in. Repeats of
 do not make the data set larger.
 """
 
+import itertools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -14,7 +15,7 @@ from holdfast.records.facts import Cell
 from holdfast.records.keys import parse_key
 from holdfast.report.wording import own_words
 from holdfast.score import as_number
-from holdfast.state import Index, ScoreRow
+from holdfast.state import AnswerRow, Index, ScoreRow
 from holdfast.stats import Summary, summarise
 
 
@@ -72,17 +73,41 @@ class RunReport(msgspec.Struct, frozen=True):
 def report_cells(index: Index, evaluation: str = "") -> Iterator[CellReport]:
     """Each cell of a run under one evaluation; empty means the newest."""
     story = index.story
-    for cell in story.started.cells if story.started else ():
-        yield _report(index, cell, evaluation or story.evaluation)
+    parts: dict[tuple[str, str], list[Cell]] = {}
+    for cell in story.cells:  # one in each block of the plan
+        parts.setdefault((cell.task, cell.model), []).append(cell)
+    for (task, model), cells in parts.items():
+        yield _report(index, Answers(task, model, cells, evaluation or story.evaluation))
 
 
-def _report(index: Index, cell: Cell, evaluation: str) -> CellReport:
+class Answers(msgspec.Struct, frozen=True):
+    """Which answers and scores belong to a report: those of a task with a model, in every block of the plan."""
+
+    task: str
+    model: str
+    cells: Sequence[Cell]
+    evaluation: str
+
+    @property
+    def planned(self) -> int:
+        return sum(cell.count for cell in self.cells)
+
+    def rows(self, index: Index) -> Iterator[AnswerRow]:
+        return itertools.chain.from_iterable(index.answers(first=cell.first, count=cell.count) for cell in self.cells)
+
+    def scores(self, index: Index) -> Iterator[ScoreRow]:
+        return itertools.chain.from_iterable(
+            index.scores(self.evaluation, cell.first, cell.count) for cell in self.cells
+        )
+
+
+def _report(index: Index, wanted: Answers) -> CellReport:
     statuses: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
     examples: dict[str, Example] = {}
     groups: dict[int, str] = {}
     usage, seconds = Usage(), 0.0
-    for row in index.answers(first=cell.first, count=cell.count):
+    for row in wanted.rows(index):
         statuses[row.status] += 1
         if row.status == "finished":
             groups[row.o] = parse_key(row.key).sample_id
@@ -93,27 +118,27 @@ def _report(index: Index, cell: Cell, evaluation: str) -> CellReport:
             examples.setdefault(row.kind, Example(row.key, row.message))
     finished, failed = statuses["finished"], statuses["failed"]
     return CellReport(
-        task=cell.task,
-        model=cell.model,
-        planned=cell.count,
+        task=wanted.task,
+        model=wanted.model,
+        planned=wanted.planned,
         finished=finished,
         failed=failed,
-        unfinished=cell.count - finished - failed,
+        unfinished=wanted.planned - finished - failed,
         failures=dict(kinds.most_common()),
         usage=usage,
         seconds=round(seconds, 3),
-        scorers=tuple(_scorers(index, cell, evaluation, groups)),
+        scorers=tuple(_scorers(index, wanted, groups)),
         examples=examples,
     )
 
 
-def _scorers(index: Index, cell: Cell, evaluation: str, groups: dict[int, str]) -> Iterator[ScorerReport]:
+def _scorers(index: Index, wanted: Answers, groups: dict[int, str]) -> Iterator[ScorerReport]:
     values: dict[str, tuple[list[float], list[str]]] = {}
     missing: Counter[str] = Counter()
     failures: Counter[str] = Counter()
     broken: dict[str, ScoreRow] = {}
     labels: dict[str, Counter[str]] = {}
-    for row in index.scores(evaluation, cell.first, cell.count):
+    for row in wanted.scores(index):
         numbers, members = values.setdefault(row.scorer, ([], []))
         number = as_number(row.value)
         if row.failure:

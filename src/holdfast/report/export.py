@@ -7,20 +7,18 @@ two must not look alike. Tokens and seconds are those of the attempt that counts
 import contextlib
 import csv
 import itertools
-import os
 from collections.abc import Iterator
 from typing import IO, Any
 
 import msgspec
 
 from holdfast.journal import Reader, journal_folder
-from holdfast.plan import PLAN, PlanLine, read_lines
+from holdfast.plan import PlanLine, planned_lines
 from holdfast.records.facts import SampleFailed, SampleFinished
 from holdfast.records.keys import parse_key
 from holdfast.report.wording import own_words
 from holdfast.state import AnswerRow, Index, ScoreRow
 
-_plan_line = msgspec.json.Decoder(PlanLine)
 _finished = msgspec.json.Decoder(SampleFinished)
 _failed = msgspec.json.Decoder(SampleFailed)
 _PLAIN = ("key", "task", "model", "sample_id", "repeat", "status", "output")
@@ -57,8 +55,7 @@ def _export(run: str, index: Index, evaluation: str, reader: Reader) -> Iterator
     answers = index.answers()
     scores = itertools.groupby(index.scores(evaluation), key=lambda row: row.o)
     answer, scored = next(answers, None), next(scores, None)
-    for raw in read_lines(os.path.join(run, PLAN)):
-        line = _plan_line.decode(raw)
+    for line in itertools.chain.from_iterable(planned_lines(run, cell) for cell in index.story.cells):
         mine = answer if answer is not None and answer.o == line.o else None
         if mine is not None:
             answer = next(answers, None)

@@ -2,19 +2,16 @@
 
 import difflib
 import itertools
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.plan import DATA, PLAN, DataLine, PlanLine, read_lines
+from holdfast.plan import data_lines, planned_lines
 from holdfast.records.exchange import Row
 from holdfast.records.facts import Cell
 from holdfast.records.keys import parse_key
 
 _KEYS_COMPARED = 10_000
-_plan_line = msgspec.json.Decoder(PlanLine)
-_data_line = msgspec.json.Decoder(DataLine)
 _row = msgspec.json.Decoder(Row | None)
 
 
@@ -29,7 +26,7 @@ class PlannedKey(msgspec.Struct, frozen=True):
 def find_planned(run: str, cells: Sequence[Cell], key: str) -> PlannedKey | None:
     """The key's place in the plan and its row; None if it is not planned."""
     for cell in _cells_of(cells, key):
-        for line in _lines(run, cell):
+        for line in planned_lines(run, cell):
             if line.k == key:
                 return PlannedKey(line.k, line.o, _row_of(run, cell, line.r))
     return None
@@ -40,7 +37,7 @@ def nearest_key(run: str, cells: Sequence[Cell], key: str) -> str:
 
     Only the first thousands are compared: a hint must not take minutes.
     """
-    lines = itertools.chain.from_iterable(_lines(run, cell) for cell in _cells_of(cells, key) or cells)
+    lines = itertools.chain.from_iterable(planned_lines(run, cell) for cell in _cells_of(cells, key) or cells)
     keys = [line.k for line in itertools.islice(lines, _KEYS_COMPARED)]
     parts = [each for each in keys if f"/{key}/" in f"/{each}/"]
     return next(iter(parts or difflib.get_close_matches(key, keys, n=1)), "")
@@ -54,13 +51,8 @@ def _cells_of(cells: Sequence[Cell], key: str) -> list[Cell]:
     return [cell for cell in cells if (cell.task, cell.model) == (wanted.task, wanted.model)]
 
 
-def _lines(run: str, cell: Cell) -> Iterator[PlanLine]:
-    return map(_plan_line.decode, itertools.islice(read_lines(os.path.join(run, PLAN), cell.plan_at), cell.count))
-
-
 def _row_of(run: str, cell: Cell, number: int) -> Row | None:
-    for raw in read_lines(os.path.join(run, DATA), cell.data_at):
-        line = _data_line.decode(raw)
+    for line in data_lines(run, cell):
         if line.r == number:
             row: Row | None = _row.decode(line.row)
             return row

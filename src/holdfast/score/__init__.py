@@ -7,7 +7,7 @@ no network, clock or event loop. Invariant: what a scorer cannot say is "no scor
 from holdfast.score.choices import choice, extract_letter
 from holdfast.score.definition import Scorer, scorer
 from holdfast.score.errors import ScorerError, ScoringFailed
-from holdfast.score.fingerprint import identity, source_digest
+from holdfast.score.fingerprint import identity, solver_digest, source_digest
 from holdfast.score.judging import as_number, judge
 from holdfast.score.quantities import Quantity, last_quantity, numeric
 from holdfast.score.resolving import BUILT_IN, resolve
@@ -31,5 +31,6 @@ __all__ = [
     "regex",
     "resolve",
     "scorer",
+    "solver_digest",
     "source_digest",
 ]

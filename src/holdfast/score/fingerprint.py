@@ -1,14 +1,16 @@
-"""What a scorer is made of, to tell whether it is still the same: name, arguments, and a digest of its code.
+"""What a scorer or a solver is made of, to tell whether it is still the same: name, arguments, a digest of its code.
 
 The digest covers the whole module file, because a function is more than its own lines. Code without a file (a notebook,
 a shell, `__main__`) is digested alone: other cells change all the time.
 """
 
+import contextlib
 import functools
 import inspect
+import sys
 import textwrap
-from collections.abc import Callable
-from types import CodeType
+from collections.abc import Callable, Iterator
+from types import CodeType, ModuleType
 from typing import Any
 
 import xxhash
@@ -35,6 +37,37 @@ def source_digest(function: Callable[..., Any]) -> str:
     except (OSError, TypeError):
         return xxhash.xxh3_128_hexdigest(repr(_compiled(innermost)).encode("utf-8", "surrogatepass"))
     return xxhash.xxh3_128_hexdigest(own.encode("utf-8", "surrogatepass"))
+
+
+def solver_digest(function: Callable[..., Any]) -> str:
+    """Of a solver's code: its module's file without the scorers in it, which may change while answers stay.
+
+    Solvers that come with Holdfast have a name and no digest: an upgrade is recorded, and what it asks differently
+    shows as a different request.
+    """
+    innermost = _innermost(function)
+    module = sys.modules.get(getattr(innermost, "__module__", ""))
+    if module is None or module.__name__ == "__main__":
+        return source_digest(function)
+    if module.__name__.partition(".")[0] == __name__.partition(".")[0]:
+        return ""
+    content = _module_file(innermost)
+    if content is None:
+        return source_digest(function)
+    lines = content.splitlines(keepends=True)
+    for first, count in _scorers_in(module):
+        lines[first : first + count] = [b""] * count
+    return xxhash.xxh3_128_hexdigest(b"".join(lines))
+
+
+def _scorers_in(module: ModuleType) -> Iterator[tuple[int, int]]:
+    """Where a module's own scorers are: the first line, counted from 0, and how many."""
+    for each in vars(module).values():
+        function = _innermost(each) if isinstance(each, Scorer) else None
+        if getattr(function, "__module__", None) == module.__name__:
+            with contextlib.suppress(OSError, TypeError):  # code that was made, not written, is in no line
+                lines, first = inspect.getsourcelines(function)  # type: ignore[arg-type] # an object whose source we ask for
+                yield max(first - 1, 0), len(lines)
 
 
 def _innermost(function: Any) -> Any:

@@ -17,6 +17,9 @@ from holdfast.records.exchange import Answer, Message, Sample
 from holdfast.records.facts import Asked, Failure, Step
 from holdfast.solve.steps import Steps
 
+PER_KEY = "per_key"
+"""As the parameter `seed`: each key sends its own, so that repeats differ and can be had again."""
+
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 _encode = msgspec.json.Encoder().encode
 _messages = msgspec.json.Decoder(list[Message])
@@ -68,6 +71,12 @@ class Context:
         self._known: dict[bytes, tuple[int, int]] = {}  # beginnings of conversations, and the step that holds each
 
     @property
+    def seed(self) -> int:
+        """This key's own seed, of the spec's seed and the key alone: no order, concurrency or run id changes it."""
+        key = self._seed.rpartition("/")[0]  # each attempt has other randomness; the key is one
+        return int.from_bytes(hashlib.sha256(key.encode()).digest()[:4]) >> 1
+
+    @property
     def random(self) -> random.Random:
         """Randomness that is the same for this key and attempt, whatever else runs."""
         if self._random is None:
@@ -90,6 +99,8 @@ class Context:
         self._check_allowance()
         said = _snapshot(_as_messages(self.messages if messages is None else messages))
         merged = {**asking.params, **params} if params else asking.params
+        if merged.get("seed") == PER_KEY:
+            merged = {**merged, "seed": self.seed}
         request = _canonical([asking.identity, merged, said, tools or []])
 
         async def ask() -> Step:

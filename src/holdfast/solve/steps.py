@@ -149,7 +149,8 @@ class Steps:
         )
         if not self._orphans and not self._left:
             return spent
-        orphans = [each for each in (*self._orphans, *self._left) if not each.step.cancelled]
+        left = (*self._orphans, *self._left)
+        orphans = [each for each in left if not each.step.cancelled and not each.step.origin]
         usage = sum((_usage(each.step) for each in orphans), _NO_USAGE)
         return msgspec.structs.replace(spent, orphaned=len(orphans), orphaned_usage=usage)
 

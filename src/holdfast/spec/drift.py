@@ -26,6 +26,21 @@ def refused(changes: list[Change]) -> list[Change]:
     return [change for change in changes if change.kind == "result"]
 
 
+def extending(changes: list[Change]) -> list[Change]:
+    """Those that an extension may not bring either: it asks for more of the same, and for nothing else."""
+    return [change for change in refused(changes) if not _asks_for_more(change)]
+
+
+def _asks_for_more(change: Change) -> bool:
+    """What is lost or asked otherwise by such a change shows when the plans are compared."""
+    if change.field in {"limit", "samples", "tasks (order)", "models (order)"}:
+        return True
+    part, _, rest = change.field.partition(".")
+    if part in {"tasks", "models"} and change.old is None and isinstance(change.new, dict):
+        return True
+    return part == "tasks" and rest.endswith((".repeats", ".models"))
+
+
 def _compare(old: msgspec.Struct, new: msgspec.Struct, place: str) -> Iterator[Change]:
     for name, kind in field_classes(type(old)):
         was, now = getattr(old, name), getattr(new, name)

@@ -3,12 +3,14 @@
 import difflib
 import os
 import re
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import msgspec
 
 from holdfast.errors import SpecError
 from holdfast.spec.classes import nested_type
-from holdfast.spec.types import Spec
+from holdfast.spec.types import Model, Spec, Task
 
 _AT = re.compile(r" - at `\$\.?(.*)`$")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
@@ -29,6 +31,29 @@ def explain(error: msgspec.ValidationError, where: str) -> SpecError:
         message = f"unknown field {unknown[1]!r}{hint or nearest(unknown[1], names)}"
     told = f"{message[:1].lower()}{message[1:]}"
     return SpecError(": ".join(filter(None, (where, place, told))))
+
+
+def explain_all(error: msgspec.ValidationError, mapping: Mapping[str, Any], where: str) -> SpecError:
+    """Every task and model looked at by itself: msgspec stops at the first mistake, and a user wants them all."""
+    found = {str(explain(error, where)): None}
+    for place, kind, part in _parts(mapping):
+        try:
+            msgspec.convert(part, kind, strict=False)
+        except msgspec.ValidationError as other:
+            found[str(explain(_moved(other, place), where))] = None
+    return SpecError("\n".join(found))
+
+
+def _parts(mapping: Mapping[str, Any]) -> Iterator[tuple[str, type[msgspec.Struct], Any]]:
+    for name, kind in (("models", Model), ("tasks", Task)):
+        parts = mapping.get(name)
+        yield from ((f"{name}[{i}]", kind, part) for i, part in enumerate(parts if isinstance(parts, list) else ()))
+
+
+def _moved(error: msgspec.ValidationError, place: str) -> msgspec.ValidationError:
+    """The same mistake, with its place in the whole spec."""
+    message, _, at = str(error).partition(" - at `$")
+    return msgspec.ValidationError(f"{message} - at `$.{place}{at.removesuffix('`')}`")
 
 
 def _fields_at(place: str) -> set[str]:

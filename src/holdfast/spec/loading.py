@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.errors import SpecError
 from holdfast.spec.assigning import assign
-from holdfast.spec.explaining import explain, kind_of, nearest, nearest_file
+from holdfast.spec.explaining import explain_all, kind_of, nearest, nearest_file
 from holdfast.spec.reading import parse_yaml, substitute
 from holdfast.spec.types import Model, Spec, Task
 
@@ -49,7 +49,7 @@ def build_spec(raw: object, where: str = "", sets: Sequence[str] = (), environ: 
         )  # what is stored is JSON: dates and keys become text
         spec = msgspec.convert(mapping, Spec, strict=False)
     except msgspec.ValidationError as error:
-        raise explain(error, where) from None
+        raise explain_all(error, mapping, where) from None
     except RecursionError:
         raise SpecError(f"{where}: nested too deeply, or a part contains itself") from None
     except (TypeError, ValueError) as error:

@@ -10,9 +10,8 @@ from collections.abc import Iterable
 import msgspec
 
 from holdfast.journal.marks import Damage, Entry, Position
-from holdfast.records.exchange import Usage
 from holdfast.records.facts import SampleFailed, SampleFinished, ScoreGiven
-from holdfast.state.story import Story
+from holdfast.state.story import StepGist, Story
 
 
 class Bits:
@@ -48,17 +47,6 @@ class Trail(msgspec.Struct):
 
     steps: list[Position] = msgspec.field(default_factory=list)
     failures: dict[int, str] = msgspec.field(default_factory=dict)
-
-
-class _Said(msgspec.Struct, frozen=True):
-    usage: Usage = Usage()
-
-
-class StepGist(msgspec.Struct, frozen=True):
-    """The little of a step that a fold needs; the rest is not decoded."""
-
-    o: int
-    answer: _Said = _Said()
 
 
 step_gist = msgspec.json.Decoder(StepGist)
@@ -110,16 +98,18 @@ class Fold:
         else:
             self.story.apply(entry)
             if kind == "run.resumed":
-                self.retry_failed()
+                self.retry_failed(self.story.resumes[-1].resumed.retried)
 
-    def retry_failed(self) -> None:
-        """Each resume gives failed samples a fresh allowance: until they end again they are unfinished."""
-        for ordinal in [ordinal for ordinal in self.trails if ordinal in self.failed]:
+    def retry_failed(self, ordinals: Iterable[int] | None = None) -> None:
+        """Failed samples that get a fresh allowance, all unless some are named: until they end again they are
+        unfinished.
+        """
+        for ordinal in [*self.trails] if ordinals is None else ordinals:
             self.failed.discard(ordinal)
 
     def _step(self, entry: Entry) -> None:
         found = step_gist.decode(entry.line.d)
-        self.story.answered(found.answer.usage)
+        self.story.answered(found)
         if found.o not in self.finished:
             trail = self.trails.setdefault(found.o, Trail())
             trail.steps.append(Position(entry.line.n, entry.segment, entry.offset))

@@ -16,7 +16,7 @@ from holdfast.records.facts import SampleFailed, SampleFinished
 from holdfast.state.folding import failed_data, finished_data, score_data, step_gist
 from holdfast.state.story import Story
 
-_VERSION = 2
+_VERSION = 3
 _BATCH = 10_000
 _SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
@@ -161,7 +161,7 @@ class Index:
         kind = entry.line.t
         self.story.updated = entry.line.at
         if kind == "step":
-            self.story.answered(step_gist.decode(entry.line.d).answer.usage)
+            self.story.answered(step_gist.decode(entry.line.d))
         elif kind == "sample.finished":
             self._finished(entry)
         elif kind == "sample.failed":
@@ -171,10 +171,18 @@ class Index:
         else:
             self.story.apply(entry)
             if kind == "run.resumed":
-                self._database.execute("UPDATE answers SET status = 'unfinished' WHERE status = 'failed'")
+                self._retry(self.story.resumes[-1].resumed.retried)
             elif kind == "anomaly" and self.story.anomalies:
                 lost = self.story.anomalies[-1]
                 self._database.execute("DELETE FROM answers WHERE n BETWEEN ? AND ?", (lost.n_first, lost.n_last))
+
+    def _retry(self, ordinals: tuple[int, ...] | None) -> None:
+        """Failed samples that were given new attempts are unfinished until they end again."""
+        again = "UPDATE answers SET status = 'unfinished' WHERE status = 'failed'"
+        if ordinals is None:
+            self._database.execute(again)
+        else:
+            self._database.executemany(f"{again} AND o = ?", [(ordinal,) for ordinal in ordinals])
 
     def _finished(self, entry: Entry) -> None:
         found = finished_data.decode(entry.line.d)

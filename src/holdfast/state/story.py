@@ -10,7 +10,18 @@ import msgspec
 from holdfast.journal.marks import Entry
 from holdfast.records import Anomaly, Line
 from holdfast.records.exchange import Usage
-from holdfast.records.facts import RunEnded, RunResumed, RunStarted, ScoringStarted, Spent
+from holdfast.records.facts import (
+    Block,
+    Cell,
+    Change,
+    RunEnded,
+    RunExtended,
+    RunResumed,
+    RunStarted,
+    ScoringStarted,
+    Spent,
+    TaskInputs,
+)
 
 ENDS = frozenset({"run.completed", "run.failed", "run.cancelled", "run.interrupted"})
 _anomaly = msgspec.json.Decoder(Anomaly)
@@ -21,10 +32,27 @@ class Resume(msgspec.Struct, frozen=True):
     resumed: RunResumed
 
 
+class Extension(msgspec.Struct, frozen=True):
+    at: str
+    extended: RunExtended
+
+
 class End(msgspec.Struct, frozen=True):
     kind: str
     at: str
     data: RunEnded
+
+
+class _Said(msgspec.Struct, frozen=True):
+    usage: Usage = Usage()
+
+
+class StepGist(msgspec.Struct, frozen=True):
+    """The little of a step that a fold needs; the rest is not decoded."""
+
+    o: int
+    origin: int = 0
+    answer: _Said = _Said()
 
 
 class Story(msgspec.Struct):
@@ -36,10 +64,13 @@ class Story(msgspec.Struct):
     updated: str = ""
     completed: str = ""
     resumes: list[Resume] = msgspec.field(default_factory=list)
+    extensions: list[Extension] = msgspec.field(default_factory=list)
     end: End | None = None
     evaluation: str = ""
     evaluations: dict[str, ScoringStarted] = msgspec.field(default_factory=dict)
     steps: int = 0
+    taken: int = 0
+    """Steps that a fork took over from its parent."""
     replayed: int = 0
     orphaned: int = 0
     usage: Usage = Usage()
@@ -52,7 +83,43 @@ class Story(msgspec.Struct):
 
     @property
     def planned(self) -> int:
-        return self.started.plan.count if self.started else 0
+        return sum(block.plan.count for block in self.blocks)
+
+    @property
+    def blocks(self) -> list[Block]:
+        """The parts of the plan, in the order of their ordinals."""
+        every: list[RunStarted | RunExtended] = [self.started] if self.started else []
+        every += [each.extended for each in self.extensions]
+        return [Block(number, part.plan, part.data, part.cells) for number, part in enumerate(every, 1)]
+
+    @property
+    def cells(self) -> list[Cell]:
+        """Of all blocks; a task with a model may have one in each."""
+        return [cell for block in self.blocks for cell in block.cells]
+
+    @property
+    def inputs(self) -> dict[str, TaskInputs]:
+        """By task, of every block."""
+        found = dict(self.started.inputs) if self.started else {}
+        for each in self.extensions:
+            found.update(each.extended.inputs)
+        return found
+
+    @property
+    def lineage(self) -> list[tuple[str, str, tuple[Change, ...]]]:
+        """When, by which version, what was changed: every accepted difference since the run began."""
+        told = [(each.at, each.resumed.version, each.resumed.changes) for each in self.resumes]
+        told += [(each.at, each.extended.version, each.extended.changes) for each in self.extensions]
+        return sorted(told, key=lambda each: each[0])
+
+    @property
+    def specs(self) -> list[dict[str, Any]]:
+        """Every spec that the run has had, the newest last."""
+        if self.started is None:
+            return []
+        later = [(each.at, each.resumed.spec) for each in self.resumes if each.resumed.spec is not None]
+        later += [(each.at, each.extended.spec) for each in self.extensions]
+        return [self.started.spec, *(spec for _, spec in sorted(later, key=lambda each: each[0]) if spec)]
 
     def apply(self, entry: Entry) -> None:
         line = entry.line
@@ -66,9 +133,12 @@ class Story(msgspec.Struct):
             with contextlib.suppress(msgspec.ValidationError):  # other rooms' anomalies are theirs to read
                 self.anomalies.append(_anomaly.decode(line.d))
 
-    def answered(self, usage: Usage) -> None:
-        self.steps += 1
-        self.usage += usage
+    def answered(self, step: StepGist) -> None:
+        if step.origin:
+            self.taken += 1
+        else:
+            self.steps += 1
+            self.usage += step.answer.usage
 
     def spent(self, spent: Spent) -> None:
         self.replayed += spent.replayed
@@ -84,6 +154,12 @@ class Story(msgspec.Struct):
             resumed = msgspec.json.decode(line.d, type=RunResumed)
             self.resumes.append(Resume(line.at, resumed))
             self.spec = resumed.spec or self.spec
+            self.end = None
+            self.completed = ""
+        elif line.t == "run.extended":
+            extended = msgspec.json.decode(line.d, type=RunExtended)
+            self.extensions.append(Extension(line.at, extended))
+            self.spec = extended.spec
             self.end = None
             self.completed = ""
         elif line.t in ENDS:

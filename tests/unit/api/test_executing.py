@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from holdfast.api import Ended, Run, Task, execute, run_async
+from holdfast.api import Ended, Run, Task, execute, place_for, run_async
 from holdfast.errors import DriftError, HeldError, HoldfastError, SpecError
 from holdfast.journal import Lock, journal_folder, verify
 from holdfast.models import Request
@@ -94,7 +94,7 @@ def test_a_changed_throughput_field_is_accepted_and_recorded(tmp_path: Path) -> 
 def test_a_crash_between_the_resume_record_and_spec_yaml_is_mended_by_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import holdfast.api.executing as executing
+    import holdfast.api.resuming as resuming
 
     go(tmp_path, given([Asked(rows=rows(3))]))
     old = Path(folder(tmp_path), "spec.yaml").read_text()
@@ -104,7 +104,7 @@ def test_a_crash_between_the_resume_record_and_spec_yaml_is_mended_by_the_next_s
 
     changed = given([Asked(rows=rows(3))], concurrency={"samples": 2})
     with monkeypatch.context() as patch:
-        patch.setattr(executing, "write_spec_file", die)
+        patch.setattr(resuming, "write_spec_file", die)
         with pytest.raises(KeyboardInterrupt):
             go(tmp_path, changed)
     assert Path(folder(tmp_path), "spec.yaml").read_text() == old
@@ -202,7 +202,7 @@ def test_two_that_race_to_begin_the_same_id_make_one_run(tmp_path: Path) -> None
     def begin() -> None:
         together.wait()
         try:
-            found.append(asyncio.run(execute(wanted, str(tmp_path), RUN)))
+            found.append(asyncio.run(execute(wanted, place_for(wanted, str(tmp_path), RUN))))
         except HoldfastError as error:
             found.append(error)
 

@@ -8,7 +8,7 @@ import resource
 import sys
 from pathlib import Path
 
-from holdfast.api import Given, execute
+from holdfast.api import Given, execute, place_for
 from holdfast.spec import build_spec
 
 
@@ -18,7 +18,8 @@ def main() -> None:
         "models": [{"name": "mock", "provider": "mock"}],
         "tasks": [{"name": "many", "dataset": {"path": path}, "scorers": ["exact_match"]}],
     }
-    ended = asyncio.run(execute(Given(build_spec(raw)), store, "many"))
+    given = Given(build_spec(raw))
+    ended = asyncio.run(execute(given, place_for(given, store, "many")))
     print(ended.finished, peak_bytes())
 
 

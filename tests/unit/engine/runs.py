@@ -7,8 +7,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.api import Ended, Given, Run, execute, find_run
-from holdfast.api.executing import Observe
+from holdfast.api import Ended, Given, Observe, Run, execute, find_run, place_for
 from holdfast.journal import Entry, Reader, journal_folder
 from holdfast.journal.chain import list_chain
 from holdfast.journal.disk import OS_DISK
@@ -87,7 +86,7 @@ def given(tasks: Sequence[Asked], models: Sequence[Mapping[str, Any]] = (), **fi
 
 
 def go(store: object, wanted: Given, observe: Observe | None = None, run_id: str = RUN) -> Ended:
-    return asyncio.run(execute(wanted, str(store), run_id, observe))
+    return asyncio.run(execute(wanted, place_for(wanted, str(store), run_id), observe))
 
 
 def folder(store: object, run_id: str = RUN) -> str:

@@ -1,0 +1,218 @@
+"""A fork: a new run that takes over every recorded step of another whose request may be asked again.
+
+It is made in a folder whose name begins with a dot and gets its real name when it is whole and synced: dying before
+leaves a folder that is no run, which the next fork of that name removes. From then on it is a run like any other, and
+needs its parent no more. Steps keep the request that they answer; whether a sample asks for it again is found by
+replay, as after a crash.
+"""
+
+import asyncio
+import os
+import shutil
+import uuid
+from collections.abc import AsyncIterator, Iterable, Sequence
+
+import msgspec
+
+from holdfast.api.executing import started
+from holdfast.api.places import RunPlace
+from holdfast.api.preparing import Given, Prepared, find_scorers, naming, prepare_given
+from holdfast.engine.attempts import Past
+from holdfast.engine.rehearsing import Rehearsed, rehearse
+from holdfast.engine.tickets import Ticket, Tickets
+from holdfast.errors import UsageError
+from holdfast.journal import OS_DISK, Entry, Position, Reader, Request, Writer, make_folders, open_writer
+from holdfast.plan import Planned, survey, write_plan
+from holdfast.records import draft
+from holdfast.records.exchange import Usage
+from holdfast.records.facts import Parent, SampleFailed, Step
+from holdfast.solve import Recorded
+from holdfast.state import Index
+
+_AT_ONCE = 256
+_step = msgspec.json.Decoder(Step)
+_failed = msgspec.json.Decoder(SampleFailed)
+
+
+class Forecast(msgspec.Struct, frozen=True):
+    """What a fork will take over and what it will ask, as far as a rehearsal can tell."""
+
+    keys: int
+    reused: int
+    """Steps that are taken over and asked for again."""
+    complete: int
+    """Keys that need no new request."""
+    asks: int
+    """Requests, at a guess: what the parent needed beyond what is reused; for new keys, its average."""
+    tokens: int
+
+
+class Fork:
+    """One fork being made: `forecast`, then `make` or `drop`."""
+
+    def __init__(self, parent: RunPlace, place: RunPlace, given: Given) -> None:
+        self._parent = _Parent(parent)
+        self._given = given
+        self._place = place
+        above, name = os.path.split(place.folder)
+        self._building = msgspec.structs.replace(place, folder=os.path.join(above, f".fork-{name}"))
+        if os.path.exists(place.folder):
+            raise UsageError(f"there is a run {place.run_id} already; choose another --id")
+
+    async def forecast(self) -> Forecast:
+        """Plan the fork and rehearse it. Nothing is sent, and no run exists yet."""
+        self._prepared = await asyncio.to_thread(self._prepare)
+        await asyncio.to_thread(self._clear)
+        self._planned: Planned = await asyncio.to_thread(self._write_plan)
+        self._useful: list[int] = []
+        told: list[tuple[Rehearsed, int, Usage]] = []
+        keys = complete = reused = 0
+        async for tickets in self._tickets():
+            for ticket, (rehearsed, steps, usage) in zip(
+                tickets, await asyncio.gather(*map(self._rehearse, tickets)), strict=True
+            ):
+                keys += 1
+                reused += rehearsed.reused
+                complete += not rehearsed.asks
+                if rehearsed.reused:
+                    self._useful.append(ticket.o)
+                if rehearsed.asks:
+                    told.append((rehearsed, steps, usage))
+        asks, tokens = self._guess(told)
+        return Forecast(keys, reused, complete, asks, tokens)
+
+    async def make(self) -> None:
+        """Write the journal with the steps that were taken over, and give the run its name."""
+        uid = uuid.uuid4().hex
+        writer = await open_writer(self._building.folder, Request(uid))
+        try:
+            parent = self._parent.described(len(self._useful))
+            where = self._given.where or self._parent.source
+            record = started(self._prepared, self._place, self._planned, where, parent)
+            await writer.append(draft("run.started", record))
+            useful = set(self._useful)
+            async for tickets in self._tickets():
+                mine = [ticket for ticket in tickets if ticket.o in useful]
+                await asyncio.gather(*(self._take_over(ticket, writer) for ticket in mine))
+        finally:
+            await writer.close()
+        await asyncio.to_thread(self._publish)
+
+    async def drop(self) -> None:
+        await asyncio.to_thread(self._clear)
+
+    def _prepare(self) -> Prepared:
+        with naming(self._given.where):
+            prepared = prepare_given(self._given, find_scorers(self._given), self._parent.index.story.inputs)
+            survey(prepared.spec, prepared.works)
+        return prepared
+
+    def _write_plan(self) -> Planned:
+        make_folders(OS_DISK, self._building.folder)
+        return write_plan(self._building.folder, self._prepared.spec, self._prepared.works)
+
+    def _clear(self) -> None:
+        shutil.rmtree(self._building.folder, ignore_errors=True)
+
+    def _publish(self) -> None:
+        OS_DISK.replace(self._building.folder, self._place.folder)
+        OS_DISK.sync_folder(os.path.dirname(self._place.folder))
+
+    async def _tickets(self) -> AsyncIterator[list[Ticket]]:
+        """All keys of the fork, some at a time."""
+        for cell in self._planned.cells:
+            work = self._prepared.works[cell.task]
+            tickets = Tickets(self._building.folder, cell, self._prepared.spec, work, lambda ordinal: True)
+            batch: list[Ticket] = []
+            while (ticket := await tickets.next()) is not None:
+                batch.append(ticket)
+                if len(batch) == _AT_ONCE:
+                    yield batch
+                    batch = []
+            if batch:
+                yield batch
+
+    async def _rehearse(self, ticket: Ticket) -> tuple[Rehearsed, int, Usage]:
+        """What the key would reuse; and how many steps it has in the parent, and what they cost."""
+        recorded = self._parent.steps(ticket.key)
+        usage = sum((each.step.answer.usage for each in recorded if each.step.answer), Usage())
+        rehearsed = await rehearse(ticket, self._prepared.works[ticket.cell.task], self._prepared.spec, recorded)
+        return rehearsed, len(recorded), usage
+
+    def _guess(self, told: Sequence[tuple[Rehearsed, int, Usage]]) -> tuple[int, int]:
+        mean_steps, mean_tokens = self._parent.means()
+        asks, tokens = 0.0, 0.0
+        for rehearsed, steps, usage in told:
+            asks += max(steps - rehearsed.reused, 1) if steps else mean_steps
+            left = _tokens(usage) - _tokens(rehearsed.saved)
+            tokens += max(left, 0) if steps else mean_tokens
+        return round(asks), round(tokens)
+
+    async def _take_over(self, ticket: Ticket, writer: Writer) -> None:
+        """A step's request refers to earlier steps by their numbers, which are others here."""
+        numbers: dict[int, int] = {}
+        for each in self._parent.steps(ticket.key):
+            step = each.step
+            asked = step.asked
+            if asked is not None and asked.after:
+                asked = msgspec.structs.replace(asked, after=numbers[asked.after])
+            mine = msgspec.structs.replace(step, o=ticket.o, scope="solve/1", asked=asked, origin=each.n)
+            numbers[each.n] = (await writer.append(draft("step", mine, ticket.key))).n
+
+
+class _Parent:
+    """The run that is forked: its keys by name, and the answered steps of each."""
+
+    def __init__(self, place: RunPlace) -> None:
+        self._place = place
+        self.index = Index(place.folder)
+        if self.index.story.started is None:
+            raise UsageError(f"{place.run_id} has not begun: there is nothing to fork")
+        self.source = self.index.story.started.source
+        self._reader = Reader(place.journal)
+        self._steps: dict[str, list[Position]] = {}
+        self._failures: dict[str, dict[int, str]] = {}
+        for each in Reader(place.journal).read(live=True):
+            if isinstance(each, Entry) and each.line.k is not None:
+                self._note(each, each.line.k)
+
+    def steps(self, key: str) -> list[Recorded]:
+        """The steps that a fork may ask for again: answered, and of attempts that the last one would replay."""
+        positions = self._steps.get(key, ())
+        entries = [self._reader.record_at(each.segment, each.offset) for each in positions]
+        found = [Recorded(each.line.n, _step.decode(each.line.d)) for each in entries if each is not None]
+        answered = tuple(each for each in found if each.step.answer is not None)
+        row = self.index.answer(key)
+        past = Past(answered, self._failures.get(key, {}))
+        attempt = row.attempt if row is not None and row.status == "finished" else past.attempt()
+        return _whole(past.recorded(attempt))
+
+    def means(self) -> tuple[float, float]:
+        """Steps and tokens of a finished key."""
+        story, finished = self.index.story, max(self.index.finished, 1)
+        return max((story.steps + story.taken) / finished, 1.0), _tokens(story.usage + story.saved) / finished
+
+    def described(self, steps: int) -> Parent:
+        return Parent(self._place.run_id, self._place.experiment, self._reader.uid, steps)
+
+    def _note(self, entry: Entry, key: str) -> None:
+        if entry.line.t == "step":
+            self._steps.setdefault(key, []).append(Position(entry.line.n, entry.segment, entry.offset))
+        elif entry.line.t == "sample.failed":
+            failed = _failed.decode(entry.line.d)
+            self._failures.setdefault(key, {})[failed.attempt] = failed.failure.kind
+
+
+def _whole(recorded: Iterable[Recorded]) -> list[Recorded]:
+    """Without those whose request begins with a step that is not here."""
+    kept: list[Recorded] = []
+    numbers: set[int] = set()
+    for each in recorded:
+        if each.step.asked is None or not each.step.asked.after or each.step.asked.after in numbers:
+            kept.append(each)
+            numbers.add(each.n)
+    return kept
+
+
+def _tokens(usage: Usage) -> int:
+    return usage.input_tokens + usage.output_tokens

@@ -1,0 +1,118 @@
+"""From what a user gave to what can be run: everything that a spec names is found, or refused with its place.
+
+Nothing here creates anything on disk or sends anything.
+"""
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import xxhash
+
+from holdfast.engine import open_provider
+from holdfast.errors import BadNameError, HoldfastError, JournalError, SpecError
+from holdfast.journal import folder_name
+from holdfast.plan import Rows, Work, prepare, survey
+from holdfast.records.facts import TaskInputs
+from holdfast.score import Scorer, identity, resolve
+from holdfast.spec import Spec
+
+
+class Given(msgspec.Struct, frozen=True):
+    """A spec, and what a script passed as Python objects instead of names."""
+
+    spec: Spec
+    rows: Mapping[str, Rows] = msgspec.field(default_factory=dict)
+    solvers: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    scorers: Mapping[str, Sequence[Any]] = msgspec.field(default_factory=dict)
+    where: str = ""
+    """The file that the spec was read from, for errors."""
+    from_run: bool = False
+    """The spec is the one that the run itself holds: its rows are the run's too, and data files do not matter."""
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """A spec with everything that it names found."""
+
+    spec: Spec
+    works: Mapping[str, Work]
+    scorers: Mapping[str, Sequence[Scorer]]
+
+    @property
+    def evaluation(self) -> str:
+        return evaluation_of(self.scorers)
+
+
+def check(given: Given) -> tuple[Prepared, int]:
+    """Everything that can be wrong with a spec, without creating anything. Returns how many keys it means."""
+    with naming(given.where):
+        prepared = prepare_given(given, find_scorers(given))
+        return prepared, survey(given.spec, prepared.works)
+
+
+def evaluation_of(scorers: Mapping[str, Sequence[Scorer]]) -> str:
+    """The identity of a scorer configuration: what it is called and what its code is. Empty if there is none."""
+    if not any(scorers.values()):
+        return ""
+    told = {name: [identity(scorer) for scorer in every] for name, every in scorers.items()}
+    return xxhash.xxh3_64_hexdigest(msgspec.json.encode(told, order="deterministic"))
+
+
+def find_modules_beside(path: str) -> None:
+    """The user's own modules are found in the current folder and beside the spec."""
+    for folder in (os.path.dirname(os.path.abspath(path)) if path else "", os.getcwd()):
+        if folder and folder not in sys.path:
+            sys.path.insert(0, folder)
+
+
+@contextlib.contextmanager
+def naming(where: str) -> Iterator[None]:
+    """What is wrong with a spec is told with the file that it is in."""
+    try:
+        yield
+    except JournalError:
+        raise
+    except HoldfastError as error:
+        text = str(error)
+        raise SpecError(text if not where or text.startswith(where) else f"{where}: {text}") from error
+
+
+def check_experiment(spec: Spec) -> None:
+    """Its name must do as the name of a folder."""
+    try:
+        folder_name(spec.experiment)
+    except BadNameError as error:
+        raise SpecError(f"experiment: {error}") from error
+
+
+def find_scorers(given: Given) -> dict[str, list[Scorer]]:
+    """By task. They come first: which answers of a run are not scored yet depends on them."""
+    scorers = {}
+    for index, task in enumerate(given.spec.tasks):
+        entries: Sequence[Any] = given.scorers.get(task.name) or task.scorers
+        scorers[task.name] = [resolve(entry, f"tasks[{index}].scorers[{i}]") for i, entry in enumerate(entries)]
+        _refuse_same_names([scorer.name for scorer in scorers[task.name]], f"tasks[{index}].scorers")
+    return scorers
+
+
+def prepare_given(
+    given: Given, scorers: Mapping[str, Sequence[Scorer]], stored: Mapping[str, TaskInputs] | None = None
+) -> Prepared:
+    """`stored`: what the run holds of its tasks, if it has begun."""
+    check_experiment(given.spec)
+    works = prepare(given.spec, given.rows, given.solvers, stored)
+    for index, model in enumerate(given.spec.models):
+        open_provider(model, f"models[{index}]")  # only to see that it can be made: it opens no connection
+    for name, model in given.spec.roles.items():
+        open_provider(model, f"roles.{name}")
+    return Prepared(given.spec, works, scorers)
+
+
+def _refuse_same_names(names: Sequence[str], place: str) -> None:
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            hint = f"{{{name}: {{name: another}}}}"
+            raise SpecError(f"{place}[{index}]: there is a scorer {name!r} already; rename one of them: {hint}")

@@ -1,0 +1,288 @@
+"""Going on with a run: what differs is refused or recorded, then the engine does what is left.
+
+Order, and what is true if we die there: everything that can be refused is refused before anything is changed; then
+losses that nobody has recorded, then `run.resumed` with every accepted difference (from here on it is the truth), then
+spec.yaml, which the next start writes again if we did not come to it.
+"""
+
+import asyncio
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast import __version__
+from holdfast.api.places import RunPlace
+from holdfast.api.preparing import Given, Prepared, evaluation_of, find_scorers, naming, prepare_given
+from holdfast.api.provenance import check_spec_file, code, host, is_spec_file_new, write_spec_file
+from holdfast.api.working import Ended, Observe, Undertaking, close_quietly, work
+from holdfast.errors import DriftError, JournalError, StaleCursorError, UsageError
+from holdfast.journal import Damage, Lock, Reader, Request, Writer, open_writer
+from holdfast.plan import (
+    Extension,
+    StoredRows,
+    changed_inputs,
+    changed_rows,
+    digest_file,
+    inputs_of,
+    originals,
+    planned_lines,
+    survey,
+)
+from holdfast.records import draft
+from holdfast.records.exchange import Row
+from holdfast.records.facts import Change, RunExtended, RunResumed
+from holdfast.spec import Spec, spec_mapping
+from holdfast.spec.drift import differences, extending, refused
+from holdfast.state import Fold
+
+
+class Retry(msgspec.Struct, frozen=True):
+    """Which failed samples get new attempts: all, none, those of some kinds, or those named."""
+
+    keep: bool = False
+    kinds: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+
+
+class Reading:
+    """What the journal holds so far. Read once; `catch_up` adds what came since."""
+
+    def __init__(self, place: RunPlace, evaluation: str | None = None) -> None:
+        self.place = place
+        self._evaluation = evaluation
+        self._start_over()
+
+    def catch_up(self) -> None:
+        try:
+            if self._reader is not None:
+                self.fold.read(self._reader.read())
+        except StaleCursorError:
+            self._start_over()
+
+    def _start_over(self) -> None:
+        self.fold = Fold(self._evaluation)
+        self._reader = Reader(self.place.journal) if self.place.began else None
+        if self._reader is not None:
+            self.fold.read(self._reader.read())
+
+
+def stored_spec(fold: Fold) -> Spec:
+    return msgspec.convert(fold.story.spec, Spec)
+
+
+def stored_rows(place: RunPlace, fold: Fold, spec: Spec) -> dict[str, Sequence[Row]]:
+    """The rows that the run holds, for tasks whose data is not where the spec says, or was never in a file."""
+    if not spec.record_data:
+        return {}
+    cells = {cell.task: cell for cell in fold.story.cells}
+    gone = [task.name for task in spec.tasks if not os.path.exists(task.dataset.path)]
+    rows: dict[str, Sequence[Row]] = {}
+    for name in gone:
+        if name in cells:
+            rows[name] = StoredRows(place.folder, [cell for cell in fold.story.cells if cell.task == name])
+    return rows
+
+
+class Resumption:
+    """One process's going on with one run."""
+
+    def __init__(self, prepared: Prepared, reading: Reading, given: Given, retry: Retry) -> None:
+        self._prepared = prepared
+        self._reading = reading
+        self._given = given
+        self._retry = retry
+        self._place = reading.place
+
+    async def go_on(self, observe: Observe | None) -> Ended:
+        changes = differences(stored_spec(self._fold), self._prepared.spec)
+        self._refuse(refused(changes))
+        await asyncio.to_thread(self._check_files)
+        self._refuse(await asyncio.to_thread(self._changed_content))
+        retried = await asyncio.to_thread(self._retried)
+        if not changes and self._has_nothing_to_do(retried):
+            await asyncio.to_thread(self._mend_spec_file)
+            return Ended(self._place, self._fold.finished.count, self._fold.failed.count, 0)
+        writer = await self._open()
+        try:
+            spec = spec_mapping(self._prepared.spec) if changes else None
+            resumed = RunResumed(tuple(changes), spec, code(), host(), __version__, retried)
+            await writer.append(draft("run.resumed", resumed))
+            await self._catch_up()
+        except BaseException:
+            await close_quietly(writer)
+            raise
+        return await self._work(writer, observe)
+
+    async def extend(self, observe: Observe | None) -> Ended:
+        """Plan more keys, then go on."""
+        changes = differences(stored_spec(self._fold), self._prepared.spec)
+        self._refuse(extending(changes))
+        await asyncio.to_thread(self._check_files)
+        self._refuse(changed_inputs(self._fold.story.inputs, self._prepared.works))
+        with naming(self._given.where):
+            await asyncio.to_thread(survey, self._prepared.spec, self._prepared.works)
+        extension = self._extension()
+        self._refuse(await asyncio.to_thread(extension.lost))
+        if not await asyncio.to_thread(extension.count):
+            raise UsageError(
+                f"{self._place.run_id} has all of these keys already; change repeats, limit, data, models or tasks"
+            )
+        writer = await self._open()
+        try:
+            extension = self._extension()  # of what the journal holds now that it is ours
+            self._refuse(await asyncio.to_thread(extension.lost))
+            planned = await asyncio.to_thread(extension.write)
+            spec, inputs = spec_mapping(self._prepared.spec), inputs_of(self._prepared.works)
+            files = (planned.plan, planned.data, planned.cells)
+            extended = RunExtended(tuple(changes), spec, *files, inputs, code(), host(), __version__)
+            await writer.append(draft("run.extended", extended))
+            await self._catch_up()
+        except BaseException:
+            await close_quietly(writer)
+            raise
+        return await self._work(writer, observe)
+
+    def new_keys(self) -> int:
+        """How many keys an extension would add."""
+        return self._extension().count()
+
+    @property
+    def _fold(self) -> Fold:
+        return self._reading.fold
+
+    def _extension(self) -> Extension:
+        prepared = self._prepared
+        return Extension(self._place.folder, prepared.spec, prepared.works, self._fold.story.blocks)
+
+    async def _open(self) -> Writer:
+        """The journal, ours; with every loss in it recorded."""
+        writer = await open_writer(self._place.folder, Request(Reader(self._place.journal).uid))
+        try:
+            await self._catch_up()  # another process may have gone on before us
+            for damage in _untold(self._fold):
+                await writer.append(draft("anomaly", damage.anomaly()))
+        except BaseException:
+            await close_quietly(writer)
+            raise
+        return writer
+
+    async def _catch_up(self) -> None:
+        await asyncio.to_thread(self._reading.catch_up)
+
+    async def _work(self, writer: Writer, observe: Observe | None) -> Ended:
+        try:
+            await asyncio.to_thread(write_spec_file, self._place, self._fold.story)
+            uid = Reader(self._place.journal).uid
+        except BaseException:
+            await close_quietly(writer)
+            raise
+        return await work(Undertaking(self._prepared, self._place, uid, observe), writer, self._fold)
+
+    def _refuse(self, changes: Sequence[Change]) -> None:
+        if not changes:
+            return
+        rows = "; ".join(f"{change.field}: stored {change.old!r}, given {change.new!r}" for change in changes)
+        raise DriftError(
+            f"{self._place.run_id} cannot go on: it would mix two experiments ({rows}); give the stored values, or "
+            f"start a run that reuses what is unchanged: holdfast fork {self._place.run_id}",
+            changes,
+            self._place.run_id,
+        )
+
+    def _check_files(self) -> None:
+        """Plan and data are the run's other originals: what was damaged in them must not be asked."""
+        check_spec_file(self._place, self._fold.story)
+        for path, stored in originals(self._place.folder, self._fold.story.blocks):
+            try:
+                whole = digest_file(path) == stored
+            except FileNotFoundError:
+                whole = False
+            if not whole:
+                raise JournalError(
+                    f"{path} is missing or not what the run began with; restore it from a copy of the run"
+                )
+
+    def _changed_content(self) -> list[Change]:
+        """What the spec's fields do not show: other code, other examples, other rows."""
+        prepared, story = self._prepared, self._fold.story
+        changes = changed_inputs(story.inputs, prepared.works)
+        if changes or (self._given.from_run and prepared.spec.record_data):
+            return changes
+        return changed_rows(self._place.folder, prepared.spec, prepared.works, story.cells)
+
+    def _retried(self) -> tuple[int, ...] | None:
+        """The ordinals of the failed keys that get new attempts; None is all of them."""
+        retry, fold = self._retry, self._fold
+        if retry.keep:
+            return ()
+        if not retry.kinds and not retry.keys:
+            return None
+        failed = [ordinal for ordinal in fold.trails if ordinal in fold.failed]
+        kinds = {ordinal: _last_kind(fold.trails[ordinal].failures) for ordinal in failed}
+        unknown = sorted({*retry.kinds} - {*kinds.values()})
+        if unknown:
+            there = ", ".join(sorted({*kinds.values()})) or "none"
+            raise UsageError(f"no sample failed as {', '.join(unknown)}; kinds of failures in this run: {there}")
+        named = self._ordinals(retry.keys)
+        for key, ordinal in named.items():
+            if ordinal not in kinds:
+                raise UsageError(f"{key} has not failed: only failed samples can be tried again")
+        return tuple(sorted({*named.values(), *(ordinal for ordinal in failed if kinds[ordinal] in retry.kinds)}))
+
+    def _ordinals(self, keys: Iterable[str]) -> dict[str, int]:
+        wanted = set(keys)
+        found = {
+            line.k: line.o
+            for cell in (self._fold.story.cells if wanted else ())
+            for line in planned_lines(self._place.folder, cell)
+            if line.k in wanted
+        }
+        for key in wanted - found.keys():
+            raise UsageError(f"{self._place.run_id} has no key {key!r}; list keys with: holdfast export")
+        return found
+
+    def _has_nothing_to_do(self, retried: tuple[int, ...] | None) -> bool:
+        """Everything is answered and scored, and the run has said so."""
+        fold, prepared = self._fold, self._prepared
+        end = fold.story.end
+        left = fold.unfinished + (fold.failed.count if retried is None else len(retried))
+        if end is None or end.kind != "run.completed" or left:
+            return False
+        if prepared.evaluation and prepared.evaluation != fold.story.evaluation:
+            return False
+        scored = [cell for cell in fold.story.cells if prepared.scorers[cell.task]]
+        return not any(cell.first <= ordinal < cell.first + cell.count for ordinal in fold.unscored for cell in scored)
+
+    def _mend_spec_file(self) -> None:
+        """A process that died after its record and before the file left an older one."""
+        if is_spec_file_new(self._place, self._fold.story):
+            return
+        lock = Lock(self._place.folder)
+        try:
+            write_spec_file(self._place, self._fold.story)
+        finally:
+            lock.release()
+
+
+def read_fold(place: RunPlace, evaluation: str | None = None) -> Fold:
+    return Reading(place, evaluation).fold
+
+
+def read_and_prepare(given: Given, place: RunPlace) -> tuple[Prepared, Reading]:
+    """What the run holds, if it has begun, and what the spec names, with the run's help where files are gone."""
+    with naming(given.where):
+        scorers = find_scorers(given)
+        reading = Reading(place, evaluation_of(scorers))
+        return prepare_given(given, scorers, reading.fold.story.inputs), reading
+
+
+def _untold(fold: Fold) -> list[Damage]:
+    """Losses in older segments that no record tells of yet; opening the journal has told of those in the last one."""
+    known = fold.story.anomalies
+    return [each for each in fold.damage if each.kind != "torn" and not any(map(each.is_known_by, known))]
+
+
+def _last_kind(failures: dict[int, str]) -> Any:
+    return failures[max(failures)] if failures else ""

@@ -1,0 +1,115 @@
+"""More keys for a run: a block of the plan with the keys that no earlier block has, and the rows that they need.
+
+Refuses an extension that would lose or change a planned key. Everything is streamed; the files are synced before the
+record that names them, so dying here leaves two files that the next extension replaces.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from holdfast.datasets import Columns, resolved
+from holdfast.plan.comparing import MismatchError, changed_rows, is_new
+from holdfast.plan.files import DataLine, LineFile, PlanLine, data_path, plan_path, planned_lines, read_lines
+from holdfast.plan.planning import Planned, Work, cell_lines, data_line, models_of
+from holdfast.records.exchange import Sample
+from holdfast.records.facts import Block, Cell, Change
+from holdfast.spec import Model, Spec
+
+_data_line = msgspec.json.Decoder(DataLine)
+
+
+class Extension:
+    """What a spec means beyond the blocks that a run has."""
+
+    def __init__(self, run: str, spec: Spec, works: Mapping[str, Work], blocks: Sequence[Block]) -> None:
+        self._run = run
+        self._spec = spec
+        self._works = works
+        self._cells = [cell for block in blocks for cell in block.cells]
+        self._first = sum(block.plan.count for block in blocks)
+        self.number = len(blocks) + 1
+
+    def lost(self) -> list[Change]:
+        """Planned keys that the spec no longer means, or asks otherwise: none, if this is an extension."""
+        planned = {(cell.task, cell.model) for cell in self._cells}
+        changes = [
+            Change(f"tasks.{task} with {model}", "planned", "gone", "result")
+            for task, model in sorted(planned)
+            if task not in self._works or model not in {each.name for each in self._models(task)}
+        ]
+        for task in () if changes else dict.fromkeys(cell.task for cell in self._cells):
+            for model in self._models(task):
+                try:
+                    for _ in self._lines(task, model):
+                        pass
+                except MismatchError:
+                    mine = [cell for cell in self._cells if cell.task == task]
+                    changes += changed_rows(self._run, self._spec, self._works, mine)
+                    break
+        return changes
+
+    def count(self) -> int:
+        """How many keys are new."""
+        return sum(1 for task in self._works for model in self._models(task) for _ in self._new(task, model))
+
+    def write(self) -> Planned:
+        data_file = LineFile(data_path(self._run, self.number))
+        starts: dict[str, int] = {}
+        data = data_file.write(self._data(data_file, starts))
+        plan_file = LineFile(plan_path(self._run, self.number))
+        cells: list[Cell] = []
+        plan = plan_file.write(self._plan(plan_file, starts, cells))
+        return Planned(plan, data, tuple(cells))
+
+    def _models(self, task: str) -> list[Model]:
+        return models_of(self._spec, self._works[task].task)
+
+    def _lines(self, task: str, model: Model) -> Iterator[tuple[PlanLine, bool]]:
+        """Every key of a cell, and whether it is new. The row is the sample's number in its data set."""
+        mine = [cell for cell in self._cells if (cell.task, cell.model) == (task, model.name)]
+        given = cell_lines(self._spec, self._works[task], model, 0, 0)
+        return is_new([planned_lines(self._run, cell) for cell in mine], given)
+
+    def _new(self, task: str, model: Model) -> Iterator[PlanLine]:
+        return (line for line, new in self._lines(task, model) if new)
+
+    def _data(self, file: LineFile, starts: dict[str, int]) -> Iterator[bytes]:
+        """The rows of every sample that has a new key, with any model."""
+        for task, work in self._works.items():
+            starts[task] = file.bytes
+            columns: Columns | None = None
+            wanted = [_rows_of(self._new(task, model)) for model in self._models(task)]
+            heads = [next(rows, 0) for rows in wanted]
+            for number, sample in enumerate(work.samples(self._spec, surveyed=True), 1):
+                if number not in heads:
+                    continue
+                heads = [next(rows, 0) if head == number else head for rows, head in zip(wanted, heads, strict=True)]
+                columns = columns or resolved(sample.row, work.columns)
+                yield data_line(file.count + 1, sample, columns, self._spec)
+
+    def _plan(self, file: LineFile, starts: Mapping[str, int], cells: list[Cell]) -> Iterator[bytes]:
+        for task, work in self._works.items():
+            for model in self._models(task):
+                first, at = file.count, file.bytes
+                stored = map(_data_line.decode, read_lines(data_path(self._run, self.number), starts[task]))
+                samples = enumerate(work.samples(self._spec, surveyed=True), 1)
+                row, number, sample = 0, 0, Sample("", None, None, {})
+                for line in self._new(task, model):
+                    while number < line.r:
+                        number, sample = next(samples)
+                        if number == line.r:
+                            row = next(each.r for each in stored if each.id == sample.id)
+                    yield msgspec.json.encode(PlanLine(self._first + file.count, line.k, row, line.x))
+                if file.count > first:
+                    count = file.count - first
+                    cells.append(Cell(task, model.name, self._first + first, count, at, starts[task], self.number))
+
+
+def _rows_of(lines: Iterator[PlanLine]) -> Iterator[int]:
+    """Each row once, in order."""
+    last = 0
+    for line in lines:
+        if line.r != last:
+            last = line.r
+            yield last

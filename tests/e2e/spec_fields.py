@@ -1,0 +1,201 @@
+"""Every leaf field of a spec, found by walking its types, and another valid value for each.
+
+A field that is added to a spec type is found by itself. If its type has no rule below, or the full spec does not lead
+to it, `changed` and `value_at` fail with what is to be added here.
+"""
+
+import copy
+import types
+import typing
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from holdfast.spec import Dataset, Fewshot, Model, Spec, Task
+from holdfast.spec.classes import field_classes, nested_type
+from tests.e2e.commands import sums, write_rows
+
+Mapping = dict[str, Any]
+Place = tuple[str | int, ...]
+ROLE = "judge"
+_NAMED = {"models": "arith", "tasks": "sums"}
+"""What the first entries of the full spec are called: a difference names them so."""
+
+
+class Leaf(NamedTuple):
+    """A field that has no fields of its own."""
+
+    place: Place
+    owner: type[msgspec.Struct]
+    declared: str
+    hint: Any
+
+    @property
+    def name(self) -> str:
+        return str(self.place[-1])
+
+    @property
+    def field(self) -> str:
+        """As a difference names it: `models.arith.params`."""
+        steps = [_NAMED[str(above)] if step == 0 else str(step) for above, step in zip(("", *self.place), self.place)]  # noqa: B905 - the last has nothing below it
+        return ".".join(steps)
+
+    @property
+    def setting(self) -> str:
+        """As `--set` names it: `models[0].params`."""
+        return ".".join(map(str, self.place)).replace(".0", "[0]")
+
+    def __str__(self) -> str:
+        return self.field
+
+
+def leaves(kind: type[msgspec.Struct] = Spec, place: Place = ()) -> Iterator[Leaf]:
+    """Depth first, in the order of declaration."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    for name, declared in field_classes(kind):
+        here = (*place, name)
+        if declared != "nested":
+            yield Leaf(here, kind, str(declared), hints[name])
+            continue
+        inner = nested_type(kind, name)
+        assert inner is not None
+        yield from leaves(inner, (*here, *_first_entry(hints[name])))
+
+
+def full_spec(folder: Path) -> Mapping:
+    """Every kind of part occurs in it, so that every leaf can be reached; its data lie in the folder."""
+    for name, count in (("sums", 3), ("shots", 4)):
+        for copied in (name, f"{name}-copy"):
+            write_rows(folder / f"{copied}.jsonl", sums(count))
+    model = {
+        "provider": "mock",
+        "options": {"reply": "8"},
+        "params": {"temperature": 0.0},
+        "headers": {"X-Kind": "test"},
+    }
+    return {
+        "experiment": "drift",
+        "tags": ["nightly"],
+        "models": [{"name": "arith", **model}, {"name": "spare", **model}],
+        "roles": {ROLE: {"name": ROLE, **model}},
+        "tasks": [
+            {
+                "name": "sums",
+                "dataset": {"path": f"{folder}/sums.jsonl", "id": "id", "input": "question", "target": "answer"},
+                "prompt": "Compute: {question}",
+                "fewshot": {"path": f"{folder}/shots.jsonl", "n": 2},
+                "scorers": ["numeric"],
+            }
+        ],
+    }
+
+
+def value_at(spec: Spec, leaf: Leaf) -> Any:
+    """The effective value."""
+    part: Any = spec
+    for step in leaf.place:
+        part = getattr(part, str(step)) if isinstance(part, msgspec.Struct) else part[step]
+        if part is None and step != leaf.place[-1]:
+            raise AssertionError(f"{leaf}: the full spec has no {step!r}; put one into full_spec() of {__name__}")
+    return msgspec.to_builtins(part)
+
+
+def changed(leaf: Leaf, value: Any) -> Any:
+    """Another value that the field may have."""
+    rule = _OTHER.get((leaf.owner, leaf.name)) or next(
+        (_BY_TYPE[kind] for kind in _kinds(leaf.hint) if kind in _BY_TYPE), None
+    )
+    if rule is None:
+        raise AssertionError(f"{leaf}: no rule makes another value for its type {leaf.hint}; add one to {__name__}")
+    other = rule(copy.deepcopy(value))
+    assert other != value, f"{leaf}: the rule for it in {__name__} gives the value that it had, {value!r}"
+    try:
+        msgspec.convert(other, leaf.hint)
+    except msgspec.ValidationError as error:
+        raise AssertionError(f"{leaf}: {other!r} is not valid ({error}); add a rule for it to {__name__}") from error
+    return other
+
+
+def with_value(mapping: Mapping, place: Place, value: Any) -> Mapping:
+    """A copy of a spec in which one value is another."""
+    made = copy.deepcopy(mapping)
+    part: Any = made
+    for step in place[:-1]:
+        part = part[step] if isinstance(step, int) else part.setdefault(step, {})
+    part[place[-1]] = value
+    return made
+
+
+def in_defaults(effective: Mapping, place: Place, value: Any) -> Mapping:
+    """The same change written in `defaults`; every other part says itself what it wants."""
+    made = with_value(effective, place, value)
+    part: Any = made
+    for step in place[:2]:
+        part = part[step]
+    field = str(place[2])
+    return {**made, "defaults": {field: part.pop(field)}}
+
+
+def has_default(leaf: Leaf) -> bool:
+    """Whether `defaults` may say it: fields of models, roles (but for params) and tasks, not their names."""
+    if leaf.place[0] not in {"models", "roles", "tasks"} or leaf.place[2] == "name":
+        return False
+    return leaf.place[0] != "roles" or leaf.name != "params"
+
+
+def _first_entry(hint: Any) -> Place:
+    origins = {typing.get_origin(kind) for kind in _kinds(hint)}
+    return (0,) if list in origins else (ROLE,) if dict in origins else ()
+
+
+def _kinds(hint: Any) -> Iterator[Any]:
+    """The types that a value may have, without what limits it."""
+    origin = typing.get_origin(hint)
+    if origin is typing.Annotated:
+        yield from _kinds(typing.get_args(hint)[0])
+    elif origin in (typing.Union, types.UnionType):
+        for each in typing.get_args(hint):
+            yield from _kinds(each)
+    else:
+        yield hint
+
+
+def _entry_changed(value: Mapping) -> Mapping:
+    """One entry that is there says something else; in an empty mapping there is one more."""
+    name, old = next(iter(value.items()), ("other", "x"))
+    return {**value, name: f"{old}-other" if isinstance(old, str) else old + 1}
+
+
+def _copied(path: str) -> str:
+    """Another place with the same content."""
+    return path.replace(".jsonl", "-copy.jsonl")
+
+
+_BY_TYPE: dict[Any, Callable[[Any], Any]] = {
+    bool: lambda value: not value,
+    int: lambda value: (value or 0) + 1,
+    float: lambda value: (value or 0.0) + 1.0,
+    str: lambda value: f"{value}-other" if value else "other",
+    list[str]: lambda value: [*(value or []), "other"],
+    dict[str, str]: _entry_changed,
+    dict[str, Any]: _entry_changed,
+}
+
+_OTHER: dict[tuple[type[msgspec.Struct], str], Callable[[Any], Any]] = {
+    (Model, "provider"): lambda _: "holdfast.models.mock:make_mock",
+    (Dataset, "path"): _copied,
+    (Dataset, "format"): lambda _: "jsonl",
+    (Dataset, "id"): lambda _: "question",
+    (Dataset, "input"): lambda _: "answer",
+    (Dataset, "target"): lambda _: "question",
+    (Fewshot, "path"): _copied,
+    (Task, "messages"): lambda _: [{"role": "user", "content": "Are you ready?"}],
+    (Task, "template"): lambda _: "jinja",
+    (Task, "solver"): lambda _: "holdfast.solve.solvers:chat",
+    (Task, "scorers"): lambda _: [{"numeric": {"name": "close", "tolerance": 50.0}}, "exact_match"],
+    (Task, "models"): lambda _: ["arith"],
+    (Spec, "samples"): lambda _: ["s0001", "s0002"],
+}
+"""Values that the rule for their type would not get right, or that mean more than a text."""

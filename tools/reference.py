@@ -1,0 +1,332 @@
+"""The reference pages: docs/fields.md from the spec's types, docs/commands.md from the command line itself.
+
+`python tools/reference.py` writes them, `--check` only says whether they are up to date (exit 1 if not). Invariant: a
+page follows from the source alone; not from the terminal, the environment, or a list of names kept here. Refuses a
+field whose type it has no words for: a page with a gap would be read as complete.
+"""
+
+import inspect
+import json
+import re
+import sys
+import typing
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import typer.core
+import typer.main
+from msgspec import inspect as kinds
+
+from holdfast.cli.main import app
+from holdfast.spec import Model, Spec, Task
+from holdfast.spec.classes import field_classes, nested_type
+
+DOCS = Path(__file__).parents[1] / "docs"
+_GENERATED = "<!-- Made by tools/reference.py from the source: change that, then run `make docs`. -->"
+
+Part = type[msgspec.Struct]
+Parameter = typer.core.TyperArgument | typer.core.TyperOption
+
+_FIELDS = """\
+# The fields of a spec
+{generated}
+
+A spec is a YAML file, or the arguments of `holdfast.run`. It begins with [Spec](#spec); `[]` stands for each entry of a
+list, `NAME` for a name of yours. `--set` takes the same paths, an entry by its number or its name:
+`--set tasks[0].repeats=3`, `--set models.local.params.temperature=0.5`. Unknown fields are refused.
+[guide.md](guide.md) shows the fields in use.
+
+## What a class means
+Every field says in its type what changing it means when a run goes on. A field without a class cannot exist: the
+package would fail to import.
+
+| class | changing it changes | on resume |
+|---|---|---|
+| `result` | an answer, or what is stored | refused, with both values; nothing on disk is touched |
+| `evaluation` | only scores | accepted and recorded; opens a new evaluation, old scores are never mixed in |
+| `throughput` | only how fast, how far, or how it is shown | accepted and recorded |
+| `place` | only where things are | accepted and recorded |
+
+The class holds wherever a value is written: in the spec, in `defaults`, with `--set`. To add, remove or reorder models,
+roles and tasks, or to add or remove a `fewshot`, is a change of class `result`. So is other content in a data file or
+other code in a solver, though no field shows it; other code in a scorer is `evaluation`.
+
+## defaults
+`defaults` is a mapping at the top of a spec that is merged in before anything else is looked at, so it has no class of
+its own. A value in it is taken wherever a task or a model does not say otherwise. `params`, `options` and `headers` are
+merged name by name; any other value is taken whole or not at all. It may hold
+
+- for every task: {task_fields};
+- for every model and role: {model_fields}. Roles take no `params` from it.
+
+A model without a `name` is called by its `model`; a role by the name that it stands under.
+"""
+
+_COMMANDS = """\
+# The commands
+{generated}
+
+`holdfast COMMAND --help` says the same. [guide.md](guide.md) shows the commands in use.
+
+{overview}
+
+## Exit codes
+Scripts may rely on them.
+
+| code | meaning |
+|---|---|
+{codes}
+"""
+
+EXIT_CODES = {
+    0: "done",
+    1: "finished, with more failed samples than `fail_on_error` allows (default: any)",
+    2: "bad spec or usage",
+    3: "resume refused: it would mix two experiments",
+    4: "held by another live process",
+    5: "damaged data",
+    6: "stopped at a budget, resumable (reserved: there are no budgets yet)",
+    7: "gate not passed (reserved: there are no gates yet)",
+    130: "interrupted, resumable",
+}
+
+
+def main(arguments: list[str]) -> int:
+    if arguments not in ([], ["--check"]):
+        sys.stderr.write("usage: python tools/reference.py [--check]\n")
+        return 2
+    made = pages()
+    old = [path for path, text in made.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+    if arguments:
+        sys.stderr.writelines(f"{path.name} is out of date: run `make docs`\n" for path in old)
+        return int(bool(old))
+    for path in old:
+        path.write_text(made[path], encoding="utf-8")
+    return 0
+
+
+def pages() -> dict[Path, str]:
+    """Each generated page with the text that it should have."""
+    return {DOCS / "fields.md": fields_page(), DOCS / "commands.md": commands_page()}
+
+
+def fields_page() -> str:
+    parts = _places()
+    told = _FIELDS.format(
+        generated=_GENERATED, task_fields=_names(default_fields(Task)), model_fields=_names(default_fields(Model))
+    )
+    return told + "".join(_part_section(part, places) for part, places in parts.items())
+
+
+def default_fields(part: Part) -> list[str]:
+    """What `defaults` may hold for a task or a model: everything but its name."""
+    return [field.name for field in msgspec.structs.fields(part) if field.name != "name"]
+
+
+def field_rows(part: Part) -> Iterator[tuple[str, str, str, str]]:
+    """Name, type in words, default and class of each field. A part's class is that of its own fields."""
+    info = kinds.type_info(part)
+    assert isinstance(info, kinds.StructType)
+    classes = dict(field_classes(part))
+    for field in info.fields:
+        inner = nested_type(part, field.name)
+        kind = f"see {_link(inner)}" if classes[field.name] == "nested" and inner else str(classes[field.name])
+        yield field.name, in_words(field.type), _default(field, inner is not None), kind
+
+
+def _places() -> dict[Part, list[str]]:
+    """Every type of a spec with the paths at which it stands, as they are met on the way from Spec."""
+    found: dict[Part, list[str]] = {}
+
+    def walk(part: Part, place: str) -> None:
+        found.setdefault(part, []).append(place)
+        for name, kind in field_classes(part):
+            inner = nested_type(part, name) if kind == "nested" else None
+            if inner is not None:
+                walk(inner, f"{place}{name}{_step(part, name)}.")
+
+    walk(Spec, "")
+    return found
+
+
+def _step(part: Part, name: str) -> str:
+    """What stands between a field's name and the fields of the type that it holds."""
+    hint = typing.get_type_hints(part)[name]
+    return {list: "[]", dict: ".NAME"}.get(typing.get_origin(hint) or hint, "")
+
+
+def _part_section(part: Part, places: list[str]) -> str:
+    lines = [f"\n## {part.__name__}"]
+    if part.__doc__:
+        lines += [inspect.cleandoc(part.__doc__), ""]
+    lines += ["| field | type | default | class |", "|---|---|---|---|"]
+    for name, words, default, kind in field_rows(part):
+        paths = " ".join(f"`{place}{name}`" for place in places)
+        lines.append(_row(paths, words, default, kind))
+    return "\n".join(lines) + "\n"
+
+
+def in_words(kind: kinds.Type) -> str:
+    """A type as a user would say it. TypeError for one that has no words yet."""
+    while isinstance(kind, kinds.Metadata):
+        kind = kind.type
+    for known, told in _WORDS.items():
+        if isinstance(kind, known):
+            return told(kind)
+    raise TypeError(f"there are no words for {kind!r}: add them to _WORDS in tools/reference.py")
+
+
+def _text(kind: kinds.StrType) -> str:
+    choice = re.fullmatch(r"\^\(([\w|]+)\)\$", kind.pattern or "")
+    if choice:
+        return " or ".join(f"`{each}`" for each in choice[1].split("|"))
+    if kind.pattern:
+        return f"text that matches `{kind.pattern}`"
+    if kind.max_length is not None:
+        return f"text of {kind.min_length or 0} to {kind.max_length} characters"
+    return "text, not empty" if kind.min_length else "text"
+
+
+def _number(kind: kinds.IntType | kinds.FloatType) -> str:
+    bounds = {"of at least": kind.ge, "above": kind.gt, "of at most": kind.le, "below": kind.lt}
+    told = [f"{words} {bound:g}" for words, bound in bounds.items() if bound is not None]
+    return " ".join(["whole number" if isinstance(kind, kinds.IntType) else "number", *told])
+
+
+def _list(kind: kinds.ListType) -> str:
+    item = in_words(kind.item_type)
+    told = f"list of ({item})" if isinstance(kind.item_type, kinds.UnionType) else f"list of {item}"
+    return f"{told} (at least {kind.min_length})" if kind.min_length else told
+
+
+def _mapping(kind: kinds.DictType) -> str:
+    if isinstance(kind.value_type, kinds.AnyType):
+        return "mapping"
+    return f"mapping of names to {in_words(kind.value_type)}"
+
+
+def _union(kind: kinds.UnionType) -> str:
+    return " or ".join(in_words(each) for each in kind.types)
+
+
+_WORDS: dict[type[kinds.Type], Callable[[Any], str]] = {
+    kinds.AnyType: lambda _: "anything",
+    kinds.NoneType: lambda _: "null",
+    kinds.BoolType: lambda _: "`true` or `false`",
+    kinds.IntType: _number,
+    kinds.FloatType: _number,
+    kinds.StrType: _text,
+    kinds.LiteralType: lambda kind: " or ".join(f"`{each}`" for each in kind.values),
+    kinds.ListType: _list,
+    kinds.DictType: _mapping,
+    kinds.UnionType: _union,
+    kinds.StructType: lambda kind: _link(kind.cls),
+}
+
+
+def _default(field: kinds.Field, nested: bool) -> str:
+    if field.required:
+        return "required"
+    value = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
+    if nested and isinstance(value, msgspec.Struct):
+        return "as below"
+    if value in ("", [], {}):
+        return "empty"
+    return f"`{value}`" if isinstance(value, str) else f"`{json.dumps(msgspec.to_builtins(value))}`"
+
+
+def commands_page() -> str:
+    commands = list(_commands(typer.main.get_command(app), "holdfast"))
+    overview = ["| command | what it does |", "|---|---|"]
+    overview += [_row(f"[{name}](#{_anchor(name)})", _help(each).split("\n\n")[0]) for name, each in commands[1:]]
+    codes = [_row(str(code), meaning) for code, meaning in EXIT_CODES.items()]
+    told = _COMMANDS.format(generated=_GENERATED, overview="\n".join(overview), codes="\n".join(codes))
+    return told + "".join(_command_section(name, each) for name, each in commands)
+
+
+def _commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """A command and those below it, in the order in which `--help` shows them."""
+    yield name, command
+    if isinstance(command, typer.core.TyperGroup):
+        for below, each in command.commands.items():
+            if not each.hidden:
+                yield from _commands(each, f"{name} {below}")
+
+
+def _command_section(name: str, command: Any) -> str:
+    shown: list[Parameter] = [each for each in command.params if not each.hidden]
+    arguments = [each for each in shown if isinstance(each, typer.core.TyperArgument)]
+    options = [each for each in shown if isinstance(each, typer.core.TyperOption)]
+    hints = typing.get_type_hints(command.callback, include_extras=True)
+    usage = [name, *map(_argument, arguments), *(["[OPTIONS]"] if options else [])]
+    usage += ["COMMAND"] if isinstance(command, typer.core.TyperGroup) else []
+    lines = [f"\n## {name}", "```", " ".join(usage), "```", _help(command)]
+    if arguments:
+        lines += ["", "| argument | default | meaning |", "|---|---|---|"]
+        lines += [_row(f"`{_argument(each)}`", _given(each), each.help or "") for each in arguments]
+    if options:
+        lines += ["", "| option | value | default | meaning |", "|---|---|---|---|"]
+        values = [_value(each, hints.get(each.name or "")) for each in options]
+        lines += [_row(_option(o), value, _given(o), o.help or "") for o, value in zip(options, values, strict=True)]
+    return "\n".join(lines) + "\n"
+
+
+def _help(command: Any) -> str:
+    return inspect.cleandoc(command.help or "")
+
+
+def _argument(parameter: Parameter) -> str:
+    name = parameter.metavar or (parameter.name or "").upper()
+    name = f"{name}..." if parameter.nargs != 1 and not name.endswith("...") else name
+    return name if parameter.required or name.startswith("[") else f"[{name}]"
+
+
+def _option(parameter: Parameter) -> str:
+    return " ".join(f"`{each}`" for each in (*parameter.opts, *parameter.secondary_opts))
+
+
+def _value(option: typer.core.TyperOption, hint: Any) -> str:
+    """The kind of value, from the function that the command is: typer's own types are no public part of it."""
+    if option.is_flag:
+        return ""
+    numbers = {int: "whole number", float: "number"}
+    told = option.metavar or next((word for kind, word in numbers.items() if kind in _leaves(hint)), "text")
+    info = next(iter(getattr(hint, "__metadata__", ())), None)
+    bounds = {"from": getattr(info, "min", None), "to": getattr(info, "max", None)}
+    told = " ".join([told, *(f"{words} {bound}" for words, bound in bounds.items() if bound is not None)])
+    return f"{told}; repeatable" if option.multiple else told
+
+
+def _leaves(hint: Any) -> set[Any]:
+    inside = typing.get_args(hint)
+    return {hint}.union(*map(_leaves, inside)) if inside else {hint} if isinstance(hint, type) else set()
+
+
+def _given(parameter: Parameter) -> str:
+    if parameter.required:
+        return "required"
+    if isinstance(parameter, typer.core.TyperOption) and parameter.is_flag:
+        return "on" if parameter.default else "off"
+    return "" if parameter.default in (None, [], ()) else f"`{parameter.default}`"
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(' '.join(cell.replace('|', chr(92) + '|').split()) for cell in cells)} |"
+
+
+def _link(part: Part) -> str:
+    return f"[{part.__name__}](#{_anchor(part.__name__)})"
+
+
+def _anchor(title: str) -> str:
+    return title.lower().replace(" ", "-")
+
+
+def _names(names: list[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

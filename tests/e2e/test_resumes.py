@@ -152,7 +152,8 @@ def test_ten_resumes_of_changing_width_end_like_one_run_that_was_never_killed(tm
     folder, store = tmp_path / "killed", tmp_path / "killed" / "runs"
     with start_server_process(Behaviour(latency_seconds=0.01, jitter_seconds=0.02, wrong_rate=WRONG)) as server:
         spec = spec_for(folder, rows, server.base_url)
-        commands = [("run", spec, "--id", RUN, "--store", store, *each.options) for each in widths]
+        first: tuple[str | Path, ...] = ("run", spec, "--id", RUN, "--store", store)
+        commands = [(*first, *each.options) for each in widths]
         for moment, command in zip(moments, commands, strict=False):
             kill_after(server, moment, lambda command=command: start(*command, cwd=folder))  # type: ignore[misc] # binds the loop's value
         done = run(*commands[-1], cwd=folder)
@@ -326,8 +327,8 @@ def test_a_drawn_sample_that_is_killed_goes_on_with_what_it_had_drawn(tmp_path: 
         spec = spec_for(tmp_path, 30, server.base_url, solver="drawn:ask_drawn")
         assert run("run", spec, "--id", "whole", cwd=tmp_path).code == 0
         asked = server.stats().requests
-        command = ("run", spec, "--id", RUN, *Widths(5, 5, 5).options)
-        kill_after(server, 17, lambda: start(*command, cwd=tmp_path))
+        narrow = Widths(5, 5, 5).options
+        kill_after(server, 17, lambda: start("run", spec, "--id", RUN, *narrow, cwd=tmp_path))
         done = run("run", spec, "--id", RUN, *WIDE.options, cwd=tmp_path)
         assert done.code == 0, done.err
         assert server.stats().requests - asked <= 60 + 5, "more was repeated than was in flight"

@@ -280,7 +280,7 @@ def check_story(asked: Asked, story: list[Kill], last: Mapping) -> None:
 
 
 @given(specs, st.lists(kills, max_size=4), brought)
-@settings(max_examples=45)
+@settings(max_examples=90)
 def test_a_run_killed_anywhere_ends_as_if_it_had_been_run_at_one_go(
     asked: Asked, story: list[Kill], last: Mapping
 ) -> None:
@@ -289,7 +289,7 @@ def test_a_run_killed_anywhere_ends_as_if_it_had_been_run_at_one_go(
 
 @pytest.mark.long
 @given(specs, st.lists(kills, min_size=1, max_size=10), brought)
-@settings(max_examples=450)
+@settings(max_examples=900)
 def test_a_run_killed_many_times_anywhere_ends_as_if_it_had_been_run_at_one_go(
     asked: Asked, story: list[Kill], last: Mapping
 ) -> None:

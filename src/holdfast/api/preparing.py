@@ -95,6 +95,12 @@ def find_scorers(given: Given) -> dict[str, list[Scorer]]:
         entries: Sequence[Any] = given.scorers.get(task.name) or task.scorers
         scorers[task.name] = [resolve(entry, f"tasks[{index}].scorers[{i}]") for i, entry in enumerate(entries)]
         _refuse_same_names([scorer.name for scorer in scorers[task.name]], f"tasks[{index}].scorers")
+        for i, each in enumerate(scorers[task.name]):
+            if each.needs_ctx:
+                raise SpecError(
+                    f"tasks[{index}].scorers[{i}]: {each.name} takes ctx, to ask a judge; scorers cannot ask models "
+                    "yet: ask in the solver, or score with (sample, answer)"
+                )
     return scorers
 
 

@@ -111,7 +111,7 @@ def _of_run(name: str, path: str | None, store: str | None, choice: Choice) -> t
     if path is not None:
         return place, Given(_load(path, choice), where=path)
     _refuse_defaults(choice.sets)
-    spec = build_spec({**fold.story.spec}, "", choice.sets) if choice.sets else stored_spec(fold)
+    spec = build_spec({**fold.story.spec}, "", choice.sets, None) if choice.sets else stored_spec(fold)
     return place, Given(_selected(spec, choice), rows=stored_rows(place, fold, spec), from_run=True)
 
 

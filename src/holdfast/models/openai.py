@@ -42,6 +42,11 @@ class OpenAIProvider:
 
     def __init__(self, connection: Connection) -> None:
         _check_limits(connection)
+        if connection.options:
+            named = ", ".join(connection.options)
+            raise BadConnectionError(
+                f"options: this provider has none; what a request should hold ({named}) is `params`"
+            )
         self._connection = connection
         base = _parse_url(connection.base_url or DEFAULT_URL)
         self._url = (base / "chat" / "completions").with_query(base.query)

@@ -8,6 +8,7 @@ from typing import Any
 from holdfast.errors import SpecError
 from holdfast.spec.reading import parse_yaml
 
+_FIELD = re.compile(r"\{\w+\}")
 _STEP = re.compile(r"^(\w+)((?:\[\d+\])*)$")
 
 
@@ -32,7 +33,11 @@ def assign(mapping: dict[str, Any], assignment: str) -> None:
 
 
 def _value(text: str, where: str) -> Any:
-    """YAML if it looks like it, else the text: `Compute: {q}` and `{q}?` are prompts, not mappings."""
+    """YAML if it looks like it, else the text: `Compute: {q}`, `{q}?` and `{q}` are prompts, not mappings; nothing is
+    the empty text, and `null` is nothing.
+    """
+    if not text or _FIELD.match(text):
+        return text
     try:
         value = parse_yaml(text, where)
     except SpecError:

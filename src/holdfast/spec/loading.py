@@ -33,14 +33,19 @@ def load_spec(path: str, sets: Sequence[str] = (), environ: Mapping[str, str] = 
     return build_spec(parse_yaml(text, path), path, sets, environ)
 
 
-def build_spec(raw: object, where: str = "", sets: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> Spec:
-    """The effective spec of a mapping; `where` names it in errors, and its folder anchors relative paths."""
+def build_spec(
+    raw: object, where: str = "", sets: Sequence[str] = (), environ: Mapping[str, str] | None = os.environ
+) -> Spec:
+    """The effective spec of a mapping; `where` names it in errors, and its folder anchors relative paths.
+
+    `environ` is None for a spec that is effective already: a `${NAME}` in it is meant as it stands.
+    """
     if not isinstance(raw, dict):
         raise SpecError(
             f"{where}: a spec is a mapping of fields, not {kind_of(raw)}; begin with `tasks:` and `models:`"
         )
     try:
-        mapping = substitute(copy.deepcopy(raw), environ, "", where)
+        mapping = copy.deepcopy(raw) if environ is None else substitute(copy.deepcopy(raw), environ, "", where)
         for assignment in sets:
             assign(mapping, assignment)
         _merge_defaults(mapping, where)

@@ -1,7 +1,8 @@
 """Reading a spec's text: YAML without repeated keys, `${VAR}` from the environment, and `.env` files.
 
-Environment values are put in where `${VAR}` stands, except in `headers`: those may hold secrets and stay as they are
-written until a request is made, so that a secret never reaches spec.yaml or the journal.
+Environment values are put in where `${VAR}` stands (`$${VAR}` stands for `${VAR}` itself), except in `headers` and
+`base_url`: those may hold secrets and stay as they are written until a request is made, so that a secret never reaches
+spec.yaml or the journal.
 """
 
 import os
@@ -13,7 +14,7 @@ import yaml
 
 from holdfast.errors import SpecError
 
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_VARIABLE = re.compile(r"(?<!\$)\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _UNTYPED = re.compile(r"\.params\.")
 _LATE = {"headers", "base_url"}  # may hold secrets: filled in when a request is made
 _ENV_LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*$")
@@ -74,7 +75,7 @@ def substitute(value: Any, environ: Mapping[str, str], place: str, where: str) -
             )
         return replacement
 
-    replaced = _VARIABLE.sub(found, value)
+    replaced = _VARIABLE.sub(found, value).replace("$${", "${")
     if _VARIABLE.fullmatch(value) and _UNTYPED.search(place):
         return parse_yaml(replaced, f"{where}: {place}")  # a number stays a number where no type says so
     return replaced

@@ -53,7 +53,7 @@ class Dataset(_Part, frozen=True, kw_only=True):
 class Fewshot(_Part, frozen=True, kw_only=True):
     """Examples shown before the question: `n` rows of a file, chosen by `seed`."""
 
-    path: Annotated[Name, PLACE]
+    path: Annotated[str, PLACE, Meta(min_length=1)]
     n: Annotated[Positive, RESULT] = 1
     seed: Annotated[int, RESULT] = 0
 
@@ -69,6 +69,8 @@ class SampleLimits(_Part, frozen=True, kw_only=True):
 
 @classified
 class Limits(_Part, frozen=True, kw_only=True):
+    """What may be used."""
+
     sample: Annotated[SampleLimits, NESTED] = SampleLimits()
 
 

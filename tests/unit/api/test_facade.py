@@ -28,7 +28,7 @@ def test_a_script_runs_a_task_and_looks_at_it(tmp_path: Path) -> None:
         ]
         summary = run.summary()
         assert (summary.status, summary.planned, summary.finished) == ("completed", 2, 2)
-        assert summary.steps == {"live": 2, "replayed": 0, "orphaned": 0}
+        assert summary.steps == {"live": 2, "replayed": 0, "orphaned": 0, "taken_over": 0}
 
 
 def test_it_works_inside_a_running_event_loop(tmp_path: Path) -> None:

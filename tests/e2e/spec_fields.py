@@ -5,6 +5,7 @@ to it, `changed` and `value_at` fail with what is to be added here.
 """
 
 import copy
+import re
 import types
 import typing
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from tests.e2e.commands import sums, write_rows
 Mapping = dict[str, Any]
 Place = tuple[str | int, ...]
 ROLE = "judge"
+_WORDS = re.compile(r"\^\(([\w|-]+)\)\$")
 _NAMED = {"models": "arith", "tasks": "sums"}
 """What the first entries of the full spec are called: a difference names them so."""
 
@@ -104,9 +106,8 @@ def value_at(spec: Spec, leaf: Leaf) -> Any:
 
 def changed(leaf: Leaf, value: Any) -> Any:
     """Another value that the field may have."""
-    rule = _OTHER.get((leaf.owner, leaf.name)) or next(
-        (_BY_TYPE[kind] for kind in _kinds(leaf.hint) if kind in _BY_TYPE), None
-    )
+    rule = _OTHER.get((leaf.owner, leaf.name)) or _one_of(leaf.hint)
+    rule = rule or next((_BY_TYPE[kind] for kind in _kinds(leaf.hint) if kind in _BY_TYPE), None)
     if rule is None:
         raise AssertionError(f"{leaf}: no rule makes another value for its type {leaf.hint}; add one to {__name__}")
     other = rule(copy.deepcopy(value))
@@ -162,6 +163,15 @@ def _kinds(hint: Any) -> Iterator[Any]:
         yield hint
 
 
+def _one_of(hint: Any) -> Callable[[Any], Any] | None:
+    """Another word, for a text that is one of a few: its pattern is `^(one|other)$`."""
+    for meta in getattr(hint, "__metadata__", ()):
+        words = _WORDS.fullmatch(meta.pattern or "") if isinstance(meta, msgspec.Meta) else None
+        if words is not None:
+            return lambda value: next(word for word in words[1].split("|") if word != value)
+    return None
+
+
 def _entry_changed(value: Mapping) -> Mapping:
     """One entry that is there says something else; in an empty mapping there is one more."""
     name, old = next(iter(value.items()), ("other", "x"))
@@ -192,7 +202,6 @@ _OTHER: dict[tuple[type[msgspec.Struct], str], Callable[[Any], Any]] = {
     (Dataset, "target"): lambda _: "question",
     (Fewshot, "path"): _copied,
     (Task, "messages"): lambda _: [{"role": "user", "content": "Are you ready?"}],
-    (Task, "template"): lambda _: "jinja",
     (Task, "solver"): lambda _: "holdfast.solve.solvers:chat",
     (Task, "scorers"): lambda _: [{"numeric": {"name": "close", "tolerance": 50.0}}, "exact_match"],
     (Task, "models"): lambda _: ["arith"],

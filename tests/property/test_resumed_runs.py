@@ -24,15 +24,15 @@ import yaml
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from holdfast.api import Given, Run, execute
+from holdfast.api import Given, Run
 from holdfast.models import Connection, Request
 from holdfast.models.mock import MockProvider, make_mock
 from holdfast.records.exchange import Answer, Sample
 from holdfast.solve import Context
 from holdfast.spec import build_spec
 from tests.e2e.commands import write_rows
+from tests.unit.engine.runs import RUN, go
 
-RUN = "run-1"
 ROWS = [
     {"id": f"s{i}", "input": f"question {i}", "target": f"question {i}" if i % 2 else "nothing"} for i in range(1, 5)
 ]
@@ -199,13 +199,9 @@ def folder_of_runs() -> Iterator[Path]:
         yield Path(name)
 
 
-def go(folder: Path, store: Path, asked: Asked, brings: Mapping) -> None:
-    asyncio.run(execute(asked.given(folder, brings), str(store), RUN))
-
-
 def run_at_one_go(folder: Path, asked: Asked) -> list[tuple[Any, ...]]:
     MOMENT.requests, MOMENT.at, MOMENT.pace = 0, None, 0
-    go(folder, folder / "whole", asked, {})
+    go(folder / "whole", asked.given(folder, {}))
     return told(folder / "whole")
 
 
@@ -214,7 +210,7 @@ def run_until(kill: Kill, folder: Path, number: int, asked: Asked) -> None:
     store, left = folder / str(number), folder / str(number + 1)
     MOMENT.requests, MOMENT.at, MOMENT.pace = 0, kill.at, number
     MOMENT.take = lambda: take_picture(store, left, kill.torn)
-    go(folder, store, asked, kill.brought)
+    go(store, asked.given(folder, kill.brought))
     if MOMENT.requests < kill.at:  # it was through before it could be killed
         shutil.copytree(store, left)
     if kill.looked:
@@ -289,7 +285,7 @@ def test_a_run_killed_anywhere_ends_as_if_it_had_been_run_at_one_go(
 
 @pytest.mark.long
 @given(specs, st.lists(kills, min_size=1, max_size=10), brought)
-@settings(max_examples=900)
+@settings(max_examples=400)
 def test_a_run_killed_many_times_anywhere_ends_as_if_it_had_been_run_at_one_go(
     asked: Asked, story: list[Kill], last: Mapping
 ) -> None:

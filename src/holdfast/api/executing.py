@@ -15,9 +15,9 @@ from holdfast.api.places import RunPlace, make_run_id, place_of
 from holdfast.api.preparing import Given, Prepared, check_experiment, naming
 from holdfast.api.provenance import code, host, write_spec_file
 from holdfast.api.resuming import Reading, Resumption, Retry, read_and_prepare
-from holdfast.api.working import Ended, Observe, Undertaking, close_quietly, work
+from holdfast.api.working import Ended, Observe, Undertaking, close_quietly, open_journal, work
 from holdfast.errors import JournalError, UsageError
-from holdfast.journal import OS_DISK, Lock, Reader, Request, make_folders, open_writer
+from holdfast.journal import OS_DISK, Lock, Reader, make_folders
 from holdfast.plan import Planned, inputs_of, survey, write_plan
 from holdfast.records import draft
 from holdfast.records.facts import Parent, RunStarted
@@ -70,7 +70,7 @@ async def _begin(prepared: Prepared, place: RunPlace, observe: Observe | None, g
     except BaseException:
         lock.release()
         raise
-    writer = await open_writer(place.folder, Request(uid), lock=lock)
+    writer, logbook = await open_journal(place, uid, lock)
     try:
         await writer.append(draft("run.started", started(prepared, place, planned, given.where)))
         reading = await asyncio.to_thread(Reading, place, prepared.evaluation)
@@ -78,7 +78,7 @@ async def _begin(prepared: Prepared, place: RunPlace, observe: Observe | None, g
     except BaseException:
         await close_quietly(writer)
         raise
-    return await work(Undertaking(prepared, place, uid, observe), writer, reading.fold)
+    return await work(Undertaking(prepared, place, uid, observe, writer, logbook), reading.fold)
 
 
 def started(
@@ -103,9 +103,10 @@ def _refuse_headless(fold: Fold, place: RunPlace) -> None:
     """Answers without the record that says what was asked: beginning anew would mix or repeat them."""
     if not place.began and os.path.exists(os.path.join(place.folder, "index.db")):
         raise JournalError(f"{place.folder} had a run, and its journal is gone: restore it, or choose another id")
-    if fold.story.steps or fold.finished.count or fold.failed.count or fold.story.resumes or fold.story.evaluations:
+    held = fold.story.steps or fold.finished.count or fold.failed.count or fold.story.resumes or fold.story.evaluations
+    if held or any(damage.records_lost for damage in fold.damage):
         raise JournalError(
-            f"{place.journal} holds answers, but the record that began the run is damaged: "
+            f"{place.journal} held a run, but the record that began it is damaged: "
             "restore the journal from a copy, or start a run with another id"
         )
 

@@ -41,6 +41,8 @@ class Task:
             self.fields["dataset"] = {**fields.get("dataset", {}), "path": data}
         if not callable(solver):
             self.fields["solver"] = solver
+        if all(isinstance(scorer, str | dict) for scorer in self.scorers):  # then a spec can say it
+            self.fields["scorers"] = self.scorers
 
 
 async def run_async(

@@ -1,14 +1,16 @@
 """A fork: a new run that takes over every recorded step of another whose request may be asked again.
 
-It is made in a folder whose name begins with a dot and gets its real name when it is whole and synced: dying before
-leaves a folder that is no run, which the next fork of that name removes. From then on it is a run like any other, and
-needs its parent no more. Steps keep the request that they answer; whether a sample asks for it again is found by
-replay, as after a crash.
+It is made in a folder of this process's own, whose name begins with a dot, and gets its real name when it is whole and
+synced: dying before leaves a folder that is no run, which the next fork removes. From then on it is a run like any
+other, and needs its parent no more. Steps keep the request that they answer; whether a sample asks for it again is
+found by replay, as after a crash.
 """
 
 import asyncio
+import contextlib
 import os
 import shutil
+import time
 import uuid
 from collections.abc import AsyncIterator, Iterable, Sequence
 
@@ -17,19 +19,25 @@ import msgspec
 from holdfast.api.executing import started
 from holdfast.api.places import RunPlace
 from holdfast.api.preparing import Given, Prepared, find_scorers, naming, prepare_given
+from holdfast.engine.asking import identity_of
 from holdfast.engine.attempts import Past
 from holdfast.engine.rehearsing import Rehearsed, rehearse
 from holdfast.engine.tickets import Ticket, Tickets
 from holdfast.errors import UsageError
 from holdfast.journal import OS_DISK, Entry, Position, Reader, Request, Writer, make_folders, open_writer
+from holdfast.journal.lease import Holder, is_alive, this_process
 from holdfast.plan import Planned, survey, write_plan
 from holdfast.records import draft
 from holdfast.records.exchange import Usage
-from holdfast.records.facts import Parent, SampleFailed, Step
+from holdfast.records.facts import Parent, SampleFailed, Step, TaskInputs
 from holdfast.solve import Recorded
+from holdfast.spec import Fewshot, Spec
 from holdfast.state import Index
 
 _AT_ONCE = 256
+_PREFIX = ".fork-"
+_OWNER = "owner.json"
+_OWNERLESS_SECONDS = 3600.0
 _step = msgspec.json.Decoder(Step)
 _failed = msgspec.json.Decoder(SampleFailed)
 
@@ -54,17 +62,18 @@ class Fork:
         self._parent = _Parent(parent)
         self._given = given
         self._place = place
-        above, name = os.path.split(place.folder)
-        self._building = msgspec.structs.replace(place, folder=os.path.join(above, f".fork-{name}"))
+        self._above = os.path.dirname(place.folder)
+        building = os.path.join(self._above, f"{_PREFIX}{uuid.uuid4().hex}")
+        self._building = msgspec.structs.replace(place, folder=building)
+        self._useful: set[int] = set()
+        self._steps = 0
         if os.path.exists(place.folder):
-            raise UsageError(f"there is a run {place.run_id} already; choose another --id")
+            raise _taken(place)
 
     async def forecast(self) -> Forecast:
         """Plan the fork and rehearse it. Nothing is sent, and no run exists yet."""
         self._prepared = await asyncio.to_thread(self._prepare)
-        await asyncio.to_thread(self._clear)
         self._planned: Planned = await asyncio.to_thread(self._write_plan)
-        self._useful: list[int] = []
         told: list[tuple[Rehearsed, int, Usage]] = []
         keys = complete = reused = 0
         async for tickets in self._tickets():
@@ -74,8 +83,9 @@ class Fork:
                 keys += 1
                 reused += rehearsed.reused
                 complete += not rehearsed.asks
-                if rehearsed.reused:
-                    self._useful.append(ticket.o)
+                if steps and (rehearsed.reused or self._may_match(ticket)):
+                    self._useful.add(ticket.o)
+                    self._steps += steps
                 if rehearsed.asks:
                     told.append((rehearsed, steps, usage))
         asks, tokens = self._guess(told)
@@ -86,13 +96,12 @@ class Fork:
         uid = uuid.uuid4().hex
         writer = await open_writer(self._building.folder, Request(uid))
         try:
-            parent = self._parent.described(len(self._useful))
+            parent = self._parent.described(self._steps)
             where = self._given.where or self._parent.source
             record = started(self._prepared, self._place, self._planned, where, parent)
             await writer.append(draft("run.started", record))
-            useful = set(self._useful)
             async for tickets in self._tickets():
-                mine = [ticket for ticket in tickets if ticket.o in useful]
+                mine = [ticket for ticket in tickets if ticket.o in self._useful]
                 await asyncio.gather(*(self._take_over(ticket, writer) for ticket in mine))
         finally:
             await writer.close()
@@ -103,20 +112,37 @@ class Fork:
 
     def _prepare(self) -> Prepared:
         with naming(self._given.where):
-            prepared = prepare_given(self._given, find_scorers(self._given), self._parent.index.story.inputs)
+            prepared = prepare_given(self._given, find_scorers(self._given), self._parent.inputs(self._given.spec))
             survey(prepared.spec, prepared.works)
         return prepared
 
+    def _may_match(self, ticket: Ticket) -> bool:
+        """A key that reuses nothing up to its first new request may still reuse what it asks later, if it asks the same
+        model in the same way.
+        """
+        return self._parent.asks_alike(self._prepared.spec, ticket.cell.model)
+
     def _write_plan(self) -> Planned:
         make_folders(OS_DISK, self._building.folder)
+        remove_leftovers(self._above)
+        with open(os.path.join(self._building.folder, _OWNER), "wb") as file:
+            file.write(msgspec.json.encode(this_process()))
         return write_plan(self._building.folder, self._prepared.spec, self._prepared.works)
 
     def _clear(self) -> None:
         shutil.rmtree(self._building.folder, ignore_errors=True)
+        with contextlib.suppress(OSError):  # it holds other runs
+            os.rmdir(self._above)
 
     def _publish(self) -> None:
-        OS_DISK.replace(self._building.folder, self._place.folder)
-        OS_DISK.sync_folder(os.path.dirname(self._place.folder))
+        os.unlink(os.path.join(self._building.folder, _OWNER))
+        try:
+            os.rename(self._building.folder, self._place.folder)
+        except OSError as error:
+            if os.path.exists(self._place.folder):
+                raise _taken(self._place) from error
+            raise
+        OS_DISK.sync_folder(self._above)
 
     async def _tickets(self) -> AsyncIterator[list[Ticket]]:
         """All keys of the fork, some at a time."""
@@ -134,9 +160,10 @@ class Fork:
 
     async def _rehearse(self, ticket: Ticket) -> tuple[Rehearsed, int, Usage]:
         """What the key would reuse; and how many steps it has in the parent, and what they cost."""
-        recorded = self._parent.steps(ticket.key)
+        attempt, recorded = self._parent.steps(ticket.key)
         usage = sum((each.step.answer.usage for each in recorded if each.step.answer), Usage())
-        rehearsed = await rehearse(ticket, self._prepared.works[ticket.cell.task], self._prepared.spec, recorded)
+        work = self._prepared.works[ticket.cell.task]
+        rehearsed = await rehearse(ticket, work, self._prepared.spec, recorded, attempt)
         return rehearsed, len(recorded), usage
 
     def _guess(self, told: Sequence[tuple[Rehearsed, int, Usage]]) -> tuple[int, int]:
@@ -151,12 +178,13 @@ class Fork:
     async def _take_over(self, ticket: Ticket, writer: Writer) -> None:
         """A step's request refers to earlier steps by their numbers, which are others here."""
         numbers: dict[int, int] = {}
-        for each in self._parent.steps(ticket.key):
+        attempt, steps = self._parent.steps(ticket.key)
+        for each in steps:
             step = each.step
             asked = step.asked
             if asked is not None and asked.after:
                 asked = msgspec.structs.replace(asked, after=numbers[asked.after])
-            mine = msgspec.structs.replace(step, o=ticket.o, scope="solve/1", asked=asked, origin=each.n)
+            mine = msgspec.structs.replace(step, o=ticket.o, scope=f"solve/{attempt}", asked=asked, origin=each.n)
             numbers[each.n] = (await writer.append(draft("step", mine, ticket.key))).n
 
 
@@ -169,6 +197,7 @@ class _Parent:
         if self.index.story.started is None:
             raise UsageError(f"{place.run_id} has not begun: there is nothing to fork")
         self.source = self.index.story.started.source
+        self._spec = msgspec.convert(self.index.story.spec, Spec)
         self._reader = Reader(place.journal)
         self._steps: dict[str, list[Position]] = {}
         self._failures: dict[str, dict[int, str]] = {}
@@ -176,8 +205,22 @@ class _Parent:
             if isinstance(each, Entry) and each.line.k is not None:
                 self._note(each, each.line.k)
 
-    def steps(self, key: str) -> list[Recorded]:
-        """The steps that a fork may ask for again: answered, and of attempts that the last one would replay."""
+    def inputs(self, spec: Spec) -> dict[str, TaskInputs]:
+        """What the parent holds of tasks, without examples that the fork chooses otherwise."""
+        before = {task.name: task.fewshot for task in self._spec.tasks}
+        same = {task.name for task in spec.tasks if _choice(task.fewshot) == _choice(before.get(task.name))}
+        return {name: inputs for name, inputs in self.index.story.inputs.items() if name in same}
+
+    def asks_alike(self, spec: Spec, model: str) -> bool:
+        """Whether a model, or a role, is the same here and there."""
+        before = {each.name: each for each in self._spec.models}
+        now = {each.name: each for each in spec.models}
+        if spec.roles or model not in before:
+            return bool(spec.roles)
+        return identity_of(before[model]) == identity_of(now[model]) and before[model].params == now[model].params
+
+    def steps(self, key: str) -> tuple[int, list[Recorded]]:
+        """The attempt to go on with, and its steps that a fork may ask for again: those that were answered."""
         positions = self._steps.get(key, ())
         entries = [self._reader.record_at(each.segment, each.offset) for each in positions]
         found = [Recorded(each.line.n, _step.decode(each.line.d)) for each in entries if each is not None]
@@ -185,7 +228,7 @@ class _Parent:
         row = self.index.answer(key)
         past = Past(answered, self._failures.get(key, {}))
         attempt = row.attempt if row is not None and row.status == "finished" else past.attempt()
-        return _whole(past.recorded(attempt))
+        return attempt, _whole(past.recorded(attempt))
 
     def means(self) -> tuple[float, float]:
         """Steps and tokens of a finished key."""
@@ -201,6 +244,35 @@ class _Parent:
         elif entry.line.t == "sample.failed":
             failed = _failed.decode(entry.line.d)
             self._failures.setdefault(key, {})[failed.attempt] = failed.failure.kind
+
+
+def remove_leftovers(experiment: str) -> list[str]:
+    """Folders of forks whose process died while it made them."""
+    removed = []
+    for name in os.listdir(experiment):
+        path = os.path.join(experiment, name)
+        if name.startswith(_PREFIX) and _is_abandoned(path):
+            shutil.rmtree(path, ignore_errors=True)
+            removed.append(path)
+    return removed
+
+
+def _is_abandoned(path: str) -> bool:
+    try:
+        with open(os.path.join(path, _OWNER), "rb") as file:
+            return is_alive(msgspec.json.decode(file.read(), type=Holder)) is False
+    except (OSError, msgspec.DecodeError):
+        with contextlib.suppress(OSError):  # another process removes it
+            return time.time() - os.stat(path).st_mtime > _OWNERLESS_SECONDS
+        return False
+
+
+def _taken(place: RunPlace) -> UsageError:
+    return UsageError(f"there is a run {place.run_id} already; choose another --id")
+
+
+def _choice(fewshot: Fewshot | None) -> tuple[int, int] | None:
+    return None if fewshot is None else (fewshot.n, fewshot.seed)
 
 
 def _whole(recorded: Iterable[Recorded]) -> list[Recorded]:

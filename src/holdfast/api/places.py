@@ -151,6 +151,8 @@ def runs_in(store: str) -> Iterator[RunPlace]:
     for experiment in sorted(os.listdir(store)):
         above = os.path.join(store, experiment)
         for name in sorted(os.listdir(above)) if os.path.isdir(above) else ():
+            if name.startswith("."):  # a fork that is being made: no run has such a name
+                continue
             place = RunPlace(store, unquote(experiment), unquote(name), os.path.join(above, name))
             if place.began:
                 yield place

@@ -14,9 +14,10 @@ import yaml
 
 from holdfast import __version__
 from holdfast.api.places import RunPlace
-from holdfast.errors import DriftError, JournalError
+from holdfast.errors import DriftError
 from holdfast.journal import OS_DISK, write_file
 from holdfast.records.kinds import FORMAT
+from holdfast.spec.reading import NO_YAML
 from holdfast.state import Story
 
 SPEC_FILE = "spec.yaml"
@@ -71,7 +72,7 @@ def check_spec_file(place: RunPlace, story: Story) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise JournalError(f"{path} cannot be read: {error.strerror}") from error
+        raise DriftError(f"{path} cannot be read: {error.strerror}; remove it, and it is written again") from error
     problem = _problem_of(raw, story)
     if problem:
         raise DriftError(
@@ -87,7 +88,7 @@ def _problem_of(raw: bytes, story: Story) -> str:
         if newer and int(newer[1]) > FORMAT:
             return f"is of format {newer[1]}, which a newer Holdfast wrote; this one knows {FORMAT}: upgrade"
         found = yaml.safe_load(text)
-    except (UnicodeDecodeError, ValueError, RecursionError, yaml.YAMLError):
+    except (yaml.YAMLError, *NO_YAML):
         return "is not readable as YAML"
     if not isinstance(found, dict):
         return "is not a mapping of fields"
@@ -118,13 +119,24 @@ def _spec_text(place: RunPlace, story: Story) -> str:
     for at, version, changes in story.lineage:
         told = f"# Resumed by holdfast {version} at {_seconds(at)}"
         lines += [f"{told}: {each.field}: {_shown(each.old)} -> {_shown(each.new)}" for each in changes]
-    body = yaml.safe_dump(story.spec, sort_keys=False, allow_unicode=True, width=100)
-    return "\n".join(lines) + "\n" + body
+    return "\n".join(lines) + "\n" + _yaml(story.spec)
+
+
+def _yaml(spec: dict[str, Any]) -> str:
+    """Readable in every script, unless YAML would not read it back as it is: it takes some characters for line ends."""
+    body = yaml.safe_dump(spec, sort_keys=False, allow_unicode=True, width=100)
+    try:
+        if _same(yaml.safe_load(body), spec):
+            return body
+    except yaml.YAMLError:
+        pass
+    return yaml.safe_dump(spec, sort_keys=False, allow_unicode=False, width=100)
 
 
 def _shown(value: Any) -> str:
     """On one line, whatever it is."""
-    return msgspec.json.encode(value).decode()
+    text = msgspec.json.encode(value).decode()
+    return "".join(each if each.isprintable() else f"\\u{ord(each):04x}" for each in text)
 
 
 def _seconds(at: str) -> str:

@@ -16,9 +16,9 @@ from holdfast import __version__
 from holdfast.api.places import RunPlace
 from holdfast.api.preparing import Given, Prepared, evaluation_of, find_scorers, naming, prepare_given
 from holdfast.api.provenance import check_spec_file, code, host, is_spec_file_new, write_spec_file
-from holdfast.api.working import Ended, Observe, Undertaking, close_quietly, work
+from holdfast.api.working import Ended, Observe, Undertaking, close_quietly, open_journal, work
 from holdfast.errors import DriftError, JournalError, StaleCursorError, UsageError
-from holdfast.journal import Damage, Lock, Reader, Request, Writer, open_writer
+from holdfast.journal import Damage, Lock, Reader, Writer
 from holdfast.plan import (
     Extension,
     StoredRows,
@@ -74,7 +74,7 @@ def stored_spec(fold: Fold) -> Spec:
 
 def stored_rows(place: RunPlace, fold: Fold, spec: Spec) -> dict[str, Sequence[Row]]:
     """The rows that the run holds, for tasks whose data is not where the spec says, or was never in a file."""
-    if not spec.record_data:
+    if not stored_spec(fold).record_data:
         return {}
     cells = {cell.task: cell for cell in fold.story.cells}
     gone = [task.name for task in spec.tasks if not os.path.exists(task.dataset.path)]
@@ -96,15 +96,17 @@ class Resumption:
         self._place = reading.place
 
     async def go_on(self, observe: Observe | None) -> Ended:
-        changes = differences(stored_spec(self._fold), self._prepared.spec)
-        self._refuse(refused(changes))
-        await asyncio.to_thread(self._check_files)
-        self._refuse(await asyncio.to_thread(self._changed_content))
-        retried = await asyncio.to_thread(self._retried)
+        changes, retried = await asyncio.to_thread(self._compared)
         if not changes and self._has_nothing_to_do(retried):
             await asyncio.to_thread(self._mend_spec_file)
             return Ended(self._place, self._fold.finished.count, self._fold.failed.count, 0)
-        writer = await self._open()
+        lock = await self._claim()
+        try:
+            changes, retried = await asyncio.to_thread(self._compared)
+        except BaseException:
+            lock.release()
+            raise
+        writer = await self._open(lock)
         try:
             spec = spec_mapping(self._prepared.spec) if changes else None
             resumed = RunResumed(tuple(changes), spec, code(), host(), __version__, retried)
@@ -117,23 +119,18 @@ class Resumption:
 
     async def extend(self, observe: Observe | None) -> Ended:
         """Plan more keys, then go on."""
-        changes = differences(stored_spec(self._fold), self._prepared.spec)
-        self._refuse(extending(changes))
-        await asyncio.to_thread(self._check_files)
-        self._refuse(changed_inputs(self._fold.story.inputs, self._prepared.works))
         with naming(self._given.where):
             await asyncio.to_thread(survey, self._prepared.spec, self._prepared.works)
-        extension = self._extension()
-        self._refuse(await asyncio.to_thread(extension.lost))
-        if not await asyncio.to_thread(extension.count):
-            raise UsageError(
-                f"{self._place.run_id} has all of these keys already; change repeats, limit, data, models or tasks"
-            )
-        writer = await self._open()
+        await asyncio.to_thread(self._compared_to_extend)
+        lock = await self._claim()
         try:
-            extension = self._extension()  # of what the journal holds now that it is ours
-            self._refuse(await asyncio.to_thread(extension.lost))
+            changes, extension = await asyncio.to_thread(self._compared_to_extend)
             planned = await asyncio.to_thread(extension.write)
+        except BaseException:
+            lock.release()
+            raise
+        writer = await self._open(lock)
+        try:
             spec, inputs = spec_mapping(self._prepared.spec), inputs_of(self._prepared.works)
             files = (planned.plan, planned.data, planned.cells)
             extended = RunExtended(tuple(changes), spec, *files, inputs, code(), host(), __version__)
@@ -144,9 +141,39 @@ class Resumption:
             raise
         return await self._work(writer, observe)
 
-    def new_keys(self) -> int:
-        """How many keys an extension would add."""
-        return self._extension().count()
+    def _compared(self) -> tuple[list[Change], tuple[int, ...] | None]:
+        """What differs, all of it acceptable, and which failed keys get new attempts. Refuses the rest."""
+        changes = differences(stored_spec(self._fold), self._prepared.spec)
+        self._refuse(refused(changes))
+        self._check_files()
+        self._refuse(self._changed_content())
+        return changes, self._retried()
+
+    def _compared_to_extend(self) -> tuple[list[Change], Extension]:
+        changes = differences(stored_spec(self._fold), self._prepared.spec)
+        self._refuse(extending(changes))
+        self._check_files()
+        self._refuse(changed_inputs(self._fold.story.inputs, self._prepared.works))
+        extension = self._extension()
+        self._refuse(extension.lost())
+        self._refuse_none_new(extension)
+        return changes, extension
+
+    async def _claim(self) -> Lock:
+        """From here on the run is ours, and we know what it holds: another process may have gone on before us."""
+        lock = await asyncio.to_thread(Lock, self._place.folder)
+        try:
+            await self._catch_up()
+        except BaseException:
+            lock.release()
+            raise
+        return lock
+
+    def _refuse_none_new(self, extension: Extension) -> None:
+        if not extension.count():
+            raise UsageError(
+                f"{self._place.run_id} has all of these keys already; change repeats, limit, data, models or tasks"
+            )
 
     @property
     def _fold(self) -> Fold:
@@ -156,11 +183,11 @@ class Resumption:
         prepared = self._prepared
         return Extension(self._place.folder, prepared.spec, prepared.works, self._fold.story.blocks)
 
-    async def _open(self) -> Writer:
-        """The journal, ours; with every loss in it recorded."""
-        writer = await open_writer(self._place.folder, Request(Reader(self._place.journal).uid))
+    async def _open(self, lock: Lock) -> Writer:
+        """The journal, with every loss in it recorded."""
+        writer, self._logbook = await open_journal(self._place, Reader(self._place.journal).uid, lock)
         try:
-            await self._catch_up()  # another process may have gone on before us
+            await self._catch_up()  # opening may have recorded losses
             for damage in _untold(self._fold):
                 await writer.append(draft("anomaly", damage.anomaly()))
         except BaseException:
@@ -178,7 +205,8 @@ class Resumption:
         except BaseException:
             await close_quietly(writer)
             raise
-        return await work(Undertaking(self._prepared, self._place, uid, observe), writer, self._fold)
+        undertaking = Undertaking(self._prepared, self._place, uid, observe, writer, self._logbook)
+        return await work(undertaking, self._fold)
 
     def _refuse(self, changes: Sequence[Change]) -> None:
         if not changes:

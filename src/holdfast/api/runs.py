@@ -21,7 +21,7 @@ from holdfast.report import (
     nearest_key,
     report_cells,
 )
-from holdfast.state import Index, is_held, status_of
+from holdfast.state import Index, standing_of, status_of
 
 
 class RunSummary(msgspec.Struct, frozen=True):
@@ -51,6 +51,7 @@ class RunSummary(msgspec.Struct, frozen=True):
     failures: list[dict[str, Any]] = msgspec.field(default_factory=list)
     """Of samples, by kind, each with an example."""
     extensions: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    notes: list[dict[str, str]] = msgspec.field(default_factory=list)
     parent: dict[str, Any] | None = None
     """The run that this one is a fork of."""
 
@@ -86,7 +87,7 @@ class Run:
 
     def status(self) -> tuple[str, str]:
         damaged = bool(self._index.damage)
-        return status_of(self._index.story, self._index.unfinished, is_held(self.place.folder), damaged)
+        return status_of(self._index.story, self._index.unfinished, standing_of(self.place.folder), damaged)
 
     def cells(self) -> Iterator[CellReport]:
         return report_cells(self._index)
@@ -128,7 +129,10 @@ class Run:
             saved=story.saved,
             scores=list(_scores(cells)),
             evaluations=list(story.evaluations),
-            resumes=[{"at": each.at, "changes": list(map(_plain, each.resumed.changes))} for each in story.resumes],
+            resumes=[
+                {"at": each.at, "changes": list(map(_plain, each.resumed.changes)), "live": each.resumed.live}
+                for each in story.resumes
+            ],
             extensions=[
                 {
                     "at": each.at,
@@ -140,7 +144,8 @@ class Run:
             parent=_plain(story.started.parent) if story.started else None,
             anomalies=story.anomalies,
             description=story.spec.get("description", ""),
-            tags=story.spec.get("tags", []),
+            tags=story.tags,
+            notes=[{"at": each.at, "text": each.note.text} for each in story.notes if each.note.text],
             folder=self.place.folder,
             failures=list(_failures(cells)),
         )

@@ -1,18 +1,28 @@
-"""The engine at work on an open journal, and the record of how it ended."""
+"""The engine at work on an open journal, under watch, and the record of how it ended.
+
+Every end is recorded: completed, interrupted, cancelled, failed. If that record cannot be written, the run counts as
+interrupted, standard error says why, and a resume needs nothing else.
+"""
 
 import asyncio
 import contextlib
 import logging
+import sys
 from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from holdfast.api.control import Wish, answer_wish, wishes
+from holdfast.api.logbook import Logbook
 from holdfast.api.places import RunPlace
 from holdfast.api.preparing import Prepared
-from holdfast.engine import Engine, Job
-from holdfast.errors import JournalError
-from holdfast.journal import Writer
-from holdfast.records import Draft, draft
+from holdfast.api.provenance import write_spec_file
+from holdfast.api.tuning import note_record, tuned
+from holdfast.engine import Engine, Job, Orders, Watch
+from holdfast.errors import HoldfastError, JournalError
+from holdfast.journal import Lock, Options, Reader, Request, Writer, open_writer
+from holdfast.journal.lease import read_lease
+from holdfast.records import draft
 from holdfast.records.facts import RunEnded, ScoringStarted
 from holdfast.score import identity
 from holdfast.state import Fold
@@ -28,60 +38,181 @@ class Ended(msgspec.Struct, frozen=True):
     failed: int
     unfinished: int
     interrupted: bool = False
+    cells_failed: bool = False
+    """A cell has more failures than it may."""
 
     def exit_code(self, allowed: float) -> int:
         if self.interrupted:
             return 130
-        total = self.finished + self.failed + self.unfinished
-        limit = allowed * total if 0 < allowed < 1 else allowed
-        return 1 if self.failed > limit else 0
+        return 1 if self.cells_failed or is_too_many(self.failed, self.total, allowed) else 0
+
+    @property
+    def total(self) -> int:
+        return self.finished + self.failed + self.unfinished
+
+
+def is_too_many(failed: int, total: int, allowed: float) -> bool:
+    """`allowed` is a share if it is below 1, else a number."""
+    return failed > (allowed * total if 0 < allowed < 1 else allowed)
 
 
 class Undertaking(msgspec.Struct, frozen=True):
-    """What there is to do, and who watches."""
+    """What there is to do, where it is recorded, and who looks on."""
 
     prepared: Prepared
     place: RunPlace
     uid: str
     observe: Observe | None
+    writer: Writer
+    logbook: Logbook
 
 
-async def work(undertaking: Undertaking, writer: Writer, fold: Fold) -> Ended:
-    """Let the engine work, and record how it ended."""
-    prepared, place = undertaking.prepared, undertaking.place
+async def open_journal(place: RunPlace, uid: str, lock: Lock | None = None) -> tuple[Writer, Logbook]:
+    """The journal, ours, with its troubles told to the run's log."""
+    logbook = Logbook(place.folder, place.run_id)
+    lease = read_lease(place.folder) if place.began else None
+    request = Request(uid, acknowledged_n=lease.acknowledged if lease is not None else 0)
     try:
-        if prepared.evaluation and prepared.evaluation != fold.story.evaluation:
-            told = [{"task": name, **identity(each)} for name, every in prepared.scorers.items() for each in every]
-            await writer.append(draft("score.started", ScoringStarted(prepared.evaluation, told)))
-        job = Job(
-            run=place.folder,
-            journal_folder=place.journal,
-            uid=undertaking.uid,
-            spec=prepared.spec,
-            works=prepared.works,
-            scorers=prepared.scorers,
-            evaluation=prepared.evaluation,
-            cells=fold.story.cells,
-        )
-        engine = Engine(job, writer, fold)
-        watcher = asyncio.ensure_future(undertaking.observe(engine, place)) if undertaking.observe else None
-        try:
-            await engine.run()
-        finally:
-            if watcher is not None:
-                watcher.cancel()
-                _tell_failure(*await asyncio.gather(watcher, return_exceptions=True))
+        return await open_writer(place.folder, request, Options(tell=logbook.tell), lock), logbook
+    except BaseException:
+        logbook.close()
+        raise
+
+
+async def work(undertaking: Undertaking, fold: Fold) -> Ended:
+    """Let the engine work, and record how it ended."""
+    place, writer, logbook = undertaking.place, undertaking.writer, undertaking.logbook
+    try:
+        engine = await _engine(undertaking, fold)
+        again = bool(fold.story.resumes)
+        logbook.tell("run.resumed" if again else "run.started", f"{fold.finished.count} of {fold.planned} are finished")
+        await _watched(undertaking, engine, fold)
         ended = _ended(place, engine)
-        await writer.append(_last_word(ended))
+        await _record_end(undertaking, engine, ended)
+    except Exception as error:
+        await _record_failure(undertaking, fold, error)
+        await close_quietly(writer)
+        raise
     except BaseException:
         await close_quietly(writer)
         raise
+    finally:
+        logbook.close()
     await writer.close(seal_last=not ended.interrupted)
     return ended
 
 
+async def close_quietly(writer: Writer) -> None:
+    with contextlib.suppress(JournalError):  # the first error is the one to tell
+        await writer.close()
+
+
+async def _engine(undertaking: Undertaking, fold: Fold) -> Engine:
+    prepared, place, writer = undertaking.prepared, undertaking.place, undertaking.writer
+    if prepared.evaluation and prepared.evaluation != fold.story.evaluation:
+        told = [{"task": name, **identity(each)} for name, every in prepared.scorers.items() for each in every]
+        await writer.append(draft("score.started", ScoringStarted(prepared.evaluation, told)))
+    job = Job(
+        run=place.folder,
+        journal_folder=place.journal,
+        uid=undertaking.uid,
+        spec=prepared.spec,
+        works=prepared.works,
+        scorers=prepared.scorers,
+        evaluation=prepared.evaluation,
+        cells=fold.story.cells,
+        tell=undertaking.logbook.tell,
+    )
+    return Engine(job, writer, fold)
+
+
+async def _watched(undertaking: Undertaking, engine: Engine, fold: Fold) -> None:
+    place, spec = undertaking.place, undertaking.prepared.spec
+    orders = Orders(
+        run=place.folder,
+        epoch=undertaking.writer.epoch,
+        stall_seconds=spec.stall_seconds,
+        cancel_stalled=spec.on_stall == "cancel-sample",
+        acknowledged=lambda: undertaking.writer.acknowledged.n,
+        tell=undertaking.logbook.tell,
+        obey=lambda: _obey(undertaking, engine, fold),
+    )
+    watch = Watch(engine, orders)
+    watch.start()
+    watcher = asyncio.ensure_future(undertaking.observe(engine, place)) if undertaking.observe else None
+    try:
+        await engine.run()
+    finally:
+        await watch.end()
+        if watcher is not None:
+            watcher.cancel()
+            _tell_failure(*await asyncio.gather(watcher, return_exceptions=True))
+
+
+async def _obey(undertaking: Undertaking, engine: Engine, fold: Fold) -> None:
+    """What others ask of this run. A wish that cannot be met is answered, and nothing else happens."""
+    for path, wish in await asyncio.to_thread(lambda: list(wishes(undertaking.place.folder))):
+        try:
+            done, sentence = await _meet(wish, undertaking, engine, fold) if wish else (False, "it cannot be read")
+        except JournalError:
+            raise
+        except HoldfastError as error:
+            done, sentence = False, str(error)
+        await asyncio.to_thread(answer_wish, path, done, sentence)
+
+
+async def _meet(wish: Wish, undertaking: Undertaking, engine: Engine, fold: Fold) -> tuple[bool, str]:
+    if wish.do == "cancel":
+        undertaking.logbook.tell("run.shutdown_requested", "by `holdfast cancel`")
+        engine.stop("by `holdfast cancel`", cancelled=True)
+        return True, "the run stops"
+    if wish.do == "tune":
+        spec, record = tuned(fold.story, wish.sets)
+        await undertaking.writer.append(record)
+        await asyncio.to_thread(_catch_up, undertaking.place, fold)
+        await asyncio.to_thread(write_spec_file, undertaking.place, fold.story)
+        engine.tune(spec)
+        undertaking.logbook.tell("run.tuned", ", ".join(wish.sets))
+        return True, "done"
+    if wish.do in {"note", "tag"}:
+        await undertaking.writer.append(note_record(wish))
+        return True, "done"
+    return False, f"this version of Holdfast does not know {wish.do!r}"
+
+
+def _catch_up(place: RunPlace, fold: Fold) -> None:
+    """The story of the live run, with the record that was just written."""
+    fold.story = Fold().read(Reader(place.journal).read(live=True)).story
+
+
+async def _record_end(undertaking: Undertaking, engine: Engine, ended: Ended) -> None:
+    data = RunEnded(ended.finished, ended.failed, ended.unfinished, engine.reason)
+    kind = "run.completed"
+    if ended.interrupted or ended.unfinished:
+        kind = "run.cancelled" if engine.cancelled else "run.interrupted"
+    counts = f"{ended.finished} finished, {ended.failed} failed, {ended.unfinished} unfinished"
+    await undertaking.writer.append(draft(kind, data))
+    undertaking.logbook.tell(kind, f"{counts}; {engine.reason}" if engine.reason else counts)
+
+
+async def _record_failure(undertaking: Undertaking, fold: Fold, error: Exception) -> None:
+    """The run ends by an error that is no sample's: of the journal, or ours."""
+    told = f"{type(error).__name__}: {error}"
+    finished, failed = fold.finished.count, fold.failed.count
+    data = RunEnded(finished, failed, fold.planned - finished - failed, told[:2000])
+    try:
+        await undertaking.writer.append(draft("run.failed", data))
+        undertaking.logbook.tell("run.failed", told)
+    except JournalError as unwritable:
+        undertaking.logbook.tell("run.status_write_failed", f"{unwritable}; because of {told}")
+        sys.stderr.write(
+            f"how the run ended could not be recorded ({unwritable}); it counts as interrupted: "
+            f"go on with `holdfast resume {undertaking.place.run_id}`\n"
+        )
+
+
 def _tell_failure(result: object) -> None:
-    """Whoever watches a run must not be able to end it."""
+    """Whoever looks on must not be able to end a run."""
     if isinstance(result, Exception):
         logging.getLogger("holdfast").warning("what shows the run has failed: %r; the run is not affected", result)
 
@@ -90,14 +221,3 @@ def _ended(place: RunPlace, engine: Engine) -> Ended:
     progress = engine.progress
     left = progress.planned - progress.finished - progress.failed
     return Ended(place, progress.finished, progress.failed, left, interrupted=engine.stopped)
-
-
-def _last_word(ended: Ended) -> Draft:
-    reason = "stopped by a signal" if ended.interrupted else ""
-    data = RunEnded(ended.finished, ended.failed, ended.unfinished, reason)
-    return draft("run.interrupted" if ended.interrupted or ended.unfinished else "run.completed", data)
-
-
-async def close_quietly(writer: Writer) -> None:
-    with contextlib.suppress(JournalError):  # the first error is the one to tell
-        await writer.close()

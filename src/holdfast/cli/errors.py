@@ -39,7 +39,7 @@ def _print_drift(error: DriftError) -> None:
     lines.append("Give the stored values, or:")
     if not extending(changes):
         lines.append(f"  holdfast extend {error.run_id} …   if this only asks for more of the same")
-    lines.append(f"  holdfast fork {error.run_id} …   a new run that reuses every step whose request is unchanged")
+    lines.append(f"  holdfast fork {error.run_id} …   a new run that reuses every unchanged step")
     sys.stderr.write("\n".join(lines) + "\n")
 
 

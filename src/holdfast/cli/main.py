@@ -125,6 +125,46 @@ def fork(
 
 
 @app.command()
+def cancel(name: RunName, store: Store = None) -> None:
+    """Stop a live run from another terminal; what it has is kept."""
+    from holdfast.cli.controlling import cancel_run
+
+    raise typer.Exit(cancel_run(name, store))
+
+
+@app.command()
+def tune(name: RunName, sets: Sets = None, store: Store = None) -> None:
+    """Change limits of a live run, such as concurrency.samples."""
+    from holdfast.cli.controlling import tune_run
+
+    raise typer.Exit(tune_run(name, sets or [], store))
+
+
+@app.command(context_settings={"ignore_unknown_options": True})
+def tag(
+    name: RunName,
+    tags: Annotated[list[str], typer.Argument(metavar="TAG...", help="`nightly` adds it, `-nightly` takes it away.")],
+    store: Store = None,
+) -> None:
+    """Add tags to a run, or take them away."""
+    from holdfast.cli.controlling import tag_run
+
+    raise typer.Exit(tag_run(name, tags, store))
+
+
+@app.command()
+def note(
+    name: RunName,
+    text: Annotated[str, typer.Argument(help="What you want to remember of it.")],
+    store: Store = None,
+) -> None:
+    """Write a note into a run's journal."""
+    from holdfast.cli.controlling import note_run
+
+    raise typer.Exit(note_run(name, text, store))
+
+
+@app.command()
 def check(spec: Spec, sets: Sets = None, as_json: Json = False) -> None:
     """Say whether a spec can be run, without running it."""
     from holdfast.cli.running import Choice, check_spec

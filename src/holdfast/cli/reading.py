@@ -8,7 +8,7 @@ from typing import IO, Any
 import msgspec
 from rich.table import Table
 
-from holdfast.api import Run, RunPlace, default_store, find_run, list_runs
+from holdfast.api import Run, RunPlace, RunSummary, default_store, find_run, list_runs
 from holdfast.api.resuming import read_fold
 from holdfast.cli.output import end_quietly, print_json, print_table, resume_command, say
 from holdfast.errors import JournalError, UsageError
@@ -19,6 +19,7 @@ from holdfast.records.facts import SampleFailed, SampleFinished, Step
 from holdfast.report import PlannedKey, write_csv, write_jsonl
 from holdfast.report.tables import again_line, duration, failure_lines, report_table, tokens
 from holdfast.report.wording import counted, own_words, shortened
+from holdfast.state import standing_of
 
 _FORMATS = ("jsonl", "csv")
 
@@ -71,27 +72,53 @@ def print_run(name: str, store: str | None, as_json: bool) -> None:
     asked = f"{steps['live']} asked, {steps['replayed']} replayed, {steps['orphaned']} orphaned"
     say(f"steps: {asked}; {tokens(summary.usage)}")
     say(f"created {summary.created[:19]}, updated {summary.updated[:19]}, in {summary.folder}")
-    if summary.parent:
-        taken = counted(steps["taken_over"], "step")
-        say(f"forked from {summary.parent['experiment']}/{summary.parent['run_id']}, {taken} taken over")
-    lineage = [(each["at"], "resumed", each["changes"]) for each in summary.resumes]
-    lineage += [(each["at"], f"extended by {each['planned']}", each["changes"]) for each in summary.extensions]
-    for at, what, changes in sorted(lineage, key=lambda each: each[0]):
-        changed = "; ".join(f"{each['field']}: {_value(each['old'])} -> {_value(each['new'])}" for each in changes)
-        say(f"{what} {at[:19]}  {changed}")
+    for line in _lineage(summary):
+        say(line)
+    for line in _in_flight(place):
+        say(line)
     for score in summary.scores:
-        mean = "-" if score["mean"] is None else f"{score['mean']:.4f}"
-        missing = f", no score {score['no_score']}" if score["no_score"] else ""
-        missing += f", scorer failed {score['failures']}" if score["failures"] else ""
-        say(f"{score['task']} / {score['model']} / {score['scorer']}: {mean} (n {score['n']}{missing})")
+        say(_score_line(score))
     for failure in failures:
         say(failure, "red")
     for anomaly in summary.anomalies:
         say(f"anomaly: {anomaly.kind} in segment {anomaly.segment}", "red")
     if summary.failed and summary.status != "running":
         say(again_line(summary.failed, resume_command(place)))
-    if summary.status == "interrupted":
+    if summary.status in {"interrupted", "cancelled", "failed"}:
         say(f"Go on with: {resume_command(place)}")
+
+
+def _in_flight(place: RunPlace) -> Iterator[str]:
+    """Of a live run: what its oldest samples are doing; of one that has stalled, where their code is."""
+    standing = standing_of(place.folder)
+    if not standing.held or standing.lease is None:
+        return
+    stalled = standing.lease.stall.samples if standing.lease.stall else []
+    for each in stalled or standing.lease.oldest:
+        late = ", overdue" if each.overdue else ""
+        yield f"in flight: {each.key or 'the loop'}: {each.doing} for {duration(standing.now - each.since)}{late}"
+        yield from (f"    {frame}" for frame in each.stack)
+
+
+def _score_line(score: dict[str, Any]) -> str:
+    mean = "-" if score["mean"] is None else f"{score['mean']:.4f}"
+    missing = f", no score {score['no_score']}" if score["no_score"] else ""
+    missing += f", scorer failed {score['failures']}" if score["failures"] else ""
+    return f"{score['task']} / {score['model']} / {score['scorer']}: {mean} (n {score['n']}{missing})"
+
+
+def _lineage(summary: RunSummary) -> Iterator[str]:
+    """Where the run comes from, and every change since."""
+    if summary.parent:
+        taken = counted(summary.steps["taken_over"], "step")
+        yield f"forked from {summary.parent['experiment']}/{summary.parent['run_id']}, {taken} taken over"
+    lineage = [(each["at"], "tuned" if each["live"] else "resumed", each["changes"]) for each in summary.resumes]
+    lineage += [(each["at"], f"extended by {each['planned']}", each["changes"]) for each in summary.extensions]
+    for at, what, changes in sorted(lineage, key=lambda each: each[0]):
+        changed = "; ".join(f"{each['field']}: {_value(each['old'])} -> {_value(each['new'])}" for each in changes)
+        yield f"{what} {at[:19]}  {changed}"
+    for note in summary.notes:
+        yield f"note {note['at'][:19]}  {note['text']}"
 
 
 def _value(value: Any) -> str:

@@ -109,7 +109,8 @@ def _of_run(name: str, path: str | None, store: str | None, choice: Choice) -> t
         raise UsageError(f"{place.run_id} has not begun: its journal holds no run; start it with: {begin}")
     find_modules_beside(path or fold.story.started.source)
     if path is not None:
-        return place, Given(_load(path, choice), where=path)
+        spec = _load(path, choice)
+        return place, Given(spec, rows=stored_rows(place, fold, spec), where=path)
     _refuse_defaults(choice.sets)
     spec = build_spec({**fold.story.spec}, "", choice.sets, None) if choice.sets else stored_spec(fold)
     return place, Given(_selected(spec, choice), rows=stored_rows(place, fold, spec), from_run=True)
@@ -185,25 +186,34 @@ def _told(given: Given, ended: Ended) -> int:
 
 
 async def _until_signal(given: Given, work: Callable[[Observe], Awaitable[Ended]]) -> Ended:
-    """The first Ctrl-C or SIGTERM stops the engine, which saves and says how to go on; the second ends at once."""
+    """The first Ctrl-C or SIGTERM lets requests that are under way end, within the spec's grace; the second stops now;
+    both save and say how to go on. The third ends the process.
+    """
     loop = asyncio.get_running_loop()
     main = asyncio.current_task()
     engines: list[Engine] = []
+    signals = 0
 
-    def stop() -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)
-        if engines:
-            engines[0].stop()
-        elif main is not None:
+    def stop(number: signal.Signals) -> None:
+        nonlocal signals
+        signals += 1
+        if not engines and main is not None:
             main.cancel()
+        elif signals == 1:
+            grace = f"at most {given.spec.grace_seconds:g} s for requests under way; again to stop now"
+            sys.stderr.write(f"\n{number.name}: stopping, {grace}\n")
+            engines[0].stop(f"stopped by {number.name}")
+        else:
+            engines[0].stop_now()
+            for each in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(each)
 
     async def observe(engine: Engine, place: RunPlace) -> None:
         engines.append(engine)
         await watch(engine, place, given.spec.progress_file)
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop)
+        loop.add_signal_handler(number, stop, number)
     try:
         return await work(observe)
     except asyncio.CancelledError:

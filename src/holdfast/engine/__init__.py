@@ -2,5 +2,6 @@
 
 from holdfast.engine.asking import open_provider
 from holdfast.engine.running import Engine, Job, Progress
+from holdfast.engine.watching import Orders, Watch
 
-__all__ = ["Engine", "Job", "Progress", "open_provider"]
+__all__ = ["Engine", "Job", "Orders", "Progress", "Watch", "open_provider"]

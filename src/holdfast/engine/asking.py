@@ -29,7 +29,7 @@ class Line:
     """One model's line: at most `max_connections` requests at a time, over all tasks that share it."""
 
     def __init__(
-        self, model: Model, place: str, everywhere: Places | None, retried: Callable[[], None] = lambda: None
+        self, model: Model, place: str, everywhere: Places, retried: Callable[[], None] = lambda: None
     ) -> None:
         """`retried` is told whenever a request is made again."""
         self.provider = open_provider(model, place)
@@ -38,6 +38,10 @@ class Line:
         self._places = Places(model.max_connections)
         self._retries = Retries(count=model.request_retries, sleep=self._wait)
         self._retried = retried
+
+    def tune(self, model: Model) -> None:
+        """Another number of connections, from now on."""
+        self._places.change(model.max_connections)
 
     def asking(self) -> Asking:
         return Asking(identity_of(self._model), self._model.params, self._ask)
@@ -53,21 +57,16 @@ class Line:
         if not self._places.take():
             await self._places.wait()
         try:
-            if self._everywhere is None:
+            if not self._everywhere.take():
+                await self._everywhere.wait()
+            try:
                 return await ask(self.provider, Request(messages, params, tools), self._retries)
-            return await self._ask_in_turn(Request(messages, params, tools), self._everywhere)
+            finally:
+                self._everywhere.give_back()
         except ModelError as error:
             raise AskFailedError(Failure(error.kind, error.message), error.tries) from error
         finally:
             self._places.give_back()
-
-    async def _ask_in_turn(self, request: Request, everywhere: Places) -> tuple[Answer, int]:
-        if not everywhere.take():
-            await everywhere.wait()
-        try:
-            return await ask(self.provider, request, self._retries)
-        finally:
-            everywhere.give_back()
 
 
 def identity_of(model: Model) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from holdfast.engine.flights import Flight
 from holdfast.engine.places import Places
 from holdfast.engine.tickets import Ticket
 from holdfast.errors import BadRecordError, HoldfastError, JournalError
@@ -94,22 +95,48 @@ class Sampler:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._closing = False
-        self._open: set[Steps] = set()
+        self._draining = False
+        self.flights: set[Flight] = set()
+
+    def drain(self) -> None:
+        """Nothing new is asked from now on; what is under way may end."""
+        self._draining = True
+        for flight in self.flights:
+            if flight.steps is not None:
+                flight.steps.drain()
+
+    @property
+    def asking(self) -> int:
+        """Requests that are under way."""
+        return sum(flight.steps.asking for flight in self.flights if flight.steps is not None)
 
     def close(self) -> None:
         """Cancellations that come from now on are ours."""
         self._closing = True
-        for steps in self._open:
-            steps.close()
+        for flight in self.flights:
+            if flight.steps is not None:
+                flight.steps.close()
 
     async def answer(self, ticket: Ticket, kit: Kit, past: Past) -> Outcome:
+        flight = Flight(ticket.key, _task(), asyncio.get_running_loop().time(), kit.seconds)
+        self.flights.add(flight)
+        try:
+            return await self._answer(ticket, kit, past, flight)
+        finally:
+            self.flights.discard(flight)
+
+    async def _answer(self, ticket: Ticket, kit: Kit, past: Past, flight: Flight) -> Outcome:
         first = attempt = past.attempt()
         while True:
             steps = Steps(Scope(ticket.o, ticket.key, f"solve/{attempt}"), self._journal, past.recorded(attempt))
-            result = await self._attempt(ticket, kit, steps, attempt)
+            flight.steps, flight.doing = steps, "solving"
+            if self._draining:
+                steps.drain()
+            result = await self._attempt(ticket, kit, flight, attempt)
+            flight.doing = "saving"
             if isinstance(result, Answer):
                 finished = SampleFinished(ticket.o, attempt, result, steps.spent(), len(kit.scorers))
-                return await self._finish(ticket, kit, finished)
+                return await self._finish(ticket, kit, finished, flight)
             final = result.kind in _FINAL_KINDS or attempt - first >= kit.work.task.sample_retries
             failed = SampleFailed(ticket.o, attempt, result, final, steps.spent())
             await self._journal.append(draft("sample.failed", failed, ticket.key))
@@ -117,10 +144,11 @@ class Sampler:
                 return Outcome(result, failed.spent)
             past = Past((*past.steps, *steps.succeeded), {**past.failures, attempt: result.kind})
             attempt += 1
+            flight.since = asyncio.get_running_loop().time()
 
-    async def _attempt(self, ticket: Ticket, kit: Kit, steps: Steps, attempt: int) -> Answer | Failure:
-        work = kit.work
-        self._open.add(steps)
+    async def _attempt(self, ticket: Ticket, kit: Kit, flight: Flight, attempt: int) -> Answer | Failure:
+        work, steps = kit.work, flight.steps
+        assert steps is not None
         seed = f"{kit.seed}/{ticket.key}/{attempt}"
         try:
             messages = work.renderer.messages(ticket.sample)
@@ -133,17 +161,16 @@ class Sampler:
             if self._closing:
                 raise
             _undo_cancel()
-            return Failure("cancelled", "the solver cancelled itself")
+            return _stalled(flight) or Failure("cancelled", "the solver cancelled itself")
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - user code may raise anything
             return _failure(error)
         finally:
             steps.close()
-            self._open.discard(steps)
         if self._closing:
             raise asyncio.CancelledError  # the solver made an answer of being interrupted: it is none
         return answer
 
-    async def _finish(self, ticket: Ticket, kit: Kit, finished: SampleFinished) -> Outcome:
+    async def _finish(self, ticket: Ticket, kit: Kit, finished: SampleFinished, flight: Flight) -> Outcome:
         try:
             record, _ = checked("sample.finished", finished, ticket.key)
         except BadRecordError as error:
@@ -152,9 +179,24 @@ class Sampler:
             return Outcome(failed.failure, failed.spent)
         position = await self._journal.append(record)
         if kit.scorers:
-            for score in await judge_all(ticket, kit, finished.answer, position.n):
+            flight.doing, flight.since = "scoring", asyncio.get_running_loop().time()
+            for score in await self._scores(ticket, kit, finished.answer, position.n, flight):
                 self._journal.append_soon(score)  # lost with the process, they are made again
         return Outcome(None, finished.spent)
+
+    async def _scores(self, ticket: Ticket, kit: Kit, answer: Answer, of: int, flight: Flight) -> list[Draft]:
+        """A scorer that hangs, or that cancels the task that it runs in, has failed; its answer stays."""
+        try:
+            return await judge_all(ticket, kit, answer, of)
+        except asyncio.CancelledError:
+            if self._closing:
+                raise
+            _undo_cancel()
+        failure = _stalled(flight) or Failure("cancelled", "a scorer cancelled itself")
+        names = [scorer.name for scorer in kit.scorers]
+        given = [ScoreGiven(ticket.o, of, kit.evaluation, name, failure=failure) for name in names]
+        given[-1] = msgspec.structs.replace(given[-1], last=True)
+        return [draft("score", each, ticket.key) for each in given]
 
 
 async def judge_all(ticket: Ticket, kit: Kit, answer: Answer, of: int) -> list[Draft]:
@@ -227,6 +269,14 @@ def _first(error: BaseException, kind: type[BaseException]) -> BaseException | N
     if isinstance(error, BaseExceptionGroup):
         return next(filter(None, (_first(each, kind) for each in error.exceptions)), None)
     return error if isinstance(error, kind) else None
+
+
+def _stalled(flight: Flight) -> Failure | None:
+    """If the watch has cancelled it: once, then its next attempt begins anew."""
+    if not flight.stalled:
+        return None
+    flight.stalled = False
+    return Failure("stalled", f"nothing moved while {flight.doing}; cancelled by on_stall: cancel-sample")
 
 
 def _task() -> "asyncio.Task[object]":

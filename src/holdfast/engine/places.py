@@ -9,9 +9,10 @@ from collections import deque
 
 
 class Places:
-    """At most `limit` at a time."""
+    """At most `limit` at a time. A smaller limit counts when places are given back."""
 
     def __init__(self, limit: int) -> None:
+        self._limit = limit
         self._free = limit
         self._waiting: deque[asyncio.Future[None]] = deque()
 
@@ -36,9 +37,18 @@ class Places:
             raise
 
     def give_back(self) -> None:
-        while self._waiting:
+        self._free += 1
+        self._hand_out()
+
+    def change(self, limit: int) -> None:
+        """From now on so many."""
+        self._free += limit - self._limit
+        self._limit = limit
+        self._hand_out()
+
+    def _hand_out(self) -> None:
+        while self._free > 0 and self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():
+                self._free -= 1
                 turn.set_result(None)
-                return
-        self._free += 1

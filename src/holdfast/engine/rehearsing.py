@@ -5,6 +5,7 @@ need nothing new go on, and when all is quiet the rehearsal ends.
 """
 
 import asyncio
+import contextlib
 from typing import Any
 
 import msgspec
@@ -29,8 +30,8 @@ class Rehearsed(msgspec.Struct, frozen=True):
     asks: bool
 
 
-async def rehearse(ticket: Ticket, work: Work, spec: Spec, recorded: list[Recorded]) -> Rehearsed:
-    steps = Steps(Scope(ticket.o, ticket.key, "solve/1"), _Nowhere(), recorded)
+async def rehearse(ticket: Ticket, work: Work, spec: Spec, recorded: list[Recorded], attempt: int) -> Rehearsed:
+    steps = Steps(Scope(ticket.o, ticket.key, f"solve/{attempt}"), _Nowhere(), recorded)
     asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def ask(messages: list[Message], params: dict[str, Any], tools: list[dict[str, Any]]) -> tuple[Answer, int]:
@@ -45,10 +46,10 @@ async def rehearse(ticket: Ticket, work: Work, spec: Spec, recorded: list[Record
         work.renderer.messages(ticket.sample),
         steps,
         asking,
-        f"{spec.seed}/{ticket.key}/1",
+        f"{spec.seed}/{ticket.key}/{attempt}",
         Allowance(),
     )
-    solving = asyncio.ensure_future(work.solver.solve(ticket.sample, ctx))
+    solving = asyncio.ensure_future(_solve(work, ticket, ctx))
     either: set[asyncio.Future[Any]] = {solving, asked}
     await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     for _ in range(_QUIET_ROUNDS if asked.done() else 0):
@@ -57,8 +58,14 @@ async def rehearse(ticket: Ticket, work: Work, spec: Spec, recorded: list[Record
     steps.close()
     solving.cancel()
     asked.cancel()
-    await asyncio.gather(solving, return_exceptions=True)  # a solver that fails would fail in the run too
+    await asyncio.gather(solving, return_exceptions=True)
     return Rehearsed(spent.replayed, spent.saved, asks)
+
+
+async def _solve(work: Work, ticket: Ticket, ctx: Context) -> None:
+    """A solver that fails here will fail in the run, and be told of there."""
+    with contextlib.suppress(Exception, SystemExit, KeyboardInterrupt):
+        await work.solver.solve(ticket.sample, ctx)
 
 
 class _Nowhere:

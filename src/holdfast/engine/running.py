@@ -9,12 +9,13 @@ import contextlib
 import gc
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
 from holdfast.engine.asking import Line
 from holdfast.engine.attempts import NO_PAST, Kit, Past, Sampler, judge_all
+from holdfast.engine.flights import Flight
 from holdfast.engine.places import Places
 from holdfast.engine.tickets import Ticket, Tickets
 from holdfast.journal import Entry, Position, Reader, Writer
@@ -27,6 +28,8 @@ from holdfast.spec import Spec
 from holdfast.state import Fold, Trail
 
 _COLLECT_AFTER = 50_000
+_UNLIMITED = 1 << 40
+_DRAIN_PAUSE_SECONDS = 0.05
 _step = msgspec.json.Decoder(Step)
 _finished = msgspec.json.Decoder(SampleFinished)
 
@@ -42,6 +45,8 @@ class Job(msgspec.Struct, frozen=True):
     scorers: Mapping[str, Sequence[Scorer]]
     evaluation: str
     cells: Sequence[Cell]
+    tell: Callable[..., None] = lambda event, message, **facts: None
+    """Gets a dotted event name and a sentence."""
 
 
 class Progress(msgspec.Struct):
@@ -80,16 +85,21 @@ class Engine:
         self._writer = writer
         self._sampler = Sampler(writer)
         self._samples = Places(job.spec.concurrency.samples)
-        self._tasks = {task.name: Places(task.max_samples) if task.max_samples else None for task in job.spec.tasks}
+        self._tasks = {task.name: Places(task.max_samples or _UNLIMITED) for task in job.spec.tasks}
         self._scoring = Places(job.spec.concurrency.score)
-        generate = job.spec.concurrency.generate
-        everywhere = Places(generate) if generate else None
+        everywhere = self._everywhere = Places(job.spec.concurrency.generate or _UNLIMITED)
         told = self._count_retry
         self._lines = {each.name: Line(each, f"models.{each.name}", everywhere, told) for each in job.spec.models}
         self._roles = {name: Line(each, f"roles.{name}", everywhere, told) for name, each in job.spec.roles.items()}
         self._kits = {name: self._kit(work) for name, work in job.works.items()}
         self._workers: list[asyncio.Task[None]] = []
+        self._tickets: dict[int, Tickets] = {}  # by the cell's first ordinal
+        self._crews: dict[int, int] = {}
         self._stopping = False
+        self._draining: asyncio.Task[None] | None = None
+        self.reason = ""
+        """Why it was stopped."""
+        self.cancelled = False
 
     async def run(self) -> None:
         """Answer and score everything that is not. Raises what stops the whole run; a sample's failure does not."""
@@ -103,27 +113,53 @@ class Engine:
             finally:
                 await self._end()
 
-    def stop(self) -> None:
-        """Stop now: what is in flight is left unfinished, with its steps recorded."""
+    def stop(self, reason: str = "stopped", *, cancelled: bool = False) -> None:
+        """Begin nothing new, let requests that are under way end within the spec's grace, then stop."""
+        if self._stopping:
+            return
+        self._stopping = True
+        self.reason, self.cancelled = reason, cancelled
+        self._sampler.drain()
+        self._draining = asyncio.ensure_future(self._drain(self._job.spec.grace_seconds))
+
+    async def _drain(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while self._sampler.asking and loop.time() < end:  # noqa: ASYNC110 - no event on the hot path for this
+            await asyncio.sleep(_DRAIN_PAUSE_SECONDS)
+        if self._sampler.flights and seconds:
+            await asyncio.sleep(_DRAIN_PAUSE_SECONDS)  # for what has its answer and is being saved
+        self.stop_now()
+
+    def stop_now(self) -> None:
+        """What is in flight is left unfinished, with its steps recorded."""
         self._stopping = True
         self._sampler.close()
         for worker in self._workers:
             worker.cancel()
 
     @property
+    def flights(self) -> Collection[Flight]:
+        """The samples that are being answered or scored."""
+        return self._sampler.flights
+
+    @property
     def stopped(self) -> bool:
         return self._stopping
 
     async def _wait(self) -> None:
-        done, _ = await asyncio.wait(self._workers, return_when=asyncio.FIRST_EXCEPTION)
-        for worker in done:
-            if not worker.cancelled() and worker.exception() is not None:
-                self.stop()
-                raise worker.exception() or AssertionError("unreachable")
-        if self._stopping:
-            await asyncio.wait(self._workers)
+        """Until all workers are through; a tuned run may get more of them meanwhile."""
+        done: set[asyncio.Task[None]] = set()
+        while len(done) < len(self._workers):
+            done, _ = await asyncio.wait(list(self._workers), return_when=asyncio.FIRST_EXCEPTION)
+            for worker in done:
+                if not worker.cancelled() and worker.exception() is not None:
+                    self.stop_now()
+                    raise worker.exception() or AssertionError("unreachable")
 
     async def _end(self) -> None:
+        if self._draining is not None:
+            self._draining.cancel()
         self._sampler.close()
         for worker in self._workers:
             worker.cancel()
@@ -133,22 +169,43 @@ class Engine:
         self._reader.close()
 
     def _start_workers(self, cell: Cell) -> None:
-        model = next(model for model in self._job.spec.models if model.name == cell.model)
         done, failed = self._fold.finished, self._fold.failed
         work = self._job.works[cell.task]
         tickets = Tickets(
             self._job.run, cell, self._job.spec, work, lambda ordinal: ordinal not in done and ordinal not in failed
         )
-        for _ in range(min(cell.count, self._job.spec.concurrency.samples, model.max_connections)):
-            self._workers.append(asyncio.create_task(self._work(cell, tickets)))
+        self._tickets[cell.first] = tickets
+        self._crews[cell.first] = 0
+        self._strengthen(cell)
+
+    def _strengthen(self, cell: Cell) -> None:
+        """As many workers as could be busy; what they may do at once is limited elsewhere."""
+        model = next(model for model in self._job.spec.models if model.name == cell.model)
+        wanted = min(cell.count, self._job.spec.concurrency.samples, model.max_connections)
+        for _ in range(wanted - self._crews[cell.first]):
+            self._crews[cell.first] += 1
+            self._workers.append(asyncio.create_task(self._work(cell, self._tickets[cell.first])))
+
+    def tune(self, spec: Spec) -> None:
+        """Other limits, at once. Everything else in the spec is as it was."""
+        self._job = msgspec.structs.replace(self._job, spec=spec)
+        self._samples.change(spec.concurrency.samples)
+        self._scoring.change(spec.concurrency.score)
+        self._everywhere.change(spec.concurrency.generate or _UNLIMITED)
+        for model in spec.models:
+            self._lines[model.name].tune(model)
+        for name, model in spec.roles.items():
+            self._roles[name].tune(model)
+        for task in spec.tasks:
+            self._tasks[task.name].change(task.max_samples or _UNLIMITED)
+        for cell in self._job.cells if not self._stopping else ():
+            if cell.first in self._tickets:
+                self._strengthen(cell)
 
     async def _work(self, cell: Cell, tickets: Tickets) -> None:
         kit, task = self._kits[cell.task], self._tasks[cell.task]
         more = True
-        while more:
-            if task is None:
-                more = await self._answer_next(tickets, kit)
-                continue
+        while more and not self._stopping:
             if not task.take():  # whoever waits for its task must not hold a place of the run
                 await task.wait()
             try:
@@ -160,6 +217,8 @@ class Engine:
         if not self._samples.take():
             await self._samples.wait()
         try:
+            if self._stopping:
+                return False
             ticket = tickets.at_hand() or await tickets.next()
             if ticket is not None:
                 await self._answer(ticket, kit)
@@ -181,6 +240,8 @@ class Engine:
         else:
             progress.failed += 1
             progress.last_failure = f"{ticket.key}: {outcome.failure.kind}: {outcome.failure.message}"
+            event = "sample.save_failed" if outcome.failure.kind == "record" else "sample.failed"
+            self._job.tell(event, progress.last_failure, key=ticket.key, kind=outcome.failure.kind)
         progress.live += outcome.spent.live
         progress.replayed += outcome.spent.replayed
         progress.usage += outcome.spent.usage

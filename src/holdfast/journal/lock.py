@@ -1,19 +1,28 @@
-"""The run's lock: one writer on this host.
+"""The run's lock: one writer.
 
 An empty file, flocked by the writer and never replaced or deleted: a lock on a file that is gone protects nothing.
-The kernel lets go of it when the process dies, however it dies, so a stale lock cannot exist.
+The kernel lets go of it when the process dies, however it dies, so a stale lock cannot exist. A child process that was
+forked lets go of it at once: it must not keep a dead run alive.
+
+Where the file system has no flock, numbered leases and their beats take its place (`terms`).
 """
 
+import contextlib
+import errno
 import fcntl
 import os
 import time
+import weakref
 from collections.abc import Callable, Iterable
 
 from holdfast.errors import HeldError
+from holdfast.journal.terms import Term
 
 WAIT_SECONDS = 2.0
 _PAUSE_SECONDS = 0.05
 KERNEL_LIST = "/proc/locks"
+NO_FLOCK = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
+_held: "weakref.WeakSet[Lock]" = weakref.WeakSet()
 
 
 class Lock:
@@ -28,8 +37,9 @@ class Lock:
     ) -> None:
         path = os.path.join(run, "lock")
         self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._term: Term | None = None
         end = clock() + wait_seconds
-        while not self._try():
+        while not self._try(run):
             if clock() >= end:
                 holder = _holder(self._handle)
                 os.close(self._handle)
@@ -37,18 +47,48 @@ class Lock:
                     f"{run} is being written by another live process{holder}; wait for it, or stop it first"
                 )
             sleep(_PAUSE_SECONDS)
+        _held.add(self)
 
-    def _try(self) -> bool:
+    @property
+    def lost(self) -> bool:
+        """Another writer has taken the run over. It cannot happen to a flock."""
+        return self._term is not None and self._term.lost
+
+    def release(self) -> None:
+        if self._term is not None:
+            self._term.end()
+            self._term = None
+        self.forget()
+
+    def forget(self) -> None:
+        """Close our handle and nothing else: in a forked child, the parent still holds the run."""
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
+
+    def _try(self, run: str) -> bool:
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
+        except OSError as error:
+            if error.errno not in NO_FLOCK:
+                raise
+            try:
+                self._term = Term(run)
+            except HeldError:
+                self.forget()
+                raise
         return True
 
-    def release(self) -> None:
-        if self._handle >= 0:
-            os.close(self._handle)
-            self._handle = -1
+
+def _forget_all() -> None:
+    for lock in list(_held):
+        with contextlib.suppress(OSError):
+            lock.forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)
 
 
 def _holder(handle: int) -> str:

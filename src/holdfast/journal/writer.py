@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from holdfast.errors import JournalError, StoppedError
+from holdfast.errors import FencedError, JournalError, StoppedError
 from holdfast.journal.appender import Hooks
 from holdfast.journal.disk import OS_DISK, Disk
 from holdfast.journal.lock import WAIT_SECONDS, Lock
@@ -28,6 +28,8 @@ from holdfast.records import Draft, Fence
 QUEUE_BYTES = 64 * 1024 * 1024
 _BATCH_BYTES = 8 * 1024 * 1024
 _BATCH_RECORDS = 4096
+SLOW_SECONDS = 1.0
+"""A commit that takes longer is told of: the disk, not the model, holds up the run."""
 _SPACE_PAUSE_SECONDS = 1.0
 _SMALL_BATCH = 64
 _BUSY_SECONDS = 0.001
@@ -250,9 +252,16 @@ class Writer:
             except queue.Empty:
                 break
         if self._in_hand:
+            if self._parts.lock.lost:
+                self._options.tell("lease.lost", f"{self._parts.folder}: another process has taken the run over")
+                raise FencedError(f"{self._parts.folder} was taken over by another process: this one stops")
+            began = time.monotonic()
             positions = self._appender.commit([record for record, _ in self._in_hand])
             self._in_loop(self._acknowledge, self._in_hand, positions)
             self._committed = time.monotonic()
+            if self._committed - began > SLOW_SECONDS:
+                took = f"{self._committed - began:.1f} s for {len(self._in_hand)} records"
+                self._options.tell("journal.commit_slow", f"{self._parts.folder}: a commit took {took}")
         return waiting is not None
 
     def _in_loop(self, function: Callable[..., None], *arguments: object) -> None:

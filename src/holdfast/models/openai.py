@@ -42,13 +42,11 @@ class OpenAIProvider:
 
     def __init__(self, connection: Connection) -> None:
         _check_limits(connection)
-        if connection.options:
-            named = ", ".join(connection.options)
-            raise BadConnectionError(
-                f"options: this provider has none; what a request should hold ({named}) is `params`"
-            )
         self._connection = connection
         base = _parse_url(connection.base_url or DEFAULT_URL)
+        if connection.options:
+            named = ", ".join(connection.options)
+            raise BadConnectionError(f"openai has no options; what a request should hold ({named}) belongs in `params`")
         self._url = (base / "chat" / "completions").with_query(base.query)
         self._shown_url = str(self._url.with_query(None).with_user(None))
         self._key_variable = connection.api_key_env or ("" if connection.base_url else DEFAULT_KEY_VARIABLE)

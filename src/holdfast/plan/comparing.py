@@ -35,7 +35,10 @@ def changed_rows(run: str, spec: Spec, works: Mapping[str, Work], cells: Sequenc
     """Tasks whose data is no longer what was planned, with the samples that were added, removed or changed."""
     models = {model.name: model for model in spec.models}
     changes = []
-    for task, model in {cell.task: cell.model for cell in reversed(cells)}.items():
+    firsts: dict[str, str] = {}
+    for cell in cells:
+        firsts.setdefault(cell.task, cell.model)
+    for task, model in firsts.items():
         work = works[task]
         if spec.record_data and not _is_there(work):
             continue

@@ -108,6 +108,16 @@ class RunResumed(msgspec.Struct, frozen=True, omit_defaults=True):
     host: dict[str, Any] = msgspec.field(default_factory=dict)
     version: str = ""
     retried: tuple[int, ...] | None = None
+    live: bool = False
+    """The process that wrote the run was told of other limits; nothing was interrupted."""
+
+
+class Note(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a person says of a run: a text, tags that are added or taken away."""
+
+    text: str = ""
+    add: list[str] = []
+    remove: list[str] = []
 
 
 class RunEnded(msgspec.Struct, frozen=True, omit_defaults=True):

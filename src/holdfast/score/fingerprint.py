@@ -7,9 +7,10 @@ a shell, `__main__`) is digested alone: other cells change all the time.
 import contextlib
 import functools
 import inspect
+import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, ModuleType
 from typing import Any
 
@@ -31,12 +32,12 @@ def source_digest(function: Callable[..., Any]) -> str:
     if getattr(innermost, "__module__", "__main__") != "__main__":
         content = _module_file(innermost)
         if content is not None:
-            return xxhash.xxh3_128_hexdigest(content)
+            return xxhash.xxh3_128_hexdigest(content + _bound_to(function))
     try:
         own = textwrap.dedent(inspect.getsource(innermost))
     except (OSError, TypeError):
-        return xxhash.xxh3_128_hexdigest(repr(_compiled(innermost)).encode("utf-8", "surrogatepass"))
-    return xxhash.xxh3_128_hexdigest(own.encode("utf-8", "surrogatepass"))
+        own = repr(_compiled(innermost))
+    return xxhash.xxh3_128_hexdigest(own.encode("utf-8", "surrogatepass") + _bound_to(function))
 
 
 def solver_digest(function: Callable[..., Any]) -> str:
@@ -54,20 +55,53 @@ def solver_digest(function: Callable[..., Any]) -> str:
     content = _module_file(innermost)
     if content is None:
         return source_digest(function)
-    lines = content.splitlines(keepends=True)
-    for first, count in _scorers_in(module):
-        lines[first : first + count] = [b""] * count
-    return xxhash.xxh3_128_hexdigest(b"".join(lines))
+    lines = _without_scorers(content.splitlines(), module)
+    told = b"\n".join(line for line in lines if line.strip())
+    return xxhash.xxh3_128_hexdigest(told + _bound_to(function))
 
 
-def _scorers_in(module: ModuleType) -> Iterator[tuple[int, int]]:
-    """Where a module's own scorers are: the first line, counted from 0, and how many."""
-    for each in vars(module).values():
+def _without_scorers(lines: list[bytes], module: ModuleType) -> list[bytes]:
+    """A module's lines without its own scorers, except those that the rest of it uses."""
+    found = dict(_scorers_in(module))
+    rest = _cut(lines, found.values())
+    words = set(re.findall(rb"\w+", b"\n".join(rest)))
+    return _cut(lines, [place for name, place in found.items() if name.encode() not in words])
+
+
+def _cut(lines: list[bytes], places: Iterable[tuple[int, int]]) -> list[bytes]:
+    kept = list(lines)
+    for first, count in places:
+        kept[first : first + count] = [b""] * count
+    return kept
+
+
+def _scorers_in(module: ModuleType) -> Iterator[tuple[str, tuple[int, int]]]:
+    """The name of each of a module's own scorers, and where it is: the first line, counted from 0, and how many."""
+    for name, each in vars(module).items():
         function = _innermost(each) if isinstance(each, Scorer) else None
         if getattr(function, "__module__", None) == module.__name__:
             with contextlib.suppress(OSError, TypeError):  # code that was made, not written, is in no line
                 lines, first = inspect.getsourcelines(function)  # type: ignore[arg-type] # an object whose source we ask for
-                yield max(first - 1, 0), len(lines)
+                yield name, (max(first - 1, 0), len(lines))
+
+
+def _bound_to(function: Any) -> bytes:
+    """What a function was given beforehand: the arguments of partials, the values that it closes over."""
+    told: list[Any] = []
+    while True:
+        if isinstance(function, functools.partial):
+            told += [(_stable(function.args), _stable(function.keywords))] if function.args or function.keywords else []
+            function = function.func
+        elif isinstance(function, Scorer):
+            function = function.function
+        elif hasattr(function, "__wrapped__"):
+            function = function.__wrapped__
+        else:
+            break
+    for cell in getattr(function, "__closure__", None) or ():
+        with contextlib.suppress(ValueError):  # not filled yet
+            told.append(_stable(cell.cell_contents))
+    return repr(told).encode("utf-8", "surrogatepass") if told else b""
 
 
 def _innermost(function: Any) -> Any:

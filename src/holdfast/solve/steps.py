@@ -101,6 +101,9 @@ class Steps:
         self._news: asyncio.Event | None = None  # made when there is something to replay
         self._driver: asyncio.Task[None] | None = None
         self._closing = False
+        self._draining = False
+        self.moved = self._clock()
+        """When this scope last asked for something or was answered."""
         self.succeeded: list[Recorded] = []  # asked live in this scope, for a further attempt
         self._live = 0
         self._replayed = 0
@@ -164,6 +167,20 @@ class Steps:
     def count(self) -> int:
         return self._begun
 
+    @property
+    def calls(self) -> int:
+        """How many are under way: asked and not answered, or waiting for their turn in a replay."""
+        return self._in_flight + len(self._waiting)
+
+    @property
+    def asking(self) -> int:
+        """How many requests have been sent and are not recorded yet."""
+        return self._in_flight
+
+    def drain(self) -> None:
+        """From here on nothing new is asked: what is under way may end, the rest waits for the end."""
+        self._draining = True
+
     def close(self) -> None:
         """From here on a cancelled call is our doing, not the solver's, and is not recorded."""
         self._closing = True
@@ -175,13 +192,16 @@ class Steps:
     async def _ask(
         self, ask: Callable[[], Awaitable[Step]], request: str, count: int
     ) -> tuple[Recorded, Answer | None]:
+        if self._draining:
+            await asyncio.get_running_loop().create_future()  # until the engine closes us
         self._live += 1
         self._in_flight += 1
-        started = self._clock()
+        started = self.moved = self._clock()
         try:
             answered = await ask()
             scope = self._scope
-            seconds = round(self._clock() - started, 6)
+            self.moved = self._clock()
+            seconds = round(self.moved - started, 6)
             step = msgspec.structs.replace(answered, o=scope.o, scope=scope.name, q=request, c=count, seconds=seconds)
             record, copy = checked("step", step, scope.key)
             position = await self._journal.append(record)
@@ -249,8 +269,8 @@ class Steps:
                 self._let_live()
                 if self._left:
                     await news.wait()
-            elif wanted[0] is self._left[0] and not wanted[0].step.cancelled:
-                self._hand_out(wanted[0])
+            elif (wanted[0] is self._left[0] or wanted[0].step.origin) and not wanted[0].step.cancelled:
+                self._hand_out(wanted[0])  # what a fork took over has no order to keep
             else:
                 await self._wait_for_first(wanted, news)
         await self._settle()

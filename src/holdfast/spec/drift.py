@@ -32,13 +32,16 @@ def extending(changes: list[Change]) -> list[Change]:
 
 
 def _asks_for_more(change: Change) -> bool:
-    """What is lost or asked otherwise by such a change shows when the plans are compared."""
-    if change.field in {"limit", "samples", "tasks (order)", "models (order)"}:
-        return True
+    """What is lost or asked otherwise by such a change all the same shows when the plans are compared."""
+    old, new = change.old, change.new
     part, _, rest = change.field.partition(".")
-    if part in {"tasks", "models"} and change.old is None and isinstance(change.new, dict):
+    if change.field == "limit" or (part == "tasks" and rest.endswith(".repeats")):
+        return new is None or (old is not None and new > old)
+    if change.field == "samples" or (part == "tasks" and rest.endswith(".models")):
+        return new is None or (old is not None and set(new) > set(old))
+    if change.field in {"tasks (order)", "models (order)"}:
         return True
-    return part == "tasks" and rest.endswith((".repeats", ".models"))
+    return part in {"tasks", "models"} and old is None and isinstance(new, dict)
 
 
 def _compare(old: msgspec.Struct, new: msgspec.Struct, place: str) -> Iterator[Change]:

@@ -15,6 +15,8 @@ import yaml
 from holdfast.errors import SpecError
 
 _VARIABLE = re.compile(r"(?<!\$)\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+NO_YAML = (UnicodeDecodeError, ValueError, RecursionError, KeyError, AttributeError, IndexError, TypeError)
+"""What PyYAML raises, beside its own errors, where a tag such as `!!int` stands before something else."""
 _UNTYPED = re.compile(r"\.params\.")
 _LATE = {"headers", "base_url"}  # may hold secrets: filled in when a request is made
 _ENV_LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*$")
@@ -27,10 +29,10 @@ def parse_yaml(text: str, path: str) -> object:
         mark = error.problem_mark
         place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise SpecError(f"{path}{place}: not valid YAML: {error.problem}; mend that line") from None
-    except (yaml.YAMLError, ValueError) as error:
-        raise SpecError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
     except RecursionError:
         raise SpecError(f"{path}: nested too deeply to be read") from None
+    except (yaml.YAMLError, *NO_YAML) as error:
+        raise SpecError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
 
 
 class _Loader(yaml.SafeLoader):

@@ -118,5 +118,8 @@ class Spec(_Part, frozen=True, kw_only=True):
     tasks: Annotated[list[Task], NESTED, Meta(min_length=1)]
     limits: Annotated[Limits, NESTED] = Limits()
     concurrency: Annotated[Concurrency, NESTED] = Concurrency()
+    stall_seconds: Annotated[Seconds, THROUGHPUT] = 30.0
+    on_stall: Annotated[str, THROUGHPUT, Meta(pattern="^(warn|cancel-sample)$")] = "warn"
+    grace_seconds: Annotated[float, THROUGHPUT, Meta(ge=0)] = 10.0
     fail_on_error: Annotated[float, THROUGHPUT, Meta(ge=0)] = 0.0
     progress_file: Annotated[str, PLACE] = ""

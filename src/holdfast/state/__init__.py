@@ -2,7 +2,18 @@
 
 from holdfast.state.folding import Fold, Trail
 from holdfast.state.index import AnswerRow, Index, ScoreRow
-from holdfast.state.status import is_held, status_of
+from holdfast.state.status import Standing, is_held, standing_of, status_of
 from holdfast.state.story import Story
 
-__all__ = ["AnswerRow", "Fold", "Index", "ScoreRow", "Story", "Trail", "is_held", "status_of"]
+__all__ = [
+    "AnswerRow",
+    "Fold",
+    "Index",
+    "ScoreRow",
+    "Standing",
+    "Story",
+    "Trail",
+    "is_held",
+    "standing_of",
+    "status_of",
+]

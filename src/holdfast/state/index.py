@@ -16,7 +16,7 @@ from holdfast.records.facts import SampleFailed, SampleFinished
 from holdfast.state.folding import failed_data, finished_data, score_data, step_gist
 from holdfast.state.story import Story
 
-_VERSION = 3
+_VERSION = 4
 _BATCH = 10_000
 _SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;

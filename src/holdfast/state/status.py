@@ -1,13 +1,41 @@
-"""A run's status, derived from its last `run.*` record and whether a live process holds its lock. Never stored."""
+"""A run's status, derived from its last `run.*` record, its lock and its lease. Never stored.
+
+The lock decides whether a live process writes the run; the lease says whether that process is getting on. So a dead
+process is never `running`, and one that is stopped or blocked is `stalled`.
+"""
 
 import fcntl
 import os
+import time
 
+import msgspec
+
+from holdfast.journal.lease import Lease, how_it_died, is_alive, read_lease
+from holdfast.journal.lock import NO_FLOCK
+from holdfast.journal.terms import is_term_held
 from holdfast.state.story import Story
+
+_SLACK_SECONDS = 2.0
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """What lock and lease say of a run at one moment."""
+
+    held: bool
+    lease: Lease | None = None
+    now: float = 0.0
+
+
+def standing_of(run: str) -> Standing:
+    lease = read_lease(run)
+    held = is_held(run)
+    if held and lease is not None and not lease.released and is_alive(lease.holder) is False:
+        held = False  # a child of the dead process has inherited its lock
+    return Standing(held, lease, time.time())
 
 
 def is_held(run: str) -> bool:
-    """Whether a live process on this host is writing the run."""
+    """Whether a live process is writing the run."""
     try:
         handle = os.open(os.path.join(run, "lock"), os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -16,19 +44,43 @@ def is_held(run: str) -> bool:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)  # let go at once: a writer that starts tries for longer
     except BlockingIOError:
         return True
+    except OSError as error:
+        if error.errno not in NO_FLOCK:
+            raise
+        return is_term_held(run)
     finally:
         os.close(handle)
     return False
 
 
-def status_of(story: Story, unfinished: int, held: bool, damaged: bool = False) -> tuple[str, str]:
+def status_of(story: Story, unfinished: int, standing: Standing, damaged: bool = False) -> tuple[str, str]:
     """The status and, where one is known, the reason."""
-    if held:
-        return "running", ""
+    if standing.held:
+        return _of_live(standing)
     if story.end is None and damaged:
         return "interrupted", "records were lost to damage; `verify` tells which, a resume asks for them again"
     if story.end is None:
-        return "interrupted", "the process ended without a word (killed, out of memory, or power loss)"
+        lease = standing.lease
+        if lease is None or lease.released:
+            return "interrupted", "the process ended without a word (killed, out of memory, or power loss)"
+        return "interrupted", how_it_died(lease)
     if story.end.kind == "run.completed" and unfinished > 0:
-        return "interrupted", f"{unfinished} answers were lost to damage after the run had completed"
+        lost = "1 answer was" if unfinished == 1 else f"{unfinished} answers were"
+        return "interrupted", f"{lost} lost to damage after the run had completed"
     return story.end.kind.removeprefix("run."), story.end.data.reason
+
+
+def _of_live(standing: Standing) -> tuple[str, str]:
+    lease = standing.lease
+    if lease is None or lease.released:  # of the process before: this one has not come to its first beat
+        return "running", ""
+    silent = standing.now - lease.at
+    if lease.stall is not None:
+        return "stalled", f"since {_clock(lease.stall.since)}: {lease.stall.why}"
+    if silent > lease.stall_seconds + _SLACK_SECONDS:
+        return "stalled", f"no sign of life since {_clock(lease.at)}: stopped, swapped out, or blocked"
+    return "running", ""
+
+
+def _clock(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))

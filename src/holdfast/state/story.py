@@ -14,6 +14,7 @@ from holdfast.records.facts import (
     Block,
     Cell,
     Change,
+    Note,
     RunEnded,
     RunExtended,
     RunResumed,
@@ -30,6 +31,11 @@ _anomaly = msgspec.json.Decoder(Anomaly)
 class Resume(msgspec.Struct, frozen=True):
     at: str
     resumed: RunResumed
+
+
+class Noted(msgspec.Struct, frozen=True):
+    at: str
+    note: Note
 
 
 class Extension(msgspec.Struct, frozen=True):
@@ -78,6 +84,7 @@ class Story(msgspec.Struct):
     saved: Usage = Usage()
     """Of every answer that was replayed instead of being asked again."""
     anomalies: list[Anomaly] = msgspec.field(default_factory=list)
+    notes: list[Noted] = msgspec.field(default_factory=list)
     twice: int = 0
     """Keys that were finished a second time: the first answer counts."""
 
@@ -96,6 +103,15 @@ class Story(msgspec.Struct):
     def cells(self) -> list[Cell]:
         """Of all blocks; a task with a model may have one in each."""
         return [cell for block in self.blocks for cell in block.cells]
+
+    @property
+    def tags(self) -> list[str]:
+        """The spec's, and what was added and taken away since."""
+        tags = dict.fromkeys(map(str, self.spec.get("tags", [])))
+        for each in self.notes:
+            tags |= dict.fromkeys(each.note.add)
+            tags = {tag: None for tag in tags if tag not in each.note.remove}
+        return list(tags)
 
     @property
     def inputs(self) -> dict[str, TaskInputs]:
@@ -129,6 +145,8 @@ class Story(msgspec.Struct):
             started = msgspec.json.decode(line.d, type=ScoringStarted)
             self.evaluations[started.evaluation] = started
             self.evaluation = started.evaluation
+        elif line.t == "note":
+            self.notes.append(Noted(line.at, msgspec.json.decode(line.d, type=Note)))
         elif line.t == "anomaly":
             with contextlib.suppress(msgspec.ValidationError):  # other rooms' anomalies are theirs to read
                 self.anomalies.append(_anomaly.decode(line.d))

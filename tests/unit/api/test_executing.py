@@ -1,6 +1,7 @@
 """Running a spec for the first time and again: who begins, what is refused, what a crash in between leaves."""
 
 import asyncio
+import random
 import os
 import threading
 from pathlib import Path
@@ -229,11 +230,12 @@ def test_an_observer_that_fails_does_not_take_the_run_with_it(tmp_path: Path) ->
 
 def test_a_loss_in_an_older_segment_is_recorded_once_by_the_resumes_that_meet_it(tmp_path: Path) -> None:
     store = str(tmp_path / "runs")
-    task = Task("t", [{"id": i, "q": f"say {i}"} for i in range(4)], "{q}")
+    noise = [random.Random(i).randbytes(400_000).hex() for i in range(4)]  # several blocks: one of them is hit
+    task = Task("t", [{"id": i, "q": f"say {noise[i]}"} for i in range(4)], "{q}")
     run = asyncio.run(run_async(task, ["mock"], id="x", store=store))
     sealed = next(Path(run.place.journal).glob("*.zst"))
     packed = bytearray(sealed.read_bytes())
-    packed[len(packed) // 2] ^= 0x40
+    packed[len(packed) * 3 // 4] ^= 0x40
     sealed.write_bytes(packed)
     for _ in range(3):
         run = asyncio.run(run_async(task, ["mock"], id="x", store=store))

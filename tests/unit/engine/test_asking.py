@@ -20,7 +20,7 @@ def line(server: ModelServer, connections: int, everywhere: Places | None = None
         timeout_seconds=seconds,
         request_retries=0,
     )
-    return Line(model, "models[0]", everywhere)
+    return Line(model, "models[0]", everywhere or Places(1000))
 
 
 async def ask(asked: Line, number: int = 41) -> Answer:

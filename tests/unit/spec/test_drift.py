@@ -65,7 +65,7 @@ def other_value(value: Any, hint: Any) -> Any:
     """Another value of the same type that the type's limits allow."""
     bare = [each for each in _kinds(hint) if each is not type(None)]
     candidates: list[Any] = [*_changed(value)]
-    plain: dict[Any, list[Any]] = {int: [11], float: [2.5], str: ["jinja", "other"], bool: [True]}
+    plain: dict[Any, list[Any]] = {int: [11], float: [2.5], str: ["jinja", "cancel-sample", "other"], bool: [True]}
     for kind in bare:
         candidates += plain.get(kind, [])
         candidates += [["other"], [{"role": "user"}]] if typing.get_origin(kind) is list else []

@@ -1,0 +1,86 @@
+"""The log of a run: one JSON object a line, with a dotted event name from the list below. For people and machines.
+
+It is no original: nothing is read back from it. It goes to `log.jsonl` in the run's folder, is rotated, and never keeps
+a run from working: a log that cannot be written is given up with one warning.
+"""
+
+import logging
+import logging.handlers
+import os
+import sys
+import time
+from typing import Any
+
+import msgspec
+
+LOG = "log.jsonl"
+_BYTES_MAX = 10 * 1024 * 1024
+_KEPT = 3
+
+EVENTS: dict[str, tuple[str, str]] = {
+    "run.started": ("info", "a run began"),
+    "run.resumed": ("info", "a process goes on with a run"),
+    "run.extended": ("info", "keys were added to a run"),
+    "run.completed": ("info", "every key is finished, or failed for good"),
+    "run.interrupted": ("warning", "the run was stopped and can be resumed"),
+    "run.cancelled": ("warning", "the run was stopped by `holdfast cancel`"),
+    "run.failed": ("error", "the run cannot go on; the reason is in the message"),
+    "run.shutdown_requested": ("warning", "a signal or `holdfast cancel` asks the run to stop"),
+    "run.status_write_failed": ("error", "how the run ended could not be recorded; it counts as interrupted"),
+    "run.stalled": ("warning", "nothing moves, or the event loop is blocked; with the code that holds it up"),
+    "run.moving_again": ("info", "a run that had stalled moves again"),
+    "run.tuned": ("info", "limits of the live run were changed"),
+    "sample.failed": ("warning", "a sample failed for good; with its kind"),
+    "sample.save_failed": ("error", "a sample's record could not be saved; it counts as failed"),
+    "sample.stalled": ("warning", "a sample neither asks nor returns; with where its code waits"),
+    "sample.overdue": ("warning", "a sample is past its time limit and does not end"),
+    "journal.commit_slow": ("warning", "a commit took longer than a second"),
+    "journal.disk_full": ("error", "no space is left; the run waits for some"),
+    "journal.poisoned": ("error", "a write or sync failed; the journal goes on in a new segment"),
+    "journal.seal_failed": ("warning", "a segment stays uncompressed"),
+    "journal.stopped": ("error", "the journal cannot be written any more"),
+    "lease.lost": ("error", "another process has taken the run over; this one stops"),
+}
+"""Every event, its level, and what it means."""
+
+
+class Logbook:
+    """Writes events from any thread."""
+
+    def __init__(self, run: str, run_id: str) -> None:
+        self._run_id = run_id
+        try:
+            handler: logging.Handler = _Rotating(
+                os.path.join(run, LOG), maxBytes=_BYTES_MAX, backupCount=_KEPT, encoding="utf-8", delay=True
+            )
+        except OSError:
+            handler = logging.NullHandler()
+        handler.setFormatter(_Lines())
+        self._handler = handler
+
+    def tell(self, event: str, message: str, **facts: Any) -> None:
+        level = logging.getLevelNamesMapping()[EVENTS[event][0].upper()]
+        extra = {"event": event, "facts": {"run": self._run_id, **facts}}
+        record = logging.makeLogRecord({"name": "holdfast", "levelno": level, "msg": message, **extra})
+        record.levelname = EVENTS[event][0]
+        self._handler.handle(record)
+        logging.getLogger("holdfast.events").log(level, "%s: %s", event, message, extra=extra)
+
+    def close(self) -> None:
+        self._handler.close()
+
+
+class _Rotating(logging.handlers.RotatingFileHandler):
+    def handleError(self, record: logging.LogRecord) -> None:
+        """A log that cannot be written is given up, once and aloud."""
+        if self.level < logging.CRITICAL:
+            self.setLevel(logging.CRITICAL + 1)
+            sys.stderr.write(f"{self.baseFilename} cannot be written; the run goes on without a log\n")
+
+
+class _Lines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03}Z"
+        facts: dict[str, Any] = getattr(record, "facts", {})
+        line = {"at": at, "level": record.levelname.lower(), "event": getattr(record, "event", record.name), **facts}
+        return msgspec.json.encode({**line, "message": record.getMessage()}, enc_hook=str).decode()

@@ -1,0 +1,35 @@
+"""What may be changed or added while a run works: limits, notes, tags. Each becomes a record."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast import __version__
+from holdfast.api.control import Wish
+from holdfast.api.provenance import code, host
+from holdfast.errors import UsageError
+from holdfast.records import Draft, draft
+from holdfast.records.facts import Note, RunResumed
+from holdfast.spec import Spec, build_spec, spec_mapping
+from holdfast.spec.drift import differences
+from holdfast.state import Story
+
+
+def tuned(story: Story, sets: Sequence[str]) -> tuple[Spec, Draft]:
+    """The spec with other limits, and the record of it. UsageError for a field that is not only about speed."""
+    spec = build_spec({**story.spec}, "", sets, None)
+    changes = differences(msgspec.convert(story.spec, Spec), spec)
+    if not changes:
+        raise UsageError("nothing would change")
+    for change in changes:
+        if change.kind != "throughput":
+            raise UsageError(
+                f"{change.field} is of the class {change.kind}: only throughput fields of a live run change"
+            )
+    record = RunResumed(tuple(changes), spec_mapping(spec), code(), host(), __version__, (), live=True)
+    return spec, draft("run.resumed", record)
+
+
+def note_record(wish: Wish) -> Draft:
+    """A person's note, or tags that come and go."""
+    return draft("note", Note(wish.text, wish.add, wish.remove))

@@ -1,0 +1,77 @@
+"""`cancel`, `tune`, `tag` and `note`: what is asked of a run, live or at rest."""
+
+import asyncio
+
+from holdfast.api import Run, RunPlace, default_store, find_run
+from holdfast.api.control import Wish, ask_run
+from holdfast.api.tuning import note_record
+from holdfast.api.working import close_quietly, open_journal
+from holdfast.cli.output import resume_command, say
+from holdfast.errors import UsageError
+from holdfast.journal import Reader
+from holdfast.state import standing_of
+
+
+def cancel_run(name: str, store: str | None) -> int:
+    place = find_run(store or default_store(), name)
+    _ask_live(place, Wish("cancel"))
+    say(f"{place.run_id} stops; what it has is kept. Go on with: {resume_command(place)}")
+    return 0
+
+
+def tune_run(name: str, sets: list[str], store: str | None) -> int:
+    if not sets:
+        raise UsageError("--set is missing: say what to change, for example --set concurrency.samples=8")
+    place = find_run(store or default_store(), name)
+    _ask_live(place, Wish("tune", sets=sets))
+    say(f"{place.run_id}: {', '.join(sets)}")
+    return 0
+
+
+def tag_run(name: str, tags: list[str], store: str | None) -> int:
+    """`nightly` adds a tag, `-nightly` takes it away."""
+    add = [tag for tag in tags if not tag.startswith("-")]
+    remove = [tag[1:] for tag in tags if tag.startswith("-")]
+    place = find_run(store or default_store(), name)
+    _write(place, Wish("tag", add=add, remove=remove))
+    with Run(place) as run:
+        say(f"{place.run_id}: {', '.join(run.summary().tags) or 'no tags'}")
+    return 0
+
+
+def note_run(name: str, text: str, store: str | None) -> int:
+    place = find_run(store or default_store(), name)
+    _write(place, Wish("note", text=text))
+    say(f"{place.run_id}: noted")
+    return 0
+
+
+def _ask_live(place: RunPlace, wish: Wish) -> None:
+    if not standing_of(place.folder).held:
+        raise UsageError(f"{place.run_id} is not running; go on with it first: {resume_command(place)}")
+    answer = ask_run(place.folder, wish)
+    if answer is None:
+        raise UsageError(f"{place.run_id} does not answer: see `holdfast doctor {place.run_id}`")
+    done, sentence = answer
+    if not done:
+        raise UsageError(f"{place.run_id}: {sentence}")
+
+
+def _write(place: RunPlace, wish: Wish) -> None:
+    """A live run writes it itself: there is only one writer."""
+    if standing_of(place.folder).held:
+        _ask_live(place, wish)
+    else:
+        asyncio.run(_append(place, wish))
+
+
+async def _append(place: RunPlace, wish: Wish) -> None:
+    writer, logbook = await open_journal(place, Reader(place.journal).uid)
+    try:
+        await writer.append(note_record(wish))
+    except BaseException:
+        await close_quietly(writer)
+        raise
+    finally:
+        logbook.close()
+    await writer.close(seal_last=True)

@@ -1,0 +1,183 @@
+"""The watch over a run: its heartbeat, whether anything moves, and what others ask of it while it works.
+
+The beat comes from the event loop; a thread looks whether it comes, because a blocked loop cannot say so itself. A call
+that is being waited for, however long, is no stall; code that neither asks nor returns is. Watching never ends a run:
+whatever fails here is told and passed over.
+"""
+
+import asyncio
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from holdfast.engine.flights import Flight
+from holdfast.engine.running import Engine
+from holdfast.journal.lease import InFlight, Lease, Stall, oom_kills, this_process, write_lease
+
+Tell = Callable[..., None]
+_BEAT_SECONDS = 1.0
+_OLDEST = 5
+_FRAMES_MAX = 8
+
+
+class Orders(msgspec.Struct, frozen=True):
+    """Where a watch is kept, and what it may do."""
+
+    run: str
+    epoch: int
+    stall_seconds: float
+    cancel_stalled: bool
+    acknowledged: Callable[[], int]
+    tell: Tell
+    obey: Callable[[], Awaitable[None]]
+    """Looks for what others have asked of this run, and does it."""
+
+
+class Watch:
+    """Keeps the lease of one engine up to date, from `start` to `end`."""
+
+    def __init__(self, engine: Engine, orders: Orders) -> None:
+        self._engine = engine
+        self._orders = orders
+        self._holder = this_process()
+        self._oom_kills = oom_kills()
+        self._began = time.time()
+        self._beat = 0
+        self._last_beat = time.monotonic()
+        self._seen: tuple[int, ...] = ()
+        self._progress_at = time.monotonic()
+        self._told: set[str] = set()
+        self._lease: Lease | None = None
+        self._stalled = False
+        self._over = threading.Event()
+        self._loop_thread = threading.get_ident()
+        self._beating: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._beating = asyncio.ensure_future(self._keep_beating())
+        threading.Thread(target=self._guard, name="holdfast-watch", daemon=True).start()
+
+    async def end(self) -> None:
+        """The last beat says that the run was let go of in good order."""
+        self._over.set()
+        if self._beating is not None:
+            self._beating.cancel()
+            await asyncio.gather(self._beating, return_exceptions=True)
+        lease = msgspec.structs.replace(self._look(), released=True, stall=None)
+        await asyncio.to_thread(write_lease, self._orders.run, lease)
+
+    async def _keep_beating(self) -> None:
+        seconds = min(_BEAT_SECONDS, self._orders.stall_seconds / 4)
+        while True:
+            self._beat += 1
+            self._last_beat = time.monotonic()
+            lease = self._look()
+            await asyncio.to_thread(write_lease, self._orders.run, lease)
+            await self._orders.obey()
+            await asyncio.sleep(seconds)
+
+    def _look(self) -> Lease:
+        """What is going on, and whether it moves."""
+        now, loop_now, wall = time.monotonic(), asyncio.get_running_loop().time(), time.time()
+        progress, flights = self._engine.progress, sorted(self._engine.flights, key=Flight.moved)
+        seen = (progress.finished, progress.failed, progress.live, progress.replayed, progress.in_flight)
+        if seen != self._seen or not flights or any(flight.waits() for flight in flights):
+            self._seen, self._progress_at = seen, now
+        idle = [
+            flight
+            for flight in flights
+            if not flight.waits() and loop_now - flight.moved() > self._orders.stall_seconds
+        ]
+        self._name_overdue(flights, loop_now, wall)
+        self._deal_with(idle, loop_now, wall)
+        stall = self._stall_of(idle, now, loop_now, wall)
+        self._lease = Lease(
+            holder=self._holder,
+            epoch=self._orders.epoch,
+            beat=self._beat,
+            at=wall,
+            began=self._began,
+            stall_seconds=self._orders.stall_seconds,
+            planned=progress.planned,
+            finished=progress.finished,
+            failed=progress.failed,
+            in_flight=len(flights),
+            acknowledged=self._orders.acknowledged(),
+            progress_at=wall - (now - self._progress_at),
+            oldest=[flight.describe(loop_now, wall) for flight in flights[:_OLDEST]],
+            stall=stall,
+            oom_kills=self._oom_kills,
+        )
+        return self._lease
+
+    def _stall_of(self, idle: list[Flight], now: float, loop_now: float, wall: float) -> Stall | None:
+        quiet = now - self._progress_at
+        if quiet <= self._orders.stall_seconds or not idle:
+            if self._stalled:
+                self._orders.tell("run.moving_again", "the run moves again")
+            self._stalled = False
+            return None
+        samples = [flight.describe(loop_now, wall, stack=True) for flight in idle[:_OLDEST]]
+        if not self._stalled:
+            self._orders.tell("run.stalled", _told("nothing moves", samples))
+        self._stalled = True
+        return Stall(wall - quiet, "nothing moves, and nothing is being waited for", samples)
+
+    def _name_overdue(self, flights: list[Flight], loop_now: float, wall: float) -> None:
+        for flight in flights:
+            found = flight.describe(loop_now, wall)
+            if found.overdue and f"overdue {flight.key}" not in self._told:
+                self._told.add(f"overdue {flight.key}")
+                stacked = flight.describe(loop_now, wall, stack=True)
+                self._orders.tell("sample.overdue", _told("past its time limit and still here", [stacked]))
+
+    def _deal_with(self, idle: list[Flight], loop_now: float, wall: float) -> None:
+        """Each sample that hangs is named once; or, if so ordered, cancelled."""
+        for flight in idle:
+            if flight.key not in self._told:
+                self._told.add(flight.key)
+                found = flight.describe(loop_now, wall, stack=True)
+                self._orders.tell("sample.stalled", _told("nothing moved in it", [found]), key=flight.key)
+            if self._orders.cancel_stalled and not flight.stalled:
+                flight.stalled = True
+                flight.task.cancel()
+
+    # The thread's side: the loop is blocked if it does not beat.
+
+    def _guard(self) -> None:
+        blocked = False
+        while not self._over.wait(min(1.0, self._orders.stall_seconds / 4)):
+            quiet = time.monotonic() - self._last_beat
+            if quiet <= self._orders.stall_seconds:
+                blocked = False
+                continue
+            if blocked:
+                continue
+            blocked = True
+            stack = _stack_of(self._loop_thread)
+            since = time.time() - quiet
+            busy = InFlight("", "blocking the event loop", since, stack=stack)
+            self._orders.tell("run.stalled", _told("the event loop is blocked", [busy]))
+            if self._lease is not None:
+                stall = Stall(since, "the event loop is blocked by code that does not await", [busy])
+                write_lease(self._orders.run, msgspec.structs.replace(self._lease, stall=stall))
+
+
+def _stack_of(thread: int) -> list[str]:
+    frame: Any = sys._current_frames().get(thread)  # noqa: SLF001 - the only way to see what another thread does
+    frames = traceback.extract_stack(frame)[-_FRAMES_MAX:] if frame is not None else []
+    return [f"{each.filename}:{each.lineno} in {each.name}" for each in frames]
+
+
+def _told(what: str, samples: list[InFlight]) -> str:
+    parts = [f"{each.key or 'the loop'} ({each.doing}{_at(each.stack)})" for each in samples]
+    return f"{what}: {'; '.join(parts)}"
+
+
+def _at(stack: list[str]) -> str:
+    return f" at {stack[-1]}" if stack else ""

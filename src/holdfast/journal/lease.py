@@ -1,0 +1,148 @@
+"""The lease: what the process that writes a run says of itself, for others to judge. Derived; never the truth.
+
+`lease.json` is replaced atomically and not synced: after a power loss nobody holds the run anyway. Its beat comes from
+the event loop, so a loop that is blocked, or a process that is stopped, shows by its silence. Who may write is decided
+by the lock, never by this file.
+"""
+
+import contextlib
+import os
+import socket
+import sys
+import time
+
+import msgspec
+
+LEASE = "lease.json"
+_BOOT = "/proc/sys/kernel/random/boot_id"
+_OOM = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
+
+
+class Holder(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A process, so that it is not taken for another one that got its number later."""
+
+    pid: int
+    host: str
+    boot: str = ""
+    started: str = ""
+    """When the process began, as the kernel counts it."""
+
+
+class InFlight(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A sample that is being answered, and what it is doing since when."""
+
+    key: str
+    doing: str
+    since: float
+    overdue: bool = False
+    stack: list[str] = []
+
+
+class Stall(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Nothing moves: since when, why, and which samples hold it up."""
+
+    since: float
+    why: str
+    samples: list[InFlight] = []
+
+
+class Lease(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One beat."""
+
+    holder: Holder
+    epoch: int
+    beat: int
+    at: float
+    began: float
+    stall_seconds: float
+    planned: int = 0
+    finished: int = 0
+    failed: int = 0
+    in_flight: int = 0
+    acknowledged: int = 0
+    progress_at: float = 0.0
+    oldest: list[InFlight] = []
+    stall: Stall | None = None
+    oom_kills: int = 0
+    """How many processes of this control group had been killed for memory when the run began."""
+    released: bool = False
+
+
+def write_lease(run: str, lease: Lease) -> None:
+    """Whoever cannot write it is not kept from working."""
+    path = os.path.join(run, LEASE)
+    temporary = f"{path}.{lease.holder.pid}.tmp"
+    with contextlib.suppress(OSError):
+        with open(temporary, "wb") as file:
+            file.write(msgspec.json.encode(lease))
+        os.replace(temporary, path)
+
+
+def read_lease(run: str) -> Lease | None:
+    """The last beat; None if there is none, or none that can be read."""
+    try:
+        with open(os.path.join(run, LEASE), "rb") as file:
+            return msgspec.json.decode(file.read(), type=Lease)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def this_process() -> Holder:
+    return Holder(os.getpid(), socket.gethostname(), boot_id(), _started(os.getpid()))
+
+
+def is_alive(holder: Holder) -> bool | None:
+    """Whether that very process still runs; None if it cannot be known from here."""
+    if holder.host != socket.gethostname():
+        return None
+    if holder.boot and boot_id() and holder.boot != boot_id():
+        return False
+    if holder.started and sys.platform == "linux":
+        return _started(holder.pid) == holder.started
+    try:
+        os.kill(holder.pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def how_it_died(lease: Lease) -> str:
+    """What can be known of the end of a process that said nothing: a reboot, too little memory, or a kill."""
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(lease.at))
+    if lease.holder.host != socket.gethostname():
+        return f"its process on {lease.holder.host} was last seen at {when}"
+    if lease.holder.boot and boot_id() and lease.holder.boot != boot_id():
+        return f"the machine was restarted after {when}"
+    if oom_kills() > lease.oom_kills:
+        return f"killed at about {when}, probably because memory ran out (see `dmesg`)"
+    return f"killed at about {when}"
+
+
+def boot_id() -> str:
+    return _line_of(_BOOT)
+
+
+def oom_kills() -> int:
+    """How often the kernel has killed for memory in this control group; 0 where it does not tell."""
+    for path in _OOM:
+        with contextlib.suppress(OSError, ValueError), open(path, encoding="ascii") as file:
+            counts = dict(line.split() for line in file if len(line.split()) == 2)
+            return int(counts.get("oom_kill", 0))
+    return 0
+
+
+def _started(pid: int) -> str:
+    """Field 22 of the process's line, counted behind its name, which may hold anything."""
+    line = _line_of(f"/proc/{pid}/stat")
+    fields = line.rpartition(")")[2].split()
+    return "" if not fields or fields[0] == "Z" else fields[19]
+
+
+def _line_of(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.readline().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,154 @@
+"""One writer where there is no flock: terms of office, numbered and created only once.
+
+Taking over is the create-only making of `lease/<number>` with a nonce; on an unknown outcome it is read back: my nonce
+is mine. The holder beats `lease/<number>.beat` from a thread of its own. A term has expired when its beat has not
+changed for so long on the judge's own monotonic clock: no two clocks are compared. Whoever finds a greater number has
+lost the run and stops; what it wrote since is fenced off by the journal itself.
+"""
+
+import contextlib
+import os
+import re
+import threading
+import time
+import uuid
+from collections.abc import Callable
+
+import msgspec
+
+from holdfast.errors import HeldError
+from holdfast.journal.lease import Holder, this_process
+
+BEAT_SECONDS = 2.0
+EXPIRY_SECONDS = 20.0
+_NUMBER = re.compile(r"^\d{6}$")
+
+
+class _Claim(msgspec.Struct, frozen=True):
+    nonce: str
+    holder: Holder
+
+
+class Term:
+    """Held from construction to `end`, or until it is lost."""
+
+    def __init__(
+        self,
+        run: str,
+        beat_seconds: float = BEAT_SECONDS,
+        expiry_seconds: float = EXPIRY_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._folder = os.path.join(run, "lease")
+        self._beat_seconds = beat_seconds
+        os.makedirs(self._folder, exist_ok=True)
+        last = _greatest(self._folder)
+        if last and not _is_over(self._folder, last, expiry_seconds, clock, sleep):
+            raise HeldError(
+                f"{run} is being written by another live process{_named(self._folder, last)}; wait for it, or stop it "
+                "first (this file system has no locks: a process that died is recognised after "
+                f"{expiry_seconds:g} s)"
+            )
+        self._number = last + 1
+        self.lost = False
+        self._over = threading.Event()
+        if not _claim(self._folder, self._number):
+            raise HeldError(f"{run} was taken over by another process a moment ago; wait for it, or stop it first")
+        self._beat(0)
+        threading.Thread(target=self._keep_beating, name="holdfast-term", daemon=True).start()
+
+    def end(self) -> None:
+        """The next writer need not wait."""
+        self._over.set()
+        if not self.lost:
+            self._beat(-1)
+
+    def _keep_beating(self) -> None:
+        count = 0
+        while not self._over.wait(self._beat_seconds):
+            count += 1
+            if _greatest(self._folder) > self._number:
+                self.lost = True
+                return
+            self._beat(count)
+
+    def _beat(self, count: int) -> None:
+        path = _beat_path(self._folder, self._number)
+        with contextlib.suppress(OSError):  # a beat that is missed is made up by the next
+            with open(f"{path}.tmp", "w", encoding="ascii") as file:
+                file.write(str(count))
+            os.replace(f"{path}.tmp", path)
+
+
+def is_term_held(run: str) -> bool:
+    """For a look: the greatest term was not ended, and its beat is not older than its expiry by the file's own time."""
+    folder = os.path.join(run, "lease")
+    last = _greatest(folder)
+    if not last or _read_beat(folder, last) == "-1":
+        return False
+    try:
+        return time.time() - os.stat(_beat_path(folder, last)).st_mtime < EXPIRY_SECONDS
+    except OSError:
+        return False
+
+
+def _is_over(
+    folder: str, number: int, expiry: float, clock: Callable[[], float], sleep: Callable[[float], None]
+) -> bool:
+    """Watch the beat: ended, or unchanged for the whole of the expiry."""
+    first, end = _read_beat(folder, number), clock() + expiry
+    while clock() < end:
+        now = _read_beat(folder, number)
+        if now == "-1":
+            return True
+        if now != first:
+            return False
+        sleep(min(0.1, expiry / 10))
+    return True
+
+
+def _claim(folder: str, number: int) -> bool:
+    path = os.path.join(folder, f"{number:06}")
+    claim = _Claim(uuid.uuid4().hex, this_process())
+    with contextlib.suppress(FileExistsError):
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        try:
+            os.write(handle, msgspec.json.encode(claim))
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    found = _read_claim(folder, number)
+    return found is not None and found.nonce == claim.nonce
+
+
+def _read_claim(folder: str, number: int) -> _Claim | None:
+    try:
+        with open(os.path.join(folder, f"{number:06}"), "rb") as file:
+            return msgspec.json.decode(file.read(), type=_Claim)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def _named(folder: str, number: int) -> str:
+    claim = _read_claim(folder, number)
+    return f" (process {claim.holder.pid} on {claim.holder.host})" if claim else ""
+
+
+def _greatest(folder: str) -> int:
+    try:
+        return max((int(name) for name in os.listdir(folder) if _NUMBER.match(name)), default=0)
+    except OSError:
+        return 0
+
+
+def _beat_path(folder: str, number: int) -> str:
+    return os.path.join(folder, f"{number:06}.beat")
+
+
+def _read_beat(folder: str, number: int) -> str:
+    try:
+        with open(_beat_path(folder, number), encoding="ascii", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""

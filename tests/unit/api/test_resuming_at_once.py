@@ -1,0 +1,91 @@
+"""A process that waits for the lock while another one goes on: what it has compared before is no longer what is stored.
+
+The other one works from its beginning to its end at the moment when the first one tries to take the lock.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from holdfast.api import Given, extend, place_for
+from holdfast.errors import DriftError
+from holdfast.journal import Lock
+from tests.journals import tree_of
+from tests.unit.engine.runs import RUN, Asked, folder, given, go, lines, records, rows
+
+
+def wanted(samples: int = 256, repeats: int = 1) -> Given:
+    return given([Asked(rows=rows(3), fields={"repeats": repeats})], concurrency={"samples": samples})
+
+
+def go_further(store: Path, asked: Given) -> None:
+    asyncio.run(extend(asked, place_for(asked, str(store), RUN)))
+
+
+@pytest.fixture
+def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], None]:
+    """Arrange what another process does when the next one tries to take the lock."""
+    waiting: list[Callable[[], Any]] = []
+    take: Callable[..., bool] = vars(Lock)["_try"]
+
+    def interrupted(*arguments: Any) -> bool:
+        if waiting:
+            other = threading.Thread(target=waiting.pop())
+            other.start()
+            other.join()
+        return take(*arguments)
+
+    monkeypatch.setattr(Lock, "_try", interrupted)
+    return waiting.append
+
+
+def changes(store: Path) -> list[tuple[str, Any, Any]]:
+    """All that resumes and extensions have told, in order."""
+    told = [data.get("changes", []) for kind, data in records(store) if kind in {"run.resumed", "run.extended"}]
+    return [(change["field"], change["old"], change["new"]) for every in told for change in every]
+
+
+def test_a_resume_tells_the_change_from_what_the_other_process_left(
+    tmp_path: Path, meanwhile: Callable[[Callable[[], Any]], None]
+) -> None:
+    go(tmp_path, wanted())
+    meanwhile(lambda: go(tmp_path, wanted(samples=2)))
+    go(tmp_path, wanted(samples=3))
+    assert changes(tmp_path) == [("concurrency.samples", 256, 2), ("concurrency.samples", 2, 3)]
+    assert yaml.safe_load(Path(folder(tmp_path), "spec.yaml").read_text())["concurrency"]["samples"] == 3
+
+
+def test_a_resume_is_refused_if_the_other_process_has_extended_the_run(
+    tmp_path: Path, meanwhile: Callable[[Callable[[], Any]], None]
+) -> None:
+    """Going on with the spec of before would leave a spec that is not the plan's: nobody could resume it any more."""
+    go(tmp_path, wanted())
+    left: list[dict[str, bytes]] = []
+
+    def extend_meanwhile() -> None:
+        go_further(tmp_path, wanted(repeats=2))
+        left.append(tree_of(folder(tmp_path)))
+
+    meanwhile(extend_meanwhile)
+    with pytest.raises(DriftError, match="repeats"):
+        go(tmp_path, wanted(samples=3))
+    assert tree_of(folder(tmp_path)) == left[0]
+    assert go(tmp_path, wanted(repeats=2)).finished == 6
+    assert len(lines(tmp_path)) == 6
+
+
+def test_an_extension_tells_the_change_from_what_the_other_process_left(
+    tmp_path: Path, meanwhile: Callable[[Callable[[], Any]], None]
+) -> None:
+    go(tmp_path, wanted())
+    meanwhile(lambda: go_further(tmp_path, wanted(repeats=2)))
+    go_further(tmp_path, wanted(repeats=3))
+    assert changes(tmp_path) == [("tasks.task.repeats", 1, 2), ("tasks.task.repeats", 2, 3)]
+    assert [line.key for line in lines(tmp_path)].count("task/mock/s0/3") == 1
+    assert len(lines(tmp_path)) == 9
+    assert go(tmp_path, wanted(repeats=3)).finished == 9

@@ -1,5 +1,6 @@
 """Finding runs in a store: by id, unique prefix, `latest`, or folder."""
 
+import contextlib
 import os
 import random
 import time
@@ -121,6 +122,15 @@ class RunPlace(msgspec.Struct, frozen=True):
     @property
     def journal(self) -> str:
         return journal_folder(self.folder)
+
+    def size(self) -> int:
+        """Bytes of all its files."""
+        total = 0
+        for above, _, names in os.walk(self.folder):
+            for name in names:
+                with contextlib.suppress(OSError):  # sealed or removed meanwhile
+                    total += os.lstat(os.path.join(above, name)).st_size
+        return total
 
     @property
     def began(self) -> bool:

@@ -1,5 +1,6 @@
 """A run, to be looked at: its summary, its report, its samples. Reads only; brings the index up to date on the way."""
 
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ from holdfast.report import (
     nearest_key,
     report_cells,
 )
-from holdfast.state import Index, standing_of, status_of
+from holdfast.state import Catalogue, Index, is_held, stamp_of, standing_of, status_of
 
 
 class RunSummary(msgspec.Struct, frozen=True):
@@ -48,6 +49,7 @@ class RunSummary(msgspec.Struct, frozen=True):
     description: str = ""
     tags: list[str] = msgspec.field(default_factory=list)
     folder: str = ""
+    bytes: int = 0
     failures: list[dict[str, Any]] = msgspec.field(default_factory=list)
     """Of samples, by kind, each with an example."""
     extensions: list[dict[str, Any]] = msgspec.field(default_factory=list)
@@ -147,6 +149,7 @@ class Run:
             tags=story.tags,
             notes=[{"at": each.at, "text": each.note.text} for each in story.notes if each.note.text],
             folder=self.place.folder,
+            bytes=self.place.size(),
             failures=list(_failures(cells)),
         )
 
@@ -196,12 +199,36 @@ class Run:
 
 
 def list_runs(store: str) -> Iterator[RunSummary]:
-    """Every run of a store, the newest last."""
-    summaries = []
+    """Every run of a store, the newest last. Those that have not changed come from the catalogue."""
+    catalogue = Catalogue(store) if os.path.isdir(store) else None
+    summaries, folders = [], set[str]()
     for place in runs_in(store):
-        with Run(place) as run:
-            summaries.append(run.summary())
+        folders.add(place.folder)
+        summaries.append(_known(catalogue, place) or _looked_at(catalogue, place))
+    if catalogue is not None:
+        catalogue.keep_only(folders)
+        catalogue.close()
     yield from sorted(summaries, key=lambda summary: summary.created)
+
+
+def _known(catalogue: Catalogue | None, place: RunPlace) -> RunSummary | None:
+    """What was said before of a run that is at rest, and was then."""
+    if catalogue is None or is_held(place.folder):
+        return None
+    told = catalogue.find(place.folder, stamp_of(place.folder))
+    try:
+        return None if told is None else msgspec.json.decode(told, type=RunSummary)
+    except msgspec.DecodeError:
+        return None  # of another version
+
+
+def _looked_at(catalogue: Catalogue | None, place: RunPlace) -> RunSummary:
+    stamp = stamp_of(place.folder)
+    with Run(place) as run:
+        summary = run.summary()
+    if catalogue is not None and summary.status not in {"running", "stalled"}:
+        catalogue.put(place.folder, stamp, msgspec.json.encode(summary))
+    return summary
 
 
 def _scores(cells: Sequence[CellReport]) -> Iterator[dict[str, Any]]:

@@ -38,17 +38,11 @@ class Ended(msgspec.Struct, frozen=True):
     failed: int
     unfinished: int
     interrupted: bool = False
-    cells_failed: bool = False
-    """A cell has more failures than it may."""
 
     def exit_code(self, allowed: float) -> int:
         if self.interrupted:
             return 130
-        return 1 if self.cells_failed or is_too_many(self.failed, self.total, allowed) else 0
-
-    @property
-    def total(self) -> int:
-        return self.finished + self.failed + self.unfinished
+        return 1 if is_too_many(self.failed, self.finished + self.failed + self.unfinished, allowed) else 0
 
 
 def is_too_many(failed: int, total: int, allowed: float) -> bool:

@@ -240,6 +240,42 @@ def export(
 
 
 @app.command()
+def doctor(
+    name: Annotated[str | None, typer.Argument(metavar="[RUN]", help="Only this run.")] = None,
+    fix: Annotated[bool, typer.Option("--fix", help="Mend what is safe to mend.")] = False,
+    store: Store = None,
+    as_json: Json = False,
+) -> None:
+    """Say what is wrong with runs, what it means, and the command that mends it."""
+    from holdfast.cli.keeping import doctor as look
+
+    raise typer.Exit(look(name, store, fix, as_json))
+
+
+@app.command()
+def gc(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[RUN]...", help="These runs, whatever their status.")
+    ] = None,
+    older_than: Annotated[str | None, typer.Option(help="Completed runs older than this: 12h, 30d, 8w.")] = None,
+    keep: Annotated[int | None, typer.Option(min=0, help="All but the newest N of each experiment.")] = None,
+    max_size: Annotated[str | None, typer.Option(help="The oldest, until the store has at most this: 10GB.")] = None,
+    experiment: Annotated[str | None, typer.Option(help="Only in this experiment.")] = None,
+    tagged_too: Annotated[bool, typer.Option("--tagged-too", help="Also runs that have tags.")] = False,
+    latest_too: Annotated[bool, typer.Option("--latest-too", help="Also the newest of an experiment.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove them; without it they are only shown.")] = False,
+    store: Store = None,
+    as_json: Json = False,
+) -> None:
+    """Show, or with --yes remove, runs that may go."""
+    from holdfast.cli.keeping import Rules
+    from holdfast.cli.keeping import gc as collect
+
+    rules = Rules(older_than, keep, max_size, experiment, tagged_too, latest_too)
+    raise typer.Exit(collect(names or [], rules, store, yes, as_json))
+
+
+@app.command()
 def schema() -> None:
     """Print the JSON Schema of a spec, for editors."""
     from holdfast.cli.making import print_schema

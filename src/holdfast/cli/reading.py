@@ -18,7 +18,7 @@ from holdfast.plan import digest_file, originals
 from holdfast.records.facts import SampleFailed, SampleFinished, Step
 from holdfast.report import PlannedKey, write_csv, write_jsonl
 from holdfast.report.tables import again_line, duration, failure_lines, report_table, tokens
-from holdfast.report.wording import counted, own_words, shortened
+from holdfast.report.wording import counted, human_bytes, own_words, shortened
 from holdfast.state import standing_of
 
 _FORMATS = ("jsonl", "csv")
@@ -48,11 +48,12 @@ def print_runs(store: str | None, wanted: Wanted, as_json: bool) -> None:
         say("No runs. Start one with: holdfast run SPEC")
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("run", "experiment", "status", "finished", "failed", "created"):
-        table.add_column(name, justify="right" if name in {"finished", "failed"} else "left")
+    for name in ("run", "experiment", "status", "finished", "failed", "size", "created", "tags"):
+        table.add_column(name, justify="right" if name in {"finished", "failed", "size"} else "left")
     for run in found:
         done = f"{run.finished}/{run.planned}"
-        table.add_row(run.run_id, run.experiment, run.status, done, str(run.failed or "·"), run.created[:19])
+        failed, size, tags = str(run.failed or "·"), human_bytes(run.bytes), " ".join(run.tags)
+        table.add_row(run.run_id, run.experiment, run.status, done, failed, size, run.created[:19], tags)
     print_table(table)
 
 

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
@@ -28,6 +28,7 @@ from holdfast.api import check as check_given
 from holdfast.api.forking import Forecast, Fork
 from holdfast.api.preparing import find_modules_beside
 from holdfast.api.resuming import read_fold, stored_rows, stored_spec
+from holdfast.api.working import is_too_many
 from holdfast.cli.output import print_json, print_table, resume_command, say, warn
 from holdfast.cli.progress import watch
 from holdfast.engine import Engine
@@ -77,7 +78,7 @@ def retry_run(name: str, keys: Sequence[str], kinds: Sequence[str], store: str |
 
 def extend_run(name: str, path: str | None, store: str | None, choice: Choice) -> int:
     place, given = _of_run(name, path, store, choice)
-    return _told(given, asyncio.run(_until_signal(given, lambda observe: extend(given, place, observe))))
+    return _told(given, _run(_until_signal(given, lambda observe: extend(given, place, observe))))
 
 
 def fork_run(name: str, path: str | None, store: str | None, choice: Choice, run_id: str | None, dry: bool) -> int:
@@ -172,7 +173,17 @@ def _execute(given: Given, place: RunPlace, retry: Retry | None = None) -> int:
     if not given.spec.record_data:
         sys.stderr.write(f"record_data is off: {_WITHOUT_DATA}\n")
     work = partial(execute, given, place, retry=retry or Retry())
-    return _told(given, asyncio.run(_until_signal(given, lambda observe: work(observe=observe))))
+    return _told(given, _run(_until_signal(given, lambda observe: work(observe=observe))))
+
+
+def _run(work: Coroutine[Any, Any, Ended]) -> Ended:
+    """`asyncio.run`, but it does not wait at the end for a solver that will not be cancelled: all is saved by then."""
+    runner = asyncio.Runner()
+    try:
+        return runner.run(work)
+    finally:
+        if not asyncio.all_tasks(runner.get_loop()):
+            runner.close()
 
 
 def _told(given: Given, ended: Ended) -> int:
@@ -181,7 +192,11 @@ def _told(given: Given, ended: Ended) -> int:
         sys.stderr.write(f"interrupted; {kept}. Go on with: {resume_command(ended.place)}\n")
     else:
         with Run(ended.place) as run:
-            print_table(report_table(run.report(), resume_command(ended.place)))
+            report = run.report()
+        print_table(report_table(report, resume_command(ended.place)))
+        allowed = given.spec.fail_on_error_in_cell
+        if allowed is not None and any(is_too_many(cell.failed, cell.planned, allowed) for cell in report.cells):
+            return 1
     return ended.exit_code(given.spec.fail_on_error)
 
 

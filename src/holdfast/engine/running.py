@@ -30,6 +30,9 @@ from holdfast.state import Fold, Trail
 _COLLECT_AFTER = 50_000
 _UNLIMITED = 1 << 40
 _DRAIN_PAUSE_SECONDS = 0.05
+_LOOK_SECONDS = 1.0
+_STUBBORN_SECONDS = 5.0
+"""How long code that will not be cancelled is waited for; then the run ends without it."""
 _step = msgspec.json.Decoder(Step)
 _finished = msgspec.json.Decoder(SampleFinished)
 
@@ -97,6 +100,7 @@ class Engine:
         self._crews: dict[int, int] = {}
         self._stopping = False
         self._draining: asyncio.Task[None] | None = None
+        self._stopped_at: float | None = None
         self.reason = ""
         """Why it was stopped."""
         self.cancelled = False
@@ -134,6 +138,7 @@ class Engine:
     def stop_now(self) -> None:
         """What is in flight is left unfinished, with its steps recorded."""
         self._stopping = True
+        self._stopped_at = self._stopped_at or time.monotonic()
         self._sampler.close()
         for worker in self._workers:
             worker.cancel()
@@ -148,14 +153,17 @@ class Engine:
         return self._stopping
 
     async def _wait(self) -> None:
-        """Until all workers are through; a tuned run may get more of them meanwhile."""
+        """Until all workers are through, or will not be stopped; a tuned run may get more of them meanwhile."""
         done: set[asyncio.Task[None]] = set()
         while len(done) < len(self._workers):
-            done, _ = await asyncio.wait(list(self._workers), return_when=asyncio.FIRST_EXCEPTION)
+            workers = list(self._workers)
+            done, _ = await asyncio.wait(workers, timeout=_LOOK_SECONDS, return_when=asyncio.FIRST_EXCEPTION)
             for worker in done:
                 if not worker.cancelled() and worker.exception() is not None:
                     self.stop_now()
                     raise worker.exception() or AssertionError("unreachable")
+            if self._stopped_at is not None and time.monotonic() - self._stopped_at > _STUBBORN_SECONDS:
+                return
 
     async def _end(self) -> None:
         if self._draining is not None:
@@ -163,7 +171,8 @@ class Engine:
         self._sampler.close()
         for worker in self._workers:
             worker.cancel()
-        await asyncio.gather(*self._workers, return_exceptions=True)
+        if self._workers:
+            await asyncio.wait(self._workers, timeout=_STUBBORN_SECONDS)
         for line in (*self._lines.values(), *self._roles.values()):
             await line.provider.close()
         self._reader.close()

@@ -180,4 +180,6 @@ def _told(what: str, samples: list[InFlight]) -> str:
 
 
 def _at(stack: list[str]) -> str:
-    return f" at {stack[-1]}" if stack else ""
+    """The innermost place that is the user's, as far as that can be told."""
+    theirs = [frame for frame in stack if "/asyncio/" not in frame]
+    return f" at {(theirs or stack)[-1]}" if stack else ""

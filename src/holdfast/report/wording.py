@@ -24,3 +24,13 @@ def own_words(scorer: str, failure: str) -> str:
 def shortened(text: str, width: int) -> str:
     """At most `width` characters; `…` stands for the rest."""
     return text if len(text) <= width else f"{text[: max(width - 1, 0)]}…"
+
+
+def human_bytes(count: int) -> str:
+    """1.5 GB: as people say it."""
+    size = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"

@@ -122,4 +122,5 @@ class Spec(_Part, frozen=True, kw_only=True):
     on_stall: Annotated[str, THROUGHPUT, Meta(pattern="^(warn|cancel-sample)$")] = "warn"
     grace_seconds: Annotated[float, THROUGHPUT, Meta(ge=0)] = 10.0
     fail_on_error: Annotated[float, THROUGHPUT, Meta(ge=0)] = 0.0
+    fail_on_error_in_cell: Annotated[Annotated[float, Meta(ge=0)] | None, THROUGHPUT] = None
     progress_file: Annotated[str, PLACE] = ""

@@ -1,5 +1,6 @@
 """Where runs stand: folds over journals, and the derived index that reading commands use."""
 
+from holdfast.state.catalogue import Catalogue, stamp_of
 from holdfast.state.folding import Fold, Trail
 from holdfast.state.index import AnswerRow, Index, ScoreRow
 from holdfast.state.status import Standing, is_held, standing_of, status_of
@@ -7,6 +8,7 @@ from holdfast.state.story import Story
 
 __all__ = [
     "AnswerRow",
+    "Catalogue",
     "Fold",
     "Index",
     "ScoreRow",
@@ -14,6 +16,7 @@ __all__ = [
     "Story",
     "Trail",
     "is_held",
+    "stamp_of",
     "standing_of",
     "status_of",
 ]

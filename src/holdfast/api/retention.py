@@ -1,0 +1,132 @@
+"""Which runs may go, by age, number, size; and removing them so that a crash half-way leaves no half run.
+
+Never removed unless named: runs that a process writes, and runs that are not completed. Numbers count within one
+experiment. A run is renamed to a hidden name first (from then on it is no run), then removed; what a crash leaves is
+removed by the next `gc` or `doctor --fix`.
+"""
+
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from holdfast.api.places import RunPlace, runs_in
+from holdfast.api.runs import Run, RunSummary
+from holdfast.errors import HoldfastError, UsageError
+from holdfast.journal import Lock
+from holdfast.state import standing_of
+
+_PREFIX = ".gone-"
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """What may go: whatever one of the rules names and no exception keeps."""
+
+    older_than_days: float | None = None
+    keep: int | None = None
+    """So many of the newest in each experiment stay; the others may go."""
+    max_bytes: int | None = None
+    """The oldest go until all together have no more."""
+    experiment: str | None = None
+    keep_tagged: bool = True
+    keep_latest: bool = True
+    """The newest run of each experiment stays, however old or large it is."""
+
+
+class Doomed(msgspec.Struct, frozen=True):
+    """A run that would go, and why."""
+
+    place: RunPlace
+    bytes: int
+    created: str
+    why: str
+
+
+class _Candidate(msgspec.Struct, frozen=True):
+    place: RunPlace
+    summary: RunSummary
+    bytes: int
+
+
+def chosen(store: str, policy: Policy, now: float | None = None) -> list[Doomed]:
+    """What the rules name, the oldest first."""
+    every = sorted(_candidates(store, policy), key=lambda each: each.summary.created)
+    why: dict[str, str] = {}
+    newest = {each.place.experiment: each.place.folder for each in every} if policy.keep_latest else {}
+    limit = _day(now or time.time(), policy.older_than_days)
+    for each in every:
+        if limit and each.summary.created < limit:
+            why[each.place.folder] = f"older than {policy.older_than_days:g} days"
+    for experiment in {each.place.experiment for each in every} if policy.keep is not None else ():
+        mine = [each for each in every if each.place.experiment == experiment]
+        for each in mine[: max(len(mine) - (policy.keep or 0), 0)]:
+            why.setdefault(each.place.folder, f"not one of the newest {policy.keep} of {experiment}")
+    if policy.max_bytes is not None:
+        left = sum(place.size() for place in runs_in(store))
+        going = [each for each in every if each.place.folder in why and _may_go(each.summary, policy)]
+        left -= sum(each.bytes for each in going if not _is_newest(each, newest))
+        for each in every:
+            if left <= policy.max_bytes:
+                break
+            if each.place.folder not in why and _may_go(each.summary, policy) and not _is_newest(each, newest):
+                why[each.place.folder] = "to make room"
+                left -= each.bytes
+    return [
+        Doomed(each.place, each.bytes, each.summary.created, why[each.place.folder])
+        for each in every
+        if each.place.folder in why and _may_go(each.summary, policy) and not _is_newest(each, newest)
+    ]
+
+
+def named(places: Sequence[RunPlace]) -> list[Doomed]:
+    """Runs that the user names, whatever their status; not one that is being written."""
+    for place in places:
+        if standing_of(place.folder).held:
+            raise UsageError(f"{place.run_id} is being written by a live process: stop it first")
+    return [Doomed(place, place.size(), "", "named") for place in places]
+
+
+def remove(doomed: Doomed) -> None:
+    """Dying on the way leaves the run as it was, or a hidden folder that is no run."""
+    lock = Lock(doomed.place.folder)  # nobody may begin to write it now
+    try:
+        above = os.path.dirname(doomed.place.folder)
+        hidden = os.path.join(above, f"{_PREFIX}{uuid.uuid4().hex}")
+        os.rename(doomed.place.folder, hidden)
+    finally:
+        lock.release()
+    shutil.rmtree(hidden, ignore_errors=True)
+
+
+def remove_doomed(experiment: str) -> None:
+    """What was renamed to be removed, and is still there."""
+    for name in os.listdir(experiment):
+        if name.startswith(_PREFIX):
+            shutil.rmtree(os.path.join(experiment, name), ignore_errors=True)
+
+
+def _candidates(store: str, policy: Policy) -> Iterator[_Candidate]:
+    for place in runs_in(store):
+        if policy.experiment not in (None, place.experiment):
+            continue
+        try:
+            with Run(place) as run:
+                summary = run.summary()
+        except HoldfastError:
+            continue  # what cannot be read is not ours to judge
+        yield _Candidate(place, summary, place.size())
+
+
+def _is_newest(candidate: _Candidate, newest: dict[str, str]) -> bool:
+    return newest.get(candidate.place.experiment) == candidate.place.folder
+
+
+def _may_go(summary: RunSummary, policy: Policy) -> bool:
+    return summary.status == "completed" and not (policy.keep_tagged and summary.tags)
+
+
+def _day(now: float, days: float | None) -> str:
+    return "" if days is None else time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now - days * 86400))

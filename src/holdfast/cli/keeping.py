@@ -1,0 +1,111 @@
+"""`doctor` and `gc`: what is wrong in a store, and what may go."""
+
+import re
+from typing import Any
+
+import msgspec
+from rich.table import Table
+
+from holdfast.api import default_store, find_run
+from holdfast.api.doctor import Finding, examine, mend
+from holdfast.api.retention import Doomed, Policy, chosen, named, remove
+from holdfast.cli.output import print_json, print_table, say
+from holdfast.errors import UsageError
+from holdfast.report.wording import counted, human_bytes
+
+_SIZE = re.compile(r"^\s*([0-9.]+)\s*([kmgt]?)(i?b)?\s*$", re.IGNORECASE)
+_AGE = re.compile(r"^\s*([0-9.]+)\s*([hdwmy]?)\s*$", re.IGNORECASE)
+_DAYS = {"h": 1 / 24, "d": 1, "": 1, "w": 7, "m": 30, "y": 365}
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """`gc`'s options as they were typed."""
+
+    older_than: str | None = None
+    keep: int | None = None
+    max_size: str | None = None
+    experiment: str | None = None
+    tagged_too: bool = False
+    latest_too: bool = False
+
+
+def doctor(name: str | None, store: str | None, fix: bool, as_json: bool) -> int:
+    where = store or default_store()
+    place = find_run(where, name) if name else None
+    found = [mend(trouble) if fix else trouble.finding for trouble in examine(where, place)]
+    if as_json:
+        print_json(found)
+    else:
+        for finding in found:
+            _tell(finding)
+        if not found:
+            say("Nothing is wrong.")
+    return 0
+
+
+def _tell(finding: Finding) -> None:
+    say(f"{finding.run}: {finding.what}" if finding.run else finding.what, "bold")
+    say(f"  {finding.means}")
+    say("  mended" if finding.fixed else f"  {finding.command}")
+
+
+def gc(names: list[str], rules: Rules, store: str | None, yes: bool, as_json: bool) -> int:
+    where = store or default_store()
+    if names:
+        doomed = named([find_run(where, name) for name in names])
+    else:
+        policy = Policy(
+            _days(rules.older_than), rules.keep, _bytes(rules.max_size), rules.experiment, not rules.tagged_too
+        )
+        if policy.older_than_days is None and policy.keep is None and policy.max_bytes is None:
+            raise UsageError("say what may go: --older-than 30d, --keep 5, --max-size 10GB, or name runs")
+        if rules.latest_too or rules.keep == 0:
+            policy = msgspec.structs.replace(policy, keep_latest=False)
+        doomed = chosen(where, policy)
+    for each in doomed if yes else ():
+        remove(each)
+    _print_doomed(doomed, yes, as_json)
+    return 0
+
+
+def _print_doomed(doomed: list[Doomed], yes: bool, as_json: bool) -> None:
+    if as_json:
+        print_json([{**_plain(each), "removed": yes} for each in doomed])
+        return
+    if not doomed:
+        say("Nothing to remove. Runs that are not completed, or have tags, stay unless they are named.")
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("run", "experiment", "created", "size", "why"):
+        table.add_column(name, justify="right" if name == "size" else "left")
+    for each in doomed:
+        place = each.place
+        table.add_row(place.run_id, place.experiment, each.created[:19], human_bytes(each.bytes), each.why)
+    print_table(table)
+    total = human_bytes(sum(each.bytes for each in doomed))
+    what = f"{counted(len(doomed), 'run')}, {total}"
+    say(f"Removed {what}." if yes else f"Would remove {what}. Nothing was changed; to do it: add --yes")
+
+
+def _plain(doomed: Doomed) -> dict[str, Any]:
+    place = doomed.place
+    told = {"run_id": place.run_id, "experiment": place.experiment, "created": doomed.created}
+    return {**told, "bytes": doomed.bytes, "why": doomed.why}
+
+
+def _bytes(text: str | None) -> int | None:
+    if text is None:
+        return None
+    match = _SIZE.match(text)
+    if match is None:
+        raise UsageError(f"--max-size {text}: write a size such as 500MB or 10GB")
+    return int(float(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " "))
+
+
+def _days(text: str | None) -> float | None:
+    if text is None:
+        return None
+    match = _AGE.match(text)
+    if match is None:
+        raise UsageError(f"--older-than {text}: write an age such as 12h, 30d or 8w")
+    return float(match[1]) * _DAYS[match[2].lower()]

@@ -1,0 +1,105 @@
+"""The derived catalogue over all runs of a store: what a list says of runs that have not changed since.
+
+It can be deleted at any time. If it is locked, damaged, outdated or cannot be written, it is done without: a run never
+waits for it, because only those who look write it. Where the store is read-only it lives in the user's cache folder.
+"""
+
+import hashlib
+import os
+import sqlite3
+
+_VERSION = 1
+_FILE = "catalog.db"
+
+
+class Catalogue:
+    """What was last said of each run, with the state of its files at that time."""
+
+    def __init__(self, store: str) -> None:
+        self._database = _open(store)
+
+    def find(self, folder: str, stamp: str) -> bytes | None:
+        """What was said of a run in exactly this state."""
+        if self._database is None:
+            return None
+        try:
+            row = self._database.execute(
+                "SELECT told FROM runs WHERE folder = ? AND stamp = ?", (folder, stamp)
+            ).fetchone()
+        except sqlite3.Error:
+            return None
+        return None if row is None else bytes(row[0])
+
+    def put(self, folder: str, stamp: str, told: bytes) -> None:
+        if self._database is not None:
+            try:
+                with self._database:
+                    self._database.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?)", (folder, stamp, told))
+            except sqlite3.Error:
+                self.close()
+
+    def keep_only(self, folders: set[str]) -> None:
+        """Forget runs that are gone."""
+        if self._database is None:
+            return
+        try:
+            known = {row[0] for row in self._database.execute("SELECT folder FROM runs")}
+            with self._database:
+                self._database.executemany("DELETE FROM runs WHERE folder = ?", [(each,) for each in known - folders])
+        except sqlite3.Error:
+            self.close()
+
+    def close(self) -> None:
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+
+
+def stamp_of(run: str) -> str:
+    """The state of the files that a run's summary is made of: it changes with every record."""
+    told = []
+    for folder in (run, os.path.join(run, "journal")):
+        try:
+            for entry in sorted(os.scandir(folder), key=lambda each: each.name):
+                if entry.name.startswith(("index.db", "log.jsonl", "lease.json", "lock", "control")):
+                    continue
+                found = entry.stat(follow_symlinks=False)
+                told.append(f"{entry.name}:{found.st_size}:{found.st_mtime_ns}")
+        except OSError:
+            continue
+    return hashlib.blake2b("|".join(told).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
+
+
+def _open(store: str) -> sqlite3.Connection | None:
+    for path in (os.path.join(store, _FILE), _cached(store)):
+        try:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            return _connect(path)
+        except (sqlite3.Error, OSError):
+            continue
+    return None
+
+
+def _connect(path: str) -> sqlite3.Connection:
+    database = sqlite3.connect(path, timeout=0.2)
+    try:
+        if database.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
+            database.executescript(
+                "BEGIN IMMEDIATE; DROP TABLE IF EXISTS runs;"
+                "CREATE TABLE runs (folder TEXT PRIMARY KEY, stamp TEXT, told BLOB) WITHOUT ROWID;"
+                f"PRAGMA user_version = {_VERSION}; COMMIT;"
+            )
+        database.execute("SELECT count(*) FROM runs").fetchone()
+        database.execute("BEGIN IMMEDIATE").connection.rollback()
+    except sqlite3.DatabaseError as error:
+        database.close()
+        if "locked" not in str(error) and "readonly" not in str(error):
+            os.unlink(path)  # damaged: it is made anew the next time
+        raise
+    return database
+
+
+def _cached(store: str) -> str:
+    above = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    name = hashlib.blake2b(os.path.abspath(store).encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
+    return os.path.join(above, "holdfast", f"{name}.db")

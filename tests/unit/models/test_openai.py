@@ -117,10 +117,10 @@ def test_retries_are_as_many_as_the_server_counts(fault: str) -> None:
 
 def test_a_hang_is_retried() -> None:
     behaviour = Behaviour(faults=[Fault("hang", first=1)])
-    answer, tries, stats = ask_server(behaviour, Retries(9, no_sleep), timeout_seconds=0.1)
+    answer, tries, stats = ask_server(behaviour, Retries(9, no_sleep), timeout_seconds=1.0)
     assert answer.text == "42"
     assert stats.faults == {"hang": 1}
-    assert tries == stats.requests >= 2
+    assert tries >= stats.requests >= 2  # on a busy machine a try may time out before the server has seen it
 
 
 def test_a_failure_that_will_not_pass_is_sent_once() -> None:

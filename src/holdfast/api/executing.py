@@ -72,7 +72,8 @@ async def _begin(prepared: Prepared, place: RunPlace, observe: Observe | None, g
         raise
     writer, logbook = await open_journal(place, uid, lock)
     try:
-        await writer.append(draft("run.started", started(prepared, place, planned, given.where)))
+        record = await asyncio.to_thread(started, prepared, place, planned, given.where)  # it asks git
+        await writer.append(draft("run.started", record))
         reading = await asyncio.to_thread(Reading, place, prepared.evaluation)
         await asyncio.to_thread(write_spec_file, place, reading.fold.story)
     except BaseException:

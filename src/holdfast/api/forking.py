@@ -98,7 +98,7 @@ class Fork:
         try:
             parent = self._parent.described(self._steps)
             where = self._given.where or self._parent.source
-            record = started(self._prepared, self._place, self._planned, where, parent)
+            record = await asyncio.to_thread(started, self._prepared, self._place, self._planned, where, parent)
             await writer.append(draft("run.started", record))
             async for tickets in self._tickets():
                 mine = [ticket for ticket in tickets if ticket.o in self._useful]

@@ -109,7 +109,8 @@ class Resumption:
         writer = await self._open(lock)
         try:
             spec = spec_mapping(self._prepared.spec) if changes else None
-            resumed = RunResumed(tuple(changes), spec, code(), host(), __version__, retried)
+            versions = await asyncio.to_thread(code)  # it asks git
+            resumed = RunResumed(tuple(changes), spec, versions, host(), __version__, retried)
             await writer.append(draft("run.resumed", resumed))
             await self._catch_up()
         except BaseException:
@@ -133,7 +134,8 @@ class Resumption:
         try:
             spec, inputs = spec_mapping(self._prepared.spec), inputs_of(self._prepared.works)
             files = (planned.plan, planned.data, planned.cells)
-            extended = RunExtended(tuple(changes), spec, *files, inputs, code(), host(), __version__)
+            versions = await asyncio.to_thread(code)
+            extended = RunExtended(tuple(changes), spec, *files, inputs, versions, host(), __version__)
             await writer.append(draft("run.extended", extended))
             await self._catch_up()
         except BaseException:

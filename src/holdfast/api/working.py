@@ -161,7 +161,7 @@ async def _meet(wish: Wish, undertaking: Undertaking, engine: Engine, fold: Fold
         engine.stop("by `holdfast cancel`", cancelled=True)
         return True, "the run stops"
     if wish.do == "tune":
-        spec, record = tuned(fold.story, wish.sets)
+        spec, record = await asyncio.to_thread(tuned, fold.story, wish.sets)
         await undertaking.writer.append(record)
         await asyncio.to_thread(_catch_up, undertaking.place, fold)
         await asyncio.to_thread(write_spec_file, undertaking.place, fold.story)

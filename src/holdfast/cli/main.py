@@ -55,11 +55,17 @@ def run(
     sample: Annotated[list[str] | None, typer.Option(help="Only the sample with this id. Repeatable.")] = None,
     task: Annotated[list[str] | None, typer.Option(help="Only tasks with this name.")] = None,
     model: Annotated[list[str] | None, typer.Option(help="Only models with this name.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be asked.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --dry-run: print JSON.")] = False,
 ) -> None:
     """Start an evaluation, or go on with one (--id)."""
     from holdfast.cli.running import Choice, run_spec
 
     choice = Choice(sets or [], limit, sample, task, model)
+    if dry_run:
+        from holdfast.cli.trying import dry_run as try_it
+
+        raise typer.Exit(try_it(spec, choice, as_json))
     raise typer.Exit(run_spec(spec, run_id, store, choice))
 
 
@@ -191,16 +197,39 @@ def ls(
 def show(
     name: RunName,
     key: Annotated[str | None, typer.Argument(metavar="[KEY]", help="task/model/sample/repeat.")] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="List the samples that failed.")] = False,
+    wrong: Annotated[bool, typer.Option("--wrong", help="List the answers with a score of false or 0.")] = False,
+    kind: Annotated[list[str] | None, typer.Option(help="List the samples that failed so. Repeatable.")] = None,
+    grep: Annotated[str, typer.Option(help="List the samples with this pattern in key, output or error.")] = "",
+    limit: Annotated[int, typer.Option(min=1, help="List at most N.")] = 50,
     store: Store = None,
     as_json: Json = False,
 ) -> None:
-    """Show how a run stands, or the whole story of one key."""
-    from holdfast.cli.reading import print_key, print_run
+    """Show how a run stands, the whole story of one key, or which samples failed, are wrong, or hold a text."""
+    from holdfast.cli.reading import print_chosen, print_key, print_run
+    from holdfast.report.choosing import Wanted
 
-    if key is None:
-        print_run(name, store, as_json)
-    else:
+    wanted = Wanted(failed, wrong, tuple(kind or ()), grep)
+    if key is not None:
         print_key(name, key, store, as_json)
+    elif wanted:
+        print_chosen(name, wanted, limit, store, as_json)
+    else:
+        print_run(name, store, as_json)
+
+
+@app.command()
+def replay(
+    name: RunName,
+    key: Annotated[str, typer.Argument(metavar="KEY", help="task/model/sample/repeat.")],
+    spec: OtherSpec = None,
+    pdb: Annotated[bool, typer.Option("--pdb", help="In the debugger, stopped at the solver's first line.")] = False,
+    store: Store = None,
+) -> None:
+    """Run one sample's code again on its recorded steps, without a single request."""
+    from holdfast.cli.trying import replay as play
+
+    raise typer.Exit(play(name, key, spec, store, pdb))
 
 
 @app.command()

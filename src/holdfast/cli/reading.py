@@ -1,6 +1,7 @@
 """`ls`, `show`, `report`, `verify` and `export`: commands that only read."""
 
 import contextlib
+import itertools
 import sys
 from collections.abc import Iterator
 from typing import IO, Any
@@ -17,8 +18,10 @@ from holdfast.journal.chain import is_whole_file
 from holdfast.plan import digest_file, originals
 from holdfast.records.facts import SampleFailed, SampleFinished, Step
 from holdfast.report import PlannedKey, write_csv, write_jsonl
+from holdfast.report.choosing import Wanted as WantedKeys
+from holdfast.report.choosing import choose
 from holdfast.report.tables import again_line, duration, failure_lines, report_table, tokens
-from holdfast.report.wording import counted, human_bytes, own_words, shortened
+from holdfast.report.wording import counted, first_line, human_bytes, own_words, shortened
 from holdfast.state import standing_of
 
 _FORMATS = ("jsonl", "csv")
@@ -87,6 +90,27 @@ def print_run(name: str, store: str | None, as_json: bool) -> None:
         say(again_line(summary.failed, resume_command(place)))
     if summary.status in {"interrupted", "cancelled", "failed"}:
         say(f"Go on with: {resume_command(place)}")
+
+
+def print_chosen(name: str, wanted: WantedKeys, limit: int, store: str | None, as_json: bool) -> None:
+    with Run.find(store or default_store(), name) as run:
+        try:
+            found = list(itertools.islice(choose(run.lines(), wanted), limit + 1))
+        except ValueError as error:
+            raise UsageError(f"--grep: {error}") from error
+    more = len(found) > limit
+    if as_json:
+        print_json(found[:limit])
+        return
+    for line in found[:limit]:
+        told = f"{line.error['kind']}: {line.error['message']}" if line.error else line.output or ""
+        scores = " ".join(f"{scorer}={_value(value)}" for scorer, value in line.scores.items())
+        say(f"{line.key}  {line.status}  {scores}".rstrip(), "bold")
+        say(f"  {first_line(told, 200)}")
+    if not found:
+        say("No such sample.")
+    elif more:
+        say(f"… and more; see them with --limit. The story of one: holdfast show {name} {found[0].key}")
 
 
 def _in_flight(place: RunPlace) -> Iterator[str]:

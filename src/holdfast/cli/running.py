@@ -55,34 +55,31 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 def run_spec(path: str, run_id: str | None, store: str | None, choice: Choice) -> int:
-    spec = _load(path, choice)
+    given = load_given(path, choice)
     where = store or default_store()
-    for doubt in doubts(spec, os.environ):
-        warn(f"{path}: {doubt}")
     if run_id is None:
-        _point_to_interrupted(spec, where)
-    given = Given(spec, where=path)
+        _point_to_interrupted(given.spec, where)
     return _execute(given, place_for(given, where, run_id))
 
 
 def resume_run(name: str, path: str | None, store: str | None, choice: Choice, retry: Retry) -> int:
-    place, given = _of_run(name, path, store, choice)
+    place, given = given_of_run(name, path, store, choice)
     return _execute(given, place, retry)
 
 
 def retry_run(name: str, keys: Sequence[str], kinds: Sequence[str], store: str | None) -> int:
     """Failed samples, all or some, get new attempts; unfinished ones are answered as well."""
-    place, given = _of_run(name, None, store, Choice())
+    place, given = given_of_run(name, None, store, Choice())
     return _execute(given, place, Retry(kinds=tuple(kinds), keys=tuple(keys)))
 
 
 def extend_run(name: str, path: str | None, store: str | None, choice: Choice) -> int:
-    place, given = _of_run(name, path, store, choice)
+    place, given = given_of_run(name, path, store, choice)
     return _told(given, _run(_until_signal(given, lambda observe: extend(given, place, observe))))
 
 
 def fork_run(name: str, path: str | None, store: str | None, choice: Choice, run_id: str | None, dry: bool) -> int:
-    parent, given = _of_run(name, path, store, choice)
+    parent, given = given_of_run(name, path, store, choice)
     place = place_for(given, parent.store, run_id)
     forecast = asyncio.run(_fork(Fork(parent, place, given), dry))
     parts = [f"reuses {forecast.reused}", f"asks about {forecast.asks}", f"about {short(forecast.tokens)} tokens"]
@@ -101,7 +98,7 @@ async def _fork(fork: Fork, dry: bool) -> Forecast:
         await fork.drop()  # whole, it has another name by now
 
 
-def _of_run(name: str, path: str | None, store: str | None, choice: Choice) -> tuple[RunPlace, Given]:
+def given_of_run(name: str, path: str | None, store: str | None, choice: Choice) -> tuple[RunPlace, Given]:
     """A run, and the spec to go on with: the one in a file, or its own."""
     place = find_run(store or default_store(), name)
     fold = read_fold(place)
@@ -123,6 +120,14 @@ def _refuse_defaults(sets: Sequence[str]) -> None:
             raise SpecError(
                 f"--set {assignment}: a run's own spec has no defaults any more; set the field of a task or a model"
             )
+
+
+def load_given(path: str, choice: Choice) -> Given:
+    """A spec with what the command line changes in it, and its doubts told."""
+    spec = _load(path, choice)
+    for doubt in doubts(spec, os.environ):
+        warn(f"{path}: {doubt}")
+    return Given(spec, where=path)
 
 
 def check_spec(path: str, choice: Choice, as_json: bool) -> None:

@@ -36,6 +36,10 @@ class Tickets:
         self._filling = asyncio.Lock()
         self._empty = False
 
+    def all(self) -> Iterator[Ticket]:
+        """The rest of them, read as they are asked for; for who does not mind waiting for a file."""
+        return self._stream
+
     def at_hand(self) -> Ticket | None:
         """The next ticket, if it has been read already."""
         return self._ready.popleft() if self._ready else None

@@ -1,0 +1,51 @@
+"""Which of a run's keys a person wants to see: failed, wrong, of a kind, or with a text in them."""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from holdfast.report.export import ExportLine
+from holdfast.score import as_number
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """Every condition that is set must hold."""
+
+    failed: bool = False
+    wrong: bool = False
+    kinds: tuple[str, ...] = ()
+    grep: str = ""
+    status: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.failed or self.wrong or self.kinds or self.grep or self.status)
+
+
+def choose(lines: Iterable[ExportLine], wanted: Wanted) -> Iterator[ExportLine]:
+    """ValueError if the pattern to look for is none."""
+    try:
+        pattern = re.compile(wanted.grep, re.IGNORECASE) if wanted.grep else None
+    except re.error as error:
+        raise ValueError(f"{wanted.grep!r} is not a pattern: {error}") from error
+    for line in lines:
+        kind = (line.error or {}).get("kind", "")
+        if (
+            (not wanted.failed or line.status == "failed")
+            and (not wanted.status or line.status == wanted.status)
+            and (not wanted.kinds or kind in wanted.kinds)
+            and (not wanted.wrong or is_wrong(line.scores))
+            and (pattern is None or pattern.search(_text(line)))
+        ):
+            yield line
+
+
+def is_wrong(scores: dict[str, Any]) -> bool:
+    """A score is false or zero. A missing score is not wrong: nobody has said so."""
+    return any(as_number(value) == 0 for value in scores.values() if not isinstance(value, dict))
+
+
+def _text(line: ExportLine) -> str:
+    told = (line.error or {}).get("message", "")
+    return f"{line.key}\n{line.output or ''}\n{told}"

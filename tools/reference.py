@@ -1,4 +1,5 @@
-"""The reference pages: docs/fields.md from the spec's types, docs/commands.md from the command line itself.
+"""The reference pages: docs/fields.md from the spec's types, docs/commands.md from the command line itself,
+docs/events.md from the list of events that a run's log may hold.
 
 `python tools/reference.py` writes them, `--check` only says whether they are up to date (exit 1 if not). Invariant: a
 page follows from the source alone; not from the terminal, the environment, or a list of names kept here. Refuses a
@@ -19,6 +20,7 @@ import typer.core
 import typer.main
 from msgspec import inspect as kinds
 
+from holdfast.api.logbook import EVENTS, LOG
 from holdfast.cli.main import app
 from holdfast.spec import Model, Spec, Task
 from holdfast.spec.classes import field_classes, nested_type
@@ -80,6 +82,19 @@ Scripts may rely on them.
 {codes}
 """
 
+_EVENTS = """\
+# The events of a run's log
+{generated}
+
+Every run writes `{log}` in its folder: one JSON object a line, for people and machines. Each has `at` (UTC), `level`,
+`event`, `run` and `message`; events of a sample have its `key` as well, and `kind` if it failed. The log is rotated, is
+no original, and never keeps a run from working. From Python the same events come from the logger `holdfast.events`.
+
+| event | level | meaning |
+|---|---|---|
+{rows}
+"""
+
 EXIT_CODES = {
     0: "done",
     1: "finished, with more failed samples than `fail_on_error` allows (default: any)",
@@ -109,7 +124,8 @@ def main(arguments: list[str]) -> int:
 
 def pages() -> dict[Path, str]:
     """Each generated page with the text that it should have."""
-    return {DOCS / "fields.md": fields_page(), DOCS / "commands.md": commands_page()}
+    made = {"fields.md": fields_page(), "commands.md": commands_page(), "events.md": events_page()}
+    return {DOCS / name: text for name, text in made.items()}
 
 
 def fields_page() -> str:
@@ -310,6 +326,11 @@ def _given(parameter: Parameter) -> str:
     if isinstance(parameter, typer.core.TyperOption) and parameter.is_flag:
         return "on" if parameter.default else "off"
     return "" if parameter.default in (None, [], ()) else f"`{parameter.default}`"
+
+
+def events_page() -> str:
+    rows = [_row(f"`{event}`", level, meaning) for event, (level, meaning) in EVENTS.items()]
+    return _EVENTS.format(generated=_GENERATED, log=LOG, rows="\n".join(rows))
 
 
 def _row(*cells: str) -> str:

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
+from holdfast.api.logbook import EVENTS
 from holdfast.cli.main import app
 from holdfast.errors import SpecError
 from holdfast.spec import Model, Spec, Task, build_spec
 from holdfast.spec.classes import CLASSES, field_classes, nested_type
-from tools.reference import commands_page, default_fields, fields_page, in_words, main, pages
+from tools.reference import commands_page, default_fields, events_page, fields_page, in_words, main, pages
 
 
 def test_the_generated_pages_are_up_to_date() -> None:
@@ -46,6 +47,12 @@ def test_every_command_and_option_is_on_the_page() -> None:
     named = [each.name or (each.callback.__name__ if each.callback else "") for each in app.registered_commands]
     assert [name for name in named if f"\n## holdfast {name}\n" not in page] == []
     assert "`--set` | FIELD=VALUE; repeatable" in page
+
+
+def test_every_event_is_on_its_page_once_with_level_and_meaning() -> None:
+    rows = re.findall(r"^\| `([^`]+)` \| (\w+) \| (.+) \|$", events_page(), re.MULTILINE)
+    assert [(event, (level, meaning)) for event, level, meaning in rows] == list(EVENTS.items())
+    assert {level for _, level, _ in rows} <= {"info", "warning", "error"}
 
 
 def test_the_pages_do_not_depend_on_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

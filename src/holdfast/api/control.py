@@ -75,3 +75,5 @@ def answer_wish(path: str, done: bool, sentence: str) -> None:
         with open(f"{path}.done.tmp", "wb") as file:
             file.write(msgspec.json.encode((done, sentence)))
         os.replace(f"{path}.done.tmp", f"{path}.done")
+        if not os.path.exists(path):
+            os.unlink(f"{path}.done")

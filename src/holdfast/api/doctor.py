@@ -11,15 +11,16 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from holdfast.api.forking import remove_leftovers
+from holdfast.api.forking import is_abandoned, remove_leftovers
 from holdfast.api.places import RunPlace, runs_in
 from holdfast.api.provenance import SPEC_FILE, check_spec_file, is_spec_file_new, write_spec_file
-from holdfast.api.resuming import read_fold
+from holdfast.api.resuming import read_fold, untold
 from holdfast.api.retention import remove_doomed
 from holdfast.api.runs import Run
-from holdfast.errors import DriftError, HoldfastError
+from holdfast.errors import DriftError, HoldfastError, JournalError
 from holdfast.journal import Lock
-from holdfast.plan import originals
+from holdfast.plan import digest_file, originals
+from holdfast.records.facts import Stored
 from holdfast.state import Fold, is_held
 
 _FREE_BYTES_MIN = 1 << 30
@@ -52,16 +53,19 @@ def examine(store: str, only: RunPlace | None = None) -> Iterator[Trouble]:
     for place in runs_in(store) if only is None else (only,):
         try:
             yield from _of_run(place)
-        except HoldfastError as error:
-            means = "the run cannot be read by this version"
-            yield Trouble(Finding(str(error), means, f"holdfast verify {place.run_id}", place.run_id))
+        except (HoldfastError, OSError, msgspec.ValidationError) as error:
+            means = "the run cannot be read by this version, or from here"
+            yield Trouble(Finding(str(error), means, place.command("verify"), place.run_id))
 
 
 def mend(trouble: Trouble) -> Finding:
-    """Do what is safe; the finding says whether it was."""
+    """Do what is safe; the finding says whether it was, or why not."""
     if trouble.mend is None:
         return trouble.finding
-    trouble.mend()
+    try:
+        trouble.mend()
+    except (HoldfastError, OSError) as error:
+        return msgspec.structs.replace(trouble.finding, means=f"{trouble.finding.means}; not mended: {error}")
     return msgspec.structs.replace(trouble.finding, fixed=True)
 
 
@@ -71,7 +75,7 @@ def _of_store(store: str) -> Iterator[Trouble]:
         if usage.free < max(_FREE_BYTES_MIN, _FREE_SHARE_MIN * usage.total):
             means = "runs will wait for space when it is full; nothing is lost"
             free = f"{usage.free / (1 << 30):.1f} GiB are free in {store}"
-            yield Trouble(Finding(free, means, "holdfast gc"))
+            yield Trouble(Finding(free, means, "holdfast gc --keep 5"))
     for path in _hidden(store):
         means = "a process died while it made a fork or removed a run; it is no run"
         what = f"leftover folder {path}"
@@ -83,8 +87,9 @@ def _hidden(store: str) -> Iterator[str]:
     for experiment in sorted(os.listdir(store)) if os.path.isdir(store) else ():
         above = os.path.join(store, experiment)
         for name in sorted(os.listdir(above)) if os.path.isdir(above) else ():
-            if name.startswith((".fork-", ".gone-")):
-                yield os.path.join(above, name)
+            path = os.path.join(above, name)
+            if name.startswith(".gone-") or (name.startswith(".fork-") and is_abandoned(path)):
+                yield path
 
 
 def _sweep(experiment: str) -> None:
@@ -99,15 +104,16 @@ def _of_run(place: RunPlace) -> Iterator[Trouble]:
     kept = f"{summary.finished}/{summary.planned} kept"
     if status in {"interrupted", "failed", "cancelled"}:
         what = f"{status}: {reason}, {kept}" if reason else f"{status}, {kept}"
-        yield Trouble(Finding(what, "it can go on", f"holdfast resume {place.run_id}", place.run_id))
+        yield Trouble(Finding(what, "it can go on", place.command("resume"), place.run_id))
     elif status == "stalled":
         means = "its process lives and does not get on"
-        yield Trouble(Finding(f"stalled {reason}, {kept}", means, f"holdfast show {place.run_id}", place.run_id))
-    if summary.anomalies:
-        what = f"{len(summary.anomalies)} losses are recorded in its journal"
-        means = "what was lost is asked again by a resume; the rest is whole"
-        yield Trouble(Finding(what, means, f"holdfast verify {place.run_id}", place.run_id))
+        yield Trouble(Finding(f"stalled {reason}, {kept}", means, place.command("show"), place.run_id))
     fold = read_fold(place)
+    losses = len(summary.anomalies) + len(untold(fold))
+    if losses:
+        what = f"{'a loss was' if losses == 1 else f'{losses} losses were'} found in its journal"
+        means = "what was lost is asked again by a resume; the rest is whole"
+        yield Trouble(Finding(what, means, place.command("verify"), place.run_id))
     yield from _files(place, fold)
     if not is_held(place.folder):
         yield from _leftovers(place, fold)
@@ -116,10 +122,11 @@ def _of_run(place: RunPlace) -> Iterator[Trouble]:
 def _files(place: RunPlace, fold: Fold) -> Iterator[Trouble]:
     if fold.story.started is None:
         return
-    for path, _ in originals(place.folder, fold.story.blocks):
-        if not os.path.exists(path):
+    for path, stored in originals(place.folder, fold.story.blocks):
+        wrong = _wrong_with(path, stored)
+        if wrong:
             means = "the run cannot go on without it"
-            yield Trouble(Finding(f"{path} is gone", means, "restore it from a copy of the run", place.run_id))
+            yield Trouble(Finding(f"{path} {wrong}", means, "restore it from a copy of the run", place.run_id))
     try:
         check_spec_file(place, fold.story)
         wrong = "" if is_spec_file_new(place, fold.story) else "is missing or older than the journal"
@@ -127,38 +134,57 @@ def _files(place: RunPlace, fold: Fold) -> Iterator[Trouble]:
         wrong = "says something that the run has never been"
     if wrong and not is_held(place.folder):
         means = "it only repeats what the journal holds; what was in it is kept as spec.yaml.old"
-        finding = Finding(f"{SPEC_FILE} {wrong}", means, f"holdfast doctor {place.run_id} --fix", place.run_id, True)
-        yield Trouble(finding, lambda: _restore_spec_file(place, fold))
+        finding = Finding(f"{SPEC_FILE} {wrong}", means, place.command("doctor", "--fix"), place.run_id, True)
+        yield Trouble(finding, lambda: _restore_spec_file(place))
 
 
-def _restore_spec_file(place: RunPlace, fold: Fold) -> None:
+def _wrong_with(path: str, stored: Stored) -> str:
+    try:
+        return "" if digest_file(path) == stored else "is not what the run began with"
+    except FileNotFoundError:
+        return "is gone"
+    except (JournalError, OSError):
+        return "cannot be read"
+
+
+def _restore_spec_file(place: RunPlace) -> None:
     path = os.path.join(place.folder, SPEC_FILE)
     with _locked(place):
-        with contextlib.suppress(OSError):
+        if os.path.lexists(path):
+            shutil.rmtree(f"{path}.old", ignore_errors=True)
             os.replace(path, f"{path}.old")
-        write_spec_file(place, fold.story)
+        write_spec_file(place, read_fold(place).story)
 
 
 def _leftovers(place: RunPlace, fold: Fold) -> Iterator[Trouble]:
-    """Temporary files, wishes that nobody waits for, blocks that no record names."""
+    found = _left_behind(place, fold)
+    if found:
+        what = f"leftover files: {', '.join(map(os.path.basename, found))}"
+        means = "a process died while it made them; they hold nothing that counts"
+        finding = Finding(what, means, place.command("doctor", "--fix"), place.run_id, True)
+        yield Trouble(finding, lambda: _remove_left_behind(place))
+
+
+def _left_behind(place: RunPlace, fold: Fold) -> list[str]:
+    """Temporary files, wishes that nobody waits for, blocks that no record names; of a journal with losses no block is
+    taken for a leftover, because its record may be what was lost.
+    """
     known = {path for path, _ in originals(place.folder, fold.story.blocks)}
+    sure = fold.story.started is not None and not fold.damage and not fold.story.anomalies
     found = []
     for folder in (place.folder, place.journal, os.path.join(place.folder, "control")):
         for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
             path = os.path.join(folder, name)
             block = name.startswith(("plan-", "data-")) and name.endswith(".jsonl.zst") and path not in known
-            if name.endswith((".tmp", ".wish", ".done")) or block:
+            if name.endswith((".tmp", ".wish", ".done")) or (block and sure):
                 found.append(path)
-    if found:
-        what = f"leftover files: {', '.join(map(os.path.basename, found))}"
-        means = "a process died while it made them; they hold nothing that counts"
-        finding = Finding(what, means, f"holdfast doctor {place.run_id} --fix", place.run_id, True)
-        yield Trouble(finding, lambda: _remove(place, found))
+    return found
 
 
-def _remove(place: RunPlace, paths: list[str]) -> None:
+def _remove_left_behind(place: RunPlace) -> None:
+    """Looked for again: what was a leftover may have become a part of the run."""
     with _locked(place):
-        for path in paths:
+        for path in _left_behind(place, read_fold(place)):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
 

@@ -251,13 +251,14 @@ def remove_leftovers(experiment: str) -> list[str]:
     removed = []
     for name in os.listdir(experiment):
         path = os.path.join(experiment, name)
-        if name.startswith(_PREFIX) and _is_abandoned(path):
+        if name.startswith(_PREFIX) and is_abandoned(path):
             shutil.rmtree(path, ignore_errors=True)
             removed.append(path)
     return removed
 
 
-def _is_abandoned(path: str) -> bool:
+def is_abandoned(path: str) -> bool:
+    """Whether the process that was making a fork there is dead."""
     try:
         with open(os.path.join(path, _OWNER), "rb") as file:
             return is_alive(msgspec.json.decode(file.read(), type=Holder)) is False

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 LOG = "log.jsonl"
+logging.getLogger("holdfast").addHandler(logging.NullHandler())  # whoever wants to hear of it adds a handler
 _BYTES_MAX = 10 * 1024 * 1024
 _KEPT = 3
 
@@ -29,6 +30,7 @@ EVENTS: dict[str, tuple[str, str]] = {
     "run.status_write_failed": ("error", "how the run ended could not be recorded; it counts as interrupted"),
     "run.stalled": ("warning", "nothing moves, or the event loop is blocked; with the code that holds it up"),
     "run.moving_again": ("info", "a run that had stalled moves again"),
+    "run.watch_failed": ("warning", "what watches the run met an error; the run is not affected"),
     "run.tuned": ("info", "limits of the live run were changed"),
     "sample.failed": ("warning", "a sample failed for good; with its kind"),
     "sample.save_failed": ("error", "a sample's record could not be saved; it counts as failed"),
@@ -64,7 +66,7 @@ class Logbook:
         record = logging.makeLogRecord({"name": "holdfast", "levelno": level, "msg": message, **extra})
         record.levelname = EVENTS[event][0]
         self._handler.handle(record)
-        logging.getLogger("holdfast.events").log(level, "%s: %s", event, message, extra=extra)
+        logging.getLogger("holdfast").log(level, "%s: %s", event, message, extra=extra)
 
     def close(self) -> None:
         self._handler.close()
@@ -83,4 +85,5 @@ class _Lines(logging.Formatter):
         at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03}Z"
         facts: dict[str, Any] = getattr(record, "facts", {})
         line = {"at": at, "level": record.levelname.lower(), "event": getattr(record, "event", record.name), **facts}
-        return msgspec.json.encode({**line, "message": record.getMessage()}, enc_hook=str).decode()
+        told = record.getMessage().encode("utf-8", "replace").decode()  # half a character cannot be written
+        return msgspec.json.encode({**line, "message": told}, enc_hook=str).decode()

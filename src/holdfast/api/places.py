@@ -3,6 +3,7 @@
 import contextlib
 import os
 import random
+import shlex
 import time
 from collections.abc import Callable, Iterator
 from urllib.parse import unquote
@@ -122,6 +123,22 @@ class RunPlace(msgspec.Struct, frozen=True):
     @property
     def journal(self) -> str:
         return journal_folder(self.folder)
+
+    def command(self, verb: str, *options: str) -> str:
+        """A command about this run that works when it is copied."""
+        store = [] if os.path.abspath(default_store()) == self.store else ["--store", self.store]
+        return shlex.join(["holdfast", verb, self._unmistakable(), *options, *store])
+
+    def _unmistakable(self) -> str:
+        """The id alone, unless another experiment has a run of that id too."""
+        own = os.path.basename(self.folder)
+        above = os.path.dirname(self.folder)
+        with contextlib.suppress(OSError):
+            for other in os.listdir(self.store):
+                path = os.path.join(self.store, other)
+                if path != above and os.path.isdir(os.path.join(path, own, "journal")):
+                    return f"{self.experiment}/{self.run_id}"
+        return self.run_id
 
     def size(self) -> int:
         """Bytes of all its files."""

@@ -190,7 +190,7 @@ class Resumption:
         writer, self._logbook = await open_journal(self._place, Reader(self._place.journal).uid, lock)
         try:
             await self._catch_up()  # opening may have recorded losses
-            for damage in _untold(self._fold):
+            for damage in untold(self._fold):
                 await writer.append(draft("anomaly", damage.anomaly()))
         except BaseException:
             await close_quietly(writer)
@@ -308,7 +308,7 @@ def read_and_prepare(given: Given, place: RunPlace) -> tuple[Prepared, Reading]:
         return prepare_given(given, scorers, reading.fold.story.inputs), reading
 
 
-def _untold(fold: Fold) -> list[Damage]:
+def untold(fold: Fold) -> list[Damage]:
     """Losses in older segments that no record tells of yet; opening the journal has told of those in the last one."""
     known = fold.story.anomalies
     return [each for each in fold.damage if each.kind != "torn" and not any(map(each.is_known_by, known))]

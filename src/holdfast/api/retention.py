@@ -17,7 +17,7 @@ from holdfast.api.places import RunPlace, runs_in
 from holdfast.api.runs import Run, RunSummary
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.journal import Lock
-from holdfast.state import standing_of
+from holdfast.state import stamp_of, standing_of
 
 _PREFIX = ".gone-"
 
@@ -43,12 +43,15 @@ class Doomed(msgspec.Struct, frozen=True):
     bytes: int
     created: str
     why: str
+    stamp: str = ""
+    """The state of its files when it was looked at."""
 
 
 class _Candidate(msgspec.Struct, frozen=True):
     place: RunPlace
     summary: RunSummary
     bytes: int
+    stamp: str
 
 
 def chosen(store: str, policy: Policy, now: float | None = None) -> list[Doomed]:
@@ -65,7 +68,7 @@ def chosen(store: str, policy: Policy, now: float | None = None) -> list[Doomed]
         for each in mine[: max(len(mine) - (policy.keep or 0), 0)]:
             why.setdefault(each.place.folder, f"not one of the newest {policy.keep} of {experiment}")
     if policy.max_bytes is not None:
-        left = sum(place.size() for place in runs_in(store))
+        left = sum(each.size() for each in runs_in(store) if policy.experiment in (None, each.experiment))
         going = [each for each in every if each.place.folder in why and _may_go(each.summary, policy)]
         left -= sum(each.bytes for each in going if not _is_newest(each, newest))
         for each in every:
@@ -75,7 +78,7 @@ def chosen(store: str, policy: Policy, now: float | None = None) -> list[Doomed]
                 why[each.place.folder] = "to make room"
                 left -= each.bytes
     return [
-        Doomed(each.place, each.bytes, each.summary.created, why[each.place.folder])
+        Doomed(each.place, each.bytes, each.summary.created, why[each.place.folder], each.stamp)
         for each in every
         if each.place.folder in why and _may_go(each.summary, policy) and not _is_newest(each, newest)
     ]
@@ -86,13 +89,20 @@ def named(places: Sequence[RunPlace]) -> list[Doomed]:
     for place in places:
         if standing_of(place.folder).held:
             raise UsageError(f"{place.run_id} is being written by a live process: stop it first")
-    return [Doomed(place, place.size(), "", "named") for place in places]
+    unique = {place.folder: place for place in places}
+    return [Doomed(place, place.size(), "", "named", stamp_of(place.folder)) for place in unique.values()]
 
 
 def remove(doomed: Doomed) -> None:
-    """Dying on the way leaves the run as it was, or a hidden folder that is no run."""
+    """Dying on the way leaves the run as it was, or a hidden folder that is no run. UsageError if it is not what it was
+    when it was chosen.
+    """
+    if os.path.islink(doomed.place.folder):
+        raise UsageError(f"{doomed.place.folder} is a link: remove it, and what it leads to, by hand")
     lock = Lock(doomed.place.folder)  # nobody may begin to write it now
     try:
+        if doomed.stamp and stamp_of(doomed.place.folder) != doomed.stamp:
+            raise UsageError(f"{doomed.place.run_id} has changed since it was looked at; look again")
         above = os.path.dirname(doomed.place.folder)
         hidden = os.path.join(above, f"{_PREFIX}{uuid.uuid4().hex}")
         os.rename(doomed.place.folder, hidden)
@@ -103,9 +113,15 @@ def remove(doomed: Doomed) -> None:
 
 def remove_doomed(experiment: str) -> None:
     """What was renamed to be removed, and is still there."""
-    for name in os.listdir(experiment):
+    for name in os.listdir(experiment) if os.path.isdir(experiment) else ():
         if name.startswith(_PREFIX):
             shutil.rmtree(os.path.join(experiment, name), ignore_errors=True)
+
+
+def finish_removals(store: str) -> None:
+    """In every experiment of a store."""
+    for name in os.listdir(store) if os.path.isdir(store) else ():
+        remove_doomed(os.path.join(store, name))
 
 
 def _candidates(store: str, policy: Policy) -> Iterator[_Candidate]:
@@ -113,11 +129,12 @@ def _candidates(store: str, policy: Policy) -> Iterator[_Candidate]:
         if policy.experiment not in (None, place.experiment):
             continue
         try:
+            stamp = stamp_of(place.folder)
             with Run(place) as run:
                 summary = run.summary()
-        except HoldfastError:
+        except (HoldfastError, OSError):
             continue  # what cannot be read is not ours to judge
-        yield _Candidate(place, summary, place.size())
+        yield _Candidate(place, summary, place.size(), stamp)
 
 
 def _is_newest(candidate: _Candidate, newest: dict[str, str]) -> bool:
@@ -129,4 +146,6 @@ def _may_go(summary: RunSummary, policy: Policy) -> bool:
 
 
 def _day(now: float, days: float | None) -> str:
-    return "" if days is None else time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now - days * 86400))
+    if days is None:
+        return ""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(max(now - days * 86400, 0)))

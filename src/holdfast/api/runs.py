@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from holdfast.api.places import RunPlace, find_run, runs_in
-from holdfast.errors import UsageError
+from holdfast.errors import HoldfastError, UsageError
 from holdfast.journal import Reader
 from holdfast.records import Anomaly
 from holdfast.records.exchange import Usage
@@ -200,11 +200,15 @@ class Run:
 
 def list_runs(store: str) -> Iterator[RunSummary]:
     """Every run of a store, the newest last. Those that have not changed come from the catalogue."""
-    catalogue = Catalogue(store) if os.path.isdir(store) else None
+    catalogue = Catalogue(store, ",".join(RunSummary.__struct_fields__)) if os.path.isdir(store) else None
     summaries, folders = [], set[str]()
     for place in runs_in(store):
         folders.add(place.folder)
-        summaries.append(_known(catalogue, place) or _looked_at(catalogue, place))
+        try:
+            summaries.append(_known(catalogue, place) or _looked_at(catalogue, place))
+        except (HoldfastError, OSError, msgspec.ValidationError) as error:
+            if os.path.isdir(place.folder):  # else it was removed a moment ago
+                summaries.append(_unreadable(place, error))
     if catalogue is not None:
         catalogue.keep_only(folders)
         catalogue.close()
@@ -217,9 +221,37 @@ def _known(catalogue: Catalogue | None, place: RunPlace) -> RunSummary | None:
         return None
     told = catalogue.find(place.folder, stamp_of(place.folder))
     try:
-        return None if told is None else msgspec.json.decode(told, type=RunSummary)
+        summary = None if told is None else msgspec.json.decode(told, type=RunSummary)
     except msgspec.DecodeError:
-        return None  # of another version
+        return None
+    if summary is None or summary.status == "interrupted":
+        return None  # why it is depends on more than its files
+    return msgspec.structs.replace(summary, bytes=place.size())
+
+
+def _unreadable(place: RunPlace, error: Exception) -> RunSummary:
+    """A run that cannot be read must not hide the others."""
+    return RunSummary(
+        run_id=place.run_id,
+        experiment=place.experiment,
+        status="unreadable",
+        reason=str(error),
+        created="",
+        updated="",
+        completed=None,
+        planned=0,
+        finished=0,
+        failed=0,
+        unfinished=0,
+        steps={},
+        usage=Usage(),
+        saved=Usage(),
+        scores=[],
+        evaluations=[],
+        resumes=[],
+        anomalies=[],
+        folder=place.folder,
+    )
 
 
 def _looked_at(catalogue: Catalogue | None, place: RunPlace) -> RunSummary:

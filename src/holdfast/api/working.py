@@ -25,7 +25,7 @@ from holdfast.journal.lease import read_lease
 from holdfast.records import draft
 from holdfast.records.facts import RunEnded, ScoringStarted
 from holdfast.score import identity
-from holdfast.state import Fold
+from holdfast.state import Fold, Story
 
 Observe = Callable[[Engine, RunPlace], Awaitable[None]]
 
@@ -47,7 +47,7 @@ class Ended(msgspec.Struct, frozen=True):
 
 def is_too_many(failed: int, total: int, allowed: float) -> bool:
     """`allowed` is a share if it is below 1, else a number."""
-    return failed > (allowed * total if 0 < allowed < 1 else allowed)
+    return failed / max(total, 1) > allowed if 0 < allowed < 1 else failed > allowed
 
 
 class Undertaking(msgspec.Struct, frozen=True):
@@ -59,6 +59,8 @@ class Undertaking(msgspec.Struct, frozen=True):
     observe: Observe | None
     writer: Writer
     logbook: Logbook
+    met: set[str] = msgspec.field(default_factory=set)
+    """Wishes that were met."""
 
 
 async def open_journal(place: RunPlace, uid: str, lock: Lock | None = None) -> tuple[Writer, Logbook]:
@@ -78,8 +80,7 @@ async def work(undertaking: Undertaking, fold: Fold) -> Ended:
     place, writer, logbook = undertaking.place, undertaking.writer, undertaking.logbook
     try:
         engine = await _engine(undertaking, fold)
-        again = bool(fold.story.resumes)
-        logbook.tell("run.resumed" if again else "run.started", f"{fold.finished.count} of {fold.planned} are finished")
+        logbook.tell(_beginning(fold.story), f"{fold.finished.count} of {fold.planned} are finished")
         await _watched(undertaking, engine, fold)
         ended = _ended(place, engine)
         await _record_end(undertaking, engine, ended)
@@ -94,6 +95,12 @@ async def work(undertaking: Undertaking, fold: Fold) -> Ended:
         logbook.close()
     await writer.close(seal_last=not ended.interrupted)
     return ended
+
+
+def _beginning(story: Story) -> str:
+    """What this process began with."""
+    told = {each.at: "run.resumed" for each in story.resumes} | {each.at: "run.extended" for each in story.extensions}
+    return told[max(told)] if told else "run.started"
 
 
 async def close_quietly(writer: Writer) -> None:
@@ -137,6 +144,8 @@ async def _watched(undertaking: Undertaking, engine: Engine, fold: Fold) -> None
     try:
         await engine.run()
     finally:
+        with contextlib.suppress(JournalError):
+            await _obey(undertaking, engine, fold)  # what came too late for the last beat
         await watch.end()
         if watcher is not None:
             watcher.cancel()
@@ -146,19 +155,23 @@ async def _watched(undertaking: Undertaking, engine: Engine, fold: Fold) -> None
 async def _obey(undertaking: Undertaking, engine: Engine, fold: Fold) -> None:
     """What others ask of this run. A wish that cannot be met is answered, and nothing else happens."""
     for path, wish in await asyncio.to_thread(lambda: list(wishes(undertaking.place.folder))):
+        if path in undertaking.met:
+            continue  # its answer could not be written
+        undertaking.met.add(path)
         try:
             done, sentence = await _meet(wish, undertaking, engine, fold) if wish else (False, "it cannot be read")
         except JournalError:
             raise
-        except HoldfastError as error:
+        except (HoldfastError, OSError, ValueError) as error:
             done, sentence = False, str(error)
-        await asyncio.to_thread(answer_wish, path, done, sentence)
+        await asyncio.shield(asyncio.to_thread(answer_wish, path, done, sentence))
+        if wish is not None and wish.do == "cancel":
+            engine.stop("by `holdfast cancel`", cancelled=True)
 
 
 async def _meet(wish: Wish, undertaking: Undertaking, engine: Engine, fold: Fold) -> tuple[bool, str]:
     if wish.do == "cancel":
         undertaking.logbook.tell("run.shutdown_requested", "by `holdfast cancel`")
-        engine.stop("by `holdfast cancel`", cancelled=True)
         return True, "the run stops"
     if wish.do == "tune":
         spec, record = await asyncio.to_thread(tuned, fold.story, wish.sets)

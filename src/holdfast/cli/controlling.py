@@ -30,6 +30,8 @@ def tune_run(name: str, sets: list[str], store: str | None) -> int:
 
 def tag_run(name: str, tags: list[str], store: str | None) -> int:
     """`nightly` adds a tag, `-nightly` takes it away."""
+    if any(not tag.strip("- \t") for tag in tags):
+        raise UsageError("a tag needs at least one letter: `nightly` adds it, `-nightly` takes it away")
     add = [tag for tag in tags if not tag.startswith("-")]
     remove = [tag[1:] for tag in tags if tag.startswith("-")]
     place = find_run(store or default_store(), name)
@@ -40,6 +42,8 @@ def tag_run(name: str, tags: list[str], store: str | None) -> int:
 
 
 def note_run(name: str, text: str, store: str | None) -> int:
+    if not text.strip():
+        raise UsageError("the note is empty: say what you want to remember")
     place = find_run(store or default_store(), name)
     _write(place, Wish("note", text=text))
     say(f"{place.run_id}: noted")
@@ -58,11 +62,14 @@ def _ask_live(place: RunPlace, wish: Wish) -> None:
 
 
 def _write(place: RunPlace, wish: Wish) -> None:
-    """A live run writes it itself: there is only one writer."""
+    """A live run writes it itself: there is only one writer. If it ends meanwhile, we do."""
     if standing_of(place.folder).held:
-        _ask_live(place, wish)
-    else:
-        asyncio.run(_append(place, wish))
+        answer = ask_run(place.folder, wish)
+        if answer is not None and answer[0]:
+            return
+        if answer is not None:
+            raise UsageError(f"{place.run_id}: {answer[1]}")
+    asyncio.run(_append(place, wish))
 
 
 async def _append(place: RunPlace, wish: Wish) -> None:

@@ -1,5 +1,6 @@
 """`doctor` and `gc`: what is wrong in a store, and what may go."""
 
+import os
 import re
 from typing import Any
 
@@ -8,13 +9,13 @@ from rich.table import Table
 
 from holdfast.api import default_store, find_run
 from holdfast.api.doctor import Finding, examine, mend
-from holdfast.api.retention import Doomed, Policy, chosen, named, remove
+from holdfast.api.retention import Doomed, Policy, chosen, finish_removals, named, remove
 from holdfast.cli.output import print_json, print_table, say
-from holdfast.errors import UsageError
+from holdfast.errors import HoldfastError, UsageError
 from holdfast.report.wording import counted, human_bytes
 
-_SIZE = re.compile(r"^\s*([0-9.]+)\s*([kmgt]?)(i?b)?\s*$", re.IGNORECASE)
-_AGE = re.compile(r"^\s*([0-9.]+)\s*([hdwmy]?)\s*$", re.IGNORECASE)
+_SIZE = re.compile(r"^\s*([0-9]{1,15}(?:\.[0-9]+)?)\s*([kmgt]?)(i?)b?\s*$", re.IGNORECASE)
+_AGE = re.compile(r"^\s*([0-9]{1,9}(?:\.[0-9]+)?)\s*([hdwmy]?)\s*$", re.IGNORECASE)
 _DAYS = {"h": 1 / 24, "d": 1, "": 1, "w": 7, "m": 30, "y": 365}
 
 
@@ -31,6 +32,8 @@ class Rules(msgspec.Struct, frozen=True):
 
 def doctor(name: str | None, store: str | None, fix: bool, as_json: bool) -> int:
     where = store or default_store()
+    if store and not name and not os.path.isdir(where):
+        raise UsageError(f"there is no store {where}; name one with --store, or start a run")
     place = find_run(where, name) if name else None
     found = [mend(trouble) if fix else trouble.finding for trouble in examine(where, place)]
     if as_json:
@@ -52,38 +55,58 @@ def _tell(finding: Finding) -> None:
 def gc(names: list[str], rules: Rules, store: str | None, yes: bool, as_json: bool) -> int:
     where = store or default_store()
     if names:
+        if rules != Rules():
+            raise UsageError("name runs, or say which may go by a rule; not both")
         doomed = named([find_run(where, name) for name in names])
     else:
-        policy = Policy(
-            _days(rules.older_than), rules.keep, _bytes(rules.max_size), rules.experiment, not rules.tagged_too
-        )
-        if policy.older_than_days is None and policy.keep is None and policy.max_bytes is None:
-            raise UsageError("say what may go: --older-than 30d, --keep 5, --max-size 10GB, or name runs")
-        if rules.latest_too or rules.keep == 0:
-            policy = msgspec.structs.replace(policy, keep_latest=False)
-        doomed = chosen(where, policy)
-    for each in doomed if yes else ():
-        remove(each)
-    _print_doomed(doomed, yes, as_json)
+        doomed = chosen(where, _policy(rules))
+    if yes:
+        finish_removals(where)
+    kept = {each.place.folder: why for each in doomed if yes and (why := _removed(each))}
+    _print_doomed(doomed, kept, yes, as_json)
     return 0
 
 
-def _print_doomed(doomed: list[Doomed], yes: bool, as_json: bool) -> None:
+def _policy(rules: Rules) -> Policy:
+    policy = Policy(
+        _days(rules.older_than),
+        rules.keep,
+        _bytes(rules.max_size),
+        rules.experiment,
+        not rules.tagged_too,
+        not (rules.latest_too or rules.keep == 0),
+    )
+    if policy.older_than_days is None and policy.keep is None and policy.max_bytes is None:
+        raise UsageError("say what may go: --older-than 30d, --keep 5, --max-size 10GB, or name runs")
+    return policy
+
+
+def _removed(doomed: Doomed) -> str:
+    """Empty if it is gone; else why it was kept. The others are not affected."""
+    try:
+        remove(doomed)
+    except (HoldfastError, OSError) as error:
+        return str(error)
+    return ""
+
+
+def _print_doomed(doomed: list[Doomed], kept: dict[str, str], yes: bool, as_json: bool) -> None:
     if as_json:
-        print_json([{**_plain(each), "removed": yes} for each in doomed])
+        print_json([{**_plain(each), "removed": yes and each.place.folder not in kept} for each in doomed])
         return
     if not doomed:
-        say("Nothing to remove. Runs that are not completed, or have tags, stay unless they are named.")
+        say("Nothing to remove. Runs that are not completed, have tags, or are the newest stay unless they are named.")
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("run", "experiment", "created", "size", "why"):
         table.add_column(name, justify="right" if name == "size" else "left")
     for each in doomed:
         place = each.place
-        table.add_row(place.run_id, place.experiment, each.created[:19], human_bytes(each.bytes), each.why)
+        why = f"kept: {kept[place.folder]}" if place.folder in kept else each.why
+        table.add_row(place.run_id, place.experiment, each.created[:19], human_bytes(each.bytes), why)
     print_table(table)
-    total = human_bytes(sum(each.bytes for each in doomed))
-    what = f"{counted(len(doomed), 'run')}, {total}"
+    gone = [each for each in doomed if each.place.folder not in kept]
+    what = f"{counted(len(gone), 'run')}, {human_bytes(sum(each.bytes for each in gone))}"
     say(f"Removed {what}." if yes else f"Would remove {what}. Nothing was changed; to do it: add --yes")
 
 
@@ -99,7 +122,8 @@ def _bytes(text: str | None) -> int | None:
     match = _SIZE.match(text)
     if match is None:
         raise UsageError(f"--max-size {text}: write a size such as 500MB or 10GB")
-    return int(float(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " "))
+    unit = 1024 if match[3] else 1000
+    return int(float(match[1]) * unit ** " kmgt".index(match[2].lower() or " "))
 
 
 def _days(text: str | None) -> float | None:

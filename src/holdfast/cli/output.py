@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import shlex
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import msgspec
 from rich.console import Console, RenderableType
 
-from holdfast.api import RunPlace, default_store
+from holdfast.api import RunPlace
 
 console = Console(highlight=False, markup=False)
 _TABLE_WIDTH = 200
@@ -53,5 +52,4 @@ def say(line: str, style: str = "") -> None:
 
 def resume_command(place: RunPlace) -> str:
     """A command that works when it is copied."""
-    store = "" if os.path.abspath(default_store()) == place.store else f" --store {shlex.quote(place.store)}"
-    return f"holdfast resume {shlex.quote(place.run_id)}{store}"
+    return place.command("resume")

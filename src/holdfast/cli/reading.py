@@ -134,6 +134,8 @@ def _score_line(score: dict[str, Any]) -> str:
 
 def _lineage(summary: RunSummary) -> Iterator[str]:
     """Where the run comes from, and every change since."""
+    if summary.tags:
+        yield f"tags: {', '.join(summary.tags)}"
     if summary.parent:
         taken = counted(summary.steps["taken_over"], "step")
         yield f"forked from {summary.parent['experiment']}/{summary.parent['run_id']}, {taken} taken over"

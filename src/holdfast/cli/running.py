@@ -1,6 +1,7 @@
 """`run`, `resume`, `retry`, `extend`, `fork` and `check`."""
 
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -183,12 +184,22 @@ def _execute(given: Given, place: RunPlace, retry: Retry | None = None) -> int:
 
 def _run(work: Coroutine[Any, Any, Ended]) -> Ended:
     """`asyncio.run`, but it does not wait at the end for a solver that will not be cancelled: all is saved by then."""
+    logging.getLogger("holdfast").addHandler(_Troubles(logging.WARNING))
     runner = asyncio.Runner()
     try:
         return runner.run(work)
     finally:
         if not asyncio.all_tasks(runner.get_loop()):
             runner.close()
+
+
+class _Troubles(logging.Handler):
+    """Warnings of a run on standard error; samples that fail are counted in its progress and told in its report."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        event = getattr(record, "event", "")
+        if not event.startswith(("sample.failed", "run.interrupted", "run.cancelled", "run.failed", "run.shutdown")):
+            sys.stderr.write(f"{record.getMessage()}\n")
 
 
 def _told(given: Given, ended: Ended) -> int:
@@ -222,6 +233,7 @@ async def _until_signal(given: Given, work: Callable[[Observe], Awaitable[Ended]
         elif signals == 1:
             grace = f"at most {given.spec.grace_seconds:g} s for requests under way; again to stop now"
             sys.stderr.write(f"\n{number.name}: stopping, {grace}\n")
+            engines[0].tell("run.shutdown_requested", f"by {number.name}")
             engines[0].stop(f"stopped by {number.name}")
         else:
             engines[0].stop_now()

@@ -143,6 +143,10 @@ class Engine:
         for worker in self._workers:
             worker.cancel()
 
+    def tell(self, event: str, message: str) -> None:
+        """Into the run's log."""
+        self._job.tell(event, message)
+
     @property
     def flights(self) -> Collection[Flight]:
         """The samples that are being answered or scored."""

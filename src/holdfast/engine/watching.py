@@ -76,9 +76,11 @@ class Watch:
         while True:
             self._beat += 1
             self._last_beat = time.monotonic()
-            lease = self._look()
-            await asyncio.to_thread(write_lease, self._orders.run, lease)
-            await self._orders.obey()
+            try:
+                await asyncio.to_thread(write_lease, self._orders.run, self._look())
+                await self._orders.obey()
+            except Exception as error:  # noqa: BLE001 - the beat must go on, whatever a wish or a look came to
+                self._orders.tell("run.watch_failed", f"{type(error).__name__}: {error}")
             await asyncio.sleep(seconds)
 
     def _look(self) -> Lease:

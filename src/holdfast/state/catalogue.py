@@ -8,15 +8,16 @@ import hashlib
 import os
 import sqlite3
 
-_VERSION = 1
 _FILE = "catalog.db"
 
 
 class Catalogue:
     """What was last said of each run, with the state of its files at that time."""
 
-    def __init__(self, store: str) -> None:
-        self._database = _open(store)
+    def __init__(self, store: str, form: str) -> None:
+        """`form` tells what shape is kept: one of another shape is made anew."""
+        version = int.from_bytes(hashlib.blake2b(form.encode(), digest_size=3).digest()) + 1
+        self._database = _open(store, version)
 
     def find(self, folder: str, stamp: str) -> bytes | None:
         """What was said of a run in exactly this state."""
@@ -28,7 +29,7 @@ class Catalogue:
             ).fetchone()
         except sqlite3.Error:
             return None
-        return None if row is None else bytes(row[0])
+        return row[0] if row is not None and isinstance(row[0], bytes) else None
 
     def put(self, folder: str, stamp: str, told: bytes) -> None:
         if self._database is not None:
@@ -70,24 +71,24 @@ def stamp_of(run: str) -> str:
     return hashlib.blake2b("|".join(told).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
 
 
-def _open(store: str) -> sqlite3.Connection | None:
+def _open(store: str, version: int) -> sqlite3.Connection | None:
     for path in (os.path.join(store, _FILE), _cached(store)):
         try:
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            return _connect(path)
+            return _connect(path, version)
         except (sqlite3.Error, OSError):
             continue
     return None
 
 
-def _connect(path: str) -> sqlite3.Connection:
+def _connect(path: str, version: int) -> sqlite3.Connection:
     database = sqlite3.connect(path, timeout=0.2)
     try:
-        if database.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
+        if database.execute("PRAGMA user_version").fetchone()[0] != version:
             database.executescript(
                 "BEGIN IMMEDIATE; DROP TABLE IF EXISTS runs;"
                 "CREATE TABLE runs (folder TEXT PRIMARY KEY, stamp TEXT, told BLOB) WITHOUT ROWID;"
-                f"PRAGMA user_version = {_VERSION}; COMMIT;"
+                f"PRAGMA user_version = {version}; COMMIT;"
             )
         database.execute("SELECT count(*) FROM runs").fetchone()
         database.execute("BEGIN IMMEDIATE").connection.rollback()

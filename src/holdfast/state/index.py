@@ -4,6 +4,7 @@ It can be deleted at any time. If its file is locked, damaged, outdated or canno
 memory for this one look: it never delays or fails anything else.
 """
 
+import contextlib
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -231,7 +232,11 @@ def _open(path: str) -> sqlite3.Connection:
         if version != 0:
             os.unlink(path)
         return _new(path)
-    except (sqlite3.Error, OSError):
+    except (sqlite3.Error, OSError) as error:
+        if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
+            with contextlib.suppress(OSError, sqlite3.Error):  # it is no database: make it anew
+                os.unlink(path)
+                return _new(path)
         return _new(":memory:")
 
 

@@ -38,7 +38,7 @@ def is_held(run: str) -> bool:
     """Whether a live process is writing the run."""
     try:
         handle = os.open(os.path.join(run, "lock"), os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
+    except (FileNotFoundError, PermissionError):
         return False
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)  # let go at once: a writer that starts tries for longer

@@ -1,8 +1,8 @@
 """Running a spec for the first time and again: who begins, what is refused, what a crash in between leaves."""
 
 import asyncio
-import random
 import os
+import random
 import threading
 from pathlib import Path
 from typing import Any

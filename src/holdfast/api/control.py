@@ -50,8 +50,10 @@ def ask_run(
                 os.unlink(leftover)
 
 
-def wishes(run: str) -> Iterator[tuple[str, Wish | None]]:
-    """What has been asked and not met, each with its place; None for one that cannot be read."""
+def wishes(run: str, since: float = 0.0) -> Iterator[tuple[str, Wish | None]]:
+    """What has been asked and not met, each with its place; None for one that cannot be read. What is older than
+    `since` was asked of another process, and whoever asked has gone: it is removed.
+    """
     folder = os.path.join(run, _FOLDER)
     try:
         names = sorted(os.listdir(folder))
@@ -62,6 +64,9 @@ def wishes(run: str) -> Iterator[tuple[str, Wish | None]]:
         if not name.endswith(".wish") or os.path.exists(f"{path}.done"):
             continue
         try:
+            if os.stat(path).st_mtime < since:
+                os.unlink(path)
+                continue
             with open(path, "rb") as file:
                 yield path, msgspec.json.decode(file.read(), type=Wish)
         except OSError:

@@ -103,6 +103,9 @@ class Resumption:
         lock = await self._claim()
         try:
             changes, retried = await asyncio.to_thread(self._compared)
+            if not changes and self._has_nothing_to_do(retried):  # another process has done it meanwhile
+                lock.release()
+                return Ended(self._place, self._fold.finished.count, self._fold.failed.count, 0)
         except BaseException:
             lock.release()
             raise

@@ -88,15 +88,19 @@ class Run:
         return self._opened
 
     def status(self) -> tuple[str, str]:
-        damaged = bool(self._index.damage)
-        return status_of(self._index.story, self._index.unfinished, standing_of(self.place.folder), damaged)
+        """The lock is looked at before the journal, or a run that ends between the two would seem interrupted."""
+        before = self._opened
+        standing = standing_of(self.place.folder)
+        if before is not None and not standing.held and before.story.end is None:
+            self.close()  # it may have ended since the index was brought up to date
+        return status_of(self._index.story, self._index.unfinished, standing, bool(self._index.damage))
 
     def cells(self) -> Iterator[CellReport]:
         return report_cells(self._index)
 
     def report(self) -> RunReport:
-        story = self._index.story
         status, reason = self.status()
+        story = self._index.story
         return RunReport(
             run_id=self.place.run_id,
             experiment=self.place.experiment,
@@ -111,8 +115,8 @@ class Run:
         )
 
     def summary(self) -> RunSummary:
-        story = self._index.story
         status, reason = self.status()
+        story = self._index.story
         cells = list(self.cells())
         return RunSummary(
             run_id=self.place.run_id,

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 import sys
+import time
 from collections.abc import Awaitable, Callable
 
 import msgspec
@@ -20,7 +21,8 @@ from holdfast.api.provenance import write_spec_file
 from holdfast.api.tuning import note_record, tuned
 from holdfast.engine import Engine, Job, Orders, Watch
 from holdfast.errors import HoldfastError, JournalError
-from holdfast.journal import Lock, Options, Reader, Request, Writer, open_writer
+from holdfast.journal import OS_DISK, Lock, Options, Reader, Request, Writer, open_writer
+from holdfast.journal.chain import list_chain
 from holdfast.journal.lease import read_lease
 from holdfast.records import draft
 from holdfast.records.facts import RunEnded, ScoringStarted
@@ -59,6 +61,7 @@ class Undertaking(msgspec.Struct, frozen=True):
     observe: Observe | None
     writer: Writer
     logbook: Logbook
+    began: float = msgspec.field(default_factory=time.time)
     met: set[str] = msgspec.field(default_factory=set)
     """Wishes that were met."""
 
@@ -67,12 +70,17 @@ async def open_journal(place: RunPlace, uid: str, lock: Lock | None = None) -> t
     """The journal, ours, with its troubles told to the run's log."""
     logbook = Logbook(place.folder, place.run_id)
     lease = read_lease(place.folder) if place.began else None
-    request = Request(uid, acknowledged_n=lease.acknowledged if lease is not None else 0)
+    own = lease is not None and lease.epoch == _last_epoch(place)  # else it is a leftover that knows nothing of it
+    request = Request(uid, acknowledged_n=lease.acknowledged if own and lease is not None else 0)
     try:
         return await open_writer(place.folder, request, Options(tell=logbook.tell), lock), logbook
     except BaseException:
         logbook.close()
         raise
+
+
+def _last_epoch(place: RunPlace) -> int:
+    return list_chain(OS_DISK, place.journal).epoch
 
 
 async def work(undertaking: Undertaking, fold: Fold) -> Ended:
@@ -135,6 +143,7 @@ async def _watched(undertaking: Undertaking, engine: Engine, fold: Fold) -> None
         stall_seconds=spec.stall_seconds,
         cancel_stalled=spec.on_stall == "cancel-sample",
         acknowledged=lambda: undertaking.writer.acknowledged.n,
+        lost=lambda: undertaking.writer.lost,
         tell=undertaking.logbook.tell,
         obey=lambda: _obey(undertaking, engine, fold),
     )
@@ -154,7 +163,7 @@ async def _watched(undertaking: Undertaking, engine: Engine, fold: Fold) -> None
 
 async def _obey(undertaking: Undertaking, engine: Engine, fold: Fold) -> None:
     """What others ask of this run. A wish that cannot be met is answered, and nothing else happens."""
-    for path, wish in await asyncio.to_thread(lambda: list(wishes(undertaking.place.folder))):
+    for path, wish in await asyncio.to_thread(lambda: list(wishes(undertaking.place.folder, undertaking.began))):
         if path in undertaking.met:
             continue  # its answer could not be written
         undertaking.met.add(path)

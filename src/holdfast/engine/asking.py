@@ -38,6 +38,13 @@ class Line:
         self._places = Places(model.max_connections)
         self._retries = Retries(count=model.request_retries, sleep=self._wait)
         self._retried = retried
+        self._draining = False
+        self.sending = 0
+        """Requests that are under way."""
+
+    def drain(self) -> None:
+        """Requests that still wait for their turn are not sent any more."""
+        self._draining = True
 
     def tune(self, model: Model) -> None:
         """Another number of connections, from now on."""
@@ -59,9 +66,13 @@ class Line:
         try:
             if not self._everywhere.take():
                 await self._everywhere.wait()
+            if self._draining:
+                await asyncio.get_running_loop().create_future()  # until the engine ends
+            self.sending += 1
             try:
                 return await ask(self.provider, Request(messages, params, tools), self._retries)
             finally:
+                self.sending -= 1
                 self._everywhere.give_back()
         except ModelError as error:
             raise AskFailedError(Failure(error.kind, error.message), error.tries) from error

@@ -14,7 +14,7 @@ import msgspec
 from holdfast.engine.flights import Flight
 from holdfast.engine.places import Places
 from holdfast.engine.tickets import Ticket
-from holdfast.errors import BadRecordError, HoldfastError, JournalError
+from holdfast.errors import BadRecordError, JournalError
 from holdfast.plan import Work
 from holdfast.records import Draft, draft
 from holdfast.records.exchange import Answer, Sample
@@ -105,11 +105,6 @@ class Sampler:
             if flight.steps is not None:
                 flight.steps.drain()
 
-    @property
-    def asking(self) -> int:
-        """Requests that are under way."""
-        return sum(flight.steps.asking for flight in self.flights if flight.steps is not None)
-
     def close(self) -> None:
         """Cancellations that come from now on are ours."""
         self._closing = True
@@ -162,7 +157,7 @@ class Sampler:
                 raise
             _undo_cancel()
             return _stalled(flight) or Failure("cancelled", "the solver cancelled itself")
-        except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - user code may raise anything
+        except BaseException as error:  # noqa: BLE001 - user code may raise anything
             return _failure(error)
         finally:
             steps.close()
@@ -184,10 +179,23 @@ class Sampler:
                 self._journal.append_soon(score)  # lost with the process, they are made again
         return Outcome(None, finished.spent)
 
+    async def score(self, ticket: Ticket, kit: Kit, answer: Answer, of: int) -> list[Draft]:
+        """The scores of an answer that an earlier process recorded."""
+        flight = Flight(ticket.key, _task(), asyncio.get_running_loop().time(), None)
+        flight.doing = "scoring"
+        self.flights.add(flight)
+        try:
+            return await self._scores(ticket, kit, answer, of, flight)
+        finally:
+            self.flights.discard(flight)
+
     async def _scores(self, ticket: Ticket, kit: Kit, answer: Answer, of: int, flight: Flight) -> list[Draft]:
         """A scorer that hangs, or that cancels the task that it runs in, has failed; its answer stays."""
         try:
-            return await judge_all(ticket, kit, answer, of)
+            scores = await _judge_all(ticket, kit, answer, of, flight)
+            if not self._closing:
+                _undo_cancel()  # a scorer that asked for it and did not wait for it
+            return scores
         except asyncio.CancelledError:
             if self._closing:
                 raise
@@ -199,11 +207,13 @@ class Sampler:
         return [draft("score", each, ticket.key) for each in given]
 
 
-async def judge_all(ticket: Ticket, kit: Kit, answer: Answer, of: int) -> list[Draft]:
+async def _judge_all(ticket: Ticket, kit: Kit, answer: Answer, of: int, flight: Flight) -> list[Draft]:
     """The scores of the answer in record `of`. A scorer that fails gives a failure, and the others go on."""
     given: list[ScoreGiven] = []
     if not kit.scoring.take():
+        flight.doing = "waiting to be scored"
         await kit.scoring.wait()
+        flight.doing, flight.since = "scoring", asyncio.get_running_loop().time()
     try:
         for scorer in kit.scorers:
             given += await _judged(scorer, ticket, answer, of, kit.evaluation)
@@ -233,7 +243,9 @@ async def _judged(scorer: Scorer, ticket: Ticket, answer: Answer, of: int, evalu
         return [ScoreGiven(ticket.o, of, evaluation, scorer.name, failure=error.failure)]
     except JournalError:
         raise  # the journal has stopped: so does the run
-    except (HoldfastError, SystemExit, KeyboardInterrupt) as error:
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:  # noqa: BLE001 - user code may raise anything
         return [ScoreGiven(ticket.o, of, evaluation, scorer.name, failure=failure_of("scorer", error))]
     return [
         ScoreGiven(ticket.o, of, evaluation, name, score.value, score.reason, score.metadata)
@@ -299,8 +311,17 @@ def _seconds_left(kit: Kit, steps: Steps) -> float | None:
 
 def failure_of(kind: str, error: BaseException) -> Failure:
     """An exception as a record: what it says, and the last lines of where it came from."""
-    lines = traceback.format_exception(error)
-    return Failure(kind, f"{type(error).__name__}: {error}"[:2000], "".join(lines[-_TRACEBACK_LINES:])[-8000:])
+    try:
+        lines = traceback.format_exception(error)
+        said = f"{type(error).__name__}: {error}"
+    except Exception:  # noqa: BLE001 - the exception's own __str__ is the user's code too
+        lines, said = traceback.format_tb(error.__traceback__), f"{type(error).__name__} (its text cannot be made)"
+    return Failure(kind, _writable(said)[:2000], _writable("".join(lines[-_TRACEBACK_LINES:]))[-8000:])
+
+
+def _writable(text: str) -> str:
+    """Half a character cannot be written as JSON."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _attempt_of(recorded: Recorded) -> int:

@@ -9,6 +9,7 @@ from holdfast.solve import Steps
 
 _FRAMES_MAX = 6
 _OVERDUE_SECONDS = 5.0
+_WAITING = {"saving", "waiting to be scored"}
 
 
 class Flight:
@@ -28,7 +29,7 @@ class Flight:
 
     def waits(self) -> bool:
         """For what may take as long as it takes: a model's answer, or the disk."""
-        return self.doing == "saving" or (self.steps is not None and self.steps.calls > 0)
+        return self.doing in _WAITING or (self.steps is not None and self.steps.calls > 0)
 
     def moved(self) -> float:
         return max(self.since, self.steps.moved if self.steps is not None else 0.0)

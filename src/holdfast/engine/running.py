@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 import msgspec
 
 from holdfast.engine.asking import Line
-from holdfast.engine.attempts import NO_PAST, Kit, Past, Sampler, judge_all
+from holdfast.engine.attempts import NO_PAST, Kit, Past, Sampler
 from holdfast.engine.flights import Flight
 from holdfast.engine.places import Places
 from holdfast.engine.tickets import Ticket, Tickets
@@ -31,7 +31,7 @@ _COLLECT_AFTER = 50_000
 _UNLIMITED = 1 << 40
 _DRAIN_PAUSE_SECONDS = 0.05
 _LOOK_SECONDS = 1.0
-_STUBBORN_SECONDS = 5.0
+_STUBBORN_SECONDS = 2.0
 """How long code that will not be cancelled is waited for; then the run ends without it."""
 _step = msgspec.json.Decoder(Step)
 _finished = msgspec.json.Decoder(SampleFinished)
@@ -124,12 +124,15 @@ class Engine:
         self._stopping = True
         self.reason, self.cancelled = reason, cancelled
         self._sampler.drain()
+        for line in (*self._lines.values(), *self._roles.values()):
+            line.drain()
         self._draining = asyncio.ensure_future(self._drain(self._job.spec.grace_seconds))
 
     async def _drain(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
-        while self._sampler.asking and loop.time() < end:  # noqa: ASYNC110 - no event on the hot path for this
+        lines = (*self._lines.values(), *self._roles.values())
+        while any(line.sending for line in lines) and loop.time() < end:  # noqa: ASYNC110 - no event on the hot path for this
             await asyncio.sleep(_DRAIN_PAUSE_SECONDS)
         if self._sampler.flights and seconds:
             await asyncio.sleep(_DRAIN_PAUSE_SECONDS)  # for what has its answer and is being saved
@@ -175,8 +178,9 @@ class Engine:
         self._sampler.close()
         for worker in self._workers:
             worker.cancel()
-        if self._workers:
-            await asyncio.wait(self._workers, timeout=_STUBBORN_SECONDS)
+        left = [worker for worker in self._workers if not worker.done()]
+        if left:
+            await asyncio.wait(left, timeout=_STUBBORN_SECONDS if self._stopped_at is None else _LOOK_SECONDS)
         for line in (*self._lines.values(), *self._roles.values()):
             await line.provider.close()
         self._reader.close()
@@ -289,7 +293,7 @@ class Engine:
                 entry = await asyncio.to_thread(self._record_at, position)
                 if entry is not None:
                     answer = _finished.decode(entry.line.d).answer
-                    for score in await judge_all(ticket, kit, answer, position.n):
+                    for score in await self._sampler.score(ticket, kit, answer, position.n):
                         await self._writer.append(score)
 
     def _kit(self, work: Work) -> Kit:

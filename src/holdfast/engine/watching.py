@@ -6,11 +6,13 @@ whatever fails here is told and passed over.
 """
 
 import asyncio
+import contextlib
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -36,6 +38,8 @@ class Orders(msgspec.Struct, frozen=True):
     tell: Tell
     obey: Callable[[], Awaitable[None]]
     """Looks for what others have asked of this run, and does it."""
+    lost: Callable[[], bool] = lambda: False
+    """Whether another process has taken the run over."""
 
 
 class Watch:
@@ -57,6 +61,8 @@ class Watch:
         self._over = threading.Event()
         self._loop_thread = threading.get_ident()
         self._beating: asyncio.Task[None] | None = None
+        self._obeying: asyncio.Task[None] | None = None
+        self._writing = ThreadPoolExecutor(1, "holdfast-lease")
 
     def start(self) -> None:
         self._beating = asyncio.ensure_future(self._keep_beating())
@@ -68,8 +74,22 @@ class Watch:
         if self._beating is not None:
             self._beating.cancel()
             await asyncio.gather(self._beating, return_exceptions=True)
-        lease = msgspec.structs.replace(self._look(), released=True, stall=None)
-        await asyncio.to_thread(write_lease, self._orders.run, lease)
+        if self._obeying is not None:
+            await asyncio.gather(self._obeying, return_exceptions=True)
+        if not self._orders.lost():
+            await self._write(msgspec.structs.replace(self._look(), released=True, stall=None))
+        self._writing.shutdown(wait=False)
+
+    async def _obey(self) -> None:
+        try:
+            await self._orders.obey()
+        except Exception as error:  # noqa: BLE001 - whatever a wish came to, the run goes on
+            self._tell("run.watch_failed", f"{type(error).__name__}: {error}")
+
+    async def _write(self, lease: Lease) -> None:
+        """In a thread of its own: a solver may keep all the others busy."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._writing, write_lease, self._orders.run, lease)
 
     async def _keep_beating(self) -> None:
         seconds = min(_BEAT_SECONDS, self._orders.stall_seconds / 4)
@@ -77,18 +97,28 @@ class Watch:
             self._beat += 1
             self._last_beat = time.monotonic()
             try:
-                await asyncio.to_thread(write_lease, self._orders.run, self._look())
-                await self._orders.obey()
+                if self._orders.lost():
+                    self._engine.stop_now()  # another process has the run: whatever is asked now is paid for twice
+                    return
+                await self._write(self._look())
+                if self._obeying is None or self._obeying.done():  # it may have to wait for a thread
+                    self._obeying = asyncio.ensure_future(self._obey())
             except Exception as error:  # noqa: BLE001 - the beat must go on, whatever a wish or a look came to
-                self._orders.tell("run.watch_failed", f"{type(error).__name__}: {error}")
+                self._tell("run.watch_failed", f"{type(error).__name__}: {error}")
             await asyncio.sleep(seconds)
+
+    def _tell(self, event: str, message: str, **facts: str) -> None:
+        """A log that fails must not stop the watch."""
+        with contextlib.suppress(Exception):
+            self._orders.tell(event, message, **facts)
 
     def _look(self) -> Lease:
         """What is going on, and whether it moves."""
         now, loop_now, wall = time.monotonic(), asyncio.get_running_loop().time(), time.time()
         progress, flights = self._engine.progress, sorted(self._engine.flights, key=Flight.moved)
         seen = (progress.finished, progress.failed, progress.live, progress.replayed, progress.in_flight)
-        if seen != self._seen or not flights or any(flight.waits() for flight in flights):
+        recent = any(flight.waits() or loop_now - flight.moved() < self._orders.stall_seconds for flight in flights)
+        if seen != self._seen or not flights or recent:
             self._seen, self._progress_at = seen, now
         idle = [
             flight
@@ -121,12 +151,12 @@ class Watch:
         quiet = now - self._progress_at
         if quiet <= self._orders.stall_seconds or not idle:
             if self._stalled:
-                self._orders.tell("run.moving_again", "the run moves again")
+                self._tell("run.moving_again", "the run moves again")
             self._stalled = False
             return None
         samples = [flight.describe(loop_now, wall, stack=True) for flight in idle[:_OLDEST]]
         if not self._stalled:
-            self._orders.tell("run.stalled", _told("nothing moves", samples))
+            self._tell("run.stalled", _told("nothing moves", samples))
         self._stalled = True
         return Stall(wall - quiet, "nothing moves, and nothing is being waited for", samples)
 
@@ -136,7 +166,7 @@ class Watch:
             if found.overdue and f"overdue {flight.key}" not in self._told:
                 self._told.add(f"overdue {flight.key}")
                 stacked = flight.describe(loop_now, wall, stack=True)
-                self._orders.tell("sample.overdue", _told("past its time limit and still here", [stacked]))
+                self._tell("sample.overdue", _told("past its time limit and still here", [stacked]))
 
     def _deal_with(self, idle: list[Flight], loop_now: float, wall: float) -> None:
         """Each sample that hangs is named once; or, if so ordered, cancelled."""
@@ -144,7 +174,7 @@ class Watch:
             if flight.key not in self._told:
                 self._told.add(flight.key)
                 found = flight.describe(loop_now, wall, stack=True)
-                self._orders.tell("sample.stalled", _told("nothing moved in it", [found]), key=flight.key)
+                self._tell("sample.stalled", _told("nothing moved in it", [found]), key=flight.key)
             if self._orders.cancel_stalled and not flight.stalled:
                 flight.stalled = True
                 flight.task.cancel()
@@ -164,8 +194,8 @@ class Watch:
             stack = _stack_of(self._loop_thread)
             since = time.time() - quiet
             busy = InFlight("", "blocking the event loop", since, stack=stack)
-            self._orders.tell("run.stalled", _told("the event loop is blocked", [busy]))
-            if self._lease is not None:
+            self._tell("run.stalled", _told("the event loop is blocked", [busy]))
+            if self._lease is not None and not self._orders.lost():
                 stall = Stall(since, "the event loop is blocked by code that does not await", [busy])
                 write_lease(self._orders.run, msgspec.structs.replace(self._lease, stall=stall))
 

@@ -95,7 +95,7 @@ def is_alive(holder: Holder) -> bool | None:
     """Whether that very process still runs; None if it cannot be known from here."""
     if holder.host != socket.gethostname():
         return None
-    if holder.boot and boot_id() and holder.boot != boot_id():
+    if holder.pid <= 0 or holder.pid >= 1 << 31 or (holder.boot and boot_id() and holder.boot != boot_id()):
         return False
     if holder.started and sys.platform == "linux":
         return _started(holder.pid) == holder.started
@@ -110,7 +110,7 @@ def is_alive(holder: Holder) -> bool | None:
 
 def how_it_died(lease: Lease) -> str:
     """What can be known of the end of a process that said nothing: a reboot, too little memory, or a kill."""
-    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(lease.at))
+    when = clock_time(lease.at)
     if lease.holder.host != socket.gethostname():
         return f"its process on {lease.holder.host} was last seen at {when}"
     if lease.holder.boot and boot_id() and lease.holder.boot != boot_id():
@@ -118,6 +118,14 @@ def how_it_died(lease: Lease) -> str:
     if oom_kills() > lease.oom_kills:
         return f"killed at about {when}, probably because memory ran out (see `dmesg`)"
     return f"killed at about {when}"
+
+
+def clock_time(at: float) -> str:
+    """As people say it; whatever a damaged lease may hold."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+    except (OverflowError, OSError, ValueError):
+        return "an unknown time"
 
 
 def boot_id() -> str:

@@ -76,7 +76,7 @@ class Lock:
                 raise
             try:
                 self._term = Term(run)
-            except HeldError:
+            except BaseException:
                 self.forget()
                 raise
         return True
@@ -91,17 +91,20 @@ def _forget_all() -> None:
 os.register_at_fork(after_in_child=_forget_all)
 
 
-def _holder(handle: int) -> str:
-    """Who has the lock, where the kernel tells it (Linux, a process of this host): a refusal should say whom to stop.
-    Nothing if it is not known for certain.
-    """
+def owner_of(handle: int) -> int:
+    """The process that took the lock, where the kernel tells it (Linux, a process of this host); else 0."""
     found = os.fstat(handle)
     place = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
     try:
         with open(KERNEL_LIST, encoding="ascii", errors="replace") as lines:
-            process = writer_of(place, lines)
+            return writer_of(place, lines)
     except OSError:
-        return ""
+        return 0
+
+
+def _holder(handle: int) -> str:
+    """Whom to stop, for a refusal. Nothing if it is not known for certain."""
+    process = owner_of(handle)
     if not process or not os.path.exists(f"/proc/{process}"):  # of another container, or a child has inherited it
         return ""
     return f" (process {process} on {os.uname().nodename})"

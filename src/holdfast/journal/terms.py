@@ -17,7 +17,7 @@ from collections.abc import Callable
 import msgspec
 
 from holdfast.errors import HeldError
-from holdfast.journal.lease import Holder, this_process
+from holdfast.journal.lease import Holder, is_alive, this_process
 
 BEAT_SECONDS = 2.0
 EXPIRY_SECONDS = 20.0
@@ -56,11 +56,13 @@ class Term:
         if not _claim(self._folder, self._number):
             raise HeldError(f"{run} was taken over by another process a moment ago; wait for it, or stop it first")
         self._beat(0)
-        threading.Thread(target=self._keep_beating, name="holdfast-term", daemon=True).start()
+        self._beating = threading.Thread(target=self._keep_beating, name="holdfast-term", daemon=True)
+        self._beating.start()
 
     def end(self) -> None:
         """The next writer need not wait."""
         self._over.set()
+        self._beating.join(5.0)  # its last beat must not come after ours
         if not self.lost:
             self._beat(-1)
 
@@ -85,7 +87,8 @@ def is_term_held(run: str) -> bool:
     """For a look: the greatest term was not ended, and its beat is not older than its expiry by the file's own time."""
     folder = os.path.join(run, "lease")
     last = _greatest(folder)
-    if not last or _read_beat(folder, last) == "-1":
+    claim = _read_claim(folder, last)
+    if not last or _read_beat(folder, last) == "-1" or (claim is not None and is_alive(claim.holder) is False):
         return False
     try:
         return time.time() - os.stat(_beat_path(folder, last)).st_mtime < EXPIRY_SECONDS

@@ -107,6 +107,11 @@ class Writer:
         return self._parts.opened.epoch
 
     @property
+    def lost(self) -> bool:
+        """Another process has taken the run over."""
+        return self._parts.lock.lost
+
+    @property
     def damage(self) -> tuple[Damage, ...]:
         """What opening found lost, and recorded."""
         return self._parts.opened.damage

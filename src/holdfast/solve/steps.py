@@ -114,6 +114,7 @@ class Steps:
     async def take(self, request: str, ask: Callable[[], Awaitable[Step]]) -> Taken:
         """The step for a request: recorded, or asked live and made durable. StepFailedError if it failed."""
         if self._closing:
+            await asyncio.sleep(0)  # code that asks again and again must not keep the loop from everything else
             raise asyncio.CancelledError
         count = self._made.get(request, 0)
         self._made[request] = count + 1
@@ -170,12 +171,7 @@ class Steps:
     @property
     def calls(self) -> int:
         """How many are under way: asked and not answered, or waiting for their turn in a replay."""
-        return self._in_flight + len(self._waiting)
-
-    @property
-    def asking(self) -> int:
-        """How many requests have been sent and are not recorded yet."""
-        return self._in_flight
+        return self._in_flight + len(self._waiting) + self._draining  # what is held back is our doing
 
     def drain(self) -> None:
         """From here on nothing new is asked: what is under way may end, the rest waits for the end."""

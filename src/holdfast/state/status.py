@@ -10,8 +10,8 @@ import time
 
 import msgspec
 
-from holdfast.journal.lease import Lease, how_it_died, is_alive, read_lease
-from holdfast.journal.lock import NO_FLOCK
+from holdfast.journal.lease import Lease, clock_time, how_it_died, is_alive, read_lease
+from holdfast.journal.lock import NO_FLOCK, owner_of
 from holdfast.journal.terms import is_term_held
 from holdfast.state.story import Story
 
@@ -27,11 +27,9 @@ class Standing(msgspec.Struct, frozen=True):
 
 
 def standing_of(run: str) -> Standing:
-    lease = read_lease(run)
+    """The lock first: a lease that is read afterwards is not older than what it says."""
     held = is_held(run)
-    if held and lease is not None and not lease.released and is_alive(lease.holder) is False:
-        held = False  # a child of the dead process has inherited its lock
-    return Standing(held, lease, time.time())
+    return Standing(held, read_lease(run), time.time())
 
 
 def is_held(run: str) -> bool:
@@ -43,7 +41,8 @@ def is_held(run: str) -> bool:
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)  # let go at once: a writer that starts tries for longer
     except BlockingIOError:
-        return True
+        owner = owner_of(handle)  # a lock that outlives its process was inherited by a child, which does not write
+        return not owner or os.path.exists(f"/proc/{owner}")
     except OSError as error:
         if error.errno not in NO_FLOCK:
             raise
@@ -74,13 +73,11 @@ def _of_live(standing: Standing) -> tuple[str, str]:
     lease = standing.lease
     if lease is None or lease.released:  # of the process before: this one has not come to its first beat
         return "running", ""
+    if is_alive(lease.holder) is False:
+        return "running", ""  # of a process that died: another one has just taken the run over
     silent = standing.now - lease.at
     if lease.stall is not None:
-        return "stalled", f"since {_clock(lease.stall.since)}: {lease.stall.why}"
+        return "stalled", f"since {clock_time(lease.stall.since)}: {lease.stall.why}"
     if silent > lease.stall_seconds + _SLACK_SECONDS:
-        return "stalled", f"no sign of life since {_clock(lease.at)}: stopped, swapped out, or blocked"
+        return "stalled", f"no sign of life since {clock_time(lease.at)}: stopped, swapped out, or blocked"
     return "running", ""
-
-
-def _clock(at: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))

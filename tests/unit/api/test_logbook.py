@@ -157,7 +157,7 @@ def test_threads_tell_at_once_and_every_line_is_whole(tmp_path: Path, monkeypatc
 def test_any_message_is_one_line_of_json(
     tmp_path: Path, message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logging.getLogger("holdfast.events"), "disabled", True)  # pytest cannot send a lone surrogate
+    monkeypatch.setattr(logging.getLogger("holdfast"), "disabled", True)  # pytest cannot send a lone surrogate
     logbook = Logbook(str(tmp_path), "x")
     logbook.tell("sample.failed", message, key="a/b/c/1", kind="solver", when=object())
     logbook.close()

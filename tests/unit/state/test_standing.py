@@ -108,7 +108,7 @@ def test_a_lock_that_a_child_inherited_from_a_dead_process_is_not_held(tmp_path:
     )
     child = int(done.stdout)
     try:
-        assert is_held(str(tmp_path))
+        assert not is_held(str(tmp_path))
         write_lease(str(tmp_path), lease(time.time(), FORGED["it is gone"]))
         assert not standing_of(str(tmp_path)).held
     finally:

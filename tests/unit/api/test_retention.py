@@ -123,7 +123,7 @@ def model_of(runs: list[Made], policy: Policy) -> set[str]:
             going.add(each)
     if policy.max_bytes is not None:
         for each in filter(may_go, oldest_first):
-            if sum(other.bytes for other in runs if other not in going) <= policy.max_bytes:
+            if sum(other.bytes for other in mine if other not in going) <= policy.max_bytes:
                 break
             going.add(each)
     return {f"{each.experiment}/{each.run_id}" for each in going}

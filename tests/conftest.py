@@ -1,5 +1,9 @@
 """Settings of the whole suite."""
 
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
 NOT_YET = (
@@ -21,3 +25,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.stem in NOT_YET and "unit/state" not in str(item.path):
             item.add_marker(pytest.mark.long)
+
+
+@pytest.fixture(autouse=True)
+def _modules_of_one_test(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A module that one test wrote and imported is not found by the next one that uses the same name."""
+    before = set(sys.modules)
+    yield
+    written = tmp_path_factory.getbasetemp()
+    for name in set(sys.modules) - before:
+        file = getattr(sys.modules[name], "__file__", None)
+        if file is not None and written in Path(file).parents:
+            del sys.modules[name]

@@ -2,8 +2,6 @@
 
 import importlib.metadata
 import pickle
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +33,12 @@ NUMBER = 4
 
 
 @pytest.fixture
-def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A module that a user wrote."""
     (tmp_path / "my_scorers.py").write_text(MODULE)
     (tmp_path / "my_broken.py").write_text("1 / 0")
     monkeypatch.syspath_prepend(tmp_path)
-    yield "my_scorers"
-    sys.modules.pop("my_scorers", None)
+    return "my_scorers"
 
 
 def refusal(entry: Any) -> str:

@@ -13,7 +13,8 @@ from holdfast.api.places import RunPlace
 from holdfast.api.preparing import Given, find_scorers, naming, prepare_given
 from holdfast.api.resuming import Reading
 from holdfast.engine.asking import identity_of
-from holdfast.engine.attempts import Past, failure_of
+from holdfast.engine.attempts import Past
+from holdfast.engine.failing import failure_of
 from holdfast.engine.tickets import Ticket, Tickets
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.journal import Entry, Position, Reader

@@ -99,13 +99,13 @@ class Resumption:
         changes, retried = await asyncio.to_thread(self._compared)
         if not changes and self._has_nothing_to_do(retried):
             await asyncio.to_thread(self._mend_spec_file)
-            return Ended(self._place, self._fold.finished.count, self._fold.failed.count, 0)
+            return Ended(self._place, self._prepared.spec, self._fold.finished.count, self._fold.failed.count, 0)
         lock = await self._claim()
         try:
             changes, retried = await asyncio.to_thread(self._compared)
             if not changes and self._has_nothing_to_do(retried):  # another process has done it meanwhile
                 lock.release()
-                return Ended(self._place, self._fold.finished.count, self._fold.failed.count, 0)
+                return Ended(self._place, self._prepared.spec, self._fold.finished.count, self._fold.failed.count, 0)
         except BaseException:
             lock.release()
             raise

@@ -14,6 +14,9 @@ from holdfast.spec import Spec, build_spec, spec_mapping
 from holdfast.spec.drift import differences
 from holdfast.state import Story
 
+_AT_THE_NEXT_START = (".timeout_seconds",)
+"""Throughput fields that open connections keep: accepted and without effect would be a lie."""
+
 
 def tuned(story: Story, sets: Sequence[str]) -> tuple[Spec, Draft]:
     """The spec with other limits, and the record of it. UsageError for a field that is not only about speed."""
@@ -26,6 +29,8 @@ def tuned(story: Story, sets: Sequence[str]) -> tuple[Spec, Draft]:
             raise UsageError(
                 f"{change.field} is of the class {change.kind}: only throughput fields of a live run change"
             )
+        if change.field.endswith(_AT_THE_NEXT_START):
+            raise UsageError(f"{change.field} counts from the next start: stop the run and resume it with --set")
     record = RunResumed(tuple(changes), spec_mapping(spec), code(), host(), __version__, (), live=True)
     return spec, draft("run.resumed", record)
 

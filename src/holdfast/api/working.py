@@ -27,24 +27,27 @@ from holdfast.journal.lease import read_lease
 from holdfast.records import draft
 from holdfast.records.facts import RunEnded, ScoringStarted
 from holdfast.score import identity
+from holdfast.spec import Spec
 from holdfast.state import Fold, Story
 
 Observe = Callable[[Engine, RunPlace], Awaitable[None]]
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """How a run stands after this process's work on it."""
+    """How a run stands after this process's work on it, and the spec that was in force at the end."""
 
     place: RunPlace
+    spec: Spec
     finished: int
     failed: int
     unfinished: int
     interrupted: bool = False
 
-    def exit_code(self, allowed: float) -> int:
+    def exit_code(self) -> int:
         if self.interrupted:
             return 130
-        return 1 if is_too_many(self.failed, self.finished + self.failed + self.unfinished, allowed) else 0
+        total = self.finished + self.failed + self.unfinished
+        return 1 if is_too_many(self.failed, total, self.spec.fail_on_error) else 0
 
 
 def is_too_many(failed: int, total: int, allowed: float) -> bool:
@@ -136,12 +139,10 @@ async def _engine(undertaking: Undertaking, fold: Fold) -> Engine:
 
 
 async def _watched(undertaking: Undertaking, engine: Engine, fold: Fold) -> None:
-    place, spec = undertaking.place, undertaking.prepared.spec
+    place = undertaking.place
     orders = Orders(
         run=place.folder,
         epoch=undertaking.writer.epoch,
-        stall_seconds=spec.stall_seconds,
-        cancel_stalled=spec.on_stall == "cancel-sample",
         acknowledged=lambda: undertaking.writer.acknowledged.n,
         lost=lambda: undertaking.writer.lost,
         tell=undertaking.logbook.tell,
@@ -236,4 +237,4 @@ def _tell_failure(result: object) -> None:
 def _ended(place: RunPlace, engine: Engine) -> Ended:
     progress = engine.progress
     left = progress.planned - progress.finished - progress.failed
-    return Ended(place, progress.finished, progress.failed, left, interrupted=engine.stopped)
+    return Ended(place, engine.spec, progress.finished, progress.failed, left, interrupted=engine.stopped)

@@ -20,7 +20,7 @@ _FAILURE_WIDTH = 80
 _UNWRITABLE: set[str] = set()
 
 
-async def watch(engine: Engine, place: RunPlace, progress_file: str) -> None:
+async def watch(engine: Engine, place: RunPlace) -> None:
     """Until cancelled. The last state is shown when the run ends."""
     live = sys.stderr.isatty()
     sys.stderr.write(f"run {place.experiment}/{place.run_id} in {place.folder}\n")
@@ -32,14 +32,14 @@ async def watch(engine: Engine, place: RunPlace, progress_file: str) -> None:
         while True:
             await asyncio.sleep(_LIVE_SECONDS if live else _PLAIN_SECONDS)
             show(engine.progress, live)
-            if progress_file:
-                await asyncio.to_thread(write_progress, engine.progress, place, progress_file)
+            if engine.spec.progress_file:
+                await asyncio.to_thread(write_progress, engine.progress, place, engine.spec.progress_file)
     finally:
         show(engine.progress, live)
         if live:
             sys.stderr.write("\n")
-        if progress_file:
-            write_progress(engine.progress, place, progress_file)
+        if engine.spec.progress_file:
+            write_progress(engine.progress, place, engine.spec.progress_file)
 
 
 def write_progress(progress: Progress, place: RunPlace, path: str) -> None:

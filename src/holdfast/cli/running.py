@@ -3,9 +3,8 @@
 import asyncio
 import logging
 import os
-import signal
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -32,6 +31,7 @@ from holdfast.api.resuming import read_fold, stored_rows, stored_spec
 from holdfast.api.working import is_too_many
 from holdfast.cli.output import print_json, print_table, resume_command, say, warn
 from holdfast.cli.progress import watch
+from holdfast.cli.stopping import Stopper, leave
 from holdfast.engine import Engine
 from holdfast.errors import HoldfastError, SpecError, UsageError
 from holdfast.report.tables import report_table, short
@@ -76,7 +76,7 @@ def retry_run(name: str, keys: Sequence[str], kinds: Sequence[str], store: str |
 
 def extend_run(name: str, path: str | None, store: str | None, choice: Choice) -> int:
     place, given = given_of_run(name, path, store, choice)
-    return _told(given, _run(_until_signal(given, lambda observe: extend(given, place, observe))))
+    return _run(lambda observe: extend(given, place, observe))
 
 
 def fork_run(name: str, path: str | None, store: str | None, choice: Choice, run_id: str | None, dry: bool) -> int:
@@ -179,18 +179,21 @@ def _execute(given: Given, place: RunPlace, retry: Retry | None = None) -> int:
     if not given.spec.record_data:
         sys.stderr.write(f"record_data is off: {_WITHOUT_DATA}\n")
     work = partial(execute, given, place, retry=retry or Retry())
-    return _told(given, _run(_until_signal(given, lambda observe: work(observe=observe))))
+    return _run(lambda observe: work(observe=observe))
 
 
-def _run(work: Coroutine[Any, Any, Ended]) -> Ended:
+def _run(work: Callable[[Observe], Awaitable[Ended]]) -> int:
     """`asyncio.run`, but it does not wait at the end for a solver that will not be cancelled: all is saved by then."""
     logging.getLogger("holdfast").addHandler(_Troubles(logging.WARNING))
     runner = asyncio.Runner()
+    left_behind = False
     try:
-        return runner.run(work)
+        ended = runner.run(_until_signal(work))
     finally:
-        if not asyncio.all_tasks(runner.get_loop()):
+        left_behind = bool(asyncio.all_tasks(runner.get_loop()))
+        if not left_behind:
             runner.close()
+    return leave(_told(ended), left_behind=left_behind)
 
 
 class _Troubles(logging.Handler):
@@ -202,7 +205,7 @@ class _Troubles(logging.Handler):
             sys.stderr.write(f"{record.getMessage()}\n")
 
 
-def _told(given: Given, ended: Ended) -> int:
+def _told(ended: Ended) -> int:
     if ended.interrupted:
         kept = f"answers kept: {ended.finished} of {ended.finished + ended.failed + ended.unfinished}"
         sys.stderr.write(f"interrupted; {kept}. Go on with: {resume_command(ended.place)}\n")
@@ -210,46 +213,23 @@ def _told(given: Given, ended: Ended) -> int:
         with Run(ended.place) as run:
             report = run.report()
         print_table(report_table(report, resume_command(ended.place)))
-        allowed = given.spec.fail_on_error_in_cell
+        allowed = ended.spec.fail_on_error_in_cell
         if allowed is not None and any(is_too_many(cell.failed, cell.planned, allowed) for cell in report.cells):
             return 1
-    return ended.exit_code(given.spec.fail_on_error)
+    return ended.exit_code()
 
 
-async def _until_signal(given: Given, work: Callable[[Observe], Awaitable[Ended]]) -> Ended:
-    """The first Ctrl-C or SIGTERM lets requests that are under way end, within the spec's grace; the second stops now;
-    both save and say how to go on. The third ends the process.
-    """
-    loop = asyncio.get_running_loop()
-    main = asyncio.current_task()
-    engines: list[Engine] = []
-    signals = 0
-
-    def stop(number: signal.Signals) -> None:
-        nonlocal signals
-        signals += 1
-        if not engines and main is not None:
-            main.cancel()
-        elif signals == 1:
-            grace = f"at most {given.spec.grace_seconds:g} s for requests under way; again to stop now"
-            sys.stderr.write(f"\n{number.name}: stopping, {grace}\n")
-            engines[0].tell("run.shutdown_requested", f"by {number.name}")
-            engines[0].stop(f"stopped by {number.name}")
-        else:
-            engines[0].stop_now()
-            for each in (signal.SIGINT, signal.SIGTERM):
-                loop.remove_signal_handler(each)
+async def _until_signal(work: Callable[[Observe], Awaitable[Ended]]) -> Ended:
+    stopper = Stopper()
 
     async def observe(engine: Engine, place: RunPlace) -> None:
-        engines.append(engine)
-        await watch(engine, place, given.spec.progress_file)
+        stopper.watch(engine, place)
+        await watch(engine, place)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop, number)
     try:
         return await work(observe)
     except asyncio.CancelledError:
-        sys.stderr.write("interrupted before the run began\n")
+        sys.stderr.write("interrupted before anything was asked; the same command begins again\n")
         sys.exit(130)
 
 

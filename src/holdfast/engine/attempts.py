@@ -6,20 +6,23 @@ had succeeded; after an error of the solver it asks anew.
 """
 
 import asyncio
-import traceback
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from holdfast.engine.containing import inside
+from holdfast.engine.failing import failure_in, stalled, undo_cancel
 from holdfast.engine.flights import Flight
 from holdfast.engine.places import Places
+from holdfast.engine.scoring import Judgement, score_all
 from holdfast.engine.tickets import Ticket
-from holdfast.errors import BadRecordError, JournalError
+from holdfast.errors import BadRecordError
 from holdfast.plan import Work
 from holdfast.records import Draft, draft
 from holdfast.records.exchange import Answer, Sample
-from holdfast.records.facts import Failure, SampleFailed, SampleFinished, ScoreGiven, Spent, checked
-from holdfast.score import Scorer, ScoringFailed, judge
+from holdfast.records.facts import Failure, SampleFailed, SampleFinished, Spent, checked
+from holdfast.score import Scorer
 from holdfast.solve import (
     Allowance,
     Asking,
@@ -28,14 +31,12 @@ from holdfast.solve import (
     Recorded,
     Scope,
     Solver,
-    StepFailedError,
     Steps,
 )
 from holdfast.solve.steps import Journal
 
 _FINAL_KINDS = {"auth", "bad_request", "unknown_model", "context_too_long", "content_filter", "limit"}
 _SOLVER_KINDS = {"solver", "cancelled", "record"}
-_TRACEBACK_LINES = 12
 
 
 class Past(msgspec.Struct, frozen=True):
@@ -92,8 +93,10 @@ class Outcome(msgspec.Struct, frozen=True):
 class Sampler:
     """Answers samples, one call each."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, ended: Callable[[Ticket, Outcome], None]) -> None:
+        """`ended` is told as soon as the record that ends a sample is durable; its scores may still be to come."""
         self._journal = journal
+        self._ended = ended
         self._closing = False
         self._draining = False
         self.flights: set[Flight] = set()
@@ -112,15 +115,11 @@ class Sampler:
             if flight.steps is not None:
                 flight.steps.close()
 
-    async def answer(self, ticket: Ticket, kit: Kit, past: Past) -> Outcome:
-        flight = Flight(ticket.key, _task(), asyncio.get_running_loop().time(), kit.seconds)
-        self.flights.add(flight)
-        try:
-            return await self._answer(ticket, kit, past, flight)
-        finally:
-            self.flights.discard(flight)
+    async def answer(self, ticket: Ticket, kit: Kit, past: Past) -> None:
+        with self._flight(ticket, kit.seconds) as flight:
+            await self._answer(ticket, kit, past, flight)
 
-    async def _answer(self, ticket: Ticket, kit: Kit, past: Past, flight: Flight) -> Outcome:
+    async def _answer(self, ticket: Ticket, kit: Kit, past: Past, flight: Flight) -> None:
         first = attempt = past.attempt()
         while True:
             steps = Steps(Scope(ticket.o, ticket.key, f"solve/{attempt}"), self._journal, past.recorded(attempt))
@@ -131,12 +130,14 @@ class Sampler:
             flight.doing = "saving"
             if isinstance(result, Answer):
                 finished = SampleFinished(ticket.o, attempt, result, steps.spent(), len(kit.scorers))
-                return await self._finish(ticket, kit, finished, flight)
+                await self._finish(ticket, kit, finished, flight)
+                return
             final = result.kind in _FINAL_KINDS or attempt - first >= kit.work.task.sample_retries
             failed = SampleFailed(ticket.o, attempt, result, final, steps.spent())
             await self._journal.append(draft("sample.failed", failed, ticket.key))
             if final:
-                return Outcome(result, failed.spent)
+                self._ended(ticket, Outcome(result, failed.spent))
+                return
             past = Past((*past.steps, *steps.succeeded), {**past.failures, attempt: result.kind})
             attempt += 1
             flight.since = asyncio.get_running_loop().time()
@@ -155,72 +156,50 @@ class Sampler:
         except asyncio.CancelledError:
             if self._closing:
                 raise
-            _undo_cancel()
-            return _stalled(flight) or Failure("cancelled", "the solver cancelled itself")
+            undo_cancel(flight.task)
+            return stalled(flight) or Failure("cancelled", "the solver cancelled itself")
         except BaseException as error:  # noqa: BLE001 - user code may raise anything
-            return _failure(error)
+            return failure_in(error)
         finally:
             steps.close()
         if self._closing:
             raise asyncio.CancelledError  # the solver made an answer of being interrupted: it is none
         return answer
 
-    async def _finish(self, ticket: Ticket, kit: Kit, finished: SampleFinished, flight: Flight) -> Outcome:
+    async def _finish(self, ticket: Ticket, kit: Kit, finished: SampleFinished, flight: Flight) -> None:
         try:
             record, _ = checked("sample.finished", finished, ticket.key)
         except BadRecordError as error:
             failed = SampleFailed(ticket.o, finished.attempt, Failure("record", str(error)), True, finished.spent)
             await self._journal.append(draft("sample.failed", failed, ticket.key))
-            return Outcome(failed.failure, failed.spent)
+            self._ended(ticket, Outcome(failed.failure, failed.spent))
+            return
         position = await self._journal.append(record)
+        self._ended(ticket, Outcome(None, finished.spent))
         if kit.scorers:
-            flight.doing, flight.since = "scoring", asyncio.get_running_loop().time()
             for score in await self._scores(ticket, kit, finished.answer, position.n, flight):
                 self._journal.append_soon(score)  # lost with the process, they are made again
-        return Outcome(None, finished.spent)
 
-    async def score(self, ticket: Ticket, kit: Kit, answer: Answer, of: int) -> list[Draft]:
-        """The scores of an answer that an earlier process recorded."""
-        flight = Flight(ticket.key, _task(), asyncio.get_running_loop().time(), None)
-        flight.doing = "scoring"
-        self.flights.add(flight)
-        try:
-            return await self._scores(ticket, kit, answer, of, flight)
-        finally:
-            self.flights.discard(flight)
+    async def score(self, ticket: Ticket, kit: Kit, answer: Answer, of: int) -> None:
+        """Score an answer that an earlier process recorded."""
+        with self._flight(ticket, None) as flight:
+            for score in await self._scores(ticket, kit, answer, of, flight):
+                await self._journal.append(score)
 
     async def _scores(self, ticket: Ticket, kit: Kit, answer: Answer, of: int, flight: Flight) -> list[Draft]:
-        """A scorer that hangs, or that cancels the task that it runs in, has failed; its answer stays."""
+        what = Judgement(ticket, answer, of, kit.evaluation)
+        return await score_all(what, kit.scorers, kit.scoring, flight, lambda: self._closing)
+
+    @contextlib.contextmanager
+    def _flight(self, ticket: Ticket, seconds: float | None) -> Iterator[Flight]:
+        flight = Flight(ticket.key, _task(), asyncio.get_running_loop().time(), seconds)
+        self.flights.add(flight)
+        outer = inside.set(True)
         try:
-            scores = await _judge_all(ticket, kit, answer, of, flight)
-            if not self._closing:
-                _undo_cancel()  # a scorer that asked for it and did not wait for it
-            return scores
-        except asyncio.CancelledError:
-            if self._closing:
-                raise
-            _undo_cancel()
-        failure = _stalled(flight) or Failure("cancelled", "a scorer cancelled itself")
-        names = [scorer.name for scorer in kit.scorers]
-        given = [ScoreGiven(ticket.o, of, kit.evaluation, name, failure=failure) for name in names]
-        given[-1] = msgspec.structs.replace(given[-1], last=True)
-        return [draft("score", each, ticket.key) for each in given]
-
-
-async def _judge_all(ticket: Ticket, kit: Kit, answer: Answer, of: int, flight: Flight) -> list[Draft]:
-    """The scores of the answer in record `of`. A scorer that fails gives a failure, and the others go on."""
-    given: list[ScoreGiven] = []
-    if not kit.scoring.take():
-        flight.doing = "waiting to be scored"
-        await kit.scoring.wait()
-        flight.doing, flight.since = "scoring", asyncio.get_running_loop().time()
-    try:
-        for scorer in kit.scorers:
-            given += await _judged(scorer, ticket, answer, of, kit.evaluation)
-    finally:
-        kit.scoring.give_back()
-    given[-1] = msgspec.structs.replace(given[-1], last=True)
-    return [_drafted(each, ticket.key) for each in given]
+            yield flight
+        finally:
+            inside.reset(outer)
+            self.flights.discard(flight)
 
 
 async def _solve(solver: Solver, sample: Sample, ctx: Context, seconds: float | None) -> Answer:
@@ -236,92 +215,15 @@ async def _solve(solver: Solver, sample: Sample, ctx: Context, seconds: float | 
         raise
 
 
-async def _judged(scorer: Scorer, ticket: Ticket, answer: Answer, of: int, evaluation: str) -> list[ScoreGiven]:
-    try:
-        scores = await judge(scorer, ticket.sample, answer)
-    except ScoringFailed as error:
-        return [ScoreGiven(ticket.o, of, evaluation, scorer.name, failure=error.failure)]
-    except JournalError:
-        raise  # the journal has stopped: so does the run
-    except asyncio.CancelledError:
-        raise
-    except BaseException as error:  # noqa: BLE001 - user code may raise anything
-        return [ScoreGiven(ticket.o, of, evaluation, scorer.name, failure=failure_of("scorer", error))]
-    return [
-        ScoreGiven(ticket.o, of, evaluation, name, score.value, score.reason, score.metadata)
-        for name, score in scores.items()
-    ]
-
-
-def _drafted(given: ScoreGiven, key: str) -> Draft:
-    """A score that cannot be saved is the scorer's failure."""
-    try:
-        return checked("score", given, key)[0]
-    except BadRecordError as error:
-        failure = Failure("record", str(error))
-        return draft("score", msgspec.structs.replace(given, value=None, reason="", metadata={}, failure=failure), key)
-
-
-def _failure(error: BaseException) -> Failure:
-    """What a solver's exception means, also inside a group. A journal that has stopped stops the run."""
-    for known in (JournalError, LimitError, StepFailedError, BadRecordError):
-        found = _first(error, known)
-        if isinstance(found, StepFailedError):
-            return found.failure
-        if isinstance(found, LimitError):
-            return Failure(found.kind, str(found))
-        if isinstance(found, BadRecordError):
-            return Failure("record", str(found))
-        if found is not None:
-            raise found
-    return failure_of("solver", error)
-
-
-def _first(error: BaseException, kind: type[BaseException]) -> BaseException | None:
-    if isinstance(error, BaseExceptionGroup):
-        return next(filter(None, (_first(each, kind) for each in error.exceptions)), None)
-    return error if isinstance(error, kind) else None
-
-
-def _stalled(flight: Flight) -> Failure | None:
-    """If the watch has cancelled it: once, then its next attempt begins anew."""
-    if not flight.stalled:
-        return None
-    flight.stalled = False
-    return Failure("stalled", f"nothing moved while {flight.doing}; cancelled by on_stall: cancel-sample")
-
-
 def _task() -> "asyncio.Task[object]":
     task = asyncio.current_task()
     assert task is not None
     return task
 
 
-def _undo_cancel() -> None:
-    """A solver that cancelled the task that it runs in must not take the worker with it."""
-    task = _task()
-    while task.cancelling():
-        task.uncancel()
-
-
 def _seconds_left(kit: Kit, steps: Steps) -> float | None:
     """What an attempt may still take: what its recorded steps took counts."""
     return None if kit.seconds is None else max(kit.seconds - steps.recorded_seconds, 0.001)
-
-
-def failure_of(kind: str, error: BaseException) -> Failure:
-    """An exception as a record: what it says, and the last lines of where it came from."""
-    try:
-        lines = traceback.format_exception(error)
-        said = f"{type(error).__name__}: {error}"
-    except Exception:  # noqa: BLE001 - the exception's own __str__ is the user's code too
-        lines, said = traceback.format_tb(error.__traceback__), f"{type(error).__name__} (its text cannot be made)"
-    return Failure(kind, _writable(said)[:2000], _writable("".join(lines[-_TRACEBACK_LINES:]))[-8000:])
-
-
-def _writable(text: str) -> str:
-    """Half a character cannot be written as JSON."""
-    return text.encode("utf-8", "replace").decode()
 
 
 def _attempt_of(recorded: Recorded) -> int:

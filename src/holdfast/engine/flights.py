@@ -34,11 +34,14 @@ class Flight:
     def moved(self) -> float:
         return max(self.since, self.steps.moved if self.steps is not None else 0.0)
 
+    def is_overdue(self, now: float) -> bool:
+        """Past its time limit, and still here."""
+        return self.limit is not None and now - self.since > self.limit + _OVERDUE_SECONDS
+
     def describe(self, now: float, wall: float, *, stack: bool = False) -> InFlight:
         doing = "waiting for an answer" if self.waits() and self.doing == "solving" else self.doing
-        overdue = self.limit is not None and now - self.since > self.limit + _OVERDUE_SECONDS
         since = wall - (now - self.moved())
-        return InFlight(self.key, doing, round(since, 3), overdue, where(self.task) if stack else [])
+        return InFlight(self.key, doing, round(since, 3), self.is_overdue(now), where(self.task) if stack else [])
 
 
 def where(task: "asyncio.Task[object]") -> list[str]:

@@ -14,7 +14,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 import msgspec
 
 from holdfast.engine.asking import Line
-from holdfast.engine.attempts import NO_PAST, Kit, Past, Sampler
+from holdfast.engine.attempts import NO_PAST, Kit, Outcome, Past, Sampler
+from holdfast.engine.containing import containing
 from holdfast.engine.flights import Flight
 from holdfast.engine.places import Places
 from holdfast.engine.tickets import Ticket, Tickets
@@ -86,7 +87,7 @@ class Engine:
         self._reader = Reader(job.journal_folder, job.uid)
         self._reading = threading.Lock()
         self._writer = writer
-        self._sampler = Sampler(writer)
+        self._sampler = Sampler(writer, self._count)
         self._samples = Places(job.spec.concurrency.samples)
         self._tasks = {task.name: Places(task.max_samples or _UNLIMITED) for task in job.spec.tasks}
         self._scoring = Places(job.spec.concurrency.score)
@@ -107,13 +108,12 @@ class Engine:
 
     async def run(self) -> None:
         """Answer and score everything that is not. Raises what stops the whole run; a sample's failure does not."""
-        with _fewer_collections():
+        with _fewer_collections(), containing():
             try:
-                await self._score_left_over()
                 for cell in self._job.cells if not self._stopping else ():
+                    self._start_scoring(cell)
                     self._start_workers(cell)
-                if self._workers:
-                    await self._wait()
+                await self._wait()
             finally:
                 await self._end()
 
@@ -158,6 +158,11 @@ class Engine:
     @property
     def stopped(self) -> bool:
         return self._stopping
+
+    @property
+    def spec(self) -> Spec:
+        """As it is in force now: a live run can be tuned."""
+        return self._job.spec
 
     async def _wait(self) -> None:
         """Until all workers are through, or will not be stopped; a tuned run may get more of them meanwhile."""
@@ -249,9 +254,12 @@ class Engine:
         try:
             trail = self._fold.trails.pop(ticket.o, None)
             past = NO_PAST if trail is None else await asyncio.to_thread(self._read_past, trail)
-            outcome = await self._sampler.answer(ticket, kit, past)
+            await self._sampler.answer(ticket, kit, past)
         finally:
             progress.in_flight -= 1
+
+    def _count(self, ticket: Ticket, outcome: Outcome) -> None:
+        progress = self.progress
         if outcome.failure is None:
             progress.finished += 1
         else:
@@ -278,23 +286,21 @@ class Engine:
             entry = self._reader.record_at(position.segment, position.offset)
         return entry if entry is not None and entry.line.n == position.n else None
 
-    async def _score_left_over(self) -> None:
+    def _start_scoring(self, cell: Cell) -> None:
         """Answers that were recorded by a process that died before it had scored them."""
-        if not self._fold.unscored:
+        wanted, kit = self._fold.unscored, self._kits[cell.task]
+        if not wanted or not kit.scorers:
             return
-        wanted = self._fold.unscored
-        for cell in self._job.cells:
-            kit = self._kits[cell.task]
-            if not kit.scorers:
-                continue
-            tickets = Tickets(self._job.run, cell, self._job.spec, kit.work, lambda ordinal: ordinal in wanted)
-            while not self._stopping and (ticket := await tickets.next()) is not None:
-                position = wanted[ticket.o]
-                entry = await asyncio.to_thread(self._record_at, position)
-                if entry is not None:
-                    answer = _finished.decode(entry.line.d).answer
-                    for score in await self._sampler.score(ticket, kit, answer, position.n):
-                        await self._writer.append(score)
+        tickets = Tickets(self._job.run, cell, self._job.spec, kit.work, lambda ordinal: ordinal in wanted)
+        for _ in range(min(len(wanted), cell.count, self._job.spec.concurrency.score)):
+            self._workers.append(asyncio.create_task(self._score_left_over(tickets, kit)))
+
+    async def _score_left_over(self, tickets: Tickets, kit: Kit) -> None:
+        while not self._stopping and (ticket := await tickets.next()) is not None:
+            position = self._fold.unscored[ticket.o]
+            entry = await asyncio.to_thread(self._record_at, position)
+            if entry is not None:
+                await self._sampler.score(ticket, kit, _finished.decode(entry.line.d).answer, position.n)
 
     def _kit(self, work: Work) -> Kit:
         spec = self._job.spec

@@ -32,8 +32,6 @@ class Orders(msgspec.Struct, frozen=True):
 
     run: str
     epoch: int
-    stall_seconds: float
-    cancel_stalled: bool
     acknowledged: Callable[[], int]
     tell: Tell
     obey: Callable[[], Awaitable[None]]
@@ -92,7 +90,6 @@ class Watch:
         await loop.run_in_executor(self._writing, write_lease, self._orders.run, lease)
 
     async def _keep_beating(self) -> None:
-        seconds = min(_BEAT_SECONDS, self._orders.stall_seconds / 4)
         while True:
             self._beat += 1
             self._last_beat = time.monotonic()
@@ -105,7 +102,11 @@ class Watch:
                     self._obeying = asyncio.ensure_future(self._obey())
             except Exception as error:  # noqa: BLE001 - the beat must go on, whatever a wish or a look came to
                 self._tell("run.watch_failed", f"{type(error).__name__}: {error}")
-            await asyncio.sleep(seconds)
+            await asyncio.sleep(min(_BEAT_SECONDS, self._stall_seconds / 4))
+
+    @property
+    def _stall_seconds(self) -> float:
+        return self._engine.spec.stall_seconds
 
     def _tell(self, event: str, message: str, **facts: str) -> None:
         """A log that fails must not stop the watch."""
@@ -117,14 +118,10 @@ class Watch:
         now, loop_now, wall = time.monotonic(), asyncio.get_running_loop().time(), time.time()
         progress, flights = self._engine.progress, sorted(self._engine.flights, key=Flight.moved)
         seen = (progress.finished, progress.failed, progress.live, progress.replayed, progress.in_flight)
-        recent = any(flight.waits() or loop_now - flight.moved() < self._orders.stall_seconds for flight in flights)
+        recent = any(flight.waits() or loop_now - flight.moved() < self._stall_seconds for flight in flights)
         if seen != self._seen or not flights or recent:
             self._seen, self._progress_at = seen, now
-        idle = [
-            flight
-            for flight in flights
-            if not flight.waits() and loop_now - flight.moved() > self._orders.stall_seconds
-        ]
+        idle = [flight for flight in flights if not flight.waits() and loop_now - flight.moved() > self._stall_seconds]
         self._name_overdue(flights, loop_now, wall)
         self._deal_with(idle, loop_now, wall)
         stall = self._stall_of(idle, now, loop_now, wall)
@@ -134,7 +131,7 @@ class Watch:
             beat=self._beat,
             at=wall,
             began=self._began,
-            stall_seconds=self._orders.stall_seconds,
+            stall_seconds=self._stall_seconds,
             planned=progress.planned,
             finished=progress.finished,
             failed=progress.failed,
@@ -149,7 +146,7 @@ class Watch:
 
     def _stall_of(self, idle: list[Flight], now: float, loop_now: float, wall: float) -> Stall | None:
         quiet = now - self._progress_at
-        if quiet <= self._orders.stall_seconds or not idle:
+        if quiet <= self._stall_seconds or not idle:
             if self._stalled:
                 self._tell("run.moving_again", "the run moves again")
             self._stalled = False
@@ -162,20 +159,20 @@ class Watch:
 
     def _name_overdue(self, flights: list[Flight], loop_now: float, wall: float) -> None:
         for flight in flights:
-            found = flight.describe(loop_now, wall)
-            if found.overdue and f"overdue {flight.key}" not in self._told:
+            if flight.is_overdue(loop_now) and f"overdue {flight.key}" not in self._told:
                 self._told.add(f"overdue {flight.key}")
                 stacked = flight.describe(loop_now, wall, stack=True)
                 self._tell("sample.overdue", _told("past its time limit and still here", [stacked]))
 
     def _deal_with(self, idle: list[Flight], loop_now: float, wall: float) -> None:
         """Each sample that hangs is named once; or, if so ordered, cancelled."""
+        cancel = self._engine.spec.on_stall == "cancel-sample"
         for flight in idle:
             if flight.key not in self._told:
                 self._told.add(flight.key)
                 found = flight.describe(loop_now, wall, stack=True)
                 self._tell("sample.stalled", _told("nothing moved in it", [found]), key=flight.key)
-            if self._orders.cancel_stalled and not flight.stalled:
+            if cancel and not flight.stalled:
                 flight.stalled = True
                 flight.task.cancel()
 
@@ -183,9 +180,9 @@ class Watch:
 
     def _guard(self) -> None:
         blocked = False
-        while not self._over.wait(min(1.0, self._orders.stall_seconds / 4)):
+        while not self._over.wait(min(1.0, self._stall_seconds / 4)):
             quiet = time.monotonic() - self._last_beat
-            if quiet <= self._orders.stall_seconds:
+            if quiet <= self._stall_seconds:
                 blocked = False
                 continue
             if blocked:

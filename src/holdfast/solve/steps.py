@@ -25,6 +25,8 @@ _HOLD_SECONDS = 30.0
 """How much longer than it took then a call that the solver cancelled is held back, before it goes live after all."""
 _BRANCH_SECONDS = 0.25
 """How long a recorded step is kept back for an earlier one that the sample has not asked for yet."""
+_REFUSALS = 3
+"""So often a closed scope says no; then it keeps whoever asks."""
 
 _NO_USAGE = Usage()
 _encode = msgspec.json.Encoder().encode
@@ -101,6 +103,7 @@ class Steps:
         self._news: asyncio.Event | None = None  # made when there is something to replay
         self._driver: asyncio.Task[None] | None = None
         self._closing = False
+        self._refused = 0
         self._draining = False
         self.moved = self._clock()
         """When this scope last asked for something or was answered."""
@@ -114,7 +117,9 @@ class Steps:
     async def take(self, request: str, ask: Callable[[], Awaitable[Step]]) -> Taken:
         """The step for a request: recorded, or asked live and made durable. StepFailedError if it failed."""
         if self._closing:
-            await asyncio.sleep(0)  # code that asks again and again must not keep the loop from everything else
+            self._refused += 1
+            if self._refused > _REFUSALS:  # code that asks again and again must not keep the loop from everything else
+                await asyncio.get_running_loop().create_future()
             raise asyncio.CancelledError
         count = self._made.get(request, 0)
         self._made[request] = count + 1

@@ -305,7 +305,7 @@ def test_only_the_chosen_failed_samples_are_asked_again(tmp_path: Path, chosen: 
     found = summary(tmp_path)
     assert (found.finished, found.failed, found.status) == (ended.finished, ended.failed, "completed")
     assert sum(each["count"] for each in found.failures) == ended.failed
-    assert ended.exit_code(0) == (1 if ended.failed else 0)
+    assert ended.exit_code() == (1 if ended.failed else 0)
     left = {kinds[str(number)] for number, sign in enumerate(after) if sign == "x"}
     assert {each["kind"] for each in found.failures} == left
 

@@ -12,6 +12,7 @@ from holdfast.errors import DriftError, HoldfastError
 from holdfast.models import UnknownProviderError
 from holdfast.records.facts import Change
 from holdfast.score.errors import ScorerError
+from holdfast.spec import Model, Spec, Task
 
 
 @pytest.mark.parametrize(
@@ -82,4 +83,6 @@ def test_failures_beyond_what_is_allowed_exit_1_and_an_interruption_130(
     tmp_path: Path, failed: int, allowed: float, interrupted: bool, code: int
 ) -> None:
     place = RunPlace(str(tmp_path), "e", "r", str(tmp_path))
-    assert Ended(place, 100 - failed, failed, 0, interrupted).exit_code(allowed) == code
+    model, task = Model(name="m", provider="mock"), Task(name="t")
+    spec = Spec(models=[model], tasks=[task], fail_on_error=allowed)
+    assert Ended(place, spec, 100 - failed, failed, 0, interrupted).exit_code() == code

@@ -90,7 +90,10 @@ def answer(
     async def process() -> Story:
         journal = MemoryJournal(first)
         before = len(world.asked)
-        outcome = await Sampler(journal).answer(ticket(), kit(solve, world, setting or Setting()), past or Past())
+        ends: list[Outcome] = []
+        sampler = Sampler(journal, lambda _, outcome: ends.append(outcome))
+        await sampler.answer(ticket(), kit(solve, world, setting or Setting()), past or Past())
+        (outcome,) = ends
         return Story(outcome, world.asked[before:], journal)
 
     return run(process())

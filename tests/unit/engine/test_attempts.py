@@ -178,7 +178,7 @@ def test_a_branch_left_behind_by_a_failed_attempt_asks_for_nothing_more() -> Non
 
     async def process() -> list[str]:
         journal = MemoryJournal()
-        await Sampler(journal).answer(ticket(), kit(solve, world, Setting()), Past())
+        await Sampler(journal, lambda *_: None).answer(ticket(), kit(solve, world, Setting()), Past())
         await asyncio.sleep(100.0)
         return world.asked[before:]
 
@@ -283,7 +283,7 @@ def test_a_journal_that_has_stopped_stops_the_sample_with_its_error() -> None:
     async def process() -> None:
         journal = MemoryJournal()
         journal.stopped = True
-        await Sampler(journal).answer(ticket(), kit(three_steps, World(), Setting()), Past())
+        await Sampler(journal, lambda *_: None).answer(ticket(), kit(three_steps, World(), Setting()), Past())
 
     with pytest.raises(StoppedError):
         run(process())
@@ -299,7 +299,7 @@ def test_a_solver_that_hides_the_journals_error_still_stops() -> None:
     async def process() -> None:
         journal = MemoryJournal()
         journal.stopped = True
-        await Sampler(journal).answer(ticket(), kit(deaf, World(), Setting()), Past())
+        await Sampler(journal, lambda *_: None).answer(ticket(), kit(deaf, World(), Setting()), Past())
 
     with pytest.raises(StoppedError):
         run(process())
@@ -308,7 +308,7 @@ def test_a_solver_that_hides_the_journals_error_still_stops() -> None:
 def test_closing_leaves_the_sample_unfinished_and_records_no_cancellation() -> None:
     async def process() -> tuple[bool, list[bytes]]:
         journal, world = MemoryJournal(), World()
-        sampler = Sampler(journal)
+        sampler = Sampler(journal, lambda *_: None)
         task = asyncio.ensure_future(sampler.answer(ticket(), kit(three_steps, world, Setting()), Past()))
         await asyncio.sleep(1.5)
         sampler.close()
@@ -328,7 +328,7 @@ def test_a_solver_that_swallows_the_cancellation_of_a_shutdown_leaves_nothing_wr
 
     async def process() -> list[bytes]:
         journal = MemoryJournal()
-        sampler = Sampler(journal)
+        sampler = Sampler(journal, lambda *_: None)
         task = asyncio.ensure_future(sampler.answer(ticket(), kit(stubborn, World(), Setting()), Past()))
         await asyncio.sleep(0.5)
         sampler.close()

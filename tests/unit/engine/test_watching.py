@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -17,7 +18,8 @@ STALL_SECONDS = 0.1
 class Stub:
     """As much of an engine as a watch looks at."""
 
-    def __init__(self) -> None:
+    def __init__(self, spec: SimpleNamespace) -> None:
+        self.spec = spec
         self.progress = Progress(planned=3)
         self.flights: list[Flight] = []
         self.tasks: list[asyncio.Task[object]] = []
@@ -41,15 +43,13 @@ class Watched:
     """A watch over a stub, and what it told."""
 
     def __init__(self, run: Path, cancel: bool = False, obey: Callable[[], Awaitable[None]] = nothing) -> None:
-        self.engine = Stub()
+        self.engine = Stub(SimpleNamespace(stall_seconds=STALL_SECONDS, on_stall="cancel-sample" if cancel else "warn"))
         self.told: list[tuple[str, str]] = []
         self.run = run
         self.tell: Callable[[str, str], None] = self.note
         orders = Orders(
             run=str(run),
             epoch=1,
-            stall_seconds=STALL_SECONDS,
-            cancel_stalled=cancel,
             acknowledged=lambda: 7,
             tell=lambda event, message, **facts: self.tell(event, message),
             obey=obey,

@@ -1,0 +1,63 @@
+"""Keeping what user code does inside its own sample: tasks that a solver or scorer makes cannot end the run.
+
+asyncio lets `SystemExit` and `KeyboardInterrupt` of any task through to whoever runs the loop. In a task that was made
+inside a sample such an exit becomes an ordinary error, which the sample's own code sees where it waits for that task.
+"""
+
+import asyncio
+import contextlib
+import contextvars
+from collections.abc import Coroutine, Generator, Iterator
+from typing import Any
+
+from holdfast.errors import HoldfastError
+
+inside: "contextvars.ContextVar[bool]" = contextvars.ContextVar("holdfast_inside", default=False)
+"""Whether the code that runs belongs to a sample; tasks inherit it."""
+
+
+class TaskExitError(HoldfastError):
+    """A task that user code had made wanted to end the process."""
+
+
+class _Containing:
+    """A task factory; one for all the runs of a loop, in front of the factory that the loop had before."""
+
+    def __init__(self, before: Any) -> None:
+        self.before = before
+        self.runs = 0
+
+    def __call__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        coro: "Coroutine[Any, Any, Any] | Generator[Any, None, Any]",
+        **given: Any,
+    ) -> "asyncio.Future[Any]":
+        work = _contained(coro) if inside.get() else coro
+        if self.before is not None:
+            return self.before(loop, work, **given)  # type: ignore[no-any-return] # the user's own factory
+        return asyncio.Task(work, loop=loop, **given)
+
+
+@contextlib.contextmanager
+def containing() -> Iterator[None]:
+    """While a run works in this loop."""
+    loop = asyncio.get_running_loop()
+    before = loop.get_task_factory()
+    factory = before if isinstance(before, _Containing) else _Containing(before)
+    loop.set_task_factory(factory)
+    factory.runs += 1
+    try:
+        yield
+    finally:
+        factory.runs -= 1
+        if not factory.runs and loop.get_task_factory() is factory:
+            loop.set_task_factory(factory.before)
+
+
+async def _contained(work: Any) -> Any:
+    try:
+        return await work
+    except (SystemExit, KeyboardInterrupt) as error:
+        said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raise TaskExitError(f"{said}, in a task that the solver or scorer had made") from error

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from tests.e2e.commands import call, finish, shown, start, write_spec
 
 RUN = "x"
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 
 MINE = '''\
 """Solvers and scorers that misbehave."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+
 @pytest.fixture(autouse=True)
 def _modules_of_one_test(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A module that one test wrote and imported is not found by the next one that uses the same name."""

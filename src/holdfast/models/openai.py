@@ -1,16 +1,14 @@
-"""Any OpenAI-compatible chat endpoint, over aiohttp.
+"""Any OpenAI-compatible chat endpoint.
 
-One session per provider, made inside the loop that first asks. Whoever asks limits how many requests are under way, so
-that none waits here with its time-out running: `timeout_seconds` begins when it is sent. It is sent once; redirects are
-not followed. No secret (the API key, credentials in headers or in the URL) is ever in an error's text.
+Whoever asks limits how many requests are under way, so that none waits here with its time-out running:
+`timeout_seconds` begins when it is sent. It is sent once; redirects are not followed. No secret (the API key,
+credentials in headers or in the URL) is ever in an error's text.
 """
 
-import io
 import os
 import time
 from typing import Any, NoReturn
 
-import aiohttp
 import msgspec
 from multidict import CIMultiDict
 from yarl import URL
@@ -19,14 +17,13 @@ from holdfast.models.completion import parse_completion
 from holdfast.models.failures import BadConnectionError, Kind, ModelError, redact
 from holdfast.models.provider import Connection, Request
 from holdfast.models.statuses import detail_of, kind_of, retry_after_seconds, shorten
+from holdfast.models.wire import BadResponseError, Response, Wire
 from holdfast.records.exchange import Answer
 
 DEFAULT_URL = "https://api.openai.com/v1"
 DEFAULT_KEY_VARIABLE = "OPENAI_API_KEY"
 """Used only for the default URL: no other server is ever sent a key that it was not promised."""
 
-_CONNECT_SECONDS_MAX = 30.0
-_WHOLE_BYTES_MAX = 256 * 1024
 _CREDENTIAL_NAMES = ("auth", "key", "token", "secret", "cookie")
 
 _ADVICE: dict[Kind, str] = {
@@ -51,42 +48,28 @@ class OpenAIProvider:
         self._shown_url = str(self._url.with_query(None).with_user(None))
         self._key_variable = connection.api_key_env or ("" if connection.base_url else DEFAULT_KEY_VARIABLE)
         key = _read_key(self._key_variable)
-        self._headers = _headers(connection, key)
         self._secrets = _secrets(connection, key, base)
-        self._session: aiohttp.ClientSession | None = None
+        try:
+            self._wire = Wire(self._url, _headers(connection, key), connection.timeout_seconds)
+        except ValueError as error:
+            raise BadConnectionError(f"model {connection.model!r}: {error}") from None
 
     async def generate(self, request: Request) -> Answer:
         """Ask once. Raises ModelError, and nothing else but a cancellation."""
         body = self._encode(request)
         try:
-            async with self._open().post(self._url, data=_payload(body), allow_redirects=False) as response:
-                raw = await response.read()
-        except TimeoutError as error:
-            self._fail("timeout", f"no answer within {self._connection.timeout_seconds:g} s ({_name(error)})")
-        except aiohttp.ClientResponseError as error:
-            self._fail("malformed", f"the response is not HTTP ({error.message})")
-        except ValueError as error:  # of a header, or of credentials given twice
-            self._fail("bad_request", f"the request cannot be sent ({error})")
-        except (aiohttp.ClientError, OSError) as error:
+            response = await self._wire.post(body)
+        except TimeoutError:
+            self._fail("timeout", f"no answer within {self._connection.timeout_seconds:g} s")
+        except BadResponseError as error:
+            self._fail("malformed", str(error))
+        except OSError as error:
             self._fail("connection", f"the connection failed ({_name(error)})")
-        return self._read(response, raw)
+        return self._read(response)
 
     async def close(self) -> None:
-        """Ends what is under way. Idempotent; a later request opens a new session."""
-        if self._session is not None:
-            session, self._session = self._session, None
-            await session.close()
-
-    def _open(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            seconds = self._connection.timeout_seconds
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0),
-                timeout=aiohttp.ClientTimeout(total=seconds, sock_connect=min(seconds, _CONNECT_SECONDS_MAX)),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                headers=self._headers,
-            )
-        return self._session
+        """Ends what is under way. Idempotent; a later request connects again."""
+        await self._wire.close()
 
     def _encode(self, request: Request) -> bytes:
         body: dict[str, Any] = {"model": self._connection.model, "messages": request.messages, **request.params}
@@ -97,28 +80,28 @@ class OpenAIProvider:
         except (TypeError, ValueError, RecursionError) as error:
             self._fail("bad_request", f"the request cannot be written as JSON ({error}); nothing was sent")
 
-    def _read(self, response: aiohttp.ClientResponse, raw: bytes) -> Answer:
-        content_type = response.headers.get("Content-Type", "")
+    def _read(self, response: Response) -> Answer:
+        content_type = response.header(b"content-type")
         if not 200 <= response.status < 300:
-            self._refuse(response, raw.decode(errors="replace"))
+            self._refuse(response, response.body.decode(errors="replace"))
         if content_type and "json" not in content_type.lower():
-            said = detail_of(raw.decode(errors="replace"))
+            said = detail_of(response.body.decode(errors="replace"))
             self._fail("malformed", f"the answer is {content_type}, not JSON: {said}")
         try:
-            return parse_completion(raw)
+            return parse_completion(response.body)
         except ModelError as error:
             self._fail(error.kind, error.message, error.status)
 
-    def _refuse(self, response: aiohttp.ClientResponse, text: str) -> NoReturn:
+    def _refuse(self, response: Response, text: str) -> NoReturn:
         status = response.status
         said = detail_of(text)
         if status < 400:
-            said = f"redirected to {response.headers.get('Location', 'nowhere')}: set base_url to where it leads"
-        wait = retry_after_seconds(response.headers, time.time())
+            said = f"redirected to {response.header(b'location') or 'nowhere'}: set base_url to where it leads"
+        wait = retry_after_seconds(_mapping(response), time.time())
         self._fail(kind_of(status, text), f"HTTP {status}: {said}", status, wait)
 
     def _fail(self, kind: Kind, what: str, status: int | None = None, retry_after: float | None = None) -> NoReturn:
-        """`from None`: the repr of aiohttp's errors holds the request's headers, and so the key."""
+        """`from None`: what another library's error holds may be secret."""
         where = f" ({self._connection.model} at {self._shown_url})"
         advice = _ADVICE.get(kind, "").format(variable=self._key_variable or "api_key_env (none is set)")
         text = shorten(redact(what, self._secrets)) + redact(where, self._secrets)
@@ -166,9 +149,8 @@ def _secrets(connection: Connection, key: str, base: URL) -> set[str]:
     return secrets - {""}
 
 
-def _payload(body: bytes) -> bytes | io.BytesIO:
-    """A large body goes out in pieces, so that the event loop is not held up; aiohttp warns of anything else."""
-    return body if len(body) <= _WHOLE_BYTES_MAX else io.BytesIO(body)
+def _mapping(response: Response) -> CIMultiDict[str]:
+    return CIMultiDict((name.decode("latin-1"), value.decode("latin-1")) for name, value in response.headers)
 
 
 def _name(error: BaseException) -> str:

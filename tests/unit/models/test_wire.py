@@ -1,0 +1,317 @@
+"""The wire against a server that writes exactly what a test says, on real sockets."""
+
+import asyncio
+import gzip
+import shutil
+import ssl
+import subprocess
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from yarl import URL
+
+from holdfast.models import wire
+from holdfast.models.wire import BadResponseError, Response, Wire
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+class Server:
+    """Answers the requests of all connections with the given bytes, one after another; then closes, if told so."""
+
+    def __init__(self, *responses: bytes, closes: bool = False) -> None:
+        self.responses = list(responses)
+        self.closes = closes
+        self.connections = 0
+        self.heads: list[bytes] = []
+        self.bodies: list[bytes] = []
+        self.writers: list[asyncio.StreamWriter] = []
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self.writers.append(writer)
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+                self.heads.append(head)
+                self.bodies.append(await reader.readexactly(length))
+                if not self.responses:
+                    await asyncio.sleep(3600)
+                writer.write(self.responses.pop(0))
+                if self.closes:
+                    break
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def serving(server: Server, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
+    async with await asyncio.start_server(server.handle, "127.0.0.1", 0, ssl=tls) as listening:
+        yield f"{'https' if tls else 'http'}://localhost:{listening.sockets[0].getsockname()[1]}/v1/x?a=b"
+        for writer in server.writers:
+            writer.close()
+
+
+def use(server: Server, story: Callable[[Wire], Awaitable[None]], seconds: float = 5.0) -> None:
+    async def run() -> None:
+        async with serving(server) as url:
+            made = Wire(URL(url), {}, seconds)
+            try:
+                await story(made)
+            finally:
+                await made.close()
+
+    asyncio.run(run())
+
+
+def ask(response: bytes, *, closes: bool = False) -> Response:
+    """One request, answered with these bytes."""
+    got: list[Response] = []
+
+    async def story(made: Wire) -> None:
+        got.append(await made.post(b"{}"))
+
+    use(Server(response, closes=closes), story)
+    return got[0]
+
+
+def test_a_connection_is_used_again() -> None:
+    server = Server(OK, OK, OK)
+
+    async def story(made: Wire) -> None:
+        for number in range(3):
+            assert (await made.post(b"body %d" % number)).body == b"ok"
+
+    use(server, story)
+    assert server.connections == 1
+    assert server.bodies == [b"body 0", b"body 1", b"body 2"]
+
+
+def test_requests_at_once_have_connections_of_their_own() -> None:
+    server = Server(*[OK] * 10)
+
+    async def story(made: Wire) -> None:
+        answers = await asyncio.gather(*(made.post(b"{}") for _ in range(5)))
+        assert [answer.body for answer in answers] == [b"ok"] * 5
+        await asyncio.gather(*(made.post(b"{}") for _ in range(5)))
+
+    use(server, story)
+    assert server.connections == 5
+
+
+@pytest.mark.parametrize(
+    ("response", "closes", "body"),
+    [
+        (
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\nTrail: x\r\n\r\n",
+            False,
+            b"abcde",
+        ),
+        (b"HTTP/1.0 200 OK\r\n\r\nuntil the end", True, b"until the end"),
+        (b"HTTP/1.1 200 OK\r\n\r\nuntil the end", True, b"until the end"),
+        (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + OK, False, b"ok"),
+        (b"HTTP/1.1 204 No Content\r\n\r\n", False, b""),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", False, b""),
+    ],
+    ids=["chunked", "HTTP/1.0", "without a length", "words in between", "no content", "empty"],
+)
+def test_a_response_ends_where_http_says(response: bytes, closes: bool, body: bytes) -> None:
+    assert ask(response, closes=closes).body == body
+
+
+@pytest.mark.parametrize(
+    ("encoding", "packed"),
+    [
+        ("gzip", gzip.compress(b"hello" * 100)),
+        ("x-gzip", gzip.compress(b"hello" * 100)),
+        ("deflate", zlib.compress(b"hello" * 100)),
+        ("deflate", zlib.compress(b"hello" * 100, wbits=-15)),
+        ("identity", b"hello" * 100),
+    ],
+)
+def test_compression_that_was_not_asked_for_is_undone(encoding: str, packed: bytes) -> None:
+    head = f"HTTP/1.1 200 OK\r\nContent-Encoding: {encoding}\r\nContent-Length: {len(packed)}\r\n\r\n"
+    assert ask(head.encode() + packed).body == b"hello" * 100
+
+
+def packed(encoding: str, body: bytes) -> bytes:
+    return f"HTTP/1.1 200 OK\r\nContent-Encoding: {encoding}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+@pytest.mark.parametrize(
+    ("response", "said"),
+    [
+        (b"SSH-2.0-OpenSSH\r\n\r\n", "not HTTP"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: two\r\n\r\nok", "not HTTP"),
+        (b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", "another protocol"),
+        (packed("br", b"x"), "'br'"),
+        (packed("gzip", gzip.compress(b"hello")[:-9]), "cut off"),
+        (packed("gzip", b"not packed"), "decompressed"),
+        (packed("gzip", gzip.compress(bytes(wire.BODY_BYTES_MAX + 1))), "too large"),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"x" * 300_000, "MiB"),
+    ],
+)
+def test_what_is_no_response_is_told(response: bytes, said: str) -> None:
+    with pytest.raises(BadResponseError, match=said):
+        ask(response)
+
+
+def test_a_body_that_is_too_large_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "BODY_BYTES_MAX", 1_000_000)
+    with pytest.raises(BadResponseError, match="MiB"):
+        ask(b"HTTP/1.1 200 OK\r\nContent-Length: 5000000\r\n\r\n" + bytes(2_000_000))
+
+
+@pytest.mark.parametrize(
+    "response", [b"", b"HTTP/1.1 200 OK\r\nConte", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok"]
+)
+def test_a_response_that_is_cut_off_is_a_lost_connection(response: bytes) -> None:
+    with pytest.raises(ConnectionError, match="disconnected"):
+        ask(response, closes=True)
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok",
+        OK + b"and more",
+        OK + OK,
+        b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok",
+    ],
+    ids=["close", "more than was asked for", "two responses", "HTTP/1.0"],
+)
+def test_a_connection_in_doubt_is_not_used_again(response: bytes) -> None:
+    server = Server(response, OK)
+
+    async def story(made: Wire) -> None:
+        assert (await made.post(b"1")).body == b"ok"
+        assert (await made.post(b"2")).body == b"ok"
+
+    use(server, story)
+    assert server.connections == 2
+
+
+def test_a_connection_that_the_server_closed_or_spoke_on_while_idle_is_not_used_again() -> None:
+    server = Server(OK, OK, OK)
+
+    async def story(made: Wire) -> None:
+        await made.post(b"{}")
+        server.writers[-1].close()
+        await asyncio.sleep(0.05)
+        await made.post(b"{}")
+        server.writers[-1].write(OK)
+        await asyncio.sleep(0.05)
+        await made.post(b"{}")
+
+    use(server, story)
+    assert server.connections == 3
+
+
+def test_a_connection_that_was_idle_for_long_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "_IDLE_SECONDS_MAX", 0.0)
+    server = Server(OK, OK)
+
+    async def story(made: Wire) -> None:
+        await made.post(b"{}")
+        await made.post(b"{}")
+
+    use(server, story)
+    assert server.connections == 2
+
+
+def test_a_late_answer_is_a_timeout_and_is_never_given_to_the_next_request() -> None:
+    server = Server()
+
+    async def story(made: Wire) -> None:
+        with pytest.raises(TimeoutError):
+            await made.post(b"first")
+        server.responses.append(OK)
+        assert (await made.post(b"second")).body == b"ok"
+
+    use(server, story, seconds=0.2)
+    assert server.connections == 2
+
+
+def test_a_cancelled_request_takes_its_connection_with_it() -> None:
+    server = Server()
+
+    async def story(made: Wire) -> None:
+        asking = asyncio.ensure_future(made.post(b"first"))
+        while not server.bodies:  # noqa: ASYNC110 - of another task
+            await asyncio.sleep(0.01)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        server.responses.append(OK)
+        assert (await made.post(b"second")).body == b"ok"
+
+    use(server, story)
+    assert server.connections == 2
+
+
+def test_closing_ends_what_is_under_way() -> None:
+    server = Server()
+
+    async def story(made: Wire) -> None:
+        asking = asyncio.ensure_future(made.post(b"{}"))
+        while not server.bodies:  # noqa: ASYNC110 - of another task
+            await asyncio.sleep(0.01)
+        await made.close()
+        with pytest.raises(ConnectionError):
+            await asking
+
+    use(server, story)
+
+
+def test_the_head_says_host_length_and_the_given_headers() -> None:
+    server = Server(OK)
+
+    async def run() -> None:
+        async with serving(server) as url:
+            made = Wire(URL(url).with_user("me").with_password("pass"), {"ACCEPT-encoding": "gzip", "X-Mine": "ü"}, 5.0)
+            await made.post(b"12345")
+            await made.close()
+            port = URL(url).port
+            lines = server.heads[0].decode().split("\r\n")
+            assert lines[0] == "POST /v1/x?a=b HTTP/1.1"
+            assert set(lines[1:-2]) == {
+                f"Host: localhost:{port}",
+                "ACCEPT-encoding: gzip",
+                "Authorization: Basic bWU6cGFzcw==",
+                "X-Mine: ü",
+                "Content-Length: 5",
+            }
+
+    asyncio.run(run())
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not here: no certificate can be made")
+def test_a_server_behind_tls_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    names = ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run([*made, *names], check=True, capture_output=True)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate, key)
+
+    async def run() -> bytes:
+        async with serving(Server(OK), tls) as url:
+            asking = Wire(URL(url), {}, 5.0)
+            try:
+                return (await asking.post(b"{}")).body
+            finally:
+                await asking.close()
+
+    wire._tls.cache_clear()  # noqa: SLF001 - other trust than this process began with
+    with pytest.raises(ssl.SSLCertVerificationError):
+        asyncio.run(run())
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    wire._tls.cache_clear()  # noqa: SLF001
+    assert asyncio.run(run()) == b"ok"
+    wire._tls.cache_clear()  # noqa: SLF001

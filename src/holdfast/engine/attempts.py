@@ -6,8 +6,7 @@ had succeeded; after an error of the solver it asks anew.
 """
 
 import asyncio
-import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -116,8 +115,11 @@ class Sampler:
                 flight.steps.close()
 
     async def answer(self, ticket: Ticket, kit: Kit, past: Past) -> None:
-        with self._flight(ticket, kit.seconds) as flight:
+        flight = self._take_off(ticket, kit.seconds)
+        try:
             await self._answer(ticket, kit, past, flight)
+        finally:
+            self.flights.discard(flight)
 
     async def _answer(self, ticket: Ticket, kit: Kit, past: Past, flight: Flight) -> None:
         first = attempt = past.attempt()
@@ -182,24 +184,23 @@ class Sampler:
 
     async def score(self, ticket: Ticket, kit: Kit, answer: Answer, of: int) -> None:
         """Score an answer that an earlier process recorded."""
-        with self._flight(ticket, None) as flight:
+        flight = self._take_off(ticket, None)
+        try:
             for score in await self._scores(ticket, kit, answer, of, flight):
                 await self._journal.append(score)
+        finally:
+            self.flights.discard(flight)
 
     async def _scores(self, ticket: Ticket, kit: Kit, answer: Answer, of: int, flight: Flight) -> list[Draft]:
         what = Judgement(ticket, answer, of, kit.evaluation)
         return await score_all(what, kit.scorers, kit.scoring, flight, lambda: self._closing)
 
-    @contextlib.contextmanager
-    def _flight(self, ticket: Ticket, seconds: float | None) -> Iterator[Flight]:
+    def _take_off(self, ticket: Ticket, seconds: float | None) -> Flight:
+        """From here on the worker's code may be the user's."""
+        inside.set(True)
         flight = Flight(ticket.key, _task(), asyncio.get_running_loop().time(), seconds)
         self.flights.add(flight)
-        outer = inside.set(True)
-        try:
-            yield flight
-        finally:
-            inside.reset(outer)
-            self.flights.discard(flight)
+        return flight
 
 
 async def _solve(solver: Solver, sample: Sample, ctx: Context, seconds: float | None) -> Answer:

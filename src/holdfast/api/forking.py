@@ -21,15 +21,16 @@ from holdfast.api.places import RunPlace
 from holdfast.api.preparing import Given, Prepared, find_scorers, naming, prepare_given
 from holdfast.engine.asking import identity_of
 from holdfast.engine.attempts import Past
-from holdfast.engine.rehearsing import Rehearsed, rehearse
+from holdfast.engine.recollecting import Traces
+from holdfast.engine.rehearsing import Rehearsed, Scene, rehearse
 from holdfast.engine.tickets import Ticket, Tickets
 from holdfast.errors import UsageError
-from holdfast.journal import OS_DISK, Entry, Position, Reader, Request, Writer, make_folders, open_writer
+from holdfast.journal import OS_DISK, Request, Writer, make_folders, open_writer
 from holdfast.journal.lease import Holder, is_alive, this_process
 from holdfast.plan import Planned, survey, write_plan
 from holdfast.records import draft
 from holdfast.records.exchange import Usage
-from holdfast.records.facts import Parent, SampleFailed, Step, TaskInputs
+from holdfast.records.facts import Parent, TaskInputs
 from holdfast.solve import Recorded
 from holdfast.spec import Fewshot, Spec
 from holdfast.state import Index
@@ -38,8 +39,6 @@ _AT_ONCE = 256
 _PREFIX = ".fork-"
 _OWNER = "owner.json"
 _OWNERLESS_SECONDS = 3600.0
-_step = msgspec.json.Decoder(Step)
-_failed = msgspec.json.Decoder(SampleFailed)
 
 
 class Forecast(msgspec.Struct, frozen=True):
@@ -108,6 +107,8 @@ class Fork:
         await asyncio.to_thread(self._publish)
 
     async def drop(self) -> None:
+        """Let go of the parent, and of what was not made whole."""
+        self._parent.close()
         await asyncio.to_thread(self._clear)
 
     def _prepare(self) -> Prepared:
@@ -163,7 +164,7 @@ class Fork:
         attempt, recorded = self._parent.steps(ticket.key)
         usage = sum((each.step.answer.usage for each in recorded if each.step.answer), Usage())
         work = self._prepared.works[ticket.cell.task]
-        rehearsed = await rehearse(ticket, work, self._prepared.spec, recorded, attempt)
+        rehearsed = await rehearse(Scene(ticket, work, self._prepared.spec, attempt, recorded))
         return rehearsed, len(recorded), usage
 
     def _guess(self, told: Sequence[tuple[Rehearsed, int, Usage]]) -> tuple[int, int]:
@@ -198,12 +199,7 @@ class _Parent:
             raise UsageError(f"{place.run_id} has not begun: there is nothing to fork")
         self.source = self.index.story.started.source
         self._spec = msgspec.convert(self.index.story.spec, Spec)
-        self._reader = Reader(place.journal)
-        self._steps: dict[str, list[Position]] = {}
-        self._failures: dict[str, dict[int, str]] = {}
-        for each in Reader(place.journal).read(live=True):
-            if isinstance(each, Entry) and each.line.k is not None:
-                self._note(each, each.line.k)
+        self._traces = Traces(place.journal)
 
     def inputs(self, spec: Spec) -> dict[str, TaskInputs]:
         """What the parent holds of tasks, without examples that the fork chooses otherwise."""
@@ -221,29 +217,22 @@ class _Parent:
 
     def steps(self, key: str) -> tuple[int, list[Recorded]]:
         """The attempt to go on with, and its steps that a fork may ask for again: those that were answered."""
-        positions = self._steps.get(key, ())
-        entries = [self._reader.record_at(each.segment, each.offset) for each in positions]
-        found = [Recorded(each.line.n, _step.decode(each.line.d)) for each in entries if each is not None]
-        answered = tuple(each for each in found if each.step.answer is not None)
-        row = self.index.answer(key)
-        past = Past(answered, self._failures.get(key, {}))
-        attempt = row.attempt if row is not None and row.status == "finished" else past.attempt()
-        return attempt, _whole(past.recorded(attempt))
+        past = self._traces.past(key)
+        answered = Past(tuple(each for each in past.steps if each.step.answer is not None), past.failures)
+        attempt = self._traces.finished(key) or answered.attempt()
+        return attempt, _whole(answered.recorded(attempt))
 
     def means(self) -> tuple[float, float]:
         """Steps and tokens of a finished key."""
         story, finished = self.index.story, max(self.index.finished, 1)
         return max((story.steps + story.taken) / finished, 1.0), _tokens(story.usage + story.saved) / finished
 
-    def described(self, steps: int) -> Parent:
-        return Parent(self._place.run_id, self._place.experiment, self._reader.uid, steps)
+    def close(self) -> None:
+        self.index.close()
+        self._traces.close()
 
-    def _note(self, entry: Entry, key: str) -> None:
-        if entry.line.t == "step":
-            self._steps.setdefault(key, []).append(Position(entry.line.n, entry.segment, entry.offset))
-        elif entry.line.t == "sample.failed":
-            failed = _failed.decode(entry.line.d)
-            self._failures.setdefault(key, {})[failed.attempt] = failed.failure.kind
+    def described(self, steps: int) -> Parent:
+        return Parent(self._place.run_id, self._place.experiment, self._traces.uid, steps)
 
 
 def remove_leftovers(experiment: str) -> list[str]:

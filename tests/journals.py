@@ -105,9 +105,14 @@ def hooks(clock: Callable[[], float] | None = None) -> Hooks:
 
 
 def request(
-    uid: str = UID, *, segment_bytes: int = SEGMENT_BYTES, epoch: int | None = None, known_n: int = 0
+    uid: str = UID,
+    *,
+    segment_bytes: int = SEGMENT_BYTES,
+    epoch: int | None = None,
+    known_n: int = 0,
+    known_epoch: int | None = None,
 ) -> Request:
-    return Request(uid, epoch=epoch, acknowledged_n=known_n, segment_bytes=segment_bytes)
+    return Request(uid, epoch, known_n, known_epoch, segment_bytes)
 
 
 def note(key: str, text: str = "an answer that was paid for") -> Draft:

@@ -99,8 +99,8 @@ def _sweep(experiment: str) -> None:
 
 def _of_run(place: RunPlace) -> Iterator[Trouble]:
     with Run(place) as run:
-        status, reason = run.status()
         summary = run.summary()
+    status, reason = summary.status, summary.reason
     kept = f"{summary.finished}/{summary.planned} kept"
     if status in {"interrupted", "failed", "cancelled"}:
         what = f"{status}: {reason}, {kept}" if reason else f"{status}, {kept}"

@@ -4,7 +4,6 @@ import json
 import random
 import re
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,20 +13,7 @@ import pytest
 import yaml
 
 from holdfast.testing import Behaviour, Fault, ServerProcess, start_server_process
-from tests.e2e.commands import (
-    Done,
-    call,
-    exported,
-    finish,
-    run,
-    shown,
-    snapshot,
-    start,
-    sums,
-    wait_until,
-    write_rows,
-    write_spec,
-)
+from tests.e2e.commands import Done, call, exported, kill_when, run, shown, snapshot, sums, write_rows, write_spec
 
 RUN = "x"
 FORK = "y"
@@ -166,11 +152,15 @@ def test_a_fork_that_is_killed_while_it_is_made_is_made_by_the_same_command(tmp_
         command = ("fork", RUN, "--id", FORK)
         building = store(tmp_path) / "sums"
         sign = chance.choice(["spec.yaml", "journal", "journal", "plan.jsonl.zst", ""])
-        with start(*command, cwd=tmp_path) as process:
-            wait_until(lambda: any(path.parent.name != RUN for path in building.glob(f"*/{sign}")), process)
-            for _ in range(chance.randint(0, 15)):
+        pause = range(chance.randint(0, 15))
+
+        def is_building(sign: str = sign, pause: range = pause) -> bool:
+            found = any(path.parent.name != RUN for path in building.glob(f"*/{sign}"))
+            for _ in pause if found else ():
                 server.stats()  # time passes
-            finish(process, signal.SIGKILL)
+            return found
+
+        kill_when(is_building, *command, cwd=tmp_path)
         listed = call("ls", "--json", cwd=tmp_path).json()
         assert {each["run_id"] for each in listed} <= {RUN, FORK}
         whole = any(each["run_id"] == FORK for each in listed)
@@ -189,9 +179,7 @@ def test_a_fork_of_a_killed_run_goes_on_with_what_was_half_done(tmp_path: Path) 
         (tmp_path / "twice.py").write_text(_TWICE)
         model = {"max_connections": 4}
         spec = write_spec(tmp_path, rows, server.base_url, task={"solver": "twice:ask_twice"}, model=model)
-        with start("run", spec, "--id", RUN, cwd=tmp_path) as process:
-            assert wait_until(lambda: server.stats().requests >= 45, process)
-            finish(process, signal.SIGKILL)
+        assert kill_when(lambda: server.stats().requests >= 45, "run", spec, "--id", RUN, cwd=tmp_path)
         before = shown(RUN, store(tmp_path))
         assert before["status"] == "interrupted"
         forked = call("fork", RUN, "--id", FORK, cwd=tmp_path)
@@ -266,9 +254,8 @@ def test_damage_in_a_block_that_was_added_is_found_by_verify_and_refused_by_resu
 def test_an_extension_killed_after_its_record_is_gone_on_with_by_a_plain_resume(tmp_path: Path) -> None:
     with start_server_process(Behaviour(latency_seconds=0.05)) as server:
         spec = begin(tmp_path, server, model={"max_connections": 2})
-        with start("extend", RUN, "--set", "tasks.sums.repeats=5", cwd=tmp_path) as process:
-            assert wait_until(lambda: server.stats().requests >= 12, process)
-            finish(process, signal.SIGKILL)
+        extend = ["extend", RUN, "--set", "tasks.sums.repeats=5"]
+        assert kill_when(lambda: server.stats().requests >= 12, *extend, cwd=tmp_path)
         told = shown(RUN, store(tmp_path))
         assert (told["status"], told["planned"]) == ("interrupted", 30)
         one_sentence(call("run", spec, "--id", RUN, cwd=tmp_path), 3, "repeats")

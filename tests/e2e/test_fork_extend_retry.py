@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
+from holdfast.api.forking import Fork
+from holdfast.errors import UsageError
 from holdfast.testing import Behaviour, Fault, ServerProcess, start_server_process
 from tests.e2e.commands import Done, call, exported, kill_when, run, shown, snapshot, sums, write_rows, write_spec
 
@@ -70,6 +72,39 @@ def changed(spec: Path, **changes: Any) -> Path:
 def answers(run_id: str, folder: Path) -> dict[str, tuple[Any, ...]]:
     lines = exported(run_id, store(folder))
     return {line["key"]: (line["status"], line["output"], line["scores"]) for line in lines}
+
+
+def test_fork_says_what_it_will_cost_before_there_is_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def unmade(_: Fork) -> None:
+        raise UsageError("stopped in time")
+
+    with start_server_process(Behaviour()) as server:
+        begin(tmp_path, server)
+        monkeypatch.setattr(Fork, "make", unmade)
+        priced = [f"models.arith.price={{input: 500, output: {dollars}}}" for dollars in (500, 500000)]
+        told = [call("fork", RUN, "--set", each, "--set", "seed=1", cwd=tmp_path).err for each in priced]
+        told += [call("fork", RUN, "--set", priced[1], "--set", "tasks.sums.prompt={question}", cwd=tmp_path).err]
+        unpriced = call("fork", RUN, "--set", "tasks.sums.prompt={question}", cwd=tmp_path).err
+    assert all("reuses 6, asks about 0" in each and ", about $0.00;" in each for each in told[:2])
+    assert re.search(r"reuses 0, asks about 6, about \S+ tokens, about \$[1-9][\d,]*\.\d\d;", told[2])
+    assert "reuses 0, asks about 6" in unpriced
+    assert "$" not in unpriced
+    assert all("stopped in time" in each for each in (*told, unpriced))
+    assert [path.name for path in (store(tmp_path) / "sums").iterdir()] == [RUN]
+
+
+def test_a_dry_run_estimates_the_cost_if_there_is_a_price(tmp_path: Path) -> None:
+    model = {"price": {"input": 10000.0, "output": 1000.0}, "params": {"max_tokens": 100}}
+    spec = write_spec(tmp_path, 6, model=model)
+    told = call("run", spec, "--dry-run", cwd=tmp_path)
+    assert "An estimate, one request an answer: about $" in told.out
+    assert "in, at most $0.60 out." in told.out
+    cell = call("run", spec, "--dry-run", "--json", cwd=tmp_path).json()["cells"][0]
+    assert cell["input_dollars"] == pytest.approx(cell["input_tokens"] / 100)
+    assert cell["output_dollars_max"] == pytest.approx(0.6)
+    open_ended = call("run", spec, "--dry-run", "--set", "models.arith.params={}", cwd=tmp_path)
+    assert "what comes out has no max_tokens" in open_ended.out
+    assert "$" not in call("run", spec, "--dry-run", "--set", "models.arith.price=null", cwd=tmp_path).out
 
 
 def test_fork_says_what_it_reuses_and_asks_nothing_if_nothing_changed(tmp_path: Path) -> None:

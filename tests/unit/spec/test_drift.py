@@ -48,7 +48,8 @@ def test_every_field_of_every_part_was_reached() -> None:
     assert {"n", "seed", "path"} <= {leaf.name for leaf in LEAVES if "fewshot" in leaf.place}
     assert {"seconds", "steps", "tokens"} <= {leaf.name for leaf in LEAVES if leaf.place[0] == "limits"}
     assert {"params", "max_connections"} <= {leaf.name for leaf in LEAVES if leaf.place[0] == "roles"}
-    assert len(LEAVES) >= 60
+    assert {"input", "output"} <= {leaf.name for leaf in LEAVES if "price" in leaf.place}
+    assert len(LEAVES) > 60
 
 
 def test_a_spec_does_not_differ_from_itself_however_it_was_stored(stored: Spec) -> None:
@@ -77,6 +78,14 @@ def test_a_part_that_comes_goes_or_moves_is_refused(
     given = build_spec(with_value(full, place, other(part)))
     assert refused(differences(stored, given))
     assert refused(differences(given, stored))
+
+
+@pytest.mark.parametrize("place", [("models", 0, "price"), ("roles", "judge", "price")], ids=str)
+def test_a_price_that_comes_or_goes_changes_no_answer(place: Place, full: dict[str, Any], stored: Spec) -> None:
+    """A part is as grave as the gravest of its fields."""
+    given = build_spec(with_value(full, place, None))
+    for one, other in ((stored, given), (given, stored)):
+        assert [change.kind for change in differences(one, other)] == ["throughput"]
 
 
 def test_a_difference_names_the_part_by_its_name(full: dict[str, Any], stored: Spec) -> None:

@@ -361,9 +361,9 @@ def test_a_fork_folder_that_has_no_owner_yet_is_left_alone_until_it_is_old(tmp_p
 def test_looking_at_a_live_run_changes_nothing_and_finds_nothing(tmp_path: Path) -> None:
     async def look(place: RunPlace) -> None:
         await asyncio.to_thread(Path(place.folder, "other.tmp").write_text, "of the live process")
-        before = {name: data for name, data in originals(tmp_path).items() if not name.endswith("lease.json")}
+        before = {name: data for name, data in originals(tmp_path).items() if "lease.json" not in name}
         assert [found.fixed for found in mended(tmp_path)] == []
-        after = {name: data for name, data in originals(tmp_path).items() if not name.endswith("lease.json")}
+        after = {name: data for name, data in originals(tmp_path).items() if "lease.json" not in name}
         assert after == before
 
     assert while_live(tmp_path, "live", look).run_id == "live"

@@ -4,6 +4,7 @@ Built with the synchronous core on real files. `QuickDisk` leaves out the syncs:
 not about what a power loss leaves.
 """
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -105,9 +106,14 @@ def hooks(clock: Callable[[], float] | None = None) -> Hooks:
 
 
 def request(
-    uid: str = UID, *, segment_bytes: int = SEGMENT_BYTES, epoch: int | None = None, known_n: int = 0
+    uid: str = UID,
+    *,
+    segment_bytes: int = SEGMENT_BYTES,
+    epoch: int | None = None,
+    known_n: int = 0,
+    known_epoch: int | None = None,
 ) -> Request:
-    return Request(uid, epoch=epoch, acknowledged_n=known_n, segment_bytes=segment_bytes)
+    return Request(uid, epoch, known_n, known_epoch, segment_bytes)
 
 
 def note(key: str, text: str = "an answer that was paid for") -> Draft:
@@ -182,7 +188,7 @@ def tree_of(folder: str) -> dict[str, bytes]:
     for place, _, names in os.walk(folder):
         for name in names:
             path = os.path.join(place, name)
-            with open(path, "rb") as file:
+            with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:  # a live run replaces its lease
                 found[os.path.relpath(path, folder)] = file.read()
     return found
 

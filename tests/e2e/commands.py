@@ -81,6 +81,14 @@ def finish(process: "subprocess.Popen[str]", number: signal.Signals | None = Non
     return Done(process.returncode, out, err)
 
 
+def kill_when(happened: Callable[[], bool], *arguments: str | Path, cwd: Path) -> bool:
+    """Start the command and kill it as soon as something has happened. False if it ended before that."""
+    with start(*arguments, cwd=cwd) as process:
+        reached = wait_until(happened, process)
+        finish(process, signal.SIGKILL)
+    return reached
+
+
 def environment(changes: Mapping[str, str] | None = None) -> dict[str, str]:
     """This process's, without what a developer has set for holdfast; a terminal wide enough for every table."""
     kept = {name: value for name, value in os.environ.items() if name not in _OWN}

@@ -22,6 +22,7 @@ from tests.e2e.commands import (
     call,
     exported,
     finish,
+    kill_when,
     run,
     shown,
     snapshot,
@@ -580,9 +581,7 @@ def test_a_run_goes_on_without_its_spec_and_its_data(tmp_path: Path) -> None:
     """The run holds its rows and its spec; only the model has to be there."""
     with start_server_process(Behaviour(latency_seconds=0.2)) as slow:
         spec = write_spec(tmp_path, 12, slow.base_url, model={"max_connections": 2})
-        with start("run", spec, "--id", "x", cwd=tmp_path) as process:
-            assert wait_until(lambda: slow.stats().requests >= 4, process)
-            finish(process, signal.SIGKILL)
+        assert kill_when(lambda: slow.stats().requests >= 4, "run", spec, "--id", "x", cwd=tmp_path)
         spec.unlink()
         (tmp_path / "sums.jsonl").unlink()
         done = call("resume", "x", "--set", "models.arith.max_connections=12", cwd=tmp_path)

@@ -21,7 +21,7 @@ from holdfast.errors import DriftError
 from holdfast.spec import Spec, build_spec, spec_mapping
 from holdfast.state import Index
 from tests.e2e.commands import Done, call, exported, run, shown, snapshot
-from tests.e2e.spec_fields import (
+from tests.spec_fields import (
     Leaf,
     Mapping,
     changed,

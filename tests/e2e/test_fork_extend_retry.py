@@ -4,7 +4,6 @@ import json
 import random
 import re
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,21 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
+from holdfast.api.forking import Fork
+from holdfast.errors import UsageError
 from holdfast.testing import Behaviour, Fault, ServerProcess, start_server_process
-from tests.e2e.commands import (
-    Done,
-    call,
-    exported,
-    finish,
-    run,
-    shown,
-    snapshot,
-    start,
-    sums,
-    wait_until,
-    write_rows,
-    write_spec,
-)
+from tests.e2e.commands import Done, call, exported, kill_when, run, shown, snapshot, sums, write_rows, write_spec
 
 RUN = "x"
 FORK = "y"
@@ -84,6 +72,39 @@ def changed(spec: Path, **changes: Any) -> Path:
 def answers(run_id: str, folder: Path) -> dict[str, tuple[Any, ...]]:
     lines = exported(run_id, store(folder))
     return {line["key"]: (line["status"], line["output"], line["scores"]) for line in lines}
+
+
+def test_fork_says_what_it_will_cost_before_there_is_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def unmade(_: Fork) -> None:
+        raise UsageError("stopped in time")
+
+    with start_server_process(Behaviour()) as server:
+        begin(tmp_path, server)
+        monkeypatch.setattr(Fork, "make", unmade)
+        priced = [f"models.arith.price={{input: 500, output: {dollars}}}" for dollars in (500, 500000)]
+        told = [call("fork", RUN, "--set", each, "--set", "seed=1", cwd=tmp_path).err for each in priced]
+        told += [call("fork", RUN, "--set", priced[1], "--set", "tasks.sums.prompt={question}", cwd=tmp_path).err]
+        unpriced = call("fork", RUN, "--set", "tasks.sums.prompt={question}", cwd=tmp_path).err
+    assert all("reuses 6, asks about 0" in each and ", about $0.00;" in each for each in told[:2])
+    assert re.search(r"reuses 0, asks about 6, about \S+ tokens, about \$[1-9][\d,]*\.\d\d;", told[2])
+    assert "reuses 0, asks about 6" in unpriced
+    assert "$" not in unpriced
+    assert all("stopped in time" in each for each in (*told, unpriced))
+    assert [path.name for path in (store(tmp_path) / "sums").iterdir()] == [RUN]
+
+
+def test_a_dry_run_estimates_the_cost_if_there_is_a_price(tmp_path: Path) -> None:
+    model = {"price": {"input": 10000.0, "output": 1000.0}, "params": {"max_tokens": 100}}
+    spec = write_spec(tmp_path, 6, model=model)
+    told = call("run", spec, "--dry-run", cwd=tmp_path)
+    assert "An estimate, one request an answer: about $" in told.out
+    assert "in, at most $0.60 out." in told.out
+    cell = call("run", spec, "--dry-run", "--json", cwd=tmp_path).json()["cells"][0]
+    assert cell["input_dollars"] == pytest.approx(cell["input_tokens"] / 100)
+    assert cell["output_dollars_max"] == pytest.approx(0.6)
+    open_ended = call("run", spec, "--dry-run", "--set", "models.arith.params={}", cwd=tmp_path)
+    assert "what comes out has no max_tokens" in open_ended.out
+    assert "$" not in call("run", spec, "--dry-run", "--set", "models.arith.price=null", cwd=tmp_path).out
 
 
 def test_fork_says_what_it_reuses_and_asks_nothing_if_nothing_changed(tmp_path: Path) -> None:
@@ -166,11 +187,15 @@ def test_a_fork_that_is_killed_while_it_is_made_is_made_by_the_same_command(tmp_
         command = ("fork", RUN, "--id", FORK)
         building = store(tmp_path) / "sums"
         sign = chance.choice(["spec.yaml", "journal", "journal", "plan.jsonl.zst", ""])
-        with start(*command, cwd=tmp_path) as process:
-            wait_until(lambda: any(path.parent.name != RUN for path in building.glob(f"*/{sign}")), process)
-            for _ in range(chance.randint(0, 15)):
+        pause = range(chance.randint(0, 15))
+
+        def is_building(sign: str = sign, pause: range = pause) -> bool:
+            found = any(path.parent.name != RUN for path in building.glob(f"*/{sign}"))
+            for _ in pause if found else ():
                 server.stats()  # time passes
-            finish(process, signal.SIGKILL)
+            return found
+
+        kill_when(is_building, *command, cwd=tmp_path)
         listed = call("ls", "--json", cwd=tmp_path).json()
         assert {each["run_id"] for each in listed} <= {RUN, FORK}
         whole = any(each["run_id"] == FORK for each in listed)
@@ -189,9 +214,7 @@ def test_a_fork_of_a_killed_run_goes_on_with_what_was_half_done(tmp_path: Path) 
         (tmp_path / "twice.py").write_text(_TWICE)
         model = {"max_connections": 4}
         spec = write_spec(tmp_path, rows, server.base_url, task={"solver": "twice:ask_twice"}, model=model)
-        with start("run", spec, "--id", RUN, cwd=tmp_path) as process:
-            assert wait_until(lambda: server.stats().requests >= 45, process)
-            finish(process, signal.SIGKILL)
+        assert kill_when(lambda: server.stats().requests >= 45, "run", spec, "--id", RUN, cwd=tmp_path)
         before = shown(RUN, store(tmp_path))
         assert before["status"] == "interrupted"
         forked = call("fork", RUN, "--id", FORK, cwd=tmp_path)
@@ -266,9 +289,8 @@ def test_damage_in_a_block_that_was_added_is_found_by_verify_and_refused_by_resu
 def test_an_extension_killed_after_its_record_is_gone_on_with_by_a_plain_resume(tmp_path: Path) -> None:
     with start_server_process(Behaviour(latency_seconds=0.05)) as server:
         spec = begin(tmp_path, server, model={"max_connections": 2})
-        with start("extend", RUN, "--set", "tasks.sums.repeats=5", cwd=tmp_path) as process:
-            assert wait_until(lambda: server.stats().requests >= 12, process)
-            finish(process, signal.SIGKILL)
+        extend = ["extend", RUN, "--set", "tasks.sums.repeats=5"]
+        assert kill_when(lambda: server.stats().requests >= 12, *extend, cwd=tmp_path)
         told = shown(RUN, store(tmp_path))
         assert (told["status"], told["planned"]) == ("interrupted", 30)
         one_sentence(call("run", spec, "--id", RUN, cwd=tmp_path), 3, "repeats")

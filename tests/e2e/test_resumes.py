@@ -17,6 +17,7 @@ from tests.e2e.commands import (
     call,
     exported,
     finish,
+    kill_when,
     run,
     shown,
     snapshot,
@@ -214,9 +215,7 @@ def end_of_first(processes: "list[subprocess.Popen[str]]") -> "subprocess.Popen[
 
 def test_of_two_resumes_at_once_one_wins_and_the_other_exits_4(tmp_path: Path) -> None:
     spec = gated(tmp_path)
-    with start("run", spec, "--id", RUN, cwd=tmp_path) as process:
-        assert wait_until(lambda: len(asked_by(tmp_path)) == 2, process)
-        finish(process, signal.SIGKILL)
+    assert kill_when(lambda: len(asked_by(tmp_path)) == 2, "run", spec, "--id", RUN, cwd=tmp_path)
     with start("resume", RUN, cwd=tmp_path) as one, start("run", spec, "--id", RUN, cwd=tmp_path) as other:
         loser = end_of_first([one, other])  # the winner cannot end: its model waits for the gate
         winner = other if loser is one else one

@@ -6,14 +6,15 @@ derived files again. Answers are never touched.
 
 import contextlib
 import os
+import shlex
 import shutil
 from collections.abc import Callable, Iterator
 
 import msgspec
 
 from holdfast.api.forking import is_abandoned, remove_leftovers
-from holdfast.api.places import RunPlace, runs_in
-from holdfast.api.provenance import SPEC_FILE, check_spec_file, is_spec_file_new, write_spec_file
+from holdfast.api.places import RunPlace, folders_in
+from holdfast.api.provenance import SPEC_FILE, check_spec_file, has_lost_journal, is_spec_file_new, write_spec_file
 from holdfast.api.resuming import read_fold, untold
 from holdfast.api.retention import remove_doomed
 from holdfast.api.runs import Run
@@ -50,7 +51,7 @@ def examine(store: str, only: RunPlace | None = None) -> Iterator[Trouble]:
     """Everything that is wrong with a store, or with one run."""
     if only is None:
         yield from _of_store(store)
-    for place in runs_in(store) if only is None else (only,):
+    for place in folders_in(store) if only is None else (only,):
         try:
             yield from _of_run(place)
         except (HoldfastError, OSError, msgspec.ValidationError) as error:
@@ -98,9 +99,14 @@ def _sweep(experiment: str) -> None:
 
 
 def _of_run(place: RunPlace) -> Iterator[Trouble]:
+    fold = read_fold(place)
+    if fold.story.started is None:
+        if not is_held(place.folder):  # else it is just beginning
+            yield Trouble(_headless(place, fold))
+        return
     with Run(place) as run:
-        status, reason = run.status()
         summary = run.summary()
+    status, reason = summary.status, summary.reason
     kept = f"{summary.finished}/{summary.planned} kept"
     if status in {"interrupted", "failed", "cancelled"}:
         what = f"{status}: {reason}, {kept}" if reason else f"{status}, {kept}"
@@ -108,7 +114,6 @@ def _of_run(place: RunPlace) -> Iterator[Trouble]:
     elif status == "stalled":
         means = "its process lives and does not get on"
         yield Trouble(Finding(f"stalled {reason}, {kept}", means, place.command("show"), place.run_id))
-    fold = read_fold(place)
     losses = len(summary.anomalies) + len(untold(fold))
     if losses:
         what = f"{'a loss was' if losses == 1 else f'{losses} losses were'} found in its journal"
@@ -119,9 +124,25 @@ def _of_run(place: RunPlace) -> Iterator[Trouble]:
         yield from _leftovers(place, fold)
 
 
+def _headless(place: RunPlace, fold: Fold) -> Finding:
+    """A folder without the record that a run begins with: lost, damaged, or never written."""
+    spec = os.path.join(place.folder, SPEC_FILE)
+    damaged = fold.damage or fold.story.steps or fold.story.resumes
+    if has_lost_journal(place) or (os.path.lexists(spec) and not damaged):
+        what = f"its journal {'is empty' if place.began else 'is gone'}"
+        means = "its answers are lost unless there is a copy: put journal/ back, or run its spec anew, under another id"
+        again = shlex.join(["holdfast", "run", spec, "--store", place.store])
+        command = again if os.path.isfile(spec) else "restore journal/ from a copy of the run"
+        return Finding(what, means, command, place.run_id)
+    if damaged:
+        means = "it cannot go on: restore the journal from a copy, or start a run with another id"
+        return Finding("the record that began it is damaged", means, place.command("verify"), place.run_id)
+    means = "a process died before its first record: nothing was asked, nothing is lost; the same command begins it"
+    command = shlex.join(["holdfast", "run", "SPEC", "--id", place.run_id, "--store", place.store])
+    return Finding("planned, and not begun", means, command, place.run_id)
+
+
 def _files(place: RunPlace, fold: Fold) -> Iterator[Trouble]:
-    if fold.story.started is None:
-        return
     for path, stored in originals(place.folder, fold.story.blocks):
         wrong = _wrong_with(path, stored)
         if wrong:

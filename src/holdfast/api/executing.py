@@ -13,11 +13,11 @@ import uuid
 from holdfast import __version__
 from holdfast.api.places import RunPlace, make_run_id, place_of
 from holdfast.api.preparing import Given, Prepared, check_experiment, naming
-from holdfast.api.provenance import code, host, write_spec_file
+from holdfast.api.provenance import code, has_lost_journal, host, write_spec_file
 from holdfast.api.resuming import Reading, Resumption, Retry, read_and_prepare
 from holdfast.api.working import Ended, Observe, Undertaking, close_quietly, open_journal, work
 from holdfast.errors import JournalError, UsageError
-from holdfast.journal import OS_DISK, Lock, Reader, make_folders
+from holdfast.journal import OS_DISK, Lock, make_folders
 from holdfast.plan import Planned, inputs_of, survey, write_plan
 from holdfast.records import draft
 from holdfast.records.facts import Parent, RunStarted
@@ -65,7 +65,7 @@ async def _begin(prepared: Prepared, place: RunPlace, observe: Observe | None, g
             lock.release()
             return await Resumption(prepared, reading, given, _ALL).go_on(observe)
         _refuse_headless(reading.fold, place)
-        uid = (Reader(place.journal).uid if place.began else "") or uuid.uuid4().hex
+        uid = reading.uid or uuid.uuid4().hex
         planned = await asyncio.to_thread(write_plan, place.folder, prepared.spec, prepared.works)
     except BaseException:
         lock.release()
@@ -74,7 +74,7 @@ async def _begin(prepared: Prepared, place: RunPlace, observe: Observe | None, g
     try:
         record = await asyncio.to_thread(started, prepared, place, planned, given.where)  # it asks git
         await writer.append(draft("run.started", record))
-        reading = await asyncio.to_thread(Reading, place, prepared.evaluation)
+        await asyncio.to_thread(reading.catch_up)
         await asyncio.to_thread(write_spec_file, place, reading.fold.story)
     except BaseException:
         await close_quietly(writer)
@@ -102,7 +102,7 @@ def started(
 
 def _refuse_headless(fold: Fold, place: RunPlace) -> None:
     """Answers without the record that says what was asked: beginning anew would mix or repeat them."""
-    if not place.began and os.path.exists(os.path.join(place.folder, "index.db")):
+    if has_lost_journal(place):
         raise JournalError(f"{place.folder} had a run, and its journal is gone: restore it, or choose another id")
     held = fold.story.steps or fold.finished.count or fold.failed.count or fold.story.resumes or fold.story.evaluations
     if held or any(damage.records_lost for damage in fold.damage):

@@ -12,24 +12,25 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable
 
 import msgspec
 
 from holdfast.api.executing import started
+from holdfast.api.forecasting import Forecast, Guess, Mean
 from holdfast.api.places import RunPlace
 from holdfast.api.preparing import Given, Prepared, find_scorers, naming, prepare_given
 from holdfast.engine.asking import identity_of
 from holdfast.engine.attempts import Past
-from holdfast.engine.rehearsing import Rehearsed, rehearse
+from holdfast.engine.recollecting import Traces
+from holdfast.engine.rehearsing import Rehearsed, Scene, rehearse
 from holdfast.engine.tickets import Ticket, Tickets
 from holdfast.errors import UsageError
-from holdfast.journal import OS_DISK, Entry, Position, Reader, Request, Writer, make_folders, open_writer
+from holdfast.journal import OS_DISK, Request, Writer, make_folders, open_writer
 from holdfast.journal.lease import Holder, is_alive, this_process
 from holdfast.plan import Planned, survey, write_plan
 from holdfast.records import draft
-from holdfast.records.exchange import Usage
-from holdfast.records.facts import Parent, SampleFailed, Step, TaskInputs
+from holdfast.records.facts import Parent, TaskInputs
 from holdfast.solve import Recorded
 from holdfast.spec import Fewshot, Spec
 from holdfast.state import Index
@@ -38,21 +39,6 @@ _AT_ONCE = 256
 _PREFIX = ".fork-"
 _OWNER = "owner.json"
 _OWNERLESS_SECONDS = 3600.0
-_step = msgspec.json.Decoder(Step)
-_failed = msgspec.json.Decoder(SampleFailed)
-
-
-class Forecast(msgspec.Struct, frozen=True):
-    """What a fork will take over and what it will ask, as far as a rehearsal can tell."""
-
-    keys: int
-    reused: int
-    """Steps that are taken over and asked for again."""
-    complete: int
-    """Keys that need no new request."""
-    asks: int
-    """Requests, at a guess: what the parent needed beyond what is reused; for new keys, its average."""
-    tokens: int
 
 
 class Fork:
@@ -74,22 +60,15 @@ class Fork:
         """Plan the fork and rehearse it. Nothing is sent, and no run exists yet."""
         self._prepared = await asyncio.to_thread(self._prepare)
         self._planned: Planned = await asyncio.to_thread(self._write_plan)
-        told: list[tuple[Rehearsed, int, Usage]] = []
-        keys = complete = reused = 0
+        guess = Guess(self._prepared.spec, self._parent.mean())
         async for tickets in self._tickets():
-            for ticket, (rehearsed, steps, usage) in zip(
-                tickets, await asyncio.gather(*map(self._rehearse, tickets)), strict=True
-            ):
-                keys += 1
-                reused += rehearsed.reused
-                complete += not rehearsed.asks
-                if steps and (rehearsed.reused or self._may_match(ticket)):
+            rehearsals = await asyncio.gather(*map(self._rehearse, tickets))
+            for ticket, (rehearsed, recorded) in zip(tickets, rehearsals, strict=True):
+                guess.add(ticket.cell.model, rehearsed, recorded)
+                if recorded and (rehearsed.reused or self._may_match(ticket)):
                     self._useful.add(ticket.o)
-                    self._steps += steps
-                if rehearsed.asks:
-                    told.append((rehearsed, steps, usage))
-        asks, tokens = self._guess(told)
-        return Forecast(keys, reused, complete, asks, tokens)
+                    self._steps += len(recorded)
+        return guess.forecast()
 
     async def make(self) -> None:
         """Write the journal with the steps that were taken over, and give the run its name."""
@@ -108,6 +87,8 @@ class Fork:
         await asyncio.to_thread(self._publish)
 
     async def drop(self) -> None:
+        """Let go of the parent, and of what was not made whole."""
+        self._parent.close()
         await asyncio.to_thread(self._clear)
 
     def _prepare(self) -> Prepared:
@@ -158,22 +139,11 @@ class Fork:
             if batch:
                 yield batch
 
-    async def _rehearse(self, ticket: Ticket) -> tuple[Rehearsed, int, Usage]:
-        """What the key would reuse; and how many steps it has in the parent, and what they cost."""
+    async def _rehearse(self, ticket: Ticket) -> tuple[Rehearsed, list[Recorded]]:
+        """What the key would reuse, and the steps that it has in the parent."""
         attempt, recorded = self._parent.steps(ticket.key)
-        usage = sum((each.step.answer.usage for each in recorded if each.step.answer), Usage())
         work = self._prepared.works[ticket.cell.task]
-        rehearsed = await rehearse(ticket, work, self._prepared.spec, recorded, attempt)
-        return rehearsed, len(recorded), usage
-
-    def _guess(self, told: Sequence[tuple[Rehearsed, int, Usage]]) -> tuple[int, int]:
-        mean_steps, mean_tokens = self._parent.means()
-        asks, tokens = 0.0, 0.0
-        for rehearsed, steps, usage in told:
-            asks += max(steps - rehearsed.reused, 1) if steps else mean_steps
-            left = _tokens(usage) - _tokens(rehearsed.saved)
-            tokens += max(left, 0) if steps else mean_tokens
-        return round(asks), round(tokens)
+        return await rehearse(Scene(ticket, work, self._prepared.spec, attempt, recorded)), recorded
 
     async def _take_over(self, ticket: Ticket, writer: Writer) -> None:
         """A step's request refers to earlier steps by their numbers, which are others here."""
@@ -198,12 +168,7 @@ class _Parent:
             raise UsageError(f"{place.run_id} has not begun: there is nothing to fork")
         self.source = self.index.story.started.source
         self._spec = msgspec.convert(self.index.story.spec, Spec)
-        self._reader = Reader(place.journal)
-        self._steps: dict[str, list[Position]] = {}
-        self._failures: dict[str, dict[int, str]] = {}
-        for each in Reader(place.journal).read(live=True):
-            if isinstance(each, Entry) and each.line.k is not None:
-                self._note(each, each.line.k)
+        self._traces = Traces(place.journal)
 
     def inputs(self, spec: Spec) -> dict[str, TaskInputs]:
         """What the parent holds of tasks, without examples that the fork chooses otherwise."""
@@ -221,29 +186,23 @@ class _Parent:
 
     def steps(self, key: str) -> tuple[int, list[Recorded]]:
         """The attempt to go on with, and its steps that a fork may ask for again: those that were answered."""
-        positions = self._steps.get(key, ())
-        entries = [self._reader.record_at(each.segment, each.offset) for each in positions]
-        found = [Recorded(each.line.n, _step.decode(each.line.d)) for each in entries if each is not None]
-        answered = tuple(each for each in found if each.step.answer is not None)
-        row = self.index.answer(key)
-        past = Past(answered, self._failures.get(key, {}))
-        attempt = row.attempt if row is not None and row.status == "finished" else past.attempt()
-        return attempt, _whole(past.recorded(attempt))
+        past = self._traces.past(key)
+        answered = Past(tuple(each for each in past.steps if each.step.answer is not None), past.failures)
+        attempt = self._traces.finished(key) or answered.attempt()
+        return attempt, _whole(answered.recorded(attempt))
 
-    def means(self) -> tuple[float, float]:
-        """Steps and tokens of a finished key."""
+    def mean(self) -> Mean:
         story, finished = self.index.story, max(self.index.finished, 1)
-        return max((story.steps + story.taken) / finished, 1.0), _tokens(story.usage + story.saved) / finished
+        used = story.usage + story.saved
+        steps = max((story.steps + story.taken) / finished, 1.0)
+        return Mean(steps, used.input_tokens / finished, used.output_tokens / finished)
+
+    def close(self) -> None:
+        self.index.close()
+        self._traces.close()
 
     def described(self, steps: int) -> Parent:
-        return Parent(self._place.run_id, self._place.experiment, self._reader.uid, steps)
-
-    def _note(self, entry: Entry, key: str) -> None:
-        if entry.line.t == "step":
-            self._steps.setdefault(key, []).append(Position(entry.line.n, entry.segment, entry.offset))
-        elif entry.line.t == "sample.failed":
-            failed = _failed.decode(entry.line.d)
-            self._failures.setdefault(key, {})[failed.attempt] = failed.failure.kind
+        return Parent(self._place.run_id, self._place.experiment, self._traces.uid, steps)
 
 
 def remove_leftovers(experiment: str) -> list[str]:
@@ -285,7 +244,3 @@ def _whole(recorded: Iterable[Recorded]) -> list[Recorded]:
             kept.append(each)
             numbers.add(each.n)
     return kept
-
-
-def _tokens(usage: Usage) -> int:
-    return usage.input_tokens + usage.output_tokens

@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 
 LOG = "log.jsonl"
-logging.getLogger("holdfast").addHandler(logging.NullHandler())  # whoever wants to hear of it adds a handler
 _BYTES_MAX = 10 * 1024 * 1024
 _KEPT = 3
 
@@ -51,6 +50,7 @@ class Logbook:
 
     def __init__(self, run: str, run_id: str) -> None:
         self._run_id = run_id
+        _keep_python_quiet()
         try:
             handler: logging.Handler = _Rotating(
                 os.path.join(run, LOG), maxBytes=_BYTES_MAX, backupCount=_KEPT, encoding="utf-8", delay=True
@@ -70,6 +70,13 @@ class Logbook:
 
     def close(self) -> None:
         self._handler.close()
+
+
+def _keep_python_quiet() -> None:
+    """Without any handler Python prints warnings itself; whoever wants to hear of events adds one."""
+    logger = logging.getLogger("holdfast")
+    if not any(isinstance(handler, logging.NullHandler) for handler in logger.handlers):
+        logger.addHandler(logging.NullHandler())
 
 
 class _Rotating(logging.handlers.RotatingFileHandler):

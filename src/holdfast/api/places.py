@@ -13,6 +13,8 @@ import msgspec
 from holdfast.errors import UsageError
 from holdfast.journal import journal_folder, run_folder
 
+_FILES = ("spec.yaml", "plan.jsonl.zst", "data.jsonl.zst", "index.db")
+"""By these a run's folder is known, whatever else it has lost."""
 _WORDS = [
     "amber",
     "azure",
@@ -172,6 +174,11 @@ def make_run_id(now: Callable[[], float] = time.time, chance: random.Random | No
 
 def runs_in(store: str) -> Iterator[RunPlace]:
     """Every run of a store, oldest first within an experiment."""
+    return (place for place in folders_in(store) if place.began)
+
+
+def folders_in(store: str) -> Iterator[RunPlace]:
+    """Every folder that is a run, will be one, or was one before its journal was lost."""
     store = os.path.abspath(store)
     if not os.path.isdir(store):
         return
@@ -181,21 +188,21 @@ def runs_in(store: str) -> Iterator[RunPlace]:
             if name.startswith("."):  # a fork that is being made: no run has such a name
                 continue
             place = RunPlace(store, unquote(experiment), unquote(name), os.path.join(above, name))
-            if place.began:
+            if place.began or any(os.path.lexists(os.path.join(place.folder, each)) for each in _FILES):
                 yield place
 
 
-def find_run(store: str, wanted: str) -> RunPlace:
-    """The one run that is meant. UsageError if there is none, or more than one."""
+def find_run(store: str, wanted: str, search: Callable[[str], Iterator[RunPlace]] = runs_in) -> RunPlace:
+    """The one run that is meant, of those that `search` finds. UsageError if there is none, or more than one."""
     if os.path.isdir(os.path.join(wanted, "journal")):
         folder = os.path.abspath(wanted)
         above, name = os.path.split(folder)
         return RunPlace(os.path.dirname(above), unquote(os.path.basename(above)), unquote(name), folder)
-    every = list(runs_in(store))
+    every = list(search(store))
     if not every:
         raise UsageError(f"there are no runs in {store}; start one with: holdfast run SPEC")
     if wanted == "latest":
-        return max(every, key=lambda place: os.stat(place.journal).st_mtime_ns)
+        return max(every, key=lambda place: os.stat(place.journal if place.began else place.folder).st_mtime_ns)
     exact = [place for place in every if wanted in (place.run_id, f"{place.experiment}/{place.run_id}")]
     found = exact or [place for place in every if place.run_id.startswith(wanted)]
     if len(found) == 1:

@@ -60,6 +60,12 @@ def is_spec_file_new(place: RunPlace, story: Story) -> bool:
         return False
 
 
+def has_lost_journal(place: RunPlace) -> bool:
+    """Whether there was a run, of which no journal is left: what is written or made of its records is still there."""
+    told = (SPEC_FILE, "index.db")
+    return not place.began and any(os.path.lexists(os.path.join(place.folder, name)) for name in told)
+
+
 def check_spec_file(place: RunPlace, story: Story) -> None:
     """Refuse a file that says something that the run has never been: whoever edited it expects it to count.
 

@@ -12,23 +12,16 @@ import msgspec
 from holdfast.api.places import RunPlace
 from holdfast.api.preparing import Given, find_scorers, naming, prepare_given
 from holdfast.api.resuming import Reading
-from holdfast.engine.asking import identity_of
 from holdfast.engine.attempts import Past
 from holdfast.engine.failing import failure_of
-from holdfast.engine.tickets import Ticket, Tickets
-from holdfast.errors import HoldfastError, UsageError
-from holdfast.journal import Entry, Position, Reader
-from holdfast.plan import Work
-from holdfast.records import Draft
+from holdfast.engine.recollecting import Traces
+from holdfast.engine.rehearsing import NotRecordedError, Scene, set_stage
+from holdfast.engine.tickets import Tickets
+from holdfast.errors import UsageError
 from holdfast.records.exchange import Answer, Message
-from holdfast.records.facts import Failure, SampleFailed, SampleFinished, Step
+from holdfast.records.facts import Failure
 from holdfast.records.keys import parse_key
-from holdfast.solve import Allowance, Asking, Context, Recorded, Scope, Steps
-from holdfast.spec import Spec
-
-
-class NotRecordedError(HoldfastError):
-    """The code asks for something that no step answers."""
+from holdfast.solve import Recorded
 
 
 class Replay(msgspec.Struct, frozen=True):
@@ -40,16 +33,6 @@ class Replay(msgspec.Struct, frozen=True):
     orphaned: int
     asked: list[Message] | None = None
     """What the code asked for that is not recorded."""
-
-
-class Scene(msgspec.Struct, frozen=True):
-    """Everything that a replay of one key needs."""
-
-    ticket: Ticket
-    work: Work
-    spec: Spec
-    attempt: int
-    steps: list[Recorded]
 
 
 def set_scene(place: RunPlace, key: str, given: Given) -> Scene:
@@ -74,22 +57,16 @@ def set_scene(place: RunPlace, key: str, given: Given) -> Scene:
 
 async def play(scene: Scene) -> Replay:
     """Run the solver."""
-    ticket = scene.ticket
-    steps = Steps(Scope(ticket.o, ticket.key, f"solve/{scene.attempt}"), _Nowhere(), scene.steps)
     missing: list[list[Message]] = []
 
     async def ask(messages: list[Message], params: dict[str, Any], tools: list[dict[str, Any]]) -> tuple[Answer, int]:
         missing.append(messages)
         raise NotRecordedError("this request is not recorded: a live run would send it now")
 
-    models = {"": next(each for each in scene.spec.models if each.name == ticket.cell.model), **scene.spec.roles}
-    asking = {role: Asking(identity_of(model), model.params, ask) for role, model in models.items()}
-    messages = scene.work.renderer.messages(ticket.sample)
-    seed = f"{scene.spec.seed}/{ticket.key}/{scene.attempt}"
-    ctx = Context(ticket.sample, messages, steps, asking, seed, Allowance())
+    steps, ctx = set_stage(scene, ask)
     answer, failure = None, None
     try:
-        answer = await scene.work.solver.solve(ticket.sample, ctx)
+        answer = await scene.work.solver.solve(scene.ticket.sample, ctx)
     except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - the user's code may raise anything
         failure = failure_of("solver", error)
     spent = steps.spent()
@@ -100,33 +77,12 @@ async def play(scene: Scene) -> Replay:
 
 def _recorded(place: RunPlace, key: str) -> tuple[int, list[Recorded]]:
     """The attempt that counts, or the last one, and the steps that it replays."""
-    steps: list[Recorded] = []
-    failures: dict[int, str] = {}
-    finished = 0
-    for each in Reader(place.journal).read(live=True):
-        if not isinstance(each, Entry) or each.line.k != key:
-            continue
-        if each.line.t == "step":
-            steps.append(Recorded(each.line.n, msgspec.json.decode(each.line.d, type=Step)))
-        elif each.line.t == "sample.failed":
-            failed = msgspec.json.decode(each.line.d, type=SampleFailed)
-            failures[failed.attempt] = failed.failure.kind
-        elif each.line.t == "sample.finished" and not finished:
-            finished = msgspec.json.decode(each.line.d, type=SampleFinished).attempt
-    past = Past(tuple(steps), failures)
-    attempt = finished or max(failures, default=0) or past.attempt()
-    earlier = {number: kind for number, kind in failures.items() if number < attempt}
-    return attempt, Past(tuple(steps), earlier).recorded(attempt)
-
-
-class _Nowhere:
-    """A journal that a replay never writes."""
-
-    async def append(self, record: Draft) -> Position:
-        raise NotRecordedError("a replay records nothing")
-
-    def append_soon(self, record: Draft) -> None:
-        """A call that the code cancels is no new fact."""
+    traces = Traces(place.journal, key)
+    past = traces.past(key)
+    traces.close()
+    attempt = traces.finished(key) or max(past.failures, default=0) or past.attempt()
+    earlier = {number: kind for number, kind in past.failures.items() if number < attempt}
+    return attempt, Past(past.steps, earlier).recorded(attempt)
 
 
 def in_debugger(scene: Scene) -> Replay:

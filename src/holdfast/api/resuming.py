@@ -54,10 +54,18 @@ class Reading:
         self._evaluation = evaluation
         self._start_over()
 
+    @property
+    def state(self) -> tuple[int, int, int]:
+        """As long as it is the same, nothing was recorded: the last number, how many resumes and extensions."""
+        story = self.fold.story
+        return self._reader.cursor.n if self._reader else 0, len(story.resumes), len(story.extensions)
+
     def catch_up(self) -> None:
+        if self._reader is None:
+            self._start_over()
+            return
         try:
-            if self._reader is not None:
-                self.fold.read(self._reader.read())
+            self.fold.read(self._reader.read())
         except StaleCursorError:
             self._start_over()
 
@@ -66,6 +74,7 @@ class Reading:
         self._reader = Reader(self.place.journal) if self.place.began else None
         if self._reader is not None:
             self.fold.read(self._reader.read())
+        self.uid = self._reader.uid if self._reader is not None else ""
 
 
 def stored_spec(fold: Fold) -> Spec:
@@ -100,10 +109,11 @@ class Resumption:
         if not changes and self._has_nothing_to_do(retried):
             await asyncio.to_thread(self._mend_spec_file)
             return Ended(self._place, self._prepared.spec, self._fold.finished.count, self._fold.failed.count, 0)
-        lock = await self._claim()
+        lock, changed = await self._claim()
         try:
-            changes, retried = await asyncio.to_thread(self._compared)
-            if not changes and self._has_nothing_to_do(retried):  # another process has done it meanwhile
+            if changed:
+                changes, retried = await asyncio.to_thread(self._compared)
+            if changed and not changes and self._has_nothing_to_do(retried):  # another process has done it meanwhile
                 lock.release()
                 return Ended(self._place, self._prepared.spec, self._fold.finished.count, self._fold.failed.count, 0)
         except BaseException:
@@ -125,10 +135,11 @@ class Resumption:
         """Plan more keys, then go on."""
         with naming(self._given.where):
             await asyncio.to_thread(survey, self._prepared.spec, self._prepared.works)
-        await asyncio.to_thread(self._compared_to_extend)
-        lock = await self._claim()
+        changes, extension = await asyncio.to_thread(self._compared_to_extend)
+        lock, changed = await self._claim()
         try:
-            changes, extension = await asyncio.to_thread(self._compared_to_extend)
+            if changed:
+                changes, extension = await asyncio.to_thread(self._compared_to_extend)
             planned = await asyncio.to_thread(extension.write)
         except BaseException:
             lock.release()
@@ -164,15 +175,18 @@ class Resumption:
         self._refuse_none_new(extension)
         return changes, extension
 
-    async def _claim(self) -> Lock:
-        """From here on the run is ours, and we know what it holds: another process may have gone on before us."""
+    async def _claim(self) -> tuple[Lock, bool]:
+        """From here on the run is ours, and we know what it holds. True if another process went on before us: then what
+        was compared is no longer what is stored.
+        """
+        before = self._reading.state
         lock = await asyncio.to_thread(Lock, self._place.folder)
         try:
             await self._catch_up()
         except BaseException:
             lock.release()
             raise
-        return lock
+        return lock, self._reading.state != before
 
     def _refuse_none_new(self, extension: Extension) -> None:
         if not extension.count():
@@ -190,7 +204,7 @@ class Resumption:
 
     async def _open(self, lock: Lock) -> Writer:
         """The journal, with every loss in it recorded."""
-        writer, self._logbook = await open_journal(self._place, Reader(self._place.journal).uid, lock)
+        writer, self._logbook = await open_journal(self._place, self._reading.uid, lock)
         try:
             await self._catch_up()  # opening may have recorded losses
             for damage in untold(self._fold):
@@ -206,11 +220,10 @@ class Resumption:
     async def _work(self, writer: Writer, observe: Observe | None) -> Ended:
         try:
             await asyncio.to_thread(write_spec_file, self._place, self._fold.story)
-            uid = Reader(self._place.journal).uid
         except BaseException:
             await close_quietly(writer)
             raise
-        undertaking = Undertaking(self._prepared, self._place, uid, observe, writer, self._logbook)
+        undertaking = Undertaking(self._prepared, self._place, self._reading.uid, observe, writer, self._logbook)
         return await work(undertaking, self._fold)
 
     def _refuse(self, changes: Sequence[Change]) -> None:

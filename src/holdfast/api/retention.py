@@ -50,7 +50,6 @@ class Doomed(msgspec.Struct, frozen=True):
 class _Candidate(msgspec.Struct, frozen=True):
     place: RunPlace
     summary: RunSummary
-    bytes: int
     stamp: str
 
 
@@ -68,17 +67,19 @@ def chosen(store: str, policy: Policy, now: float | None = None) -> list[Doomed]
         for each in mine[: max(len(mine) - (policy.keep or 0), 0)]:
             why.setdefault(each.place.folder, f"not one of the newest {policy.keep} of {experiment}")
     if policy.max_bytes is not None:
-        left = sum(each.size() for each in runs_in(store) if policy.experiment in (None, each.experiment))
+        known = {each.place.folder: each.summary.bytes for each in every}  # what cannot be read takes room too
+        places = [each for each in runs_in(store) if policy.experiment in (None, each.experiment)]
+        left = sum(known[each.folder] if each.folder in known else each.size() for each in places)
         going = [each for each in every if each.place.folder in why and _may_go(each.summary, policy)]
-        left -= sum(each.bytes for each in going if not _is_newest(each, newest))
+        left -= sum(each.summary.bytes for each in going if not _is_newest(each, newest))
         for each in every:
             if left <= policy.max_bytes:
                 break
             if each.place.folder not in why and _may_go(each.summary, policy) and not _is_newest(each, newest):
                 why[each.place.folder] = "to make room"
-                left -= each.bytes
+                left -= each.summary.bytes
     return [
-        Doomed(each.place, each.bytes, each.summary.created, why[each.place.folder], each.stamp)
+        Doomed(each.place, each.summary.bytes, each.summary.created, why[each.place.folder], each.stamp)
         for each in every
         if each.place.folder in why and _may_go(each.summary, policy) and not _is_newest(each, newest)
     ]
@@ -134,7 +135,7 @@ def _candidates(store: str, policy: Policy) -> Iterator[_Candidate]:
                 summary = run.summary()
         except (HoldfastError, OSError):
             continue  # what cannot be read is not ours to judge
-        yield _Candidate(place, summary, place.size(), stamp)
+        yield _Candidate(place, summary, stamp)
 
 
 def _is_newest(candidate: _Candidate, newest: dict[str, str]) -> bool:

@@ -31,21 +31,21 @@ class RunSummary(msgspec.Struct, frozen=True):
     run_id: str
     experiment: str
     status: str
-    reason: str
-    created: str
-    updated: str
-    completed: str | None
-    planned: int
-    finished: int
-    failed: int
-    unfinished: int
-    steps: dict[str, int]
-    usage: Usage
-    saved: Usage
-    scores: list[dict[str, Any]]
-    evaluations: list[str]
-    resumes: list[dict[str, Any]]
-    anomalies: list[Anomaly]
+    reason: str = ""
+    created: str = ""
+    updated: str = ""
+    completed: str | None = None
+    planned: int = 0
+    finished: int = 0
+    failed: int = 0
+    unfinished: int = 0
+    steps: dict[str, int] = msgspec.field(default_factory=dict)
+    usage: Usage = Usage()
+    saved: Usage = Usage()
+    scores: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    evaluations: list[str] = msgspec.field(default_factory=list)
+    resumes: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    anomalies: list[Anomaly] = msgspec.field(default_factory=list)
     description: str = ""
     tags: list[str] = msgspec.field(default_factory=list)
     folder: str = ""
@@ -235,27 +235,7 @@ def _known(catalogue: Catalogue | None, place: RunPlace) -> RunSummary | None:
 
 def _unreadable(place: RunPlace, error: Exception) -> RunSummary:
     """A run that cannot be read must not hide the others."""
-    return RunSummary(
-        run_id=place.run_id,
-        experiment=place.experiment,
-        status="unreadable",
-        reason=str(error),
-        created="",
-        updated="",
-        completed=None,
-        planned=0,
-        finished=0,
-        failed=0,
-        unfinished=0,
-        steps={},
-        usage=Usage(),
-        saved=Usage(),
-        scores=[],
-        evaluations=[],
-        resumes=[],
-        anomalies=[],
-        folder=place.folder,
-    )
+    return RunSummary(place.run_id, place.experiment, "unreadable", str(error), folder=place.folder)
 
 
 def _looked_at(catalogue: Catalogue | None, place: RunPlace) -> RunSummary:

@@ -21,8 +21,7 @@ from holdfast.api.provenance import write_spec_file
 from holdfast.api.tuning import note_record, tuned
 from holdfast.engine import Engine, Job, Orders, Watch
 from holdfast.errors import HoldfastError, JournalError
-from holdfast.journal import OS_DISK, Lock, Options, Reader, Request, Writer, open_writer
-from holdfast.journal.chain import list_chain
+from holdfast.journal import Lock, Options, Reader, Request, Writer, open_writer
 from holdfast.journal.lease import read_lease
 from holdfast.records import draft
 from holdfast.records.facts import RunEnded, ScoringStarted
@@ -72,31 +71,36 @@ class Undertaking(msgspec.Struct, frozen=True):
 async def open_journal(place: RunPlace, uid: str, lock: Lock | None = None) -> tuple[Writer, Logbook]:
     """The journal, ours, with its troubles told to the run's log."""
     logbook = Logbook(place.folder, place.run_id)
-    lease = read_lease(place.folder) if place.began else None
-    own = lease is not None and lease.epoch == _last_epoch(place)  # else it is a leftover that knows nothing of it
-    request = Request(uid, acknowledged_n=lease.acknowledged if own and lease is not None else 0)
     try:
+        request = await asyncio.to_thread(_request, place, uid)
         return await open_writer(place.folder, request, Options(tell=logbook.tell), lock), logbook
     except BaseException:
         logbook.close()
         raise
 
 
-def _last_epoch(place: RunPlace) -> int:
-    return list_chain(OS_DISK, place.journal).epoch
+def _request(place: RunPlace, uid: str) -> Request:
+    """With what the last lease knew to be durable, if it is this journal's: opening looks at the epoch."""
+    lease = read_lease(place.folder)
+    if lease is None:
+        return Request(uid)
+    return Request(uid, acknowledged_n=lease.acknowledged, acknowledged_epoch=lease.epoch)
 
 
 async def work(undertaking: Undertaking, fold: Fold) -> Ended:
     """Let the engine work, and record how it ended."""
     place, writer, logbook = undertaking.place, undertaking.writer, undertaking.logbook
+    stand = _standing_of(undertaking, fold)
     try:
         engine = await _engine(undertaking, fold)
         logbook.tell(_beginning(fold.story), f"{fold.finished.count} of {fold.planned} are finished")
-        await _watched(undertaking, engine, fold)
-        ended = _ended(place, engine)
-        await _record_end(undertaking, engine, ended)
+        try:
+            await _watched(undertaking, engine, fold)
+        finally:
+            stand = _ended(place, engine)
+        await _record_end(undertaking, engine, stand)
     except Exception as error:
-        await _record_failure(undertaking, fold, error)
+        await _record_failure(undertaking, stand, error)
         await close_quietly(writer)
         raise
     except BaseException:
@@ -104,8 +108,8 @@ async def work(undertaking: Undertaking, fold: Fold) -> Ended:
         raise
     finally:
         logbook.close()
-    await writer.close(seal_last=not ended.interrupted)
-    return ended
+    await writer.close(seal_last=not stand.interrupted)
+    return stand
 
 
 def _beginning(story: Story) -> str:
@@ -212,11 +216,10 @@ async def _record_end(undertaking: Undertaking, engine: Engine, ended: Ended) ->
     undertaking.logbook.tell(kind, f"{counts}; {engine.reason}" if engine.reason else counts)
 
 
-async def _record_failure(undertaking: Undertaking, fold: Fold, error: Exception) -> None:
+async def _record_failure(undertaking: Undertaking, stand: Ended, error: Exception) -> None:
     """The run ends by an error that is no sample's: of the journal, or ours."""
     told = f"{type(error).__name__}: {error}"
-    finished, failed = fold.finished.count, fold.failed.count
-    data = RunEnded(finished, failed, fold.planned - finished - failed, told[:2000])
+    data = RunEnded(stand.finished, stand.failed, stand.unfinished, told[:2000])
     try:
         await undertaking.writer.append(draft("run.failed", data))
         undertaking.logbook.tell("run.failed", told)
@@ -232,6 +235,12 @@ def _tell_failure(result: object) -> None:
     """Whoever looks on must not be able to end a run."""
     if isinstance(result, Exception):
         logging.getLogger("holdfast").warning("what shows the run has failed: %r; the run is not affected", result)
+
+
+def _standing_of(undertaking: Undertaking, fold: Fold) -> Ended:
+    """Before the engine has done anything."""
+    spec = undertaking.prepared.spec
+    return Ended(undertaking.place, spec, fold.finished.count, fold.failed.count, fold.unfinished)
 
 
 def _ended(place: RunPlace, engine: Engine) -> Ended:

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from holdfast.api import default_store, find_run
 from holdfast.api.doctor import Finding, examine, mend
+from holdfast.api.places import folders_in
 from holdfast.api.retention import Doomed, Policy, chosen, finish_removals, named, remove
 from holdfast.cli.output import print_json, print_table, say
 from holdfast.errors import HoldfastError, UsageError
@@ -34,7 +35,7 @@ def doctor(name: str | None, store: str | None, fix: bool, as_json: bool) -> int
     where = store or default_store()
     if store and not name and not os.path.isdir(where):
         raise UsageError(f"there is no store {where}; name one with --store, or start a run")
-    place = find_run(where, name) if name else None
+    place = find_run(where, name, folders_in) if name else None
     found = [mend(trouble) if fix else trouble.finding for trouble in examine(where, place)]
     if as_json:
         print_json(found)

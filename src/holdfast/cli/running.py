@@ -25,7 +25,8 @@ from holdfast.api import (
     runs_in,
 )
 from holdfast.api import check as check_given
-from holdfast.api.forking import Forecast, Fork
+from holdfast.api.forecasting import Forecast
+from holdfast.api.forking import Fork
 from holdfast.api.preparing import find_modules_beside
 from holdfast.api.resuming import read_fold, stored_rows, stored_spec
 from holdfast.api.working import is_too_many
@@ -35,7 +36,7 @@ from holdfast.cli.stopping import Stopper, leave
 from holdfast.engine import Engine
 from holdfast.errors import HoldfastError, SpecError, UsageError
 from holdfast.report.tables import report_table, short
-from holdfast.report.wording import counted
+from holdfast.report.wording import counted, money
 from holdfast.spec import Spec, build_spec, load_spec
 from holdfast.spec.doubts import doubts
 from holdfast.spec.drift import differences, refused
@@ -82,21 +83,27 @@ def extend_run(name: str, path: str | None, store: str | None, choice: Choice) -
 def fork_run(name: str, path: str | None, store: str | None, choice: Choice, run_id: str | None, dry: bool) -> int:
     parent, given = given_of_run(name, path, store, choice)
     place = place_for(given, parent.store, run_id)
-    forecast = asyncio.run(_fork(Fork(parent, place, given), dry))
-    parts = [f"reuses {forecast.reused}", f"asks about {forecast.asks}", f"about {short(forecast.tokens)} tokens"]
-    answered = f"{counted(forecast.complete, 'answer')} of {forecast.keys} without a new request"
-    sys.stderr.write(f"the fork of {parent.run_id} {', '.join(parts)}; {answered}\n")
+    asyncio.run(_fork(Fork(parent, place, given), parent.run_id, dry))
     return 0 if dry else _execute(given, place)
 
 
-async def _fork(fork: Fork, dry: bool) -> Forecast:
+async def _fork(fork: Fork, parent: str, dry: bool) -> None:
+    """What it will reuse and cost is told before there is a run: whoever does not want that can still stop it."""
     try:
-        forecast = await fork.forecast()
+        sys.stderr.write(f"the fork of {parent} {_forecast(await fork.forecast())}\n")
         if not dry:
             await fork.make()
-        return forecast
     finally:
         await fork.drop()  # whole, it has another name by now
+
+
+def _forecast(told: Forecast) -> str:
+    parts = [f"reuses {told.reused}", f"asks about {told.asks}", f"about {short(told.tokens)} tokens"]
+    if told.dollars is not None:
+        without = f" without {counted(told.unpriced, 'answer')} of models that have no price" if told.unpriced else ""
+        parts.append(f"{money(told.dollars)}{without}")
+    answered = f"{counted(told.complete, 'answer')} of {told.keys} without a new request"
+    return f"{', '.join(parts)}; {answered}"
 
 
 def given_of_run(name: str, path: str | None, store: str | None, choice: Choice) -> tuple[RunPlace, Given]:

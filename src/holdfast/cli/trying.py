@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -14,10 +14,11 @@ from holdfast.cli.running import Choice, given_of_run, load_given
 from holdfast.plan import Work, models_of
 from holdfast.records.exchange import Message
 from holdfast.report.tables import short
-from holdfast.report.wording import counted
-from holdfast.spec import Spec
+from holdfast.report.wording import counted, money
+from holdfast.spec import Model, Spec
 
 _CHARACTERS_A_TOKEN = 4
+_OUTPUT_LIMITS = ("max_tokens", "max_completion_tokens")
 
 
 class Tried(msgspec.Struct, frozen=True):
@@ -32,6 +33,10 @@ class Tried(msgspec.Struct, frozen=True):
     params: dict[str, Any]
     messages: list[Message]
     """Of the first sample."""
+    input_dollars: float | None = None
+    """At a guess, of the first messages; None if the model has no price."""
+    output_dollars_max: float | None = None
+    """If every answer were as long as `max_tokens` allows; None if nothing limits it, or there is no price."""
 
 
 def dry_run(path: str, choice: Choice, as_json: bool) -> int:
@@ -48,8 +53,22 @@ def dry_run(path: str, choice: Choice, as_json: bool) -> int:
         say(f"  solver {cell.solver}, params {params}, about {short(cell.input_tokens)} tokens in")
         for message in cell.messages:
             say(f"  {message.get('role')}: {message.get('content')}")
+    _say_cost(cells)
     say(f"{counted(planned, 'answer')} in all; nothing was asked. A solver of your own may ask more than this.")
     return 0
+
+
+def _say_cost(cells: Sequence[Tried]) -> None:
+    """Nothing, if no model has a price."""
+    priced = [cell for cell in cells if cell.input_dollars is not None]
+    if not priced:
+        return
+    limited = [cell.output_dollars_max for cell in priced if cell.output_dollars_max is not None]
+    out = f"at most ${sum(limited):,.2f} out" if len(limited) == len(priced) else "what comes out has no max_tokens"
+    without = len(cells) - len(priced)
+    rest = f"; {counted(without, 'cell')} without a price" if without else ""
+    cost_in = money(sum(cell.input_dollars or 0.0 for cell in priced))
+    say(f"An estimate, one request an answer: {cost_in} in, {out}{rest}.")
 
 
 def _tried(name: str, work: Work, spec: Spec) -> Iterator[Tried]:
@@ -63,7 +82,17 @@ def _tried(name: str, work: Work, spec: Spec) -> Iterator[Tried]:
     repeats = work.task.repeats
     for model in models_of(spec, work.task):
         tokens = characters * repeats // _CHARACTERS_A_TOKEN
-        yield Tried(name, model.name, work.solver.name, rows * repeats, tokens, model.params, first)
+        told = (name, model.name, work.solver.name, rows * repeats, tokens, model.params, first)
+        yield Tried(*told, *_cost(model, rows * repeats, tokens))
+
+
+def _cost(model: Model, keys: int, input_tokens: int) -> tuple[float | None, float | None]:
+    """What goes in, and at most comes out; None where it cannot be known."""
+    if model.price is None:
+        return None, None
+    given = [model.params.get(name) for name in _OUTPUT_LIMITS]
+    limit = next((each for each in given if isinstance(each, int | float)), None)
+    return model.price.dollars(input_tokens, 0), None if limit is None else model.price.dollars(0, keys * limit)
 
 
 def replay(name: str, key: str, path: str | None, store: str | None, debugger: bool) -> int:

@@ -1,17 +1,20 @@
-"""A rehearsal: a solver runs with nothing but recorded steps, to see what it would still have to ask. Sends nothing.
+"""A sample's code with nothing but recorded steps: it sends nothing and writes nothing.
 
-The solver's own code runs, as in every replay. Where it asks for what is not recorded, it waits for ever; branches that
-need nothing new go on, and when all is quiet the rehearsal ends.
+`set_stage` is for everyone who runs it so. A rehearsal is one such: it sees what a sample would still have to ask.
+Where its code asks for what is not recorded, it waits for ever; branches that need nothing new go on, and when all is
+quiet the rehearsal ends.
 """
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
 
 from holdfast.engine.asking import identity_of
 from holdfast.engine.tickets import Ticket
+from holdfast.errors import HoldfastError
 from holdfast.journal.marks import Position
 from holdfast.plan import Work
 from holdfast.records import Draft
@@ -20,6 +23,22 @@ from holdfast.solve import Allowance, Asking, Context, Recorded, Scope, Steps
 from holdfast.spec import Spec
 
 _QUIET_ROUNDS = 20
+
+Ask = Callable[[list[Message], dict[str, Any], list[dict[str, Any]]], Awaitable[tuple[Answer, int]]]
+
+
+class NotRecordedError(HoldfastError):
+    """The code asks for something that no step answers."""
+
+
+class Scene(msgspec.Struct, frozen=True):
+    """Everything that one attempt at a key needs to be run on its recorded steps."""
+
+    ticket: Ticket
+    work: Work
+    spec: Spec
+    attempt: int
+    steps: list[Recorded]
 
 
 class Rehearsed(msgspec.Struct, frozen=True):
@@ -30,8 +49,18 @@ class Rehearsed(msgspec.Struct, frozen=True):
     asks: bool
 
 
-async def rehearse(ticket: Ticket, work: Work, spec: Spec, recorded: list[Recorded], attempt: int) -> Rehearsed:
-    steps = Steps(Scope(ticket.o, ticket.key, f"solve/{attempt}"), _Nowhere(), recorded)
+def set_stage(scene: Scene, ask: Ask) -> tuple[Steps, Context]:
+    """What the solver is given; `ask` is told of every request that no step answers."""
+    ticket, spec = scene.ticket, scene.spec
+    steps = Steps(Scope(ticket.o, ticket.key, f"solve/{scene.attempt}"), _Nowhere(), scene.steps)
+    models = {"": next(model for model in spec.models if model.name == ticket.cell.model), **spec.roles}
+    asking = {role: Asking(identity_of(model), model.params, ask) for role, model in models.items()}
+    messages = scene.work.renderer.messages(ticket.sample)
+    seed = f"{spec.seed}/{ticket.key}/{scene.attempt}"
+    return steps, Context(ticket.sample, messages, steps, asking, seed, Allowance())
+
+
+async def rehearse(scene: Scene) -> Rehearsed:
     asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def ask(messages: list[Message], params: dict[str, Any], tools: list[dict[str, Any]]) -> tuple[Answer, int]:
@@ -39,17 +68,8 @@ async def rehearse(ticket: Ticket, work: Work, spec: Spec, recorded: list[Record
             asked.set_result(None)
         return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return] # never
 
-    models = {"": next(model for model in spec.models if model.name == ticket.cell.model), **spec.roles}
-    asking = {role: Asking(identity_of(model), model.params, ask) for role, model in models.items()}
-    ctx = Context(
-        ticket.sample,
-        work.renderer.messages(ticket.sample),
-        steps,
-        asking,
-        f"{spec.seed}/{ticket.key}/{attempt}",
-        Allowance(),
-    )
-    solving = asyncio.ensure_future(_solve(work, ticket, ctx))
+    steps, ctx = set_stage(scene, ask)
+    solving = asyncio.ensure_future(_solve(scene, ctx))
     either: set[asyncio.Future[Any]] = {solving, asked}
     await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     for _ in range(_QUIET_ROUNDS if asked.done() else 0):
@@ -62,17 +82,17 @@ async def rehearse(ticket: Ticket, work: Work, spec: Spec, recorded: list[Record
     return Rehearsed(spent.replayed, spent.saved, asks)
 
 
-async def _solve(work: Work, ticket: Ticket, ctx: Context) -> None:
+async def _solve(scene: Scene, ctx: Context) -> None:
     """A solver that fails here will fail in the run, and be told of there."""
     with contextlib.suppress(Exception, SystemExit, KeyboardInterrupt):
-        await work.solver.solve(ticket.sample, ctx)
+        await scene.work.solver.solve(scene.ticket.sample, ctx)
 
 
 class _Nowhere:
-    """A journal that a rehearsal never writes."""
+    """A journal that is never written."""
 
     async def append(self, record: Draft) -> Position:
-        raise AssertionError("a rehearsal asks nothing, so it has nothing to save")
+        raise NotRecordedError("code that runs on recorded steps records nothing")
 
     def append_soon(self, record: Draft) -> None:
-        """A call that ends with the rehearsal is no fact."""
+        """A call that the code cancels, or that ends with us, is no new fact."""

@@ -14,19 +14,20 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 import msgspec
 
 from holdfast.engine.asking import Line
-from holdfast.engine.attempts import NO_PAST, Kit, Outcome, Past, Sampler
+from holdfast.engine.attempts import NO_PAST, Kit, Outcome, Sampler
 from holdfast.engine.containing import containing
 from holdfast.engine.flights import Flight
 from holdfast.engine.places import Places
+from holdfast.engine.recollecting import read_past
 from holdfast.engine.tickets import Ticket, Tickets
 from holdfast.journal import Entry, Position, Reader, Writer
 from holdfast.plan import Work
 from holdfast.records.exchange import Usage
-from holdfast.records.facts import Cell, SampleFinished, Step
+from holdfast.records.facts import Cell, SampleFinished
 from holdfast.score import Scorer
-from holdfast.solve import Allowance, Recorded
+from holdfast.solve import Allowance
 from holdfast.spec import Spec
-from holdfast.state import Fold, Trail
+from holdfast.state import Fold
 
 _COLLECT_AFTER = 50_000
 _UNLIMITED = 1 << 40
@@ -34,7 +35,6 @@ _DRAIN_PAUSE_SECONDS = 0.05
 _LOOK_SECONDS = 1.0
 _STUBBORN_SECONDS = 2.0
 """How long code that will not be cancelled is waited for; then the run ends without it."""
-_step = msgspec.json.Decoder(Step)
 _finished = msgspec.json.Decoder(SampleFinished)
 
 
@@ -253,7 +253,7 @@ class Engine:
         progress.in_flight += 1
         try:
             trail = self._fold.trails.pop(ticket.o, None)
-            past = NO_PAST if trail is None else await asyncio.to_thread(self._read_past, trail)
+            past = NO_PAST if trail is None else await asyncio.to_thread(read_past, trail, self._record_at)
             await self._sampler.answer(ticket, kit, past)
         finally:
             progress.in_flight -= 1
@@ -273,12 +273,6 @@ class Engine:
 
     def _count_retry(self) -> None:
         self.progress.retried += 1
-
-    def _read_past(self, trail: Trail) -> Past:
-        """A key's old steps, read when it is dispatched."""
-        entries = [self._record_at(position) for position in trail.steps]
-        steps = [Recorded(entry.line.n, _step.decode(entry.line.d)) for entry in entries if entry is not None]
-        return Past(tuple(steps), dict(trail.failures))
 
     def _record_at(self, position: Position) -> Entry | None:
         """One record, from any thread."""

@@ -25,12 +25,13 @@ from holdfast.records import Fence, draft, seed_of
 
 class Request(msgspec.Struct, frozen=True):
     """Who opens. `epoch` None takes the next one; `acknowledged_n` is what a lease, mirror or index knows to have been
-    durable.
+    durable, under `acknowledged_epoch`: if the journal was last written under another one, that was no word of it.
     """
 
     uid: str
     epoch: int | None = None
     acknowledged_n: int = 0
+    acknowledged_epoch: int | None = None
     segment_bytes: int = SEGMENT_BYTES
 
 
@@ -62,7 +63,8 @@ def open_to_write(disk: Disk, folder: str, request: Request, hooks: Hooks) -> Op
     number = chain.next_number()
     end = _find_end(disk, folder, chain)
     fence, lost = end.fence, list(end.lost)
-    if request.acknowledged_n > (fence.n if fence else 0):
+    known = request.acknowledged_epoch in (None, chain.epoch)
+    if known and request.acknowledged_n > (fence.n if fence else 0):
         fence, unseen = _skip_acknowledged(fence, request.acknowledged_n, number)
         lost.append((unseen, ""))
     appender = Appender(disk, folder, request.uid, epoch, hooks, request.segment_bytes)

@@ -1,6 +1,7 @@
 """Numbers and texts as people write them: one segment, two segments, and only the beginning of what is long."""
 
 _SHORT_WIDTH = 100
+_CENT = 0.01
 
 
 def counted(count: int, noun: str, several: str = "") -> str:
@@ -34,3 +35,10 @@ def human_bytes(count: int) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1000
     return f"{size:.1f} TB"
+
+
+def money(dollars: float) -> str:
+    """An estimate, never more exact than it is: about $0.12, less than $0.01."""
+    if 0 < dollars < _CENT:
+        return f"less than ${_CENT}"
+    return f"about ${dollars:,.2f}"

@@ -1,7 +1,7 @@
 """What is asked: the types of a spec, how it is read, and what changing each field means."""
 
 from holdfast.spec.loading import build_spec, load_spec, spec_mapping
-from holdfast.spec.types import Concurrency, Dataset, Fewshot, Limits, Model, SampleLimits, Spec, Task
+from holdfast.spec.types import Concurrency, Dataset, Fewshot, Limits, Model, Price, SampleLimits, Spec, Task
 
 __all__ = [
     "Concurrency",
@@ -9,6 +9,7 @@ __all__ = [
     "Fewshot",
     "Limits",
     "Model",
+    "Price",
     "SampleLimits",
     "Spec",
     "Task",

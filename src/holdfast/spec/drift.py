@@ -13,6 +13,7 @@ from holdfast.records.facts import Change
 from holdfast.spec.classes import field_classes
 from holdfast.spec.types import Spec
 
+_GRAVITY = ("place", "throughput", "evaluation", "result")
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 
 
@@ -62,7 +63,14 @@ def _compare_nested(was: Any, now: Any, where: str) -> Iterator[Change]:
     elif isinstance(was, list | dict) and isinstance(now, list | dict):
         yield from _compare_named(_by_name(was), _by_name(now), where)
     else:
-        yield Change(where, msgspec.to_builtins(was), msgspec.to_builtins(now), "result")
+        kind = _gravest(type(now if was is None else was))
+        yield Change(where, msgspec.to_builtins(was), msgspec.to_builtins(now), kind)
+
+
+def _gravest(part: type[msgspec.Struct]) -> str:
+    """What it means that a part comes or goes: the most that one of its fields could mean."""
+    declared = {"result" if kind == "nested" else str(kind) for _, kind in field_classes(part)}
+    return max(declared, key=_GRAVITY.index)
 
 
 def _compare_named(was: dict[str, Any], now: dict[str, Any], where: str) -> Iterator[Change]:

@@ -22,6 +22,17 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 @classified
+class Price(_Part, frozen=True, kw_only=True):
+    """What a model costs, in dollars for a million tokens. Only estimates use it: it changes no answer."""
+
+    input: Annotated[float, THROUGHPUT, Meta(ge=0)]
+    output: Annotated[float, THROUGHPUT, Meta(ge=0)]
+
+    def dollars(self, input_tokens: float, output_tokens: float) -> float:
+        return (self.input * input_tokens + self.output * output_tokens) / 1e6
+
+
+@classified
 class Model(_Part, frozen=True, kw_only=True):
     """A model to evaluate, or one that plays a role."""
 
@@ -36,6 +47,7 @@ class Model(_Part, frozen=True, kw_only=True):
     request_retries: Annotated[NotNegative, RESULT] = 5
     timeout_seconds: Annotated[Seconds, THROUGHPUT] = 600.0
     max_connections: Annotated[Positive, THROUGHPUT] = 64
+    price: Annotated[Price | None, NESTED] = None
 
 
 @classified

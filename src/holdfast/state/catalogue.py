@@ -1,12 +1,15 @@
 """The derived catalogue over all runs of a store: what a list says of runs that have not changed since.
 
 It can be deleted at any time. If it is locked, damaged, outdated or cannot be written, it is done without: a run never
-waits for it, because only those who look write it. Where the store is read-only it lives in the user's cache folder.
+waits for it, because only those who look write it. Where the store is read-only or networked it lives in the user's
+cache folder.
 """
 
 import hashlib
 import os
 import sqlite3
+
+from holdfast.state.cache import cached_path, is_networked, make_room
 
 _FILE = "catalog.db"
 
@@ -72,9 +75,11 @@ def stamp_of(run: str) -> str:
 
 
 def _open(store: str, version: int) -> sqlite3.Connection | None:
-    for path in (os.path.join(store, _FILE), _cached(store)):
+    cached = cached_path("stores", os.path.realpath(store))
+    for path in (cached,) if is_networked(store) else (os.path.join(store, _FILE), cached):
         try:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
+            if path == cached:
+                make_room(path)
             return _connect(path, version)
         except (sqlite3.Error, OSError):
             continue
@@ -98,9 +103,3 @@ def _connect(path: str, version: int) -> sqlite3.Connection:
             os.unlink(path)  # damaged: it is made anew the next time
         raise
     return database
-
-
-def _cached(store: str) -> str:
-    above = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    name = hashlib.blake2b(os.path.abspath(store).encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
-    return os.path.join(above, "holdfast", f"{name}.db")

@@ -1,7 +1,8 @@
 """The derived index of one run: each key's status and scores, and where its answer is. A reader brings it up to date.
 
-It can be deleted at any time. If its file is locked, damaged, outdated or cannot be written, the index is made in
-memory for this one look: it never delays or fails anything else.
+It can be deleted at any time. It lives in the run's folder or, where that is read-only or networked, in the user's
+cache. If its file is locked, damaged or outdated, or can be written nowhere, the index is made in memory for this one
+look: it never delays or fails anything else.
 """
 
 import contextlib
@@ -14,11 +15,13 @@ import msgspec
 from holdfast.errors import StaleCursorError
 from holdfast.journal import START, Cursor, Damage, Entry, Reader, journal_folder
 from holdfast.records.facts import SampleFailed, SampleFinished
+from holdfast.state.cache import cached_path, is_networked, make_room
 from holdfast.state.folding import failed_data, finished_data, score_data, step_gist
 from holdfast.state.story import Story
 
 _VERSION = 4
 _BATCH = 10_000
+_MEMORY = ":memory:"
 _SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
 CREATE TABLE answers (
@@ -75,7 +78,7 @@ class Index:
         self._run = run
         self.story = Story()
         self.damage: list[Damage] = []
-        self._database = _open(os.path.join(run, "index.db"))
+        self._database, self._path = _open(run)
         try:
             self._catch_up()
         except (sqlite3.Error, StaleCursorError):
@@ -124,14 +127,13 @@ class Index:
         return int(found[0])
 
     def _rebuild(self) -> None:
-        """What the file holds is not this journal, or not readable: make the index anew, in memory."""
+        """What the file holds is not this journal, or not readable: make the index anew, in memory if need be."""
         self._database.close()
-        path = os.path.join(self._run, "index.db")
         try:
-            os.unlink(path)
-            self._database = _open(path)
-        except OSError:
-            self._database = _new(":memory:")
+            os.unlink(self._path)
+            self._database = _open_file(self._path)
+        except (OSError, sqlite3.Error):
+            self._database, self._path = _new(_MEMORY), _MEMORY
         self.story, self.damage = Story(), []
         self._catch_up()
 
@@ -220,8 +222,27 @@ class Index:
         self._database.execute("INSERT OR REPLACE INTO scores VALUES (?,?,?,?,?,?,?)", row)
 
 
-def _open(path: str) -> sqlite3.Connection:
-    """The index file, or one in memory where the file cannot be used."""
+def _open(run: str) -> tuple[sqlite3.Connection, str]:
+    """The index and the file that it is in: the first place that can be used. Nobody waits for one that is locked."""
+    for path in _places(run):
+        try:
+            return _open_file(path), path
+        except (sqlite3.Error, OSError) as error:
+            if "locked" in str(error):
+                break
+    return _new(_MEMORY), _MEMORY
+
+
+def _places(run: str) -> Iterator[str]:
+    if not is_networked(run):
+        yield os.path.join(run, "index.db")
+    cached = cached_path("runs", os.path.realpath(run), Reader(journal_folder(run)).uid)
+    with contextlib.suppress(OSError):  # there is no cache, or it cannot be written
+        make_room(cached)
+        yield cached
+
+
+def _open_file(path: str) -> sqlite3.Connection:
     try:
         database = sqlite3.connect(path, timeout=0.5)
         version = database.execute("PRAGMA user_version").fetchone()[0]
@@ -231,13 +252,11 @@ def _open(path: str) -> sqlite3.Connection:
         database.close()
         if version != 0:
             os.unlink(path)
-        return _new(path)
-    except (sqlite3.Error, OSError) as error:
-        if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
-            with contextlib.suppress(OSError, sqlite3.Error):  # it is no database: make it anew
-                os.unlink(path)
-                return _new(path)
-        return _new(":memory:")
+    except sqlite3.DatabaseError as error:
+        if isinstance(error, sqlite3.OperationalError):
+            raise
+        os.unlink(path)  # it is no database: make it anew
+    return _new(path)
 
 
 def _is_complete(path: str) -> bool:

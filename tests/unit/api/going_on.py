@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from holdfast.api import Ended, Given, Retry, Run, RunSummary, execute, extend, find_run, place_for
-from holdfast.api.forking import Forecast, Fork
+from holdfast.api.forecasting import Forecast
+from holdfast.api.forking import Fork
 from holdfast.models import ModelError, Request
 from holdfast.records.exchange import Answer, Usage
 from tests.unit.engine.runs import RUN

@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import json
 import os
+import shlex
 import shutil
 import sqlite3
 import time
@@ -359,9 +361,9 @@ def test_a_fork_folder_that_has_no_owner_yet_is_left_alone_until_it_is_old(tmp_p
 def test_looking_at_a_live_run_changes_nothing_and_finds_nothing(tmp_path: Path) -> None:
     async def look(place: RunPlace) -> None:
         await asyncio.to_thread(Path(place.folder, "other.tmp").write_text, "of the live process")
-        before = {name: data for name, data in originals(tmp_path).items() if not name.endswith("lease.json")}
+        before = {name: data for name, data in originals(tmp_path).items() if "lease.json" not in name}
         assert [found.fixed for found in mended(tmp_path)] == []
-        after = {name: data for name, data in originals(tmp_path).items() if not name.endswith("lease.json")}
+        after = {name: data for name, data in originals(tmp_path).items() if "lease.json" not in name}
         assert after == before
 
     assert while_live(tmp_path, "live", look).run_id == "live"
@@ -401,6 +403,62 @@ def test_odd_runs_are_told_and_hide_no_other(tmp_path: Path, what: str) -> None:
         Path(place.folder, "lock").mkdir()
     assert {found.run for found in findings(tmp_path)} == {"a", "b"}
     assert {found.run for found in mended(tmp_path)} == {"a", "b"}
+
+
+@pytest.mark.parametrize("left", ["an empty folder", "nothing"])
+def test_a_run_whose_journal_is_gone_is_told_with_a_command_that_works(tmp_path: Path, left: str) -> None:
+    data = tmp_path / "rows.jsonl"
+    data.write_text('{"id": "a", "input": "one", "target": "one"}\n')
+    spec = tmp_path / "eval.yaml"
+    task = {"name": "echo", "dataset": {"path": str(data)}, "prompt": "{input}"}
+    spec.write_text(json.dumps({"experiment": "e", "models": [{"name": "m", "provider": "mock"}], "tasks": [task]}))
+    assert call("run", spec, "--id", "lost run", "--store", tmp_path / "runs", cwd=tmp_path).code == 0
+    (folder,) = (tmp_path / "runs" / "e").iterdir()
+    shutil.rmtree(folder / "journal")
+    if left == "an empty folder":
+        (folder / "journal").mkdir()
+    before = originals(folder)
+    (found,) = findings(tmp_path / "runs")
+    assert found.run == "lost run"
+    assert found.what == ("its journal is empty" if left == "an empty folder" else "its journal is gone")
+    assert "put journal/ back" in found.means
+    told = call("doctor", "lost run", "--store", tmp_path / "runs", cwd=tmp_path)
+    assert found.command in told.out
+    assert call(*shlex.split(found.command)[1:], cwd=tmp_path).code == 0  # a new run; the folder stays as it was
+    assert originals(folder) == before
+    assert len(listed(tmp_path / "runs")) == 1 + (left == "an empty folder")
+
+
+def test_a_run_that_was_planned_and_not_begun_is_told(tmp_path: Path) -> None:
+    place = completed(tmp_path, "new")
+    for path in Path(place.folder).iterdir():
+        if path.name not in {"plan.jsonl.zst", "data.jsonl.zst", "lock", "journal"}:
+            path.unlink()
+    shutil.rmtree(place.journal)
+    (found,) = findings(tmp_path)
+    assert (found.run, found.what) == ("new", "planned, and not begun")
+    assert "nothing was asked" in found.means
+    assert found.command == f"holdfast run SPEC --id new --store {tmp_path}"
+    os.mkdir(place.journal)
+    assert findings(tmp_path) == [found]
+    with held(place):
+        assert findings(tmp_path) == []  # it is just beginning
+    completed(tmp_path, "new")
+    assert findings(tmp_path) == []
+
+
+def test_a_run_whose_first_record_is_damaged_is_not_told_to_go_on(tmp_path: Path) -> None:
+    place = interrupted(tmp_path, "cut")
+    damage(place, "run.started")
+    (found,) = findings(tmp_path)
+    assert found.what == "the record that began it is damaged"
+    assert found.command == place.command("verify")
+
+
+def test_a_folder_of_the_user_in_a_store_is_no_run(tmp_path: Path) -> None:
+    (tmp_path / "mine" / "notes").mkdir(parents=True)
+    (tmp_path / "mine" / "notes" / "todo.txt").write_text("")
+    assert findings(tmp_path) == []
 
 
 def test_two_runs_of_the_same_name_are_told_apart(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import random
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 import yaml
 
 from holdfast.api import Ended, Run, Task, execute, place_for, run_async
-from holdfast.errors import DriftError, HeldError, HoldfastError, SpecError
+from holdfast.errors import DriftError, HeldError, HoldfastError, JournalError, SpecError
 from holdfast.journal import Lock, journal_folder, verify
 from holdfast.models import Request
 from holdfast.records.exchange import Answer, Sample
@@ -156,6 +157,20 @@ def test_a_folder_that_holds_no_run_yet_begins_anew(tmp_path: Path) -> None:
         os.makedirs(journal_folder(place), exist_ok=True)
         assert go(tmp_path, wanted).finished == 3
         assert [line.status for line in lines(tmp_path)] == ["finished"] * 3
+
+
+@pytest.mark.parametrize("left", ["spec.yaml", "index.db"])
+def test_a_run_whose_journal_is_gone_is_not_begun_anew_in_its_place(tmp_path: Path, left: str) -> None:
+    """Its answers may be in a copy, and would be bought twice."""
+    wanted = given([Asked(rows=rows(3))])
+    go(tmp_path, wanted)
+    assert status(tmp_path) == "completed"
+    place = Path(folder(tmp_path))
+    shutil.rmtree(place / "journal")
+    (place / ({"spec.yaml", "index.db"} - {left}).pop()).unlink()
+    with pytest.raises(JournalError, match="its journal is gone"):
+        go(tmp_path, wanted)
+    assert not (place / "journal").exists()
 
 
 def test_a_journal_with_a_segment_and_no_run_begins_anew(tmp_path: Path) -> None:

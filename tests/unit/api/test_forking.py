@@ -102,6 +102,60 @@ def test_only_the_task_whose_prompt_changed_is_asked(tmp_path: Path) -> None:
     assert summary(tmp_path, FORK).usage == Usage(30, 3)
 
 
+PRICE = {"input": 1000.0, "output": 2000.0}
+"""In dollars for a million tokens. A request of `Told` has 10 in and 1 out: 1.2 cents."""
+
+
+def asks_again(told: Told, count: int = 3, prompt: str = "", **fields: Any) -> Any:
+    return one_task(told, count=count, task={"prompt": prompt} if prompt else {}, model=fields)
+
+
+def test_what_will_be_asked_is_priced_by_what_the_parent_used(tmp_path: Path) -> None:
+    told = Told()
+    go(tmp_path, asks_again(told))
+    assert forecast(tmp_path, asks_again(told, price=PRICE)).dollars == 0.0
+    changed = forecast(tmp_path, asks_again(told, prompt="new: {input}", price=PRICE))
+    assert (changed.asks, changed.tokens, changed.unpriced) == (3, 33, 0)
+    assert changed.dollars == pytest.approx(3 * 0.012)
+    grown = forecast(tmp_path, asks_again(told, count=5, price=PRICE))
+    assert (grown.reused, grown.asks) == (3, 2)
+    assert grown.dollars == pytest.approx(2 * 0.012)
+
+
+def test_without_a_price_nothing_is_said_of_dollars(tmp_path: Path) -> None:
+    told = Told()
+    go(tmp_path, asks_again(told))
+    said = forecast(tmp_path, asks_again(told, prompt="new: {input}"))
+    assert (said.asks, said.dollars, said.unpriced) == (3, None, 0)
+
+
+def test_answers_of_models_without_a_price_are_counted_apart(tmp_path: Path) -> None:
+    told = Told()
+    go(tmp_path, asks_again(told))
+    models = [model("m", told, price=PRICE), model("free", told)]
+    said = forecast(tmp_path, given([Asked(rows=rows(3), scorers=[right], fields={"prompt": "new: {input}"})], models))
+    assert (said.asks, said.unpriced) == (6, 3)
+    assert said.dollars == pytest.approx(3 * 0.012)
+
+
+def test_steps_that_are_reused_and_those_of_a_role_have_their_own_price(tmp_path: Path) -> None:
+    async def with_judge(sample: Sample, ctx: Context, question: str = "good?") -> str:
+        first = await ctx.generate(f"{sample.id} say")
+        return (await ctx.generate(f"{first.text} {question}", role="judge")).text
+
+    told = Told()
+    judge = {"judge": model("judge", told, price={"input": 0.0, "output": 5000.0})}
+
+    def wanted(**fields: Any) -> Any:
+        return one_task(told, with_judge, model=fields, roles=judge)
+
+    go(tmp_path, wanted(price=PRICE))
+    assert forecast(tmp_path, wanted(price=PRICE)).dollars == 0.0
+    said = forecast(tmp_path, wanted(price=PRICE, params={"temperature": 1.0}))  # only the judge is asked as before
+    assert said.reused == 0
+    assert said.dollars == pytest.approx(3 * (0.012 + 0.005))
+
+
 def test_another_temperature_reuses_nothing(tmp_path: Path) -> None:
     told = Told()
     go(tmp_path, one_task(told, model={"params": {"temperature": 0.0}}))

@@ -4,6 +4,8 @@ import asyncio
 import json
 import logging
 import re
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,10 @@ import holdfast
 from holdfast.api import RunPlace, extend, place_for
 from holdfast.api.control import Wish, ask_run
 from holdfast.api.logbook import EVENTS, LOG, Logbook
+from holdfast.engine.tickets import Ticket, Tickets
 from holdfast.models import Request
 from tests.unit.api.stores import ROWS, completed, interrupted, stopped, while_live, with_failures
-from tests.unit.engine.runs import Asked, given, go, model, rows
+from tests.unit.engine.runs import Asked, given, go, model, records, rows
 
 
 def logged(folder: str | Path) -> list[dict[str, Any]]:
@@ -80,6 +83,23 @@ def test_a_run_that_fails_tells_why(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert (last["event"], last["message"]) == ("run.failed", "RuntimeError: a mistake of ours")
 
 
+def test_a_run_that_fails_half_way_records_how_far_it_had_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_hand, asked = Tickets.at_hand, 0
+
+    def broken(tickets: Tickets) -> Ticket | None:
+        nonlocal asked
+        asked += 1
+        if asked > 2:
+            raise RuntimeError("a mistake of ours")
+        return at_hand(tickets)
+
+    monkeypatch.setattr(Tickets, "at_hand", broken)
+    with pytest.raises(RuntimeError):
+        completed(tmp_path, "bad", concurrency={"samples": 1})
+    (end,) = [data for kind, data in records(tmp_path, "bad") if kind == "run.failed"]
+    assert (end["finished"], end["failed"], end["unfinished"]) == (2, 0, ROWS - 2)
+
+
 def test_each_sample_that_fails_is_told_with_its_key_and_kind(tmp_path: Path) -> None:
     place = with_failures(tmp_path)
     failed = [line for line in logged(place.folder) if line["event"] == "sample.failed"]
@@ -93,6 +113,18 @@ def test_what_is_told_is_not_also_printed_on_standard_error(tmp_path: Path, capf
         patch.setattr(logging.getLogger(), "handlers", [])
         with_failures(tmp_path)
     assert capfd.readouterr().err == ""
+
+
+def test_importing_touches_no_logger_and_many_logbooks_leave_one_mark(tmp_path: Path) -> None:
+    code = f"""
+import logging
+import holdfast.api.logbook
+assert logging.getLogger("holdfast").handlers == []
+for number in range(3):
+    holdfast.api.logbook.Logbook({str(tmp_path)!r}, "x").close()
+assert [type(each).__name__ for each in logging.getLogger("holdfast").handlers] == ["NullHandler"]
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_log_is_rotated_and_so_many_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,8 @@ import yaml
 from holdfast.api import Given, extend, place_for
 from holdfast.errors import DriftError
 from holdfast.journal import Lock
+from holdfast.plan import digest_file
+from holdfast.records.facts import Stored
 from tests.journals import tree_of
 from tests.unit.engine.runs import RUN, Asked, folder, given, go, lines, records, rows
 
@@ -58,6 +60,26 @@ def test_a_resume_tells_the_change_from_what_the_other_process_left(
     go(tmp_path, wanted(samples=3))
     assert changes(tmp_path) == [("concurrency.samples", 256, 2), ("concurrency.samples", 2, 3)]
     assert yaml.safe_load(Path(folder(tmp_path), "spec.yaml").read_text())["concurrency"]["samples"] == 3
+
+
+@pytest.mark.parametrize("further", [False, True])
+def test_what_nobody_has_changed_meanwhile_is_compared_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, further: bool
+) -> None:
+    """Comparing digests every original of the run and reads all of its data: minutes, for a large one."""
+    go(tmp_path, wanted())
+    digested: list[str] = []
+
+    def counted(path: str) -> Stored:
+        digested.append(Path(path).name)
+        return digest_file(path)
+
+    monkeypatch.setattr("holdfast.api.resuming.digest_file", counted)
+    if further:
+        go_further(tmp_path, wanted(repeats=2))
+    else:
+        go(tmp_path, wanted(samples=3))
+    assert sorted(digested) == ["data.jsonl.zst", "plan.jsonl.zst"]
 
 
 def test_a_resume_is_refused_if_the_other_process_has_extended_the_run(

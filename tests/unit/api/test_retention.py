@@ -18,7 +18,6 @@ from holdfast.api import RunPlace, RunSummary
 from holdfast.api.retention import Doomed, Policy, chosen, named, remove
 from holdfast.cli.controlling import tag_run
 from holdfast.errors import HeldError, HoldfastError, UsageError
-from holdfast.records.exchange import Usage
 from tests.unit.api.stores import (
     completed,
     findings,
@@ -49,27 +48,8 @@ class Made(NamedTuple):
 
 def summary_of(made: Made) -> RunSummary:
     created = time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime(NOW - made.age_days * DAY))
-    return RunSummary(
-        run_id=made.run_id,
-        experiment=made.experiment,
-        status=made.status,
-        reason="",
-        created=created,
-        updated=created,
-        completed=created,
-        planned=1,
-        finished=1,
-        failed=0,
-        unfinished=0,
-        steps={},
-        usage=Usage(),
-        saved=Usage(),
-        scores=[],
-        evaluations=[],
-        resumes=[],
-        anomalies=[],
-        tags=list(made.tags),
-    )
+    tags = list(made.tags)
+    return RunSummary(made.run_id, made.experiment, made.status, created=created, bytes=made.bytes, tags=tags)
 
 
 @contextlib.contextmanager
@@ -97,6 +77,23 @@ def store_of(runs: list[Made]) -> Iterator[str]:
                 file.truncate(each.bytes)
         patch.setattr("holdfast.api.retention.Run", Look)
         yield store
+
+
+def test_each_run_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measuring walks every file of a run: on a networked store that is what a look costs."""
+    for run_id in ("a", "b", "c"):
+        completed(tmp_path, run_id)
+    measured: list[str] = []
+    size = RunPlace.size
+
+    def counted(place: RunPlace) -> int:
+        measured.append(place.run_id)
+        return size(place)
+
+    monkeypatch.setattr(RunPlace, "size", counted)
+    doomed = chosen(str(tmp_path), Policy(max_bytes=0))
+    assert sorted(measured) == ["a", "b", "c"]
+    assert [each.bytes for each in doomed] == [size(each.place) for each in doomed]
 
 
 def names(doomed: list[Doomed]) -> list[str]:

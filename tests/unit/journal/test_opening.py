@@ -157,6 +157,18 @@ def test_what_someone_knew_to_be_durable_is_recorded_as_lost_and_its_numbers_sta
     assert [(damage.n_first, damage.n_last) for damage in verification.known] == [(5, 9)]
 
 
+@pytest.mark.parametrize(("epoch", "lost"), [(None, 1), (2, 1), (1, 0), (3, 0)])
+def test_what_was_acknowledged_counts_only_under_the_epoch_that_wrote_last(
+    folder: str, epoch: int | None, lost: int
+) -> None:
+    for prefix in ("a", "b"):
+        _, positions = write_session(folder, notes(prefix, 2), wanted=WIDE)
+    known_n = positions[-1].n + 5
+    opened, _ = write_session(folder, notes("c", 1), wanted=request(known_n=known_n, known_epoch=epoch))
+    assert opened.epoch == 3
+    assert [(damage.kind, damage.n_last) for damage in opened.damage] == [("lost", known_n)] * lost
+
+
 def test_a_journal_that_is_gone_and_was_known_is_recorded_as_lost(folder: str) -> None:
     opened, positions = write_session(folder, [note("new")], wanted=request(known_n=9))
     assert [(damage.kind, damage.n_first, damage.n_last) for damage in opened.damage] == [("lost", 1, 9)]

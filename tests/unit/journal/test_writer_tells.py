@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -93,3 +95,27 @@ def test_a_lease_of_another_epoch_claims_nothing_of_this_journal(tmp_path: Path)
 
     assert asyncio.run(reopen()) < 1000
     assert os.path.exists(os.path.join(place.folder, "lock"))
+
+
+def test_opening_a_journal_keeps_the_event_loop_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lease on a slow file system, or a long chain, must not hold up whoever else works in this loop."""
+    runs.go(tmp_path, runs.given([runs.Asked(rows=runs.rows(2))]))
+    place = find_run(str(tmp_path), runs.RUN)
+    uid = Reader(journal_folder(place.folder)).uid
+    read: list[tuple[str, bool]] = []
+    open_file = open
+
+    def watched(file: Any, *arguments: Any, **named: Any) -> Any:
+        if str(file).startswith(str(tmp_path)) and not str(file).endswith("log.jsonl"):
+            read.append((os.path.basename(str(file)), threading.current_thread() is threading.main_thread()))
+        return open_file(file, *arguments, **named)
+
+    async def reopen() -> None:
+        monkeypatch.setattr("builtins.open", watched)
+        opened, logbook = await open_journal(place, uid)
+        await opened.close()
+        logbook.close()
+
+    asyncio.run(reopen())
+    assert ("lease.json", False) in read
+    assert [name for name, in_loop in read if in_loop] == []

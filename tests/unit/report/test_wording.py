@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.report.wording import counted, first_line, shortened
+from holdfast.report.wording import counted, first_line, money, shortened
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,11 @@ def test_a_first_line_is_short_and_safe_for_a_terminal(text: str, said: str) -> 
 @pytest.mark.parametrize("width", [-1, 0, 1])
 def test_a_terminal_without_a_width_is_no_error(width: int) -> None:
     assert shortened("long", width) == "…"
+
+
+@pytest.mark.parametrize(
+    ("dollars", "said"),
+    [(0.0, "about $0.00"), (0.004, "less than $0.01"), (0.12, "about $0.12"), (1234.5, "about $1,234.50")],
+)
+def test_money_is_never_more_exact_than_an_estimate(dollars: float, said: str) -> None:
+    assert money(dollars) == said

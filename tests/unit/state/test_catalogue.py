@@ -241,7 +241,7 @@ def test_a_catalogue_that_cannot_be_written_lives_in_the_cache(
     assert [listed(tmp_path)["done"].status for _ in range(2)] == ["completed"] * 2
     assert len(looks) == 1
     assert not catalog(tmp_path).exists()
-    assert len(list(cache.rglob("*.db"))) == 1
+    assert len(list(cache.rglob("stores/*.db"))) == 1
 
 
 def test_without_a_store_and_without_a_cache_it_still_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import holdfast.state.cache as cache_module
 import holdfast.state.index as index_module
 from holdfast.journal import Reader, journal_folder
 from holdfast.journal.marks import Damage, Entry
@@ -44,6 +45,13 @@ def looked_at(run: str) -> tuple[Any, ...]:
         )
     finally:
         index.close()
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    return folder
 
 
 @pytest.fixture
@@ -135,6 +143,100 @@ def test_it_is_made_in_memory_where_nothing_can_be_written(run: str, monkeypatch
     assert not os.path.exists(index_file(run))
 
 
+@pytest.fixture
+def read_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite cannot write where runs are, as on a read-only mount."""
+    connect = sqlite3.connect
+
+    def refused(path: str, timeout: float = 5.0) -> sqlite3.Connection:
+        if os.path.basename(path) == "index.db":
+            raise sqlite3.OperationalError("unable to open database file")
+        return connect(path, timeout=timeout)
+
+    monkeypatch.setattr(sqlite3, "connect", refused)
+
+
+def cached(cache: Path) -> list[Path]:
+    return sorted(cache.rglob("*.db"))
+
+
+@pytest.mark.usefixtures("read_only")
+def test_it_is_kept_in_the_cache_where_the_run_cannot_be_written(
+    run: str, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = looked_at(run)
+    assert before[:3] == (1, 1, 3)
+    assert len(cached(cache)) == 1
+    write(run, [finished(4)])
+    read = entries_read(monkeypatch)
+    assert looked_at(run)[0] == 2
+    assert [each.line.t for each in read if isinstance(each, Entry)] == ["segment", "sample.finished"]
+    assert not os.path.exists(index_file(run))
+    assert len(cached(cache)) == 1
+
+
+def test_it_is_kept_in_the_cache_where_the_run_is_on_another_machine(
+    run: str, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite's locks are not to be trusted there."""
+    mounts = cache / "mountinfo"
+    device = os.stat(run).st_dev
+    mounts.write_text(f"1 0 {os.major(device)}:{os.minor(device)} / / rw shared:1 - nfs4 server:/share rw\n")
+    monkeypatch.setattr(cache_module, "_MOUNTS", str(mounts))
+    vars(cache_module)["_kind_of"].cache_clear()
+    try:
+        assert looked_at(run)[:3] == (1, 1, 3)
+        assert len(cached(cache)) == 1
+        assert not os.path.exists(index_file(run))
+    finally:
+        vars(cache_module)["_kind_of"].cache_clear()
+
+
+@pytest.mark.usefixtures("read_only")
+def test_in_the_cache_every_run_has_its_own_and_what_is_wrong_with_it_is_mended(
+    run: str, cache: Path, tmp_path: Path
+) -> None:
+    before = looked_at(run)
+    (file,) = cached(cache)
+    for garbage in (b"garbage" * 1000, b"", file.read_bytes()[:5000]):
+        file.write_bytes(garbage)
+        assert looked_at(run) == before
+    os.rename(run, f"{run}-moved")
+    other = new_run(tmp_path, [started(2), finished(1)])
+    assert other == run
+    assert looked_at(other)[:3] == (1, 0, 1)
+    assert looked_at(f"{run}-moved") == before
+
+
+@pytest.mark.usefixtures("read_only")
+def test_it_is_made_in_memory_where_there_is_no_cache_either(
+    run: str, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (cache / "a file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache / "a file"))
+    assert looked_at(run)[:3] == (1, 1, 3)
+    assert cached(cache) == []
+
+
+@pytest.mark.usefixtures("read_only")
+def test_what_nobody_has_looked_at_for_a_month_leaves_the_cache(run: str, cache: Path, tmp_path: Path) -> None:
+    looked_at(run)
+    (old,) = cached(cache)
+    os.utime(old, (0, 0))
+    looked_at(new_run(tmp_path / "another", [started(1)]))
+    assert old not in cached(cache)
+    assert looked_at(run)[:3] == (1, 1, 3)
+
+
+def test_a_locked_index_is_not_looked_for_elsewhere(run: str, cache: Path) -> None:
+    looked_at(run)
+    other = sqlite3.connect(index_file(run))
+    other.execute("BEGIN EXCLUSIVE")
+    looked_at(run)
+    other.close()
+    assert cached(cache) == []
+
+
 def test_it_is_made_in_memory_where_a_folder_is_in_its_way(run: str) -> None:
     before = looked_at(run)
     os.unlink(index_file(run))
@@ -149,9 +251,8 @@ def test_it_is_made_anew_when_the_journal_is_another_one(run: str, tmp_path: Pat
     assert looked_at(other)[:3] == (1, 0, 1)
 
 
-def test_it_reads_only_what_came_since(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    looked_at(run)
-    write(run, [finished(4), score(4, 12)])
+def entries_read(monkeypatch: pytest.MonkeyPatch) -> list[Entry | Damage]:
+    """What indexes read of journals from now on."""
     read: list[Entry | Damage] = []
 
     class Watched(Reader):
@@ -161,6 +262,13 @@ def test_it_reads_only_what_came_since(run: str, monkeypatch: pytest.MonkeyPatch
                 yield each
 
     monkeypatch.setattr(index_module, "Reader", Watched)
+    return read
+
+
+def test_it_reads_only_what_came_since(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at(run)
+    write(run, [finished(4), score(4, 12)])
+    read = entries_read(monkeypatch)
     assert looked_at(run)[0] == 2
     assert [each.line.t for each in read if isinstance(each, Entry)] == ["segment", "sample.finished", "score"]
 

@@ -76,12 +76,13 @@ def full_spec(folder: Path) -> Mapping:
         "options": {"reply": "8"},
         "params": {"temperature": 0.0},
         "headers": {"X-Kind": "test"},
+        "price": {"input": 2.0, "output": 8.0},
     }
     return {
         "experiment": "drift",
         "tags": ["nightly"],
-        "models": [{"name": "arith", **model}, {"name": "spare", **model}],
-        "roles": {ROLE: {"name": ROLE, **model}},
+        "models": [{"name": name, **copy.deepcopy(model)} for name in ("arith", "spare")],  # no part is shared
+        "roles": {ROLE: {"name": ROLE, **copy.deepcopy(model)}},
         "tasks": [
             {
                 "name": "sums",

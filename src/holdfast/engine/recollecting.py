@@ -1,0 +1,74 @@
+"""What the journal holds of keys, for code that runs again on its recorded steps: in a resume, a fork, a replay.
+
+Only places are kept in memory. The steps themselves are read when a key's turn comes; one that is no longer where it
+was (its segment was voided behind us) is passed over, so it is asked again rather than mistaken for another.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from holdfast.engine.attempts import Past
+from holdfast.journal import Entry, Position, Reader
+from holdfast.records.facts import SampleFailed, SampleFinished, Step
+from holdfast.solve import Recorded
+from holdfast.state import Trail
+
+_step = msgspec.json.Decoder(Step)
+_failed = msgspec.json.Decoder(SampleFailed)
+_finished = msgspec.json.Decoder(SampleFinished)
+
+
+class Trace(Trail):
+    """What a key has left, finished or not."""
+
+    finished: int = 0
+    """The attempt whose answer counts; 0 if there is none."""
+
+
+class Traces:
+    """The keys of a journal, or one of them, as far as it is written now."""
+
+    def __init__(self, journal: str, only: str | None = None) -> None:
+        self._reader = Reader(journal)
+        self._traces: dict[str, Trace] = {}
+        for each in self._reader.read(live=True):
+            if isinstance(each, Entry) and each.line.k is not None and only in (None, each.line.k):
+                self._note(each, self._traces.setdefault(each.line.k, Trace()))
+
+    @property
+    def uid(self) -> str:
+        return self._reader.uid
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def finished(self, key: str) -> int:
+        """The attempt whose answer counts; 0 if the key has none."""
+        return self._traces[key].finished if key in self._traces else 0
+
+    def past(self, key: str) -> Past:
+        return read_past(self._traces.get(key, Trace()), self._record_at)
+
+    def _record_at(self, position: Position) -> Entry | None:
+        return self._reader.record_at(position.segment, position.offset)
+
+    def _note(self, entry: Entry, trace: Trace) -> None:
+        if entry.line.t == "step":
+            trace.steps.append(Position(entry.line.n, entry.segment, entry.offset))
+        elif entry.line.t == "sample.failed":
+            failed = _failed.decode(entry.line.d)
+            trace.failures[failed.attempt] = failed.failure.kind
+        elif entry.line.t == "sample.finished" and not trace.finished:
+            trace.finished = _finished.decode(entry.line.d).attempt
+
+
+def read_past(trail: Trail, record_at: Callable[[Position], Entry | None]) -> Past:
+    """A key's old steps, and how its attempts ended."""
+    found = ((position, record_at(position)) for position in trail.steps)
+    steps = [
+        Recorded(entry.line.n, _step.decode(entry.line.d))
+        for position, entry in found
+        if entry is not None and entry.line.n == position.n
+    ]
+    return Past(tuple(steps), dict(trail.failures))

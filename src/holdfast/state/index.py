@@ -81,8 +81,8 @@ class Index:
         self._database, self._path = _open(run)
         try:
             self._catch_up()
-        except (sqlite3.Error, StaleCursorError):
-            self._rebuild()
+        except (sqlite3.Error, StaleCursorError) as error:
+            self._rebuild(in_memory="locked" in str(error))
 
     @property
     def finished(self) -> int:
@@ -126,10 +126,14 @@ class Index:
         found = self._database.execute("SELECT count(*) FROM answers WHERE status = ?", (status,)).fetchone()
         return int(found[0])
 
-    def _rebuild(self) -> None:
-        """What the file holds is not this journal, or not readable: make the index anew, in memory if need be."""
+    def _rebuild(self, *, in_memory: bool) -> None:
+        """What the file holds is not this journal, or not readable: make the index anew. In memory if need be, or if
+        another reader is at work on the file: it is neither waited for nor taken from it.
+        """
         self._database.close()
         try:
+            if in_memory:
+                raise OSError("another reader is at work on it")
             os.unlink(self._path)
             self._database = _open_file(self._path)
         except (OSError, sqlite3.Error):

@@ -148,7 +148,7 @@ def test_a_folder_that_holds_no_run_yet_begins_anew(tmp_path: Path) -> None:
     wanted = given([Asked(rows=rows(3))])
     go(tmp_path, wanted)
     place = folder(tmp_path)
-    for kept in ([], ["plan.jsonl.zst"], ["plan.jsonl.zst", "data.jsonl.zst", "spec.yaml"], ["plan.jsonl.zst.tmp"]):
+    for kept in ([], ["plan.jsonl.zst"], ["plan.jsonl.zst", "data.jsonl.zst"], ["plan.jsonl.zst.tmp"]):
         for name, content in tree_of(place).items():
             os.unlink(os.path.join(place, name))
             if name in kept:
@@ -177,6 +177,9 @@ def test_a_journal_with_a_segment_and_no_run_begins_anew(tmp_path: Path) -> None
     wanted = given([Asked(rows=rows(3))])
     go(tmp_path, wanted)
     assert cut_after(tmp_path, lambda kind, data: kind == "segment") == 1
+    with pytest.raises(JournalError, match="its journal is gone"):  # spec.yaml tells that there was one
+        go(tmp_path, wanted)
+    Path(folder(tmp_path), "spec.yaml").unlink()
     assert go(tmp_path, wanted).finished == 3
     assert sum(kind == "run.started" for kind, _ in records(tmp_path)) == 1
 

@@ -127,17 +127,11 @@ class Index:
         return int(found[0])
 
     def _rebuild(self, *, in_memory: bool) -> None:
-        """What the file holds is not this journal, or not readable: make the index anew. In memory if need be, or if
-        another reader is at work on the file: it is neither waited for nor taken from it.
+        """What the file holds is not this journal, or not readable: make the index anew. In memory if another reader is
+        at work on the file: it is neither waited for nor taken from it.
         """
         self._database.close()
-        try:
-            if in_memory:
-                raise OSError("another reader is at work on it")
-            os.unlink(self._path)
-            self._database = _open_file(self._path)
-        except (OSError, sqlite3.Error):
-            self._database, self._path = _new(_MEMORY), _MEMORY
+        self._database, self._path = (_new(_MEMORY), _MEMORY) if in_memory else _anew(self._path)
         self.story, self.damage = Story(), []
         self._catch_up()
 
@@ -235,6 +229,14 @@ def _open(run: str) -> tuple[sqlite3.Connection, str]:
             if "locked" in str(error):
                 break
     return _new(_MEMORY), _MEMORY
+
+
+def _anew(path: str) -> tuple[sqlite3.Connection, str]:
+    try:
+        os.unlink(path)
+        return _open_file(path), path
+    except (OSError, sqlite3.Error):
+        return _new(_MEMORY), _MEMORY
 
 
 def _places(run: str) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from holdfast.api.executing import execute, place_for
@@ -13,20 +13,21 @@ from holdfast.api.working import Observe
 from holdfast.errors import SpecError
 from holdfast.records.exchange import Row
 from holdfast.spec import build_spec, load_spec
+from holdfast.spec.sweeping import base_of
 
 
 class Task:
     """A data set, how it is asked, and how the answers are scored.
 
-    `data` is a list of rows or the path of a file. `solver` and `scorers` are names or functions. Other fields are
-    those of a task in a spec: system, repeats, sample_retries, fewshot, …
+    `data` is a list of rows or the path of a file. `solver` and `scorers` are names or functions. Several prompts make
+    variants of the task. Other fields are those of a task in a spec: system, repeats, sample_retries, fewshot, …
     """
 
     def __init__(
         self,
         name: str,
         data: str | Sequence[Row],
-        prompt: str = "",
+        prompt: str | Sequence[str] | Mapping[str, str] = "",
         *,
         solver: str | Callable[..., Any] | dict[str, Any] = "chat",
         scorers: Sequence[Any] = (),
@@ -99,11 +100,14 @@ def _given(tasks: Task | Sequence[Task] | str, models: Sequence[str | dict[str, 
         raise SpecError("models is a list: models=['mock'], or a list of mappings as in a spec")
     every = [tasks] if isinstance(tasks, Task) else list(tasks)
     raw = {**fields, "tasks": [task.fields for task in every], "models": [model_fields(model) for model in models]}
+    spec = build_spec(raw, "run()")
+    named = {task.name: task for task in every}
+    made_of = {task.name: named[base_of(task.name, named)] for task in spec.tasks}
     return Given(
-        spec=build_spec(raw, "run()"),
-        rows={task.name: task.rows for task in every if task.rows is not None},
-        solvers={task.name: task.solver for task in every if task.solver is not None},
-        scorers={task.name: task.scorers for task in every},
+        spec=spec,
+        rows={name: task.rows for name, task in made_of.items() if task.rows is not None},
+        solvers={name: task.solver for name, task in made_of.items() if task.solver is not None},
+        scorers={name: task.scorers for name, task in made_of.items()},
     )
 
 

@@ -15,6 +15,7 @@ from holdfast.errors import SpecError
 from holdfast.spec.assigning import assign
 from holdfast.spec.explaining import explain_all, kind_of, nearest, nearest_file
 from holdfast.spec.reading import parse_yaml, substitute
+from holdfast.spec.sweeping import expand_sweeps, first_values
 from holdfast.spec.types import Model, Spec, Task
 
 _MODEL_FIELDS = {each.name for each in msgspec.structs.fields(Model)} - {"name"}
@@ -52,7 +53,11 @@ def build_spec(
         mapping = msgspec.json.decode(
             msgspec.json.encode(mapping)
         )  # what is stored is JSON: dates and keys become text
+        mapping, swept = first_values(mapping), mapping
         spec = msgspec.convert(mapping, Spec, strict=False)
+        expand_sweeps(swept, where)
+        if swept != mapping:
+            spec = msgspec.convert(swept, Spec, strict=False)
     except msgspec.ValidationError as error:
         raise explain_all(error, mapping, where) from None
     except RecursionError:

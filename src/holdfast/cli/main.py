@@ -15,6 +15,7 @@ app = typer.Typer(
 )
 
 Spec = Annotated[str, typer.Argument(metavar="SPEC", help="The spec, a YAML file.")]
+MaybeSpec = Annotated[str | None, typer.Argument(metavar="[SPEC]", help="The spec, a YAML file.")]
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="A run id, a unique prefix of one, `latest`, or a folder.")]
 OtherSpec = Annotated[
     str | None, typer.Argument(metavar="[SPEC]", help="A spec to go on with; default: the one that the run holds.")
@@ -47,26 +48,50 @@ def options(
 
 @app.command()
 def run(
-    spec: Spec,
+    spec: MaybeSpec = None,
     run_id: Annotated[str | None, typer.Option("--id", help="The run's id. If it exists, go on with it.")] = None,
     store: Store = None,
     sets: Sets = None,
     limit: Annotated[int | None, typer.Option(help="Only the first N samples of each task.")] = None,
     sample: Annotated[list[str] | None, typer.Option(help="Only the sample with this id. Repeatable.")] = None,
-    task: Annotated[list[str] | None, typer.Option(help="Only tasks with this name.")] = None,
-    model: Annotated[list[str] | None, typer.Option(help="Only models with this name.")] = None,
+    task: Annotated[list[str] | None, typer.Option(help="Only the task with this name. Repeatable.")] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(help="Only the model with this name; without SPEC, PROVIDER/MODEL or mock. Repeatable."),
+    ] = None,
+    data: Annotated[str, typer.Option(help="Without SPEC: the data, a .jsonl, .json or .csv file.")] = "",
+    prompt: Annotated[str, typer.Option(help="Without SPEC: the prompt, with {column} fields.")] = "",
+    system: Annotated[str, typer.Option(help="Without SPEC: the system message.")] = "",
+    scorer: Annotated[list[str] | None, typer.Option(help="Without SPEC: a scorer. Repeatable.")] = None,
+    base_url: Annotated[str, typer.Option(help="Without SPEC: the models' server.")] = "",
+    param: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Without SPEC: a parameter of requests. Repeatable.")
+    ] = None,
+    input_column: Annotated[str, typer.Option("--input", help="Without SPEC: the column of the question.")] = "",
+    target_column: Annotated[str, typer.Option("--target", help="Without SPEC: the column of the answer.")] = "",
+    id_column: Annotated[str, typer.Option("--id-column", help="Without SPEC: the column of sample ids.")] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be asked.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="With --dry-run: print JSON.")] = False,
 ) -> None:
-    """Start an evaluation, or go on with one (--id)."""
-    from holdfast.cli.running import Choice, run_spec
+    """Start an evaluation, or go on with one (--id).
 
-    choice = Choice(sets or [], limit, sample, task, model)
+    A part of it with --limit, --sample, --task or --model; `holdfast extend` makes it the whole. Without a SPEC:
+    holdfast run --model openai/gpt-x --data f.jsonl --prompt "Compute: {question}" --scorer numeric
+    """
+    from holdfast.cli.adhoc import AdHoc
+    from holdfast.cli.running import Choice, given_to_run, run_spec
+    from holdfast.spec.selecting import Selection
+
+    texts = {"data": data, "prompt": prompt, "system": system, "base_url": base_url}
+    columns = {"input": input_column, "target": target_column, "id": id_column}
+    said = AdHoc(models=model or [], scorers=scorer or [], params=param or [], **texts, **columns)
+    choice = Choice(sets or [], Selection(limit, sample or (), task or (), (model or ()) if spec else ()))
+    given = given_to_run(spec, said, choice)
     if dry_run:
         from holdfast.cli.trying import dry_run as try_it
 
-        raise typer.Exit(try_it(spec, choice, as_json))
-    raise typer.Exit(run_spec(spec, run_id, store, choice))
+        raise typer.Exit(try_it(given, as_json))
+    raise typer.Exit(run_spec(given, run_id, store, choice))
 
 
 @app.command()
@@ -111,8 +136,9 @@ def extend(
 ) -> None:
     """Add repeats, samples, models or tasks to a run, and go on with it."""
     from holdfast.cli.running import Choice, extend_run
+    from holdfast.spec.selecting import Selection
 
-    raise typer.Exit(extend_run(name, spec, store, Choice(sets or [], limit)))
+    raise typer.Exit(extend_run(name, spec, store, Choice(sets or [], Selection(limit))))
 
 
 @app.command()

@@ -197,11 +197,22 @@ def note(
 
 
 @app.command()
-def check(spec: Spec, sets: Sets = None, as_json: Json = False) -> None:
-    """Say whether a spec can be run, without running it."""
-    from holdfast.cli.running import Choice, check_spec
+def check(
+    spec: Spec,
+    sets: Sets = None,
+    servers: Annotated[bool, typer.Option("--servers", help="Also ask each server which models it has.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Say whether a spec can be run, without running it.
 
-    check_spec(spec, Choice(sets or []), as_json)
+    Data, columns, prompts, solvers, scorers, providers and key variables are looked at; no model is asked. What is
+    wrong ends with exit 2, what is only odd is a warning. With --servers each server gets one request for its list of
+    models, and exit 2 says that one is not there or refuses its key; a model that it does not list is a warning.
+    """
+    from holdfast.cli.checking import check_spec
+    from holdfast.cli.running import Choice
+
+    raise typer.Exit(check_spec(spec, Choice(sets or []), servers, as_json))
 
 
 @app.command()

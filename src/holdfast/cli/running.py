@@ -1,4 +1,4 @@
-"""`run`, `resume`, `retry`, `extend`, `fork` and `check`."""
+"""`run`, `resume`, `retry`, `extend` and `fork`."""
 
 import asyncio
 import contextlib
@@ -27,13 +27,12 @@ from holdfast.api import (
     place_for,
     runs_in,
 )
-from holdfast.api import check as check_given
 from holdfast.api.forking import Forecast, Fork
 from holdfast.api.preparing import find_modules_beside
 from holdfast.api.resuming import read_fold, stored_rows, stored_spec
 from holdfast.api.working import is_too_many
 from holdfast.cli.adhoc import AdHoc, given_of, naming_options, suggest_spec
-from holdfast.cli.output import print_json, print_table, resume_command, say, warn
+from holdfast.cli.output import print_table, resume_command, say, warn
 from holdfast.cli.progress import watch
 from holdfast.engine import Engine
 from holdfast.errors import HoldfastError, SpecError, UsageError
@@ -134,7 +133,7 @@ def given_of_run(name: str, path: str | None, store: str | None, choice: Choice)
         raise UsageError(f"{place.run_id} has not begun: its journal holds no run; start it with: {begin}")
     find_modules_beside(path or fold.story.started.source)
     if path is not None:
-        spec = _load(path, choice)
+        spec = load(path, choice)
         return place, Given(spec, rows=stored_rows(place, fold, spec), where=path)
     _refuse_defaults(choice.sets)
     spec = build_spec({**fold.story.spec}, "", choice.sets, None) if choice.sets else stored_spec(fold)
@@ -163,35 +162,13 @@ def given_to_run(path: str | None, options: AdHoc, choice: Choice) -> Given:
 def load_given(path: str, choice: Choice) -> Given:
     """A spec with what the command line changes in it, and its doubts told."""
     suggest_spec(path)
-    spec = _load(path, choice)
+    spec = load(path, choice)
     for doubt in doubts(spec, os.environ):
         warn(f"{path}: {doubt}")
     return Given(spec, where=path)
 
 
-def check_spec(path: str, choice: Choice, as_json: bool) -> None:
-    spec = _load(path, choice)
-    prepared, planned = check_given(Given(spec, where=path))
-    doubted = doubts(spec, os.environ)
-    for doubt in doubted:
-        warn(f"{path}: {doubt}")
-    told = {
-        "spec": path,
-        "planned": planned,
-        "tasks": [task.name for task in spec.tasks],
-        "models": [model.name for model in spec.models],
-        "evaluation": prepared.evaluation,
-        "warnings": doubted,
-    }
-    if as_json:
-        print_json(told)
-    else:
-        names = f"{counted(len(spec.tasks), 'task')}, {counted(len(spec.models), 'model')}"
-        verdict = "can be run" if doubted else "is fine"
-        say(f"{path} {verdict}: {counted(planned, 'answer')} to be made ({names}).")
-
-
-def _load(path: str, choice: Choice) -> Spec:
+def load(path: str, choice: Choice) -> Spec:
     find_modules_beside(path)
     return select(load_spec(path, choice.sets), choice.part)
 

@@ -15,7 +15,7 @@ import msgspec
 from multidict import CIMultiDict
 from yarl import URL
 
-from holdfast.models.completion import parse_completion
+from holdfast.models.completion import parse_completion, parse_models
 from holdfast.models.failures import BadConnectionError, Kind, ModelError, redact
 from holdfast.models.provider import Connection, Request
 from holdfast.models.statuses import detail_of, kind_of, retry_after_seconds, shorten
@@ -43,7 +43,7 @@ class OpenAIProvider:
     def __init__(self, connection: Connection) -> None:
         _check_limits(connection)
         self._connection = connection
-        base = _parse_url(connection.base_url or DEFAULT_URL)
+        self._base = base = _parse_url(connection.base_url or DEFAULT_URL)
         if connection.options:
             named = ", ".join(connection.options)
             raise BadConnectionError(f"openai has no options; what a request should hold ({named}) belongs in `params`")
@@ -70,6 +70,25 @@ class OpenAIProvider:
         except (aiohttp.ClientError, OSError) as error:
             self._fail("connection", f"the connection failed ({_name(error)})")
         return self._read(response, raw)
+
+    async def served(self, seconds: float) -> list[str] | None:
+        """The names of the models that the server has, asked for once; None if it is there and does not list them.
+        Raises ModelError if it is not there, or refuses the key.
+        """
+        url = (self._base / "models").with_query(self._base.query)
+        limit = aiohttp.ClientTimeout(total=seconds)
+        try:
+            async with self._open().get(url, timeout=limit, allow_redirects=False) as response:
+                raw = await response.read()
+        except TimeoutError:
+            self._fail("connection", f"no answer within {seconds:g} s")
+        except ValueError as error:
+            self._fail("bad_request", f"the request cannot be sent ({error})")
+        except (aiohttp.ClientError, OSError) as error:
+            self._fail("connection", f"the connection failed ({_name(error)})")
+        if response.status in (401, 403) or response.status // 100 in (1, 3, 5):
+            self._refuse(response, raw.decode(errors="replace"))
+        return parse_models(raw) if response.status == 200 else None
 
     async def close(self) -> None:
         """Ends what is under way. Idempotent; a later request opens a new session."""

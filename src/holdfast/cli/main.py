@@ -270,11 +270,27 @@ def replay(
 
 
 @app.command()
-def report(name: RunName, store: Store = None, as_json: Json = False) -> None:
-    """Print the scores of a run, with their uncertainty."""
-    from holdfast.cli.reading import print_report
+def report(
+    name: RunName,
+    format: Annotated[str, typer.Option(help="table, markdown, junit or json.")] = "table",
+    output: Annotated[str | None, typer.Option(help="A file; default: standard output.")] = None,
+    at_least: Annotated[
+        float | None, typer.Option(help="With junit: a score below this fails. Default: false or 0 does.")
+    ] = None,
+    github: Annotated[
+        bool, typer.Option("--github", help="Also append Markdown to the job's summary, $GITHUB_STEP_SUMMARY.")
+    ] = False,
+    store: Store = None,
+    as_json: Json = False,
+) -> None:
+    """Print the scores of a run, with their uncertainty.
 
-    print_report(name, store, as_json)
+    For CI: --format junit has a test case for each key; a wrong answer is a failure, a failed sample an error, an
+    unfinished one is skipped. The exit code says nothing of the scores.
+    """
+    from holdfast.cli.reporting import Paper, print_report
+
+    print_report(name, store, Paper("json" if as_json else format, output, at_least, github))
 
 
 @app.command()

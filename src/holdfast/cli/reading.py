@@ -1,17 +1,15 @@
-"""`ls`, `show`, `report`, `verify` and `export`: commands that only read."""
+"""`ls`, `show`, `verify` and `export`: commands that only read."""
 
-import contextlib
 import itertools
-import sys
 from collections.abc import Iterator
-from typing import IO, Any
+from typing import Any
 
 import msgspec
 from rich.table import Table
 
 from holdfast.api import Run, RunPlace, RunSummary, default_store, find_run, list_runs
 from holdfast.api.resuming import read_fold
-from holdfast.cli.output import end_quietly, print_json, print_table, resume_command, say
+from holdfast.cli.output import end_quietly, opened, print_json, print_table, resume_command, say
 from holdfast.errors import JournalError, UsageError
 from holdfast.journal import OS_DISK, verify
 from holdfast.journal.chain import is_whole_file
@@ -20,7 +18,7 @@ from holdfast.records.facts import SampleFailed, SampleFinished, Step
 from holdfast.report import PlannedKey, write_csv, write_jsonl
 from holdfast.report.choosing import Wanted as WantedKeys
 from holdfast.report.choosing import choose
-from holdfast.report.tables import again_line, duration, failure_lines, report_table, tokens
+from holdfast.report.tables import again_line, duration, failure_lines, tokens
 from holdfast.report.wording import counted, first_line, human_bytes, own_words, shortened
 from holdfast.state import standing_of
 
@@ -179,15 +177,6 @@ def _print_planned(planned: PlannedKey, as_json: bool) -> None:
     say(f"  row: {row}")
 
 
-def print_report(name: str, store: str | None, as_json: bool) -> None:
-    with Run.find(store or default_store(), name) as run:
-        place, report = run.place, run.report()
-    if as_json:
-        print_json(report)
-    else:
-        print_table(report_table(report, resume_command(place)))
-
-
 def verify_run(name: str, store: str | None, as_json: bool) -> int:
     place = find_run(store or default_store(), name)
     found = verify(place.journal)
@@ -212,25 +201,11 @@ def verify_run(name: str, store: str | None, as_json: bool) -> int:
 def export_run(name: str, format: str, output: str | None, store: str | None) -> None:
     if format not in _FORMATS:
         raise UsageError(f"--format {format}: there are {', '.join(_FORMATS)}")
-    with Run.find(store or default_store(), name) as run, end_quietly(), _opened(output) as out:
+    with Run.find(store or default_store(), name) as run, end_quietly(), opened(output) as out:
         if format == "csv":
             write_csv(run.lines(), out, run.scorers())
         else:
             write_jsonl(run.lines(), out)
-
-
-@contextlib.contextmanager
-def _opened(output: str | None) -> Iterator[IO[str]]:
-    if output is None:
-        yield sys.stdout
-        sys.stdout.flush()
-        return
-    try:
-        file = open(output, "w", encoding="utf-8", newline="")  # noqa: SIM115 - closed below; only opening may be refused
-    except OSError as error:
-        raise UsageError(f"--output {output}: cannot be written: {error.strerror}") from error
-    with file:
-        yield file
 
 
 def _check_files(place: RunPlace) -> Iterator[str]:

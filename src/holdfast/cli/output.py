@@ -13,12 +13,13 @@ from holdfast.api import RunPlace
 from holdfast.errors import UsageError
 
 console = Console(highlight=False, markup=False)
-_TABLE_WIDTH = 200
+_ENDLESS = 10_000
 
 
 def print_table(table: RenderableType) -> None:
-    """Never shortened: a name that is cut off cannot be copied. A narrow terminal wraps the lines itself."""
-    Console(highlight=False, markup=False, width=max(console.width, _TABLE_WIDTH)).print(table, soft_wrap=True)
+    """As wide as the terminal; a file or a pipe has no width, and whoever reads it counts columns."""
+    width = console.width if sys.stdout.isatty() else _ENDLESS
+    Console(highlight=False, markup=False, width=width).print(table, crop=False)
 
 
 def terminal_width() -> int:

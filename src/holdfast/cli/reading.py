@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-from rich.table import Table
 
 from holdfast.api import Run, RunPlace, RunSummary, default_store, find_run, list_runs
 from holdfast.api.resuming import read_fold
@@ -18,6 +17,7 @@ from holdfast.records.facts import SampleFailed, SampleFinished, Step
 from holdfast.report import PlannedKey, write_csv, write_jsonl
 from holdfast.report.choosing import Wanted as WantedKeys
 from holdfast.report.choosing import choose
+from holdfast.report.grids import Grid
 from holdfast.report.tables import again_line, duration, failure_lines, tokens
 from holdfast.report.wording import counted, first_line, human_bytes, own_words, shortened
 from holdfast.state import standing_of
@@ -48,14 +48,14 @@ def print_runs(store: str | None, wanted: Wanted, as_json: bool) -> None:
     if not found:
         say("No runs. Start one with: holdfast run SPEC")
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("run", "experiment", "status", "finished", "failed", "size", "created", "tags"):
-        table.add_column(name, justify="right" if name in {"finished", "failed", "size"} else "left")
-    for run in found:
-        done = f"{run.finished}/{run.planned}"
-        failed, size, tags = str(run.failed or "·"), human_bytes(run.bytes), " ".join(run.tags)
-        table.add_row(run.run_id, run.experiment, run.status, done, failed, size, run.created[:19], tags)
-    print_table(table)
+    columns = ("run", "experiment", "status", "done", "failed", "size", "created", "tags")
+    print_table(Grid(columns, map(_listed, found), right=("done", "failed", "size"), whole=("run",)))
+
+
+def _listed(run: RunSummary) -> tuple[str, ...]:
+    done, failed = f"{run.finished}/{run.planned}", str(run.failed or "")
+    size, tags = human_bytes(run.bytes), " ".join(run.tags)
+    return run.run_id, run.experiment, run.status, done, failed, size, run.created[:16].replace("T", " "), tags
 
 
 def print_run(name: str, store: str | None, as_json: bool) -> None:

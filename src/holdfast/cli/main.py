@@ -2,21 +2,94 @@
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
+
+_OTHER_WORDS = {
+    "list": "ls",
+    "runs": "ls",
+    "status": "show",
+    "info": "show",
+    "logs": "show",
+    "start": "run",
+    "eval": "run",
+    "evaluate": "run",
+    "continue": "resume",
+    "stop": "cancel",
+    "kill": "cancel",
+    "results": "report",
+    "scores": "report",
+    "validate": "check",
+    "lint": "check",
+    "rm": "gc",
+    "remove": "gc",
+    "delete": "gc",
+    "clean": "gc",
+    "new": "init",
+    "download": "export",
+    "help": "--help",
+    "version": "--version",
+}
+"""What other tools call it."""
+
+
+class _Commands(TyperGroup):
+    """The commands, and what is true of all of them."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """`--color` and `--no-color` may stand anywhere: nobody remembers which options come before the command."""
+        end = args.index("--") if "--" in args else len(args)
+        first = [each for each in args[:end] if each in ("--color", "--no-color")]
+        rest = [each for each in args[:end] if each not in first]
+        return super().parse_args(ctx, [*first, *rest, *args[end:]])
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] in _OTHER_WORDS and args[0] not in self.commands:
+            from holdfast.errors import UsageError
+
+            raise UsageError(f"there is no command {args[0]!r}; you want: holdfast {_OTHER_WORDS[args[0]]}")
+        return super().resolve_command(ctx, args)
+
 
 app = typer.Typer(
+    cls=_Commands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help="Run LLM evaluations that cannot be lost.\n\nStart with: holdfast demo, holdfast init, holdfast run SPEC.",
 )
 
+
+def _complete_run(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    from holdfast.cli.completing import offer_runs
+
+    return offer_runs(ctx.params.get("store"), incomplete)
+
+
+def _complete_experiment(ctx: typer.Context, incomplete: str) -> list[str]:
+    from holdfast.cli.completing import offer_experiments
+
+    return offer_experiments(ctx.params.get("store"), incomplete)
+
+
+def _complete_status(incomplete: str) -> list[str]:
+    from holdfast.cli.completing import offer_statuses
+
+    return offer_statuses(incomplete)
+
+
 Spec = Annotated[str, typer.Argument(metavar="SPEC", help="The spec, a YAML file.")]
 MaybeSpec = Annotated[str | None, typer.Argument(metavar="[SPEC]", help="The spec, a YAML file.")]
-RunName = Annotated[str, typer.Argument(metavar="RUN", help="A run id, a unique prefix of one, `latest`, or a folder.")]
+RunName = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN",
+        help="A run id, a unique prefix of one, `latest`, or a folder.",
+        autocompletion=_complete_run,
+    ),
+]
 OtherSpec = Annotated[
     str | None, typer.Argument(metavar="[SPEC]", help="A spec to go on with; default: the one that the run holds.")
 ]
@@ -39,11 +112,19 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def options(
     version: Annotated[bool, typer.Option("--version", callback=_print_version, help="Print the version.")] = False,
+    color: Annotated[
+        bool | None,
+        typer.Option("--color/--no-color", help="Colours, or none; default: on a terminal. May stand last."),
+    ] = None,
 ) -> None:
     """Run LLM evaluations that cannot be lost.
 
     Start with: holdfast demo, holdfast init, holdfast run SPEC.
     """
+    if color is not None:
+        os.environ.pop("FORCE_COLOR", None)
+        os.environ.pop("NO_COLOR", None)
+        os.environ["FORCE_COLOR" if color else "NO_COLOR"] = "1"
 
 
 @app.command()
@@ -218,8 +299,12 @@ def check(
 @app.command()
 def ls(
     store: Store = None,
-    experiment: Annotated[str | None, typer.Option(help="Only this experiment.")] = None,
-    status: Annotated[str | None, typer.Option(help="Only runs with this status.")] = None,
+    experiment: Annotated[
+        str | None, typer.Option(help="Only this experiment.", autocompletion=_complete_experiment)
+    ] = None,
+    status: Annotated[
+        str | None, typer.Option(help="Only runs with this status.", autocompletion=_complete_status)
+    ] = None,
     tag: Annotated[str | None, typer.Option(help="Only runs with this tag.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="At most the newest N.")] = 50,
     as_json: Json = False,
@@ -238,6 +323,8 @@ def show(
     wrong: Annotated[bool, typer.Option("--wrong", help="List the answers with a score of false or 0.")] = False,
     kind: Annotated[list[str] | None, typer.Option(help="List the samples that failed so. Repeatable.")] = None,
     grep: Annotated[str, typer.Option(help="List the samples with this pattern in key, output or error.")] = "",
+    task: Annotated[list[str] | None, typer.Option(help="List the samples of this task. Repeatable.")] = None,
+    model: Annotated[list[str] | None, typer.Option(help="List the samples of this model. Repeatable.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="List at most N.")] = 50,
     store: Store = None,
     as_json: Json = False,
@@ -246,7 +333,7 @@ def show(
     from holdfast.cli.reading import print_chosen, print_key, print_run
     from holdfast.report.choosing import Wanted
 
-    wanted = Wanted(failed, wrong, tuple(kind or ()), grep)
+    wanted = Wanted(failed, wrong, tuple(kind or ()), grep, tasks=tuple(task or ()), models=tuple(model or ()))
     if key is not None:
         print_key(name, key, store, as_json)
     elif wanted:
@@ -306,9 +393,15 @@ def export(
     name: RunName,
     format: Annotated[str, typer.Option(help="jsonl or csv.")] = "jsonl",
     output: Annotated[str | None, typer.Option(help="A file; default: standard output.")] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="Only the samples that failed.")] = False,
+    wrong: Annotated[bool, typer.Option("--wrong", help="Only the answers with a score of false or 0.")] = False,
+    kind: Annotated[list[str] | None, typer.Option(help="Only the samples that failed so. Repeatable.")] = None,
+    grep: Annotated[str, typer.Option(help="Only the samples with this pattern in key, output or error.")] = "",
+    task: Annotated[list[str] | None, typer.Option(help="Only the samples of this task. Repeatable.")] = None,
+    model: Annotated[list[str] | None, typer.Option(help="Only the samples of this model. Repeatable.")] = None,
     store: Store = None,
 ) -> None:
-    """Write one line for each planned key, in plan order.
+    """Write one line for each planned key, or for those that are chosen, in plan order.
 
     key, task, model, sample_id, repeat; status: finished, failed or unfinished; output, error; attempt: which one
     counts; input_tokens, output_tokens, seconds: what that attempt took, replayed steps included; scores.
@@ -317,13 +410,17 @@ def export(
     In CSV each scorer has a column, and score_errors says which scorers failed and why.
     """
     from holdfast.cli.reading import export_run
+    from holdfast.report.choosing import Wanted
 
-    export_run(name, format, output, store)
+    wanted = Wanted(failed, wrong, tuple(kind or ()), grep, tasks=tuple(task or ()), models=tuple(model or ()))
+    export_run(name, format, output, store, wanted)
 
 
 @app.command()
 def doctor(
-    name: Annotated[str | None, typer.Argument(metavar="[RUN]", help="Only this run.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[RUN]", help="Only this run.", autocompletion=_complete_run)
+    ] = None,
     fix: Annotated[bool, typer.Option("--fix", help="Mend what is safe to mend.")] = False,
     store: Store = None,
     as_json: Json = False,
@@ -337,12 +434,15 @@ def doctor(
 @app.command()
 def gc(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[RUN]...", help="These runs, whatever their status.")
+        list[str] | None,
+        typer.Argument(metavar="[RUN]...", help="These runs, whatever their status.", autocompletion=_complete_run),
     ] = None,
     older_than: Annotated[str | None, typer.Option(help="Completed runs older than this: 12h, 30d, 8w.")] = None,
     keep: Annotated[int | None, typer.Option(min=0, help="All but the newest N of each experiment.")] = None,
     max_size: Annotated[str | None, typer.Option(help="The oldest, until the store has at most this: 10GB.")] = None,
-    experiment: Annotated[str | None, typer.Option(help="Only in this experiment.")] = None,
+    experiment: Annotated[
+        str | None, typer.Option(help="Only in this experiment.", autocompletion=_complete_experiment)
+    ] = None,
     tagged_too: Annotated[bool, typer.Option("--tagged-too", help="Also runs that have tags.")] = False,
     latest_too: Annotated[bool, typer.Option("--latest-too", help="Also the newest of an experiment.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Remove them; without it they are only shown.")] = False,

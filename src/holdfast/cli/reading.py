@@ -9,20 +9,22 @@ import msgspec
 from holdfast.api import Run, RunPlace, RunSummary, default_store, find_run, list_runs
 from holdfast.api.resuming import read_fold
 from holdfast.cli.output import end_quietly, opened, print_json, print_table, resume_command, say
+from holdfast.cli.waiting import counting, patience
 from holdfast.errors import JournalError, UsageError
 from holdfast.journal import OS_DISK, verify
 from holdfast.journal.chain import is_whole_file
 from holdfast.plan import digest_file, originals
 from holdfast.records.facts import SampleFailed, SampleFinished, Step
-from holdfast.report import PlannedKey, write_csv, write_jsonl
+from holdfast.report import ExportLine, PlannedKey, write_csv, write_jsonl
 from holdfast.report.choosing import Wanted as WantedKeys
 from holdfast.report.choosing import choose
 from holdfast.report.grids import Grid
 from holdfast.report.tables import again_line, duration, failure_lines, tokens
 from holdfast.report.wording import counted, first_line, human_bytes, own_words, shortened
+from holdfast.spec.explaining import nearest
 from holdfast.state import standing_of
 
-_FORMATS = ("jsonl", "csv")
+_FORMATS = {"jsonl", "csv"}
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -92,10 +94,7 @@ def print_run(name: str, store: str | None, as_json: bool) -> None:
 
 def print_chosen(name: str, wanted: WantedKeys, limit: int, store: str | None, as_json: bool) -> None:
     with Run.find(store or default_store(), name) as run:
-        try:
-            found = list(itertools.islice(choose(run.lines(), wanted), limit + 1))
-        except ValueError as error:
-            raise UsageError(f"--grep: {error}") from error
+        found = list(itertools.islice(_chosen(run, run.lines(), wanted), limit + 1))
     more = len(found) > limit
     if as_json:
         print_json(found[:limit])
@@ -179,8 +178,9 @@ def _print_planned(planned: PlannedKey, as_json: bool) -> None:
 
 def verify_run(name: str, store: str | None, as_json: bool) -> int:
     place = find_run(store or default_store(), name)
-    found = verify(place.journal)
-    errors = [*found.errors, *_check_files(place)]
+    with patience(f"verifying {human_bytes(place.size())}"):
+        found = verify(place.journal)
+        errors = [*found.errors, *_check_files(place)]
     if as_json:
         print_json({**msgspec.to_builtins(found), "errors": errors, "ok": not errors})
     else:
@@ -198,14 +198,35 @@ def verify_run(name: str, store: str | None, as_json: bool) -> int:
     return 5 if errors else 0
 
 
-def export_run(name: str, format: str, output: str | None, store: str | None) -> None:
+def export_run(name: str, format: str, output: str | None, store: str | None, wanted: WantedKeys) -> None:
     if format not in _FORMATS:
-        raise UsageError(f"--format {format}: there are {', '.join(_FORMATS)}")
-    with Run.find(store or default_store(), name) as run, end_quietly(), opened(output) as out:
-        if format == "csv":
-            write_csv(run.lines(), out, run.scorers())
-        else:
-            write_jsonl(run.lines(), out)
+        raise UsageError(f"--format {format}: there is no such export{nearest(format, _FORMATS)}")
+    with Run.find(store or default_store(), name) as run:
+        every = run.lines() if output is None else counting(run.lines(), "exporting", run.planned_count())
+        lines = _chosen(run, every, wanted)
+        with end_quietly(), opened(output) as out:
+            if format == "csv":
+                write_csv(lines, out, run.scorers())
+            else:
+                write_jsonl(lines, out)
+
+
+def _chosen(run: Run, lines: Iterator[ExportLine], wanted: WantedKeys) -> Iterator[ExportLine]:
+    """The keys that are wanted. A task, a model or a kind of failure that the run does not have is a slip."""
+    cells = list(run.cells()) if wanted.tasks or wanted.models or wanted.kinds else []
+    for option, names, known in (
+        ("--task", wanted.tasks, {cell.task for cell in cells}),
+        ("--model", wanted.models, {cell.model for cell in cells}),
+        ("--kind", wanted.kinds, {kind for cell in cells for kind in cell.failures}),
+    ):
+        for name in names:
+            if name not in known:
+                hint = nearest(name, known) if known else "; no sample failed"
+                raise UsageError(f"{option} {name}: {run.place.run_id} has none of it{hint}")
+    try:
+        return choose(lines, wanted)
+    except ValueError as error:
+        raise UsageError(f"--grep: {error}") from error
 
 
 def _check_files(place: RunPlace) -> Iterator[str]:

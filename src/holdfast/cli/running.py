@@ -34,6 +34,7 @@ from holdfast.api.working import is_too_many
 from holdfast.cli.adhoc import AdHoc, given_of, naming_options, suggest_spec
 from holdfast.cli.output import print_table, resume_command, say, warn
 from holdfast.cli.progress import watch
+from holdfast.cli.waiting import patience
 from holdfast.engine import Engine
 from holdfast.errors import HoldfastError, SpecError, UsageError
 from holdfast.report import CellReport
@@ -240,12 +241,14 @@ async def _until_signal(given: Given, work: Callable[[Observe], Awaitable[Ended]
 
     async def observe(engine: Engine, place: RunPlace) -> None:
         engines.append(engine)
+        begun()
         await watch(engine, place, given.spec.progress_file)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop, number)
     try:
-        return await work(observe)
+        with patience("reading the data and planning") as begun:
+            return await work(observe)
     except asyncio.CancelledError:
         sys.stderr.write("interrupted before the run began\n")
         sys.exit(130)

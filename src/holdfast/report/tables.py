@@ -38,7 +38,13 @@ def report_table(report: RunReport, resume: str = "") -> RenderableType:
     shown = [
         i for i, name in enumerate(_COLUMNS) if name not in _ONLY_IF_ANY or any(row[i] not in ("", "0") for row in rows)
     ]
-    grid = Grid([_COLUMNS[i] for i in shown], [[row[i] for i in shown] for row in rows], titles=3, right=_COLUMNS[3:], whole=("scorer",))
+    grid = Grid(
+        [_COLUMNS[i] for i in shown],
+        [[row[i] for i in shown] for row in rows],
+        titles=3,
+        right=_COLUMNS[3:],
+        whole=("scorer",),
+    )
     return Group(headline(report), "", grid, *_footnotes(report, resume))
 
 

@@ -1,6 +1,7 @@
 """A table fits its terminal, and nothing in it is cut off."""
 
 import io
+from collections.abc import Sequence
 
 import pytest
 from rich.cells import cell_len
@@ -14,7 +15,7 @@ ROWS = [
 ]
 
 
-def shown(width: int, rows: list[tuple[str, ...]] = ROWS) -> list[str]:
+def shown(width: int, rows: Sequence[tuple[str, ...]] = ROWS) -> list[str]:
     grid = Grid(("run", "experiment", "status", "done", "tags"), rows, right=("done",), whole=("run",))
     out = io.StringIO()
     Console(file=out, width=width, highlight=False, markup=False).print(grid, crop=False)

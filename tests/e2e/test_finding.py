@@ -70,6 +70,7 @@ def test_show_lists_the_samples_of_a_task_and_a_model(folder: Path) -> None:
         (["list"], "you want: holdfast ls"),
         (["help"], "you want: holdfast --help"),
         (["run", "eval.yaml", "--limti", "3"], "--limit"),
+        (["ls", "--status", "complete"], "did you mean 'completed'?"),
     ],
     ids=lambda each: " ".join(each) if isinstance(each, list) else "",
 )
@@ -78,6 +79,19 @@ def test_a_slip_is_answered_with_what_was_meant(folder: Path, arguments: list[st
     assert (done.code, done.out) == (2, "")
     assert named in done.err
     assert "Traceback" not in done.err
+
+
+def test_a_list_of_nothing_says_that_there_are_others(folder: Path) -> None:
+    done = call("ls", "--experiment", "nobody", cwd=folder)
+    assert (done.code, done.out) == (0, "No such run; there is 1 other: holdfast ls\n")
+
+
+@pytest.mark.parametrize("arguments", [["-h"], ["run", "-h"], ["show", "--help"]])
+def test_help_is_where_people_look_for_it(folder: Path, arguments: list[str]) -> None:
+    done = call(*arguments, cwd=folder)
+    assert done.code == 0
+    assert done.out.startswith("Usage: holdfast")
+    assert "[[" not in done.out
 
 
 def test_no_file_is_made_for_an_export_of_nothing_that_there_is(folder: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from urllib.parse import unquote
 
-_STATUSES = ("running", "stalled", "interrupted", "completed", "failed", "cancelled", "unreadable")
+STATUSES = ("running", "stalled", "interrupted", "completed", "failed", "cancelled", "unreadable")
 _OFFERED_MAX = 500
 
 
@@ -28,7 +28,7 @@ def offer_experiments(store: str | None, incomplete: str) -> list[str]:
 
 
 def offer_statuses(incomplete: str) -> list[str]:
-    return [status for status in _STATUSES if status.startswith(incomplete)]
+    return [status for status in STATUSES if status.startswith(incomplete)]
 
 
 def _runs(store: str | None) -> Iterator[tuple[str, str, float]]:

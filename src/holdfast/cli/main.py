@@ -55,6 +55,7 @@ class _Commands(TyperGroup):
 
 app = typer.Typer(
     cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -81,7 +82,7 @@ def _complete_status(incomplete: str) -> list[str]:
 
 
 Spec = Annotated[str, typer.Argument(metavar="SPEC", help="The spec, a YAML file.")]
-MaybeSpec = Annotated[str | None, typer.Argument(metavar="[SPEC]", help="The spec, a YAML file.")]
+MaybeSpec = Annotated[str | None, typer.Argument(metavar="SPEC", help="The spec, a YAML file.")]
 RunName = Annotated[
     str,
     typer.Argument(
@@ -91,7 +92,7 @@ RunName = Annotated[
     ),
 ]
 OtherSpec = Annotated[
-    str | None, typer.Argument(metavar="[SPEC]", help="A spec to go on with; default: the one that the run holds.")
+    str | None, typer.Argument(metavar="SPEC", help="A spec to go on with; default: the one that the run holds.")
 ]
 Store = Annotated[str | None, typer.Option(help="Where runs are kept. Default: $HOLDFAST_STORE, else ./runs.")]
 Sets = Annotated[
@@ -318,7 +319,7 @@ def ls(
 @app.command()
 def show(
     name: RunName,
-    key: Annotated[str | None, typer.Argument(metavar="[KEY]", help="task/model/sample/repeat.")] = None,
+    key: Annotated[str | None, typer.Argument(metavar="KEY", help="task/model/sample/repeat.")] = None,
     failed: Annotated[bool, typer.Option("--failed", help="List the samples that failed.")] = False,
     wrong: Annotated[bool, typer.Option("--wrong", help="List the answers with a score of false or 0.")] = False,
     kind: Annotated[list[str] | None, typer.Option(help="List the samples that failed so. Repeatable.")] = None,
@@ -419,7 +420,7 @@ def export(
 @app.command()
 def doctor(
     name: Annotated[
-        str | None, typer.Argument(metavar="[RUN]", help="Only this run.", autocompletion=_complete_run)
+        str | None, typer.Argument(metavar="RUN", help="Only this run.", autocompletion=_complete_run)
     ] = None,
     fix: Annotated[bool, typer.Option("--fix", help="Mend what is safe to mend.")] = False,
     store: Store = None,

@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.api import Run, RunPlace, RunSummary, default_store, find_run, list_runs
 from holdfast.api.resuming import read_fold
+from holdfast.cli.completing import STATUSES
 from holdfast.cli.output import end_quietly, opened, print_json, print_table, resume_command, say
 from holdfast.cli.waiting import counting, patience
 from holdfast.errors import JournalError, UsageError
@@ -37,9 +38,12 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 def print_runs(store: str | None, wanted: Wanted, as_json: bool) -> None:
+    if wanted.status is not None and wanted.status not in STATUSES:
+        raise UsageError(f"--status {wanted.status}: there is no such status{nearest(wanted.status, set(STATUSES))}")
+    every = list(list_runs(store or default_store()))
     found = [
         run
-        for run in list_runs(store or default_store())
+        for run in every
         if wanted.experiment in (None, run.experiment)
         and wanted.status in (None, run.status)
         and (wanted.tag is None or wanted.tag in run.tags)
@@ -48,7 +52,8 @@ def print_runs(store: str | None, wanted: Wanted, as_json: bool) -> None:
         print_json(found)
         return
     if not found:
-        say("No runs. Start one with: holdfast run SPEC")
+        there = f"No such run; there {'is' if len(every) == 1 else 'are'} {counted(len(every), 'other')}: holdfast ls"
+        say(there if every else "No runs. Start one with: holdfast run SPEC")
         return
     columns = ("run", "experiment", "status", "done", "failed", "size", "created", "tags")
     print_table(Grid(columns, map(_listed, found), right=("done", "failed", "size"), whole=("run",)))

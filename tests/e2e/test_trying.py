@@ -2,14 +2,28 @@
 
 import re
 import shlex
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from holdfast.testing import start_server_process
-from tests.e2e.commands import Done, call, exported, run, shown, snapshot, sums, write_rows, write_spec
+from holdfast.testing import Behaviour, start_server_process
+from tests.e2e.commands import (
+    Done,
+    call,
+    exported,
+    finish,
+    run,
+    shown,
+    snapshot,
+    start,
+    sums,
+    wait_until,
+    write_rows,
+    write_spec,
+)
 
 WHOLE = re.compile(r"keeping these answers: holdfast (.*)")
 ADHOC = ("--model", "mock", "--data", "sums.jsonl", "--prompt", "Compute: {question}", "--scorer", "numeric")
@@ -230,3 +244,27 @@ def test_two_models_of_one_name_get_names_that_differ(tmp_path: Path) -> None:
     done = run("run", "--model", "mock/x", "--model", "own:answer/x", "--data", "sums.jsonl", "--id", "q", cwd=tmp_path)
     assert done.code == 0, done.err
     assert list(by_key("q", tmp_path)) == ["sums/x/s0001/1", "sums/own:answer%2Fx/s0001/1"]
+
+
+def test_a_killed_run_without_a_spec_goes_on_without_its_data(tmp_path: Path) -> None:
+    data = write_rows(tmp_path / "sums.jsonl", sums(40))
+    with start_server_process(Behaviour(latency_seconds=0.05)) as server:
+        options = [
+            "--model",
+            "openai/arith-1",
+            "--base-url",
+            server.base_url,
+            "--data",
+            data.name,
+            "--scorer",
+            "numeric",
+        ]
+        slowly = ["--set", "concurrency.samples=4", "--prompt", "Compute: {question}", "--id", "q"]
+        with start("run", *options, *slowly, cwd=tmp_path) as process:
+            assert wait_until(lambda: server.stats().requests >= 12, process)
+            finish(process, signal.SIGKILL)
+        data.unlink()
+        done = run("resume", "q", cwd=tmp_path)
+        assert done.code == 0, done.err
+        assert 40 <= server.stats().requests <= 40 + 4
+    assert {line["scores"]["numeric"] for line in by_key("q", tmp_path).values()} == {True}

@@ -5,6 +5,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from holdfast.api.executing import execute, place_for
 from holdfast.api.places import default_store
 from holdfast.api.preparing import Given, find_modules_beside
@@ -13,6 +15,7 @@ from holdfast.api.working import Observe
 from holdfast.errors import SpecError
 from holdfast.records.exchange import Row
 from holdfast.spec import build_spec, load_spec
+from holdfast.spec.selecting import Selection, select
 from holdfast.spec.sweeping import base_of
 
 
@@ -47,24 +50,30 @@ class Task:
 
 
 async def run_async(
-    tasks: "Task | Sequence[Task] | str",
+    what: "Task | Sequence[Task] | str | None" = None,
     models: Sequence[str | dict[str, Any]] = (),
     *,
+    tasks: "Sequence[str | Task] | Task" = (),
     id: str | None = None,
     store: str | None = None,
     observe: Observe | None = None,
     **fields: Any,
 ) -> Run:
-    """Run tasks on models, or the spec in a file; returns the run. With the `id` of an earlier run, go on with it."""
-    given = _given(tasks, models, fields)
+    """Run tasks on models, or the spec in a file; returns the run. With the `id` of an earlier run, go on with it.
+
+    A part of it: `limit=5` (the first samples of each task), `samples=["s1"]`, `tasks=["sums"]`, and, of the spec in a
+    file, `models=["local"]`: names of its tasks and models. `fields` are those of a spec.
+    """
+    given = _given(what, models, tasks, fields)
     ended = await execute(given, place_for(given, store or default_store(), id), observe)
     return Run(ended.place)
 
 
 def run(
-    tasks: "Task | Sequence[Task] | str",
+    what: "Task | Sequence[Task] | str | None" = None,
     models: Sequence[str | dict[str, Any]] = (),
     *,
+    tasks: "Sequence[str | Task] | Task" = (),
     id: str | None = None,
     store: str | None = None,
     **fields: Any,
@@ -74,14 +83,14 @@ def run(
 
     def work() -> None:
         try:
-            result.append(asyncio.run(run_async(tasks, models, id=id, store=store, **fields)))
+            result.append(asyncio.run(run_async(what, models, tasks=tasks, id=id, store=store, **fields)))
         except BaseException as error:  # noqa: BLE001 - it is raised again in the caller's thread
             result.append(error)
 
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(run_async(tasks, models, id=id, store=store, **fields))
+        return asyncio.run(run_async(what, models, tasks=tasks, id=id, store=store, **fields))
     thread = threading.Thread(target=work, name="holdfast-run")
     thread.start()
     thread.join()
@@ -90,18 +99,20 @@ def run(
     return result[0]
 
 
-def _given(tasks: Task | Sequence[Task] | str, models: Sequence[str | dict[str, Any]], fields: dict[str, Any]) -> Given:
-    if isinstance(tasks, str):
-        if models:
-            raise SpecError("a spec file names its models; leave out `models`, or pass tasks instead of a file")
-        find_modules_beside(tasks)
-        return Given(load_spec(tasks, [f"{name}={value}" for name, value in fields.items()]), where=tasks)
+def _given(
+    what: Task | Sequence[Task] | str | None,
+    models: Sequence[str | dict[str, Any]],
+    tasks: Sequence[str | Task] | Task,
+    fields: dict[str, Any],
+) -> Given:
     if isinstance(models, str | dict):
         raise SpecError("models is a list: models=['mock'], or a list of mappings as in a spec")
-    every = [tasks] if isinstance(tasks, Task) else list(tasks)
-    raw = {**fields, "tasks": [task.fields for task in every], "models": [model_fields(model) for model in models]}
-    spec = build_spec(raw, "run()")
-    named = {task.name: task for task in every}
+    what, names = _told_apart(what, tasks)
+    if isinstance(what, str):
+        return _from_file(what, Selection(tasks=names, models=_names(models)), fields)
+    raw = {**fields, "tasks": [task.fields for task in what], "models": [model_fields(model) for model in models]}
+    spec = select(build_spec(raw, "run()"), Selection(tasks=names))
+    named = {task.name: task for task in what}
     made_of = {task.name: named[base_of(task.name, named)] for task in spec.tasks}
     return Given(
         spec=spec,
@@ -109,6 +120,38 @@ def _given(tasks: Task | Sequence[Task] | str, models: Sequence[str | dict[str, 
         solvers={name: task.solver for name, task in made_of.items() if task.solver is not None},
         scorers={name: task.scorers for name, task in made_of.items()},
     )
+
+
+def _told_apart(
+    what: Task | Sequence[Task] | str | None, tasks: Sequence[str | Task] | Task
+) -> tuple[str | list[Task], list[str]]:
+    """What to run, and the names of the tasks wanted. Tasks may be passed as `tasks=[task]` too."""
+    every = [tasks] if isinstance(tasks, str | Task) else list(tasks)
+    names = [each for each in every if isinstance(each, str)]
+    made = [each for each in every if isinstance(each, Task)]
+    if what is None and not made:
+        raise SpecError("say what to run: a task, a list of tasks, or the path of a spec")
+    if what is not None and made:
+        raise SpecError("tasks=… takes names where a spec or tasks are given first; pass tasks in one place")
+    if what is None:
+        return made, names
+    return what if isinstance(what, str) else [what] if isinstance(what, Task) else list(what), names
+
+
+def _names(models: Sequence[str | dict[str, Any]]) -> list[str]:
+    names = [model for model in models if isinstance(model, str)]
+    if len(names) < len(models):
+        raise SpecError("a spec file has its own models: name those that you want, models=['local'], or leave it out")
+    return names
+
+
+def _from_file(path: str, part: Selection, fields: dict[str, Any]) -> Given:
+    find_modules_beside(path)
+    try:
+        sets = [f"{name}={msgspec.json.encode(value).decode()}" for name, value in fields.items()]  # JSON is YAML
+    except (TypeError, ValueError) as error:
+        raise SpecError(f"a field of the spec cannot be stored as JSON: {error}") from error
+    return Given(select(load_spec(path, sets), part), where=path)
 
 
 def model_fields(model: str | dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Finding runs in a store: by id, unique prefix, `latest`, or folder."""
 
 import contextlib
+import difflib
 import os
 import random
 import shlex
@@ -210,4 +211,6 @@ def find_run(store: str, wanted: str, search: Callable[[str], Iterator[RunPlace]
     if found:
         names = ", ".join(f"{place.experiment}/{place.run_id}" for place in found[:5])
         raise UsageError(f"{wanted!r} means {len(found)} runs: {names}; write more of the name")
-    raise UsageError(f"there is no run {wanted!r} in {store}; list them with: holdfast ls")
+    near = difflib.get_close_matches(wanted, [place.run_id for place in every], n=1)
+    hint = f"did you mean {near[0]!r}? List them" if near else "list them"
+    raise UsageError(f"there is no run {wanted!r} in {store}; {hint} with: holdfast ls")

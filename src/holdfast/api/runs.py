@@ -157,6 +157,9 @@ class Run:
             failures=list(_failures(cells)),
         )
 
+    def planned_count(self) -> int:
+        return self._index.story.planned
+
     def lines(self) -> Iterator[ExportLine]:
         """Every planned key once, in plan order."""
         return export_lines(self.place.folder, self._index)

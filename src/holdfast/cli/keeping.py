@@ -5,7 +5,6 @@ import re
 from typing import Any
 
 import msgspec
-from rich.table import Table
 
 from holdfast.api import default_store, find_run
 from holdfast.api.doctor import Finding, examine, mend
@@ -13,6 +12,7 @@ from holdfast.api.places import folders_in
 from holdfast.api.retention import Doomed, Policy, chosen, finish_removals, named, remove
 from holdfast.cli.output import print_json, print_table, say
 from holdfast.errors import HoldfastError, UsageError
+from holdfast.report.grids import Grid
 from holdfast.report.wording import counted, human_bytes
 
 _SIZE = re.compile(r"^\s*([0-9]{1,15}(?:\.[0-9]+)?)\s*([kmgt]?)(i?)b?\s*$", re.IGNORECASE)
@@ -98,14 +98,12 @@ def _print_doomed(doomed: list[Doomed], kept: dict[str, str], yes: bool, as_json
     if not doomed:
         say("Nothing to remove. Runs that are not completed, have tags, or are the newest stay unless they are named.")
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("run", "experiment", "created", "size", "why"):
-        table.add_column(name, justify="right" if name == "size" else "left")
+    rows = []
     for each in doomed:
         place = each.place
         why = f"kept: {kept[place.folder]}" if place.folder in kept else each.why
-        table.add_row(place.run_id, place.experiment, each.created[:19], human_bytes(each.bytes), why)
-    print_table(table)
+        rows.append((place.run_id, place.experiment, each.created[:19], human_bytes(each.bytes), why))
+    print_table(Grid(("run", "experiment", "created", "size", "why"), rows, right=("size",), whole=("run",)))
     gone = [each for each in doomed if each.place.folder not in kept]
     what = f"{counted(len(gone), 'run')}, {human_bytes(sum(each.bytes for each in gone))}"
     say(f"Removed {what}." if yes else f"Would remove {what}. Nothing was changed; to do it: add --yes")

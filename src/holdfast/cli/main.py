@@ -2,22 +2,97 @@
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
+
+_OTHER_WORDS = {
+    "list": "ls",
+    "runs": "ls",
+    "status": "show",
+    "info": "show",
+    "logs": "show",
+    "start": "run",
+    "eval": "run",
+    "evaluate": "run",
+    "continue": "resume",
+    "stop": "cancel",
+    "kill": "cancel",
+    "results": "report",
+    "scores": "report",
+    "validate": "check",
+    "lint": "check",
+    "rm": "gc",
+    "remove": "gc",
+    "delete": "gc",
+    "clean": "gc",
+    "new": "init",
+    "download": "export",
+    "help": "--help",
+    "version": "--version",
+}
+"""What other tools call it."""
+
+
+class _Commands(TyperGroup):
+    """The commands, and what is true of all of them."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """`--color` and `--no-color` may stand anywhere: nobody remembers which options come before the command."""
+        end = args.index("--") if "--" in args else len(args)
+        first = [each for each in args[:end] if each in ("--color", "--no-color")]
+        rest = [each for each in args[:end] if each not in first]
+        return super().parse_args(ctx, [*first, *rest, *args[end:]])
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] in _OTHER_WORDS and args[0] not in self.commands:
+            from holdfast.errors import UsageError
+
+            raise UsageError(f"there is no command {args[0]!r}; you want: holdfast {_OTHER_WORDS[args[0]]}")
+        return super().resolve_command(ctx, args)
+
 
 app = typer.Typer(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help="Run LLM evaluations that cannot be lost.\n\nStart with: holdfast demo, holdfast init, holdfast run SPEC.",
 )
 
+
+def _complete_run(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    from holdfast.cli.completing import offer_runs
+
+    return offer_runs(ctx.params.get("store"), incomplete)
+
+
+def _complete_experiment(ctx: typer.Context, incomplete: str) -> list[str]:
+    from holdfast.cli.completing import offer_experiments
+
+    return offer_experiments(ctx.params.get("store"), incomplete)
+
+
+def _complete_status(incomplete: str) -> list[str]:
+    from holdfast.cli.completing import offer_statuses
+
+    return offer_statuses(incomplete)
+
+
 Spec = Annotated[str, typer.Argument(metavar="SPEC", help="The spec, a YAML file.")]
-RunName = Annotated[str, typer.Argument(metavar="RUN", help="A run id, a unique prefix of one, `latest`, or a folder.")]
+MaybeSpec = Annotated[str | None, typer.Argument(metavar="SPEC", help="The spec, a YAML file.")]
+RunName = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN",
+        help="A run id, a unique prefix of one, `latest`, or a folder.",
+        autocompletion=_complete_run,
+    ),
+]
 OtherSpec = Annotated[
-    str | None, typer.Argument(metavar="[SPEC]", help="A spec to go on with; default: the one that the run holds.")
+    str | None, typer.Argument(metavar="SPEC", help="A spec to go on with; default: the one that the run holds.")
 ]
 Store = Annotated[str | None, typer.Option(help="Where runs are kept. Default: $HOLDFAST_STORE, else ./runs.")]
 Sets = Annotated[
@@ -38,35 +113,67 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def options(
     version: Annotated[bool, typer.Option("--version", callback=_print_version, help="Print the version.")] = False,
+    color: Annotated[
+        bool | None,
+        typer.Option("--color/--no-color", help="Colours, or none; default: on a terminal. May stand last."),
+    ] = None,
 ) -> None:
     """Run LLM evaluations that cannot be lost.
 
     Start with: holdfast demo, holdfast init, holdfast run SPEC.
     """
+    if color is not None:
+        os.environ.pop("FORCE_COLOR", None)
+        os.environ.pop("NO_COLOR", None)
+        os.environ["FORCE_COLOR" if color else "NO_COLOR"] = "1"
 
 
 @app.command()
 def run(
-    spec: Spec,
+    spec: MaybeSpec = None,
     run_id: Annotated[str | None, typer.Option("--id", help="The run's id. If it exists, go on with it.")] = None,
     store: Store = None,
     sets: Sets = None,
     limit: Annotated[int | None, typer.Option(help="Only the first N samples of each task.")] = None,
     sample: Annotated[list[str] | None, typer.Option(help="Only the sample with this id. Repeatable.")] = None,
-    task: Annotated[list[str] | None, typer.Option(help="Only tasks with this name.")] = None,
-    model: Annotated[list[str] | None, typer.Option(help="Only models with this name.")] = None,
+    task: Annotated[list[str] | None, typer.Option(help="Only the task with this name. Repeatable.")] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(help="Only the model with this name; without SPEC, PROVIDER/MODEL or mock. Repeatable."),
+    ] = None,
+    data: Annotated[str, typer.Option(help="Without SPEC: the data, a .jsonl, .json or .csv file.")] = "",
+    prompt: Annotated[str, typer.Option(help="Without SPEC: the prompt, with {column} fields.")] = "",
+    system: Annotated[str, typer.Option(help="Without SPEC: the system message.")] = "",
+    scorer: Annotated[list[str] | None, typer.Option(help="Without SPEC: a scorer. Repeatable.")] = None,
+    base_url: Annotated[str, typer.Option(help="Without SPEC: the models' server.")] = "",
+    param: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Without SPEC: a parameter of requests. Repeatable.")
+    ] = None,
+    input_column: Annotated[str, typer.Option("--input", help="Without SPEC: the column of the question.")] = "",
+    target_column: Annotated[str, typer.Option("--target", help="Without SPEC: the column of the answer.")] = "",
+    id_column: Annotated[str, typer.Option("--id-column", help="Without SPEC: the column of sample ids.")] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be asked.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="With --dry-run: print JSON.")] = False,
 ) -> None:
-    """Start an evaluation, or go on with one (--id)."""
-    from holdfast.cli.running import Choice, run_spec
+    """Start an evaluation, or go on with one (--id).
 
-    choice = Choice(sets or [], limit, sample, task, model)
+    A part of it with --limit, --sample, --task or --model; `holdfast extend` makes it the whole. Without a SPEC:
+    holdfast run --model openai/gpt-x --data f.jsonl --prompt "Compute: {question}" --scorer numeric
+    """
+    from holdfast.cli.adhoc import AdHoc
+    from holdfast.cli.running import Choice, given_to_run, run_spec
+    from holdfast.spec.selecting import Selection
+
+    texts = {"data": data, "prompt": prompt, "system": system, "base_url": base_url}
+    columns = {"input": input_column, "target": target_column, "id": id_column}
+    said = AdHoc(models=model or [], scorers=scorer or [], params=param or [], **texts, **columns)
+    choice = Choice(sets or [], Selection(limit, sample or (), task or (), (model or ()) if spec else ()))
+    given = given_to_run(spec, said, choice)
     if dry_run:
         from holdfast.cli.trying import dry_run as try_it
 
-        raise typer.Exit(try_it(spec, choice, as_json))
-    raise typer.Exit(run_spec(spec, run_id, store, choice))
+        raise typer.Exit(try_it(given, as_json))
+    raise typer.Exit(run_spec(given, run_id, store, choice))
 
 
 @app.command()
@@ -111,8 +218,9 @@ def extend(
 ) -> None:
     """Add repeats, samples, models or tasks to a run, and go on with it."""
     from holdfast.cli.running import Choice, extend_run
+    from holdfast.spec.selecting import Selection
 
-    raise typer.Exit(extend_run(name, spec, store, Choice(sets or [], limit)))
+    raise typer.Exit(extend_run(name, spec, store, Choice(sets or [], Selection(limit))))
 
 
 @app.command()
@@ -171,18 +279,33 @@ def note(
 
 
 @app.command()
-def check(spec: Spec, sets: Sets = None, as_json: Json = False) -> None:
-    """Say whether a spec can be run, without running it."""
-    from holdfast.cli.running import Choice, check_spec
+def check(
+    spec: Spec,
+    sets: Sets = None,
+    servers: Annotated[bool, typer.Option("--servers", help="Also ask each server which models it has.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Say whether a spec can be run, without running it.
 
-    check_spec(spec, Choice(sets or []), as_json)
+    Data, columns, prompts, solvers, scorers, providers and key variables are looked at; no model is asked. What is
+    wrong ends with exit 2, what is only odd is a warning. With --servers each server gets one request for its list of
+    models, and exit 2 says that one is not there or refuses its key; a model that it does not list is a warning.
+    """
+    from holdfast.cli.checking import check_spec
+    from holdfast.cli.running import Choice
+
+    raise typer.Exit(check_spec(spec, Choice(sets or []), servers, as_json))
 
 
 @app.command()
 def ls(
     store: Store = None,
-    experiment: Annotated[str | None, typer.Option(help="Only this experiment.")] = None,
-    status: Annotated[str | None, typer.Option(help="Only runs with this status.")] = None,
+    experiment: Annotated[
+        str | None, typer.Option(help="Only this experiment.", autocompletion=_complete_experiment)
+    ] = None,
+    status: Annotated[
+        str | None, typer.Option(help="Only runs with this status.", autocompletion=_complete_status)
+    ] = None,
     tag: Annotated[str | None, typer.Option(help="Only runs with this tag.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="At most the newest N.")] = 50,
     as_json: Json = False,
@@ -196,11 +319,13 @@ def ls(
 @app.command()
 def show(
     name: RunName,
-    key: Annotated[str | None, typer.Argument(metavar="[KEY]", help="task/model/sample/repeat.")] = None,
+    key: Annotated[str | None, typer.Argument(metavar="KEY", help="task/model/sample/repeat.")] = None,
     failed: Annotated[bool, typer.Option("--failed", help="List the samples that failed.")] = False,
     wrong: Annotated[bool, typer.Option("--wrong", help="List the answers with a score of false or 0.")] = False,
     kind: Annotated[list[str] | None, typer.Option(help="List the samples that failed so. Repeatable.")] = None,
     grep: Annotated[str, typer.Option(help="List the samples with this pattern in key, output or error.")] = "",
+    task: Annotated[list[str] | None, typer.Option(help="List the samples of this task. Repeatable.")] = None,
+    model: Annotated[list[str] | None, typer.Option(help="List the samples of this model. Repeatable.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="List at most N.")] = 50,
     store: Store = None,
     as_json: Json = False,
@@ -209,7 +334,7 @@ def show(
     from holdfast.cli.reading import print_chosen, print_key, print_run
     from holdfast.report.choosing import Wanted
 
-    wanted = Wanted(failed, wrong, tuple(kind or ()), grep)
+    wanted = Wanted(failed, wrong, tuple(kind or ()), grep, tasks=tuple(task or ()), models=tuple(model or ()))
     if key is not None:
         print_key(name, key, store, as_json)
     elif wanted:
@@ -233,11 +358,27 @@ def replay(
 
 
 @app.command()
-def report(name: RunName, store: Store = None, as_json: Json = False) -> None:
-    """Print the scores of a run, with their uncertainty."""
-    from holdfast.cli.reading import print_report
+def report(
+    name: RunName,
+    format: Annotated[str, typer.Option(help="table, markdown, junit or json.")] = "table",
+    output: Annotated[str | None, typer.Option(help="A file; default: standard output.")] = None,
+    at_least: Annotated[
+        float | None, typer.Option(help="With junit: a score below this fails. Default: false or 0 does.")
+    ] = None,
+    github: Annotated[
+        bool, typer.Option("--github", help="Also append Markdown to the job's summary, $GITHUB_STEP_SUMMARY.")
+    ] = False,
+    store: Store = None,
+    as_json: Json = False,
+) -> None:
+    """Print the scores of a run, with their uncertainty.
 
-    print_report(name, store, as_json)
+    For CI: --format junit has a test case for each key; a wrong answer is a failure, a failed sample an error, an
+    unfinished one is skipped. The exit code says nothing of the scores.
+    """
+    from holdfast.cli.reporting import Paper, print_report
+
+    print_report(name, store, Paper("json" if as_json else format, output, at_least, github))
 
 
 @app.command()
@@ -253,9 +394,15 @@ def export(
     name: RunName,
     format: Annotated[str, typer.Option(help="jsonl or csv.")] = "jsonl",
     output: Annotated[str | None, typer.Option(help="A file; default: standard output.")] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="Only the samples that failed.")] = False,
+    wrong: Annotated[bool, typer.Option("--wrong", help="Only the answers with a score of false or 0.")] = False,
+    kind: Annotated[list[str] | None, typer.Option(help="Only the samples that failed so. Repeatable.")] = None,
+    grep: Annotated[str, typer.Option(help="Only the samples with this pattern in key, output or error.")] = "",
+    task: Annotated[list[str] | None, typer.Option(help="Only the samples of this task. Repeatable.")] = None,
+    model: Annotated[list[str] | None, typer.Option(help="Only the samples of this model. Repeatable.")] = None,
     store: Store = None,
 ) -> None:
-    """Write one line for each planned key, in plan order.
+    """Write one line for each planned key, or for those that are chosen, in plan order.
 
     key, task, model, sample_id, repeat; status: finished, failed or unfinished; output, error; attempt: which one
     counts; input_tokens, output_tokens, seconds: what that attempt took, replayed steps included; scores.
@@ -264,13 +411,17 @@ def export(
     In CSV each scorer has a column, and score_errors says which scorers failed and why.
     """
     from holdfast.cli.reading import export_run
+    from holdfast.report.choosing import Wanted
 
-    export_run(name, format, output, store)
+    wanted = Wanted(failed, wrong, tuple(kind or ()), grep, tasks=tuple(task or ()), models=tuple(model or ()))
+    export_run(name, format, output, store, wanted)
 
 
 @app.command()
 def doctor(
-    name: Annotated[str | None, typer.Argument(metavar="[RUN]", help="Only this run.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="RUN", help="Only this run.", autocompletion=_complete_run)
+    ] = None,
     fix: Annotated[bool, typer.Option("--fix", help="Mend what is safe to mend.")] = False,
     store: Store = None,
     as_json: Json = False,
@@ -284,12 +435,15 @@ def doctor(
 @app.command()
 def gc(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[RUN]...", help="These runs, whatever their status.")
+        list[str] | None,
+        typer.Argument(metavar="[RUN]...", help="These runs, whatever their status.", autocompletion=_complete_run),
     ] = None,
     older_than: Annotated[str | None, typer.Option(help="Completed runs older than this: 12h, 30d, 8w.")] = None,
     keep: Annotated[int | None, typer.Option(min=0, help="All but the newest N of each experiment.")] = None,
     max_size: Annotated[str | None, typer.Option(help="The oldest, until the store has at most this: 10GB.")] = None,
-    experiment: Annotated[str | None, typer.Option(help="Only in this experiment.")] = None,
+    experiment: Annotated[
+        str | None, typer.Option(help="Only in this experiment.", autocompletion=_complete_experiment)
+    ] = None,
     tagged_too: Annotated[bool, typer.Option("--tagged-too", help="Also runs that have tags.")] = False,
     latest_too: Annotated[bool, typer.Option("--latest-too", help="Also the newest of an experiment.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Remove them; without it they are only shown.")] = False,

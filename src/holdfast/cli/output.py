@@ -4,20 +4,22 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 from rich.console import Console, RenderableType
 
 from holdfast.api import RunPlace
+from holdfast.errors import UsageError
 
 console = Console(highlight=False, markup=False)
-_TABLE_WIDTH = 200
+_ENDLESS = 10_000
 
 
 def print_table(table: RenderableType) -> None:
-    """Never shortened: a name that is cut off cannot be copied. A narrow terminal wraps the lines itself."""
-    Console(highlight=False, markup=False, width=max(console.width, _TABLE_WIDTH)).print(table, soft_wrap=True)
+    """As wide as the terminal; a file or a pipe has no width, and whoever reads it counts columns."""
+    width = console.width if sys.stdout.isatty() else _ENDLESS
+    Console(highlight=False, markup=False, width=width).print(table, crop=False)
 
 
 def terminal_width() -> int:
@@ -43,6 +45,21 @@ def end_quietly() -> Iterator[None]:
 def print_json(value: Any) -> None:
     with end_quietly():
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
+
+
+@contextlib.contextmanager
+def opened(output: str | None) -> Iterator[IO[str]]:
+    """The file that a command writes to; standard output if none is named."""
+    if output is None:
+        yield sys.stdout
+        sys.stdout.flush()
+        return
+    try:
+        file = open(output, "w", encoding="utf-8", newline="")  # noqa: SIM115 - closed below; only opening may be refused
+    except OSError as error:
+        raise UsageError(f"--output {output}: cannot be written: {error.strerror}") from error
+    with file:
+        yield file
 
 
 def say(line: str, style: str = "") -> None:

@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.api import RunPlace
 from holdfast.cli.output import terminal_width
+from holdfast.cli.waiting import is_watched
 from holdfast.engine import Engine, Progress
 from holdfast.journal import OS_DISK, write_file
 from holdfast.report.tables import duration, short
@@ -22,7 +23,7 @@ _UNWRITABLE: set[str] = set()
 
 async def watch(engine: Engine, place: RunPlace) -> None:
     """Until cancelled. The last state is shown when the run ends."""
-    live = sys.stderr.isatty()
+    live = is_watched()
     sys.stderr.write(f"run {place.experiment}/{place.run_id} in {place.folder}\n")
     progress = engine.progress
     if progress.before:

@@ -1,30 +1,31 @@
-"""`ls`, `show`, `report`, `verify` and `export`: commands that only read."""
+"""`ls`, `show`, `verify` and `export`: commands that only read."""
 
-import contextlib
 import itertools
-import sys
 from collections.abc import Iterator
-from typing import IO, Any
+from typing import Any
 
 import msgspec
-from rich.table import Table
 
 from holdfast.api import Run, RunPlace, RunSummary, default_store, find_run, list_runs
 from holdfast.api.resuming import read_fold
-from holdfast.cli.output import end_quietly, print_json, print_table, resume_command, say
+from holdfast.cli.completing import STATUSES
+from holdfast.cli.output import end_quietly, opened, print_json, print_table, resume_command, say
+from holdfast.cli.waiting import counting, patience
 from holdfast.errors import JournalError, UsageError
 from holdfast.journal import OS_DISK, verify
 from holdfast.journal.chain import is_whole_file
 from holdfast.plan import digest_file, originals
 from holdfast.records.facts import SampleFailed, SampleFinished, Step
-from holdfast.report import PlannedKey, write_csv, write_jsonl
+from holdfast.report import ExportLine, PlannedKey, write_csv, write_jsonl
 from holdfast.report.choosing import Wanted as WantedKeys
 from holdfast.report.choosing import choose
-from holdfast.report.tables import again_line, duration, failure_lines, report_table, tokens
+from holdfast.report.grids import Grid
+from holdfast.report.tables import again_line, duration, failure_lines, tokens
 from holdfast.report.wording import counted, first_line, human_bytes, own_words, shortened
+from holdfast.spec.explaining import nearest
 from holdfast.state import standing_of
 
-_FORMATS = ("jsonl", "csv")
+_FORMATS = {"jsonl", "csv"}
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -37,9 +38,12 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 def print_runs(store: str | None, wanted: Wanted, as_json: bool) -> None:
+    if wanted.status is not None and wanted.status not in STATUSES:
+        raise UsageError(f"--status {wanted.status}: there is no such status{nearest(wanted.status, set(STATUSES))}")
+    every = list(list_runs(store or default_store()))
     found = [
         run
-        for run in list_runs(store or default_store())
+        for run in every
         if wanted.experiment in (None, run.experiment)
         and wanted.status in (None, run.status)
         and (wanted.tag is None or wanted.tag in run.tags)
@@ -48,16 +52,17 @@ def print_runs(store: str | None, wanted: Wanted, as_json: bool) -> None:
         print_json(found)
         return
     if not found:
-        say("No runs. Start one with: holdfast run SPEC")
+        there = f"No such run; there {'is' if len(every) == 1 else 'are'} {counted(len(every), 'other')}: holdfast ls"
+        say(there if every else "No runs. Start one with: holdfast run SPEC")
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("run", "experiment", "status", "finished", "failed", "size", "created", "tags"):
-        table.add_column(name, justify="right" if name in {"finished", "failed", "size"} else "left")
-    for run in found:
-        done = f"{run.finished}/{run.planned}"
-        failed, size, tags = str(run.failed or "·"), human_bytes(run.bytes), " ".join(run.tags)
-        table.add_row(run.run_id, run.experiment, run.status, done, failed, size, run.created[:19], tags)
-    print_table(table)
+    columns = ("run", "experiment", "status", "done", "failed", "size", "created", "tags")
+    print_table(Grid(columns, map(_listed, found), right=("done", "failed", "size"), whole=("run",)))
+
+
+def _listed(run: RunSummary) -> tuple[str, ...]:
+    done, failed = f"{run.finished}/{run.planned}", str(run.failed or "")
+    size, tags = human_bytes(run.bytes), " ".join(run.tags)
+    return run.run_id, run.experiment, run.status, done, failed, size, run.created[:16].replace("T", " "), tags
 
 
 def print_run(name: str, store: str | None, as_json: bool) -> None:
@@ -94,10 +99,7 @@ def print_run(name: str, store: str | None, as_json: bool) -> None:
 
 def print_chosen(name: str, wanted: WantedKeys, limit: int, store: str | None, as_json: bool) -> None:
     with Run.find(store or default_store(), name) as run:
-        try:
-            found = list(itertools.islice(choose(run.lines(), wanted), limit + 1))
-        except ValueError as error:
-            raise UsageError(f"--grep: {error}") from error
+        found = list(itertools.islice(_chosen(run, run.lines(), wanted), limit + 1))
     more = len(found) > limit
     if as_json:
         print_json(found[:limit])
@@ -179,19 +181,11 @@ def _print_planned(planned: PlannedKey, as_json: bool) -> None:
     say(f"  row: {row}")
 
 
-def print_report(name: str, store: str | None, as_json: bool) -> None:
-    with Run.find(store or default_store(), name) as run:
-        place, report = run.place, run.report()
-    if as_json:
-        print_json(report)
-    else:
-        print_table(report_table(report, resume_command(place)))
-
-
 def verify_run(name: str, store: str | None, as_json: bool) -> int:
     place = find_run(store or default_store(), name)
-    found = verify(place.journal)
-    errors = [*found.errors, *_check_files(place)]
+    with patience(f"verifying {human_bytes(place.size())}"):
+        found = verify(place.journal)
+        errors = [*found.errors, *_check_files(place)]
     if as_json:
         print_json({**msgspec.to_builtins(found), "errors": errors, "ok": not errors})
     else:
@@ -209,28 +203,35 @@ def verify_run(name: str, store: str | None, as_json: bool) -> int:
     return 5 if errors else 0
 
 
-def export_run(name: str, format: str, output: str | None, store: str | None) -> None:
+def export_run(name: str, format: str, output: str | None, store: str | None, wanted: WantedKeys) -> None:
     if format not in _FORMATS:
-        raise UsageError(f"--format {format}: there are {', '.join(_FORMATS)}")
-    with Run.find(store or default_store(), name) as run, end_quietly(), _opened(output) as out:
-        if format == "csv":
-            write_csv(run.lines(), out, run.scorers())
-        else:
-            write_jsonl(run.lines(), out)
+        raise UsageError(f"--format {format}: there is no such export{nearest(format, _FORMATS)}")
+    with Run.find(store or default_store(), name) as run:
+        every = run.lines() if output is None else counting(run.lines(), "exporting", run.planned_count())
+        lines = _chosen(run, every, wanted)
+        with end_quietly(), opened(output) as out:
+            if format == "csv":
+                write_csv(lines, out, run.scorers())
+            else:
+                write_jsonl(lines, out)
 
 
-@contextlib.contextmanager
-def _opened(output: str | None) -> Iterator[IO[str]]:
-    if output is None:
-        yield sys.stdout
-        sys.stdout.flush()
-        return
+def _chosen(run: Run, lines: Iterator[ExportLine], wanted: WantedKeys) -> Iterator[ExportLine]:
+    """The keys that are wanted. A task, a model or a kind of failure that the run does not have is a slip."""
+    cells = list(run.cells()) if wanted.tasks or wanted.models or wanted.kinds else []
+    for option, names, known in (
+        ("--task", wanted.tasks, {cell.task for cell in cells}),
+        ("--model", wanted.models, {cell.model for cell in cells}),
+        ("--kind", wanted.kinds, {kind for cell in cells for kind in cell.failures}),
+    ):
+        for name in names:
+            if name not in known:
+                hint = nearest(name, known) if known else "; no sample failed"
+                raise UsageError(f"{option} {name}: {run.place.run_id} has none of it{hint}")
     try:
-        file = open(output, "w", encoding="utf-8", newline="")  # noqa: SIM115 - closed below; only opening may be refused
-    except OSError as error:
-        raise UsageError(f"--output {output}: cannot be written: {error.strerror}") from error
-    with file:
-        yield file
+        return choose(lines, wanted)
+    except ValueError as error:
+        raise UsageError(f"--grep: {error}") from error
 
 
 def _check_files(place: RunPlace) -> Iterator[str]:

@@ -1,12 +1,13 @@
-"""`run`, `resume`, `retry`, `extend`, `fork` and `check`."""
+"""`run`, `resume`, `retry`, `extend` and `fork`."""
 
 import asyncio
+import contextlib
+import itertools
 import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any
 
 import msgspec
 
@@ -24,23 +25,25 @@ from holdfast.api import (
     place_for,
     runs_in,
 )
-from holdfast.api import check as check_given
 from holdfast.api.forecasting import Forecast
 from holdfast.api.forking import Fork
 from holdfast.api.preparing import find_modules_beside
 from holdfast.api.resuming import read_fold, stored_rows, stored_spec
 from holdfast.api.working import is_too_many
-from holdfast.cli.output import print_json, print_table, resume_command, say, warn
+from holdfast.cli.adhoc import AdHoc, given_of, naming_options, suggest_spec
+from holdfast.cli.output import print_table, resume_command, say, warn
 from holdfast.cli.progress import watch
 from holdfast.cli.stopping import Stopper, leave
+from holdfast.cli.waiting import patience
 from holdfast.engine import Engine
 from holdfast.errors import HoldfastError, SpecError, UsageError
+from holdfast.report import CellReport
 from holdfast.report.tables import report_table, short
 from holdfast.report.wording import counted, money
 from holdfast.spec import Spec, build_spec, load_spec
 from holdfast.spec.doubts import doubts
 from holdfast.spec.drift import differences, refused
-from holdfast.spec.explaining import nearest
+from holdfast.spec.selecting import Selection, select
 
 _RUNS_LOOKED_AT = 20
 _WITHOUT_DATA = "the run can go on only while its data files are there, unchanged, and cannot be audited without them"
@@ -50,18 +53,40 @@ class Choice(msgspec.Struct, frozen=True):
     """What the command line changes or selects in a spec."""
 
     sets: Sequence[str] = ()
-    limit: int | None = None
-    samples: list[str] | None = None
-    tasks: list[str] | None = None
-    models: list[str] | None = None
+    part: Selection = Selection()
 
 
-def run_spec(path: str, run_id: str | None, store: str | None, choice: Choice) -> int:
-    given = load_given(path, choice)
+def run_spec(given: Given, run_id: str | None, store: str | None, choice: Choice) -> int:
     where = store or default_store()
     if run_id is None:
         _point_to_interrupted(given.spec, where)
-    return _execute(given, place_for(given, where, run_id))
+    place = place_for(given, where, run_id)
+    with contextlib.nullcontext() if given.where else naming_options():
+        code = _execute(given, place)
+    if code in (0, 1):
+        _tell_the_whole(given, place, choice)
+    return code
+
+
+def _tell_the_whole(given: Given, place: RunPlace, choice: Choice) -> None:
+    """A run of a part is a trial: the command that makes it the whole, keeping what it has."""
+    part = choice.part
+    with Run(place) as run:
+        short_of = any(_is_cut(given.spec, cell) for cell in run.cells())
+    if not (short_of or part.samples or (given.where and (part.tasks or part.models))):
+        return
+    if given.where:
+        options = [given.where, *itertools.chain.from_iterable(("--set", each) for each in choice.sets)]
+    else:
+        fields = [name for name in ("limit", "samples") if getattr(given.spec, name) is not None]
+        options = list(itertools.chain.from_iterable(("--set", f"{name}=null") for name in fields))
+    say(f"This was a part. The whole of it, keeping these answers: {place.command('extend', *options)}")
+
+
+def _is_cut(spec: Spec, cell: CellReport) -> bool:
+    """Whether a limit may have left samples out: a cell with fewer has all that there are."""
+    repeats = next(task.repeats for task in spec.tasks if task.name == cell.task)
+    return spec.limit is not None and cell.planned >= spec.limit * repeats
 
 
 def resume_run(name: str, path: str | None, store: str | None, choice: Choice, retry: Retry) -> int:
@@ -115,11 +140,11 @@ def given_of_run(name: str, path: str | None, store: str | None, choice: Choice)
         raise UsageError(f"{place.run_id} has not begun: its journal holds no run; start it with: {begin}")
     find_modules_beside(path or fold.story.started.source)
     if path is not None:
-        spec = _load(path, choice)
+        spec = load(path, choice)
         return place, Given(spec, rows=stored_rows(place, fold, spec), where=path)
     _refuse_defaults(choice.sets)
     spec = build_spec({**fold.story.spec}, "", choice.sets, None) if choice.sets else stored_spec(fold)
-    return place, Given(_selected(spec, choice), rows=stored_rows(place, fold, spec), from_run=True)
+    return place, Given(select(spec, choice.part), rows=stored_rows(place, fold, spec), from_run=True)
 
 
 def _refuse_defaults(sets: Sequence[str]) -> None:
@@ -130,56 +155,29 @@ def _refuse_defaults(sets: Sequence[str]) -> None:
             )
 
 
+def given_to_run(path: str | None, options: AdHoc, choice: Choice) -> Given:
+    """What `run` is about: a spec in a file, or one that the options mean. Its doubts are told."""
+    if path is not None:
+        options.refuse_beside_spec(path)
+        return load_given(path, choice)
+    given = given_of(options, choice.sets, choice.part)
+    for doubt in doubts(given.spec, os.environ):
+        warn(doubt)
+    return given
+
+
 def load_given(path: str, choice: Choice) -> Given:
     """A spec with what the command line changes in it, and its doubts told."""
-    spec = _load(path, choice)
+    suggest_spec(path)
+    spec = load(path, choice)
     for doubt in doubts(spec, os.environ):
         warn(f"{path}: {doubt}")
     return Given(spec, where=path)
 
 
-def check_spec(path: str, choice: Choice, as_json: bool) -> None:
-    spec = _load(path, choice)
-    prepared, planned = check_given(Given(spec, where=path))
-    doubted = doubts(spec, os.environ)
-    for doubt in doubted:
-        warn(f"{path}: {doubt}")
-    told = {
-        "spec": path,
-        "planned": planned,
-        "tasks": [task.name for task in spec.tasks],
-        "models": [model.name for model in spec.models],
-        "evaluation": prepared.evaluation,
-        "warnings": doubted,
-    }
-    if as_json:
-        print_json(told)
-    else:
-        names = f"{counted(len(spec.tasks), 'task')}, {counted(len(spec.models), 'model')}"
-        verdict = "can be run" if doubted else "is fine"
-        say(f"{path} {verdict}: {counted(planned, 'answer')} to be made ({names}).")
-
-
-def _load(path: str, choice: Choice) -> Spec:
+def load(path: str, choice: Choice) -> Spec:
     find_modules_beside(path)
-    return _selected(load_spec(path, choice.sets), choice)
-
-
-def _selected(spec: Spec, choice: Choice) -> Spec:
-    tasks = _chosen("--task", choice.tasks, {task.name: task for task in spec.tasks})
-    models = _chosen("--model", choice.models, {model.name: model for model in spec.models})
-    if choice.limit is not None and choice.limit < 1:
-        raise SpecError(f"--limit {choice.limit}: at least 1")
-    return msgspec.structs.replace(
-        spec, tasks=tasks, models=models, limit=choice.limit or spec.limit, samples=choice.samples or spec.samples
-    )
-
-
-def _chosen(option: str, names: list[str] | None, parts: dict[str, Any]) -> list[Any]:
-    for name in names or ():
-        if name not in parts:
-            raise SpecError(f"{option} {name}: the spec has none of that name{nearest(name, set(parts))}")
-    return [part for name, part in parts.items() if not names or name in names]
+    return select(load_spec(path, choice.sets), choice.part)
 
 
 def _execute(given: Given, place: RunPlace, retry: Retry | None = None) -> int:
@@ -231,10 +229,12 @@ async def _until_signal(work: Callable[[Observe], Awaitable[Ended]]) -> Ended:
 
     async def observe(engine: Engine, place: RunPlace) -> None:
         stopper.watch(engine, place)
+        begun()
         await watch(engine, place)
 
     try:
-        return await work(observe)
+        with patience("reading the data and planning") as begun:
+            return await work(observe)
     except asyncio.CancelledError:
         sys.stderr.write("interrupted before anything was asked; the same command begins again\n")
         sys.exit(130)

@@ -1,16 +1,19 @@
 """`run --dry-run` and `replay`: what would be asked, and what a sample's code does with what was answered."""
 
 import asyncio
+import contextlib
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 
+from holdfast.api import Given
 from holdfast.api import check as check_given
 from holdfast.api.replaying import Replay, in_debugger, play, set_scene
+from holdfast.cli.adhoc import naming_options
 from holdfast.cli.output import print_json, say
-from holdfast.cli.running import Choice, given_of_run, load_given
+from holdfast.cli.running import Choice, given_of_run
 from holdfast.plan import Work, models_of
 from holdfast.records.exchange import Message
 from holdfast.report.tables import short
@@ -19,6 +22,7 @@ from holdfast.spec import Model, Spec
 
 _CHARACTERS_A_TOKEN = 4
 _OUTPUT_LIMITS = ("max_tokens", "max_completion_tokens")
+_SHOWN = 3
 
 
 class Tried(msgspec.Struct, frozen=True):
@@ -31,18 +35,18 @@ class Tried(msgspec.Struct, frozen=True):
     input_tokens: int
     """At a guess, of the first messages."""
     params: dict[str, Any]
-    messages: list[Message]
-    """Of the first sample."""
+    first: dict[str, list[Message]]
+    """The messages of the first samples, by sample."""
     input_dollars: float | None = None
     """At a guess, of the first messages; None if the model has no price."""
     output_dollars_max: float | None = None
     """If every answer were as long as `max_tokens` allows; None if nothing limits it, or there is no price."""
 
 
-def dry_run(path: str, choice: Choice, as_json: bool) -> int:
-    """The exact messages of each cell's first sample, and how much there is in all. Asks nothing, makes nothing."""
-    given = load_given(path, choice)
-    prepared, planned = check_given(given)
+def dry_run(given: Given, as_json: bool) -> int:
+    """The exact messages of each cell's first samples, and how much there is in all. Asks nothing, makes nothing."""
+    with contextlib.nullcontext() if given.where else naming_options():
+        prepared, planned = check_given(given)
     cells = [cell for name, work in prepared.works.items() for cell in _tried(name, work, given.spec)]
     if as_json:
         print_json({"planned": planned, "cells": cells})
@@ -51,8 +55,10 @@ def dry_run(path: str, choice: Choice, as_json: bool) -> int:
         say(f"{cell.task} with {cell.model}: {counted(cell.keys, 'answer')}", "bold")
         params = msgspec.json.encode(cell.params).decode()
         say(f"  solver {cell.solver}, params {params}, about {short(cell.input_tokens)} tokens in")
-        for message in cell.messages:
-            say(f"  {message.get('role')}: {message.get('content')}")
+        for sample, messages in cell.first.items():
+            say(f"  {sample}")
+            for message in messages:
+                say(f"    {message.get('role')}: {message.get('content')}")
     _say_cost(cells)
     say(f"{counted(planned, 'answer')} in all; nothing was asked. A solver of your own may ask more than this.")
     return 0
@@ -73,12 +79,13 @@ def _say_cost(cells: Sequence[Tried]) -> None:
 
 def _tried(name: str, work: Work, spec: Spec) -> Iterator[Tried]:
     characters = rows = 0
-    first: list[Message] = []
+    first: dict[str, list[Message]] = {}
     for sample in work.samples(spec, surveyed=True):
         messages = work.renderer.messages(sample)
         characters += sum(len(str(message.get("content", ""))) for message in messages)
         rows += 1
-        first = first or messages
+        if rows <= _SHOWN:
+            first[sample.id] = messages
     repeats = work.task.repeats
     for model in models_of(spec, work.task):
         tokens = characters * repeats // _CHARACTERS_A_TOKEN

@@ -7,13 +7,14 @@ this room imports no HTTP client: that happens when an `openai` provider is made
 
 from holdfast.models.factory import make_provider
 from holdfast.models.failures import BadConnectionError, Kind, ModelError, UnknownProviderError
-from holdfast.models.provider import Connection, Provider, Request
+from holdfast.models.provider import Connection, Listing, Provider, Request
 from holdfast.models.retries import Retries, ask
 
 __all__ = [
     "BadConnectionError",
     "Connection",
     "Kind",
+    "Listing",
     "ModelError",
     "Provider",
     "Request",

@@ -36,6 +36,27 @@ def parse_completion(body: bytes) -> Answer:
     return Answer(text, _kept(message, tool_calls), tool_calls, finish_reason, _usage(decoded.get("usage")))
 
 
+def parse_models(body: bytes) -> list[str] | None:
+    """The names in a list of models; None if it is no such list, which is no failure: few servers have to list them."""
+    try:
+        listed = msgspec.json.decode(body, type=_Models)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return [each.id for each in listed.data]
+
+
+class _Model(msgspec.Struct, frozen=True):
+    """One entry of a list of models."""
+
+    id: str
+
+
+class _Models(msgspec.Struct, frozen=True):
+    """What `GET …/models` answers."""
+
+    data: list[_Model]
+
+
 def _choice(decoded: Any) -> dict[str, Any]:
     if not isinstance(decoded, dict):
         raise _malformed("the body is not an object", decoded)

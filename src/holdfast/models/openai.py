@@ -13,7 +13,7 @@ import msgspec
 from multidict import CIMultiDict
 from yarl import URL
 
-from holdfast.models.completion import parse_completion
+from holdfast.models.completion import parse_completion, parse_models
 from holdfast.models.failures import BadConnectionError, Kind, ModelError, redact
 from holdfast.models.provider import Connection, Request
 from holdfast.models.statuses import detail_of, kind_of, retry_after_seconds, shorten
@@ -40,7 +40,7 @@ class OpenAIProvider:
     def __init__(self, connection: Connection) -> None:
         _check_limits(connection)
         self._connection = connection
-        base = _parse_url(connection.base_url or DEFAULT_URL)
+        self._base = base = _parse_url(connection.base_url or DEFAULT_URL)
         if connection.options:
             named = ", ".join(connection.options)
             raise BadConnectionError(f"openai has no options; what a request should hold ({named}) belongs in `params`")
@@ -49,8 +49,9 @@ class OpenAIProvider:
         self._key_variable = connection.api_key_env or ("" if connection.base_url else DEFAULT_KEY_VARIABLE)
         key = _read_key(self._key_variable)
         self._secrets = _secrets(connection, key, base)
+        self._headers = _headers(connection, key)
         try:
-            self._wire = Wire(self._url, _headers(connection, key), connection.timeout_seconds)
+            self._wire = Wire(self._url, self._headers, connection.timeout_seconds)
         except ValueError as error:
             raise BadConnectionError(f"model {connection.model!r}: {error}") from None
 
@@ -58,14 +59,30 @@ class OpenAIProvider:
         """Ask once. Raises ModelError, and nothing else but a cancellation."""
         body = self._encode(request)
         try:
-            response = await self._wire.post(body)
+            response = await self._wire.send(body)
         except TimeoutError:
             self._fail("timeout", f"no answer within {self._connection.timeout_seconds:g} s")
-        except BadResponseError as error:
-            self._fail("malformed", str(error))
-        except OSError as error:
-            self._fail("connection", f"the connection failed ({_name(error)})")
+        except (BadResponseError, OSError) as error:
+            self._lose(error)
         return self._read(response)
+
+    async def served(self, seconds: float) -> list[str] | None:
+        """The names of the models that the server has, asked for once; None if it is there and does not list them.
+        Raises ModelError if it is not there, or refuses the key.
+        """
+        url = (self._base / "models").with_query(self._base.query)
+        wire = Wire(url, self._headers, seconds, "GET")
+        try:
+            response = await wire.send()
+        except TimeoutError:
+            self._fail("connection", f"no answer within {seconds:g} s")
+        except (BadResponseError, OSError) as error:
+            self._lose(error)
+        finally:
+            await wire.close()
+        if response.status in (401, 403) or response.status // 100 in (1, 3, 5):
+            self._refuse(response, response.body.decode(errors="replace"))
+        return parse_models(response.body) if response.status == 200 else None
 
     async def close(self) -> None:
         """Ends what is under way. Idempotent; a later request connects again."""
@@ -91,6 +108,11 @@ class OpenAIProvider:
             return parse_completion(response.body)
         except ModelError as error:
             self._fail(error.kind, error.message, error.status)
+
+    def _lose(self, error: Exception) -> NoReturn:
+        if isinstance(error, BadResponseError):
+            self._fail("malformed", str(error))
+        self._fail("connection", f"the connection failed ({_name(error)})")
 
     def _refuse(self, response: Response, text: str) -> NoReturn:
         status = response.status

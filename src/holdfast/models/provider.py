@@ -1,6 +1,6 @@
 """What a provider is given and what it must do: one request in, one answer or one ModelError out."""
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -36,3 +36,11 @@ class Provider(Protocol):
     async def generate(self, request: Request) -> Answer: ...
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class Listing(Protocol):
+    """A provider that can be asked which models it has, without asking a model."""
+
+    async def served(self, seconds: float) -> list[str] | None:
+        """None if it does not say. ModelError if it is not there or refuses us."""

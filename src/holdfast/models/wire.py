@@ -52,16 +52,16 @@ class Response(msgspec.Struct, frozen=True):
 class Wire:
     """The connections to one URL. Belongs to the event loop that first uses it."""
 
-    def __init__(self, url: URL, headers: Mapping[str, str], timeout_seconds: float) -> None:
+    def __init__(self, url: URL, headers: Mapping[str, str], timeout_seconds: float, method: str = "POST") -> None:
         """ValueError if a header cannot be sent."""
         self._url = url
-        self._head = _head_of("POST", url, headers)
+        self._head = _head_of(method, url, headers)
         self._timeout_seconds = timeout_seconds
         self._free: list[_Connection] = []
         self._all: set[_Connection] = set()
 
-    async def post(self, body: bytes) -> Response:
-        """Send once. TimeoutError, OSError or BadResponseError."""
+    async def send(self, body: bytes = b"") -> Response:
+        """Send one request, once. TimeoutError, OSError or BadResponseError."""
         connection = self._take() or await self._connect()
         answer = connection.ask(b"%b%d\r\n\r\n%b" % (self._head, len(body), body), self._timeout_seconds)
         try:

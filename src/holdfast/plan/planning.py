@@ -26,6 +26,8 @@ from holdfast.solve import Prompt, Renderer, Solver, columns_of, resolve_solver
 from holdfast.spec import Model, Spec, Task
 
 _canonical = msgspec.json.Encoder(order="deterministic").encode
+_IDS_COMPARED = 10_000
+"""A hint must not take minutes."""
 
 Rows = Sequence[Row]
 """Rows that are in memory, for a task written in Python."""
@@ -107,9 +109,23 @@ def survey(spec: Spec, works: Mapping[str, Work]) -> int:
         if count == 0 and not spec.samples:
             raise SpecError(f"tasks[{index}]: no sample of {name!r} is selected; check `limit`")
         planned += count * work.task.repeats * len(models_of(spec, work.task))
-    if (sought and spec.limit is None) or planned == 0:
-        raise SpecError(f"samples: there is no sample {', '.join(map(repr, sorted(sought)))} in any task")
+    if sought:
+        _refuse_unknown(sought, spec, works)
     return planned
+
+
+def _refuse_unknown(sought: set[str], spec: Spec, works: Mapping[str, Work]) -> None:
+    """Samples that were asked for and not found. A `limit` may have ended the search before it came to them."""
+    whole = msgspec.structs.replace(spec, samples=None, limit=None)
+    ids: dict[str, None] = {}
+    for sample in itertools.chain.from_iterable(work.samples(whole, surveyed=True) for work in works.values()):
+        sought = sought - {sample.id}
+        if len(ids) < _IDS_COMPARED:
+            ids[sample.id] = None
+    for name in sorted(sought):
+        close = difflib.get_close_matches(name, ids, n=1, cutoff=0.5)
+        hint = f"did you mean {close[0]!r}?" if close else f"ids look like {next(iter(ids))!r}"
+        raise SpecError(f"samples: there is no sample {name!r} in any task; {hint}")
 
 
 def models_of(spec: Spec, task: Task) -> list[Model]:

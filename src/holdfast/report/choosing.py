@@ -1,4 +1,4 @@
-"""Which of a run's keys a person wants to see: failed, wrong, of a kind, or with a text in them."""
+"""Which of a run's keys a person wants to see: failed, wrong, of a kind, a task or a model, or with a text in them."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -18,9 +18,11 @@ class Wanted(msgspec.Struct, frozen=True):
     kinds: tuple[str, ...] = ()
     grep: str = ""
     status: str = ""
+    tasks: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.failed or self.wrong or self.kinds or self.grep or self.status)
+        return self != Wanted()
 
 
 def choose(lines: Iterable[ExportLine], wanted: Wanted) -> Iterator[ExportLine]:
@@ -29,6 +31,10 @@ def choose(lines: Iterable[ExportLine], wanted: Wanted) -> Iterator[ExportLine]:
         pattern = re.compile(wanted.grep, re.IGNORECASE) if wanted.grep else None
     except re.error as error:
         raise ValueError(f"{wanted.grep!r} is not a pattern: {error}") from error
+    return _chosen(lines, wanted, pattern)
+
+
+def _chosen(lines: Iterable[ExportLine], wanted: Wanted, pattern: "re.Pattern[str] | None") -> Iterator[ExportLine]:
     for line in lines:
         kind = (line.error or {}).get("kind", "")
         if (
@@ -36,6 +42,8 @@ def choose(lines: Iterable[ExportLine], wanted: Wanted) -> Iterator[ExportLine]:
             and (not wanted.status or line.status == wanted.status)
             and (not wanted.kinds or kind in wanted.kinds)
             and (not wanted.wrong or is_wrong(line.scores))
+            and (not wanted.tasks or line.task in wanted.tasks)
+            and (not wanted.models or line.model in wanted.models)
             and (pattern is None or pattern.search(_text(line)))
         ):
             yield line

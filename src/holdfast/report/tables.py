@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Iterator
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from holdfast.records.exchange import Usage
 from holdfast.report.cells import CellReport, Example, RunReport, ScorerReport
+from holdfast.report.grids import Grid
 from holdfast.report.wording import counted, first_line
 from holdfast.stats import Summary
 
@@ -35,19 +35,21 @@ def report_table(report: RunReport, resume: str = "") -> RenderableType:
     `resume` is the command that tries failed samples again.
     """
     rows = [row for cell in report.cells for row in _rows(cell)]
-    table = Table(box=None, pad_edge=False, header_style="bold")
     shown = [
         i for i, name in enumerate(_COLUMNS) if name not in _ONLY_IF_ANY or any(row[i] not in ("", "0") for row in rows)
     ]
-    for i in shown:
-        table.add_column(_COLUMNS[i], justify="left" if i < 3 else "right", no_wrap=i > 2)
-    for row in rows:
-        table.add_row(*(row[i] for i in shown))
-    return Group(headline(report), "", table, *_footnotes(report, resume))
+    grid = Grid(
+        [_COLUMNS[i] for i in shown],
+        [[row[i] for i in shown] for row in rows],
+        titles=3,
+        right=_COLUMNS[3:],
+        whole=("scorer",),
+    )
+    return Group(headline(report), "", grid, *_footnotes(report, resume))
 
 
 def headline(report: RunReport) -> Text:
-    text = Text(f"{report.experiment}/{report.run_id}  ")
+    text = _line(f"{report.experiment}/{report.run_id}  ")
     text.append(report.status, style=_STATUS_STYLE.get(report.status, ""))
     if report.reason:
         text.append(f"  ({report.reason})")
@@ -123,12 +125,17 @@ def _footnotes(report: RunReport, resume: str) -> Iterable[RenderableType]:
         line += f", {steps['orphaned']} orphaned"
     if report.saved != Usage():
         line += f"; replay saved {tokens(report.saved)}"
-    yield Text(line, style="dim")
+    yield _line(line, style="dim")
     for failure in failure_lines(report.cells):
-        yield Text(failure, style="red")
+        yield _line(failure, style="red")
     failed = sum(cell.failed for cell in report.cells)
     if failed and resume and report.status != "running":
-        yield Text(again_line(failed, resume))
+        yield _line(again_line(failed, resume))
     if report.anomalies:
         found = counted(report.anomalies, "anomaly", "anomalies")
-        yield Text(f"{found} in the journal: see `holdfast verify {report.run_id}`", style="red")
+        yield _line(f"{found} in the journal: see `holdfast verify {report.run_id}`", style="red")
+
+
+def _line(text: str, style: str = "") -> Text:
+    """One line, however long: the terminal wraps it, so that what is copied from it has no line breaks in it."""
+    return Text(text, style=style, no_wrap=True, overflow="ignore")

@@ -17,7 +17,7 @@ def assign(mapping: dict[str, Any], assignment: str) -> None:
     path, equals, text = assignment.partition("=")
     if not equals:
         raise SpecError(f"--set {assignment}: write field=value, for example --set defaults.repeats=3")
-    value = _value(text, f"--set {path}")
+    value = value_of(text, f"--set {path}")
     steps = _steps(path, assignment)
     here: Any = mapping
     while len(steps) > 1:
@@ -32,7 +32,7 @@ def assign(mapping: dict[str, Any], assignment: str) -> None:
         raise SpecError(f"--set {assignment}: {path} is not inside a mapping or a list")
 
 
-def _value(text: str, where: str) -> Any:
+def value_of(text: str, where: str) -> Any:
     """YAML if it looks like it, else the text: `Compute: {q}`, `{q}?` and `{q}` are prompts, not mappings; nothing is
     the empty text, and `null` is nothing.
     """

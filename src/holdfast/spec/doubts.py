@@ -17,6 +17,7 @@ verbosity
 _PARAMS = frozenset(_KNOWN.split())
 """Parameters that servers of several kinds understand: no slips, whatever they are like."""
 
+_OPENAI_KEY = "OPENAI_API_KEY"
 _LIKENESS_MIN = 0.85
 _WHOLE = re.compile(r"\{\{[A-Za-z_]\w*\}\}|\{[A-Za-z_]\w*\}")
 _OPENING = re.compile(r"\{([A-Za-z_]\w*)")
@@ -65,12 +66,19 @@ def _half_fields(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _doubted_model(model: Model, place: str, environ: Mapping[str, str]) -> Iterator[str]:
-    if model.api_key_env and not environ.get(model.api_key_env):
-        yield f"{place}.api_key_env: the environment variable {model.api_key_env} is not set; requests have no key"
+    variable = model.api_key_env or (_OPENAI_KEY if _is_openai(model) else "")
+    if variable and not environ.get(variable):
+        yield f"{place}.api_key_env: the environment variable {variable} is not set; requests have no key"
     for name in model.params:
         near = _meant(name)
         if near:
             yield f"{place}.params: {name!r} is sent as it is; did you mean {near!r}?"
+
+
+def _is_openai(model: Model) -> bool:
+    """OpenAI's own server, which gets the key of its own variable unless a header says otherwise."""
+    headers = {name.lower() for name in model.headers}
+    return model.provider == "openai" and not model.base_url and "authorization" not in headers
 
 
 def _meant(name: str) -> str:

@@ -19,7 +19,6 @@ from statistics import NormalDist
 import msgspec
 
 LEVEL = 0.95
-_TAIL = 1.0 - (1.0 - LEVEL) / 2.0
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -40,8 +39,10 @@ class _Group(msgspec.Struct, gc=False):
     agrees: bool
 
 
-def summarise(values: Sequence[float], groups: Sequence[Hashable] | None = None) -> Summary:
-    """Mean, standard error and 95% interval; `groups[i]` names the group of `values[i]`."""
+def summarise(values: Sequence[float], groups: Sequence[Hashable] | None = None, confidence: float = LEVEL) -> Summary:
+    """Mean, standard error and interval; `groups[i]` names the group of `values[i]`."""
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence {confidence}: between 0 and 1, for example 0.95")
     if groups is not None and len(groups) != len(values):
         raise ValueError(f"{len(values)} values, but {len(groups)} groups: each value needs one")
     if not all(map(math.isfinite, values)):
@@ -55,10 +56,11 @@ def summarise(values: Sequence[float], groups: Sequence[Hashable] | None = None)
         return Summary(n, mean)
     error = _standard_error(clusters, mean, n)
     right = _successes(clusters)
+    tail = 1.0 - (1.0 - confidence) / 2.0
     if right is not None:
-        low, high = _wilson(right, len(clusters))
+        low, high = _wilson(right, len(clusters), tail)
     else:
-        low, high = _student(mean, error, len(clusters) - 1)
+        low, high = _student(mean, error, len(clusters) - 1, tail)
         if all(value in (0, 1) for value in values):  # a proportion
             low, high = max(low, 0.0), min(high, 1.0)
     return Summary(n, mean, error, low, high)
@@ -98,8 +100,8 @@ def _successes(clusters: Sequence[_Group]) -> int | None:
     return ones if one_size or ones in (0, len(clusters)) else None
 
 
-def _wilson(successes: int, n: int) -> tuple[float, float]:
-    z = NormalDist().inv_cdf(_TAIL)
+def _wilson(successes: int, n: int, tail: float) -> tuple[float, float]:
+    z = NormalDist().inv_cdf(tail)
     share = successes / n
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
@@ -108,8 +110,8 @@ def _wilson(successes: int, n: int) -> tuple[float, float]:
     return low, high
 
 
-def _student(mean: float, error: float, freedom: int) -> tuple[float, float]:
+def _student(mean: float, error: float, freedom: int, tail: float) -> tuple[float, float]:
     from scipy.special import stdtrit  # type: ignore[import-untyped]  # scipy has no types
 
-    half = float(stdtrit(freedom, _TAIL)) * error
+    half = float(stdtrit(freedom, tail)) * error
     return mean - half, mean + half

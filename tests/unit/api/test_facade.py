@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -79,6 +80,59 @@ def test_everything_that_the_journal_holds_of_a_key_is_shown_in_order(tmp_path: 
             run.story_of("sums/m/99/1")
 
 
-def test_a_file_names_its_own_models() -> None:
-    with pytest.raises(SpecError, match="models"):
-        holdfast.run("spec.yaml", models=["mock/m"])
+SPEC = """
+models: [{name: a, provider: mock}, {name: b, provider: mock}]
+tasks: [{name: one, dataset: {path: rows.jsonl}}, {name: two, models: [b], dataset: {path: rows.jsonl}}]
+"""
+
+
+def written(folder: Path) -> str:
+    (folder / "rows.jsonl").write_text("".join(f'{{"id": "s{i}", "input": "{i}"}}\n' for i in range(3)))
+    (folder / "spec.yaml").write_text(SPEC)
+    return str(folder / "spec.yaml")
+
+
+@pytest.mark.parametrize(
+    ("part", "keys"),
+    [
+        ({"limit": 1, "models": ["a"]}, ["one/a/s0/1"]),
+        ({"tasks": ["two"], "samples": ["s2"]}, ["two/b/s2/1"]),
+        ({"models": ["b"], "limit": 1}, ["one/b/s0/1", "two/b/s0/1"]),
+    ],
+    ids=str,
+)
+def test_a_part_of_the_spec_in_a_file_can_be_run(tmp_path: Path, part: dict[str, Any], keys: list[str]) -> None:
+    with holdfast.run(written(tmp_path), store=str(tmp_path / "runs"), **part) as run:
+        assert [line["key"] for line in run.samples()] == keys
+
+
+@pytest.mark.parametrize(
+    ("part", "named"),
+    [
+        ({"models": ["aa"]}, "did you mean 'a'"),
+        ({"tasks": ["ones"]}, "did you mean 'one'"),
+        ({"samples": ["s9"]}, "no sample 's9'"),
+        ({"tasks": ["two"], "models": ["a"]}, "none of the tasks"),
+        ({"models": [{"name": "c", "provider": "mock"}]}, "a spec file has its own models"),
+        ({"limit": 0}, "limit"),
+        ({"description": 1j}, "JSON"),
+    ],
+    ids=str,
+)
+def test_a_part_that_the_spec_does_not_have_is_refused(tmp_path: Path, part: dict[str, Any], named: str) -> None:
+    with pytest.raises(SpecError, match=named):
+        holdfast.run(written(tmp_path), store=str(tmp_path / "runs"), **part)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_tasks_may_be_passed_by_their_keyword_and_chosen_by_name(tmp_path: Path) -> None:
+    other = holdfast.Task("other", data=[{"q": "1"}], prompt="{q}")
+    with holdfast.run(tasks=[task(), other], models=["mock"], store=str(tmp_path)) as run:
+        assert run.summary().planned == 3
+    with holdfast.run([task(), other], models=["mock"], tasks=["other"], store=str(tmp_path)) as run:
+        assert [line["key"] for line in run.samples()] == ["other/mock/1/1"]
+
+
+def test_a_call_without_anything_to_run_is_refused() -> None:
+    with pytest.raises(SpecError, match="say what to run"):
+        holdfast.run(models=["mock"])

@@ -75,7 +75,7 @@ def ask(response: bytes, *, closes: bool = False) -> Response:
     got: list[Response] = []
 
     async def story(made: Wire) -> None:
-        got.append(await made.post(b"{}"))
+        got.append(await made.send(b"{}"))
 
     use(Server(response, closes=closes), story)
     return got[0]
@@ -86,7 +86,7 @@ def test_a_connection_is_used_again() -> None:
 
     async def story(made: Wire) -> None:
         for number in range(3):
-            assert (await made.post(b"body %d" % number)).body == b"ok"
+            assert (await made.send(b"body %d" % number)).body == b"ok"
 
     use(server, story)
     assert server.connections == 1
@@ -97,9 +97,9 @@ def test_requests_at_once_have_connections_of_their_own() -> None:
     server = Server(*[OK] * 10)
 
     async def story(made: Wire) -> None:
-        answers = await asyncio.gather(*(made.post(b"{}") for _ in range(5)))
+        answers = await asyncio.gather(*(made.send(b"{}") for _ in range(5)))
         assert [answer.body for answer in answers] == [b"ok"] * 5
-        await asyncio.gather(*(made.post(b"{}") for _ in range(5)))
+        await asyncio.gather(*(made.send(b"{}") for _ in range(5)))
 
     use(server, story)
     assert server.connections == 5
@@ -190,8 +190,8 @@ def test_a_connection_in_doubt_is_not_used_again(response: bytes) -> None:
     server = Server(response, OK)
 
     async def story(made: Wire) -> None:
-        assert (await made.post(b"1")).body == b"ok"
-        assert (await made.post(b"2")).body == b"ok"
+        assert (await made.send(b"1")).body == b"ok"
+        assert (await made.send(b"2")).body == b"ok"
 
     use(server, story)
     assert server.connections == 2
@@ -201,13 +201,13 @@ def test_a_connection_that_the_server_closed_or_spoke_on_while_idle_is_not_used_
     server = Server(OK, OK, OK)
 
     async def story(made: Wire) -> None:
-        await made.post(b"{}")
+        await made.send(b"{}")
         server.writers[-1].close()
         await asyncio.sleep(0.05)
-        await made.post(b"{}")
+        await made.send(b"{}")
         server.writers[-1].write(OK)
         await asyncio.sleep(0.05)
-        await made.post(b"{}")
+        await made.send(b"{}")
 
     use(server, story)
     assert server.connections == 3
@@ -218,8 +218,8 @@ def test_a_connection_that_was_idle_for_long_is_not_used_again(monkeypatch: pyte
     server = Server(OK, OK)
 
     async def story(made: Wire) -> None:
-        await made.post(b"{}")
-        await made.post(b"{}")
+        await made.send(b"{}")
+        await made.send(b"{}")
 
     use(server, story)
     assert server.connections == 2
@@ -230,9 +230,9 @@ def test_a_late_answer_is_a_timeout_and_is_never_given_to_the_next_request() -> 
 
     async def story(made: Wire) -> None:
         with pytest.raises(TimeoutError):
-            await made.post(b"first")
+            await made.send(b"first")
         server.responses.append(OK)
-        assert (await made.post(b"second")).body == b"ok"
+        assert (await made.send(b"second")).body == b"ok"
 
     use(server, story, seconds=0.2)
     assert server.connections == 2
@@ -242,14 +242,14 @@ def test_a_cancelled_request_takes_its_connection_with_it() -> None:
     server = Server()
 
     async def story(made: Wire) -> None:
-        asking = asyncio.ensure_future(made.post(b"first"))
+        asking = asyncio.ensure_future(made.send(b"first"))
         while not server.bodies:  # noqa: ASYNC110 - of another task
             await asyncio.sleep(0.01)
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
         server.responses.append(OK)
-        assert (await made.post(b"second")).body == b"ok"
+        assert (await made.send(b"second")).body == b"ok"
 
     use(server, story)
     assert server.connections == 2
@@ -259,7 +259,7 @@ def test_closing_ends_what_is_under_way() -> None:
     server = Server()
 
     async def story(made: Wire) -> None:
-        asking = asyncio.ensure_future(made.post(b"{}"))
+        asking = asyncio.ensure_future(made.send(b"{}"))
         while not server.bodies:  # noqa: ASYNC110 - of another task
             await asyncio.sleep(0.01)
         await made.close()
@@ -275,7 +275,7 @@ def test_the_head_says_host_length_and_the_given_headers() -> None:
     async def run() -> None:
         async with serving(server) as url:
             made = Wire(URL(url).with_user("me").with_password("pass"), {"ACCEPT-encoding": "gzip", "X-Mine": "ü"}, 5.0)
-            await made.post(b"12345")
+            await made.send(b"12345")
             await made.close()
             port = URL(url).port
             lines = server.heads[0].decode().split("\r\n")
@@ -304,7 +304,7 @@ def test_a_server_behind_tls_is_checked(tmp_path: Path, monkeypatch: pytest.Monk
         async with serving(Server(OK), tls) as url:
             asking = Wire(URL(url), {}, 5.0)
             try:
-                return (await asking.post(b"{}")).body
+                return (await asking.send(b"{}")).body
             finally:
                 await asking.close()
 

@@ -202,3 +202,17 @@ def test_an_interval_reads_well_in_a_table(summary: Summary, text: str) -> None:
 
 def test_the_digits_of_an_interval_can_be_chosen() -> None:
     assert format_interval(Summary(4, 12.345, 1, 10, 14.999), digits=1) == "12.3 [10.0, 15.0]"
+
+
+def test_more_confidence_makes_a_wider_interval_around_the_same_mean() -> None:
+    for values in ([1, 1, 0, 1], [0.1, 0.5, 0.7, 0.3]):
+        narrow, wide = (summarise(values, confidence=each) for each in (0.8, 0.99))
+        assert (narrow.mean, narrow.standard_error) == (wide.mean, wide.standard_error)
+        assert None not in (narrow.low, narrow.high, wide.low, wide.high)
+        assert wide.low < narrow.low < narrow.high < wide.high  # type: ignore[operator] # checked above
+
+
+@pytest.mark.parametrize("confidence", [0, 1, 95])
+def test_a_confidence_that_is_no_probability_is_refused(confidence: float) -> None:
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        summarise([1, 0], confidence=confidence)

@@ -1,0 +1,139 @@
+"""A run without a spec file: what a spec would say, said with options.
+
+The spec that is made here is stored in the run like any other, so that `resume`, `extend` and `fork` need no file, and
+the same command with the same `--id` goes on. Refuses what belongs to the other way of saying it.
+"""
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.api import Given
+from holdfast.api.facade import model_fields
+from holdfast.api.preparing import find_modules_beside
+from holdfast.errors import SpecError, UsageError
+from holdfast.spec import build_spec
+from holdfast.spec.assigning import value_of
+from holdfast.spec.selecting import Selection, select
+
+EXPERIMENT = "ad-hoc"
+_DATA = (".jsonl", ".ndjson", ".csv", ".tsv")
+_OPTIONS = (
+    (r"models\[\d+\]\.base_url", "--base-url"),
+    (r"models\[\d+\]\.params", "--param"),
+    (r"models\[\d+\](?:\.\w+)?", "--model"),
+    (r"tasks\[0\]\.scorers\[\d+\]", "--scorer"),
+    (r"tasks\[0\]\.(?:prompt|messages)", "--prompt"),
+    (r"tasks\[0\]\.system", "--system"),
+    (r"tasks\[0\]\.dataset(?:\.path)?", "--data"),
+    (r"samples", "--sample"),
+)
+"""Where a mistake stands in the spec that was made, and the option that it came from."""
+
+
+class AdHoc(msgspec.Struct, frozen=True):
+    """The options as they were typed; `models` are `PROVIDER/MODEL`."""
+
+    models: Sequence[str] = ()
+    data: str = ""
+    prompt: str = ""
+    system: str = ""
+    scorers: Sequence[str] = ()
+    base_url: str = ""
+    params: Sequence[str] = ()
+    input: str = ""
+    target: str = ""
+    id: str = ""
+
+    def refuse_beside_spec(self, path: str) -> None:
+        """With a spec, only the spec says these."""
+        said = {
+            "--data": (self.data, "tasks.NAME.dataset.path"),
+            "--prompt": (self.prompt, "tasks.NAME.prompt"),
+            "--system": (self.system, "tasks.NAME.system"),
+            "--scorer": (self.scorers, "tasks.NAME.scorers"),
+            "--base-url": (self.base_url, "models.NAME.base_url"),
+            "--param": (self.params, "models.NAME.params"),
+            "--input": (self.input, "tasks.NAME.dataset.input"),
+            "--target": (self.target, "tasks.NAME.dataset.target"),
+            "--id-column": (self.id, "tasks.NAME.dataset.id"),
+        }
+        for option, (value, field) in said.items():
+            if value:
+                raise UsageError(f"{option} is for a run without a spec; with {path}, write --set {field}=…")
+
+
+def given_of(options: AdHoc, sets: Sequence[str], part: Selection) -> Given:
+    """The spec that the options mean."""
+    _refuse_missing(options)
+    data = os.path.abspath(options.data)
+    columns = {"id": options.id, "input": options.input, "target": options.target}
+    task = {
+        "name": os.path.basename(data).split(".")[0] or "data",
+        "dataset": {"path": data, **columns},
+        "prompt": options.prompt,
+        "system": options.system,
+        "scorers": [value_of(text, "--scorer") for text in options.scorers],
+    }
+    raw = {"experiment": EXPERIMENT, "models": _models(options), "tasks": [task]}
+    find_modules_beside("")
+    with naming_options():
+        spec = build_spec(raw, "", sets, None)  # what the shell has not filled in is meant as it stands
+    return Given(select(spec, part))
+
+
+@contextlib.contextmanager
+def naming_options() -> Iterator[None]:
+    """A mistake is told with the option that made it: nobody has seen the spec."""
+    try:
+        yield
+    except SpecError as error:
+        text = str(error).removeprefix(": ")
+        for place, option in _OPTIONS:
+            text, count = re.subn(f"^{place}(?=[:.])", option, text)
+            if count:
+                break
+        raise SpecError(text) from error
+
+
+def suggest_spec(path: str) -> None:
+    """Data in the place of a spec is the most common slip of somebody who has only data."""
+    if path.lower().removesuffix(".gz").removesuffix(".zst").endswith(_DATA) and os.path.isfile(path):
+        raise UsageError(f"{path} is data, not a spec; without a spec: holdfast run --model mock --data {path}")
+
+
+def _refuse_missing(options: AdHoc) -> None:
+    if options.data and options.models:
+        return
+    if options.data:
+        raise UsageError("--model is missing: say which, as PROVIDER/MODEL: --model openai/gpt-x, or --model mock")
+    if any(getattr(options, name) for name in options.__struct_fields__):
+        raise UsageError("--data is missing: name a .jsonl, .json or .csv file, or a SPEC that says it all")
+    here = next((name for name in sorted(os.listdir()) if name.endswith((".yaml", ".yml"))), "")
+    example = f"holdfast run {here}" if here else "holdfast run SPEC (make one with: holdfast init)"
+    raise UsageError(f"say what to run: {example}, or holdfast run --model M --data FILE --prompt '…'")
+
+
+def _models(options: AdHoc) -> list[dict[str, Any]]:
+    params = dict(map(_param, options.params))
+    made: list[dict[str, Any]] = []
+    for text in dict.fromkeys(options.models):
+        fields = model_fields(text)
+        if not fields["model"] and ":" not in text and text != "mock":
+            raise UsageError(f"--model {text}: write PROVIDER/MODEL, for example openai/{text}, or mock")
+        taken = any(fields["name"] == other["name"] for other in made)
+        made.append({**fields, "name": text if taken else fields["name"], "params": params})
+        if options.base_url and fields["provider"] != "mock":
+            made[-1]["base_url"] = options.base_url
+    return made
+
+
+def _param(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise UsageError(f"--param {text}: write NAME=VALUE, for example --param temperature=0")
+    return name, value_of(value, f"--param {name}")

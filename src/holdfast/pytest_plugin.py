@@ -1,0 +1,57 @@
+"""Scores in tests: the pytest plugin that comes with holdfast. pytest finds it by its entry point.
+
+    def test_the_model_can_add(assert_score):
+        run = holdfast.run("eval.yaml", id="nightly")
+        assert_score(run, at_least=0.8)
+
+Every start of pytest imports this, also in projects that never use it: nothing else of holdfast is imported until a
+score is asserted.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from holdfast.api import Run
+
+
+@pytest.fixture(name="assert_score", scope="session")
+def _fixture() -> Callable[..., None]:
+    """`holdfast.pytest_plugin.assert_score`, without an import."""
+    return assert_score
+
+
+def assert_score(
+    run: "Run | str",
+    scorer: str | None = None,
+    at_least: float = 0.8,
+    confidence: float = 0.95,
+    *,
+    certain: bool = False,
+    failed_max: int = 0,
+) -> None:
+    """Fail, with the mean, its interval, n and the wrong keys, if the mean of a scorer is below `at_least` in any task
+    with any model.
+
+    `run` is what `holdfast.run` gave back, or a run's id, `latest`, or folder. Without `scorer` every scorer that gives
+    numbers counts. `confidence` is the level of the interval; with `certain=True` the whole interval must be high
+    enough, which small data sets seldom are. More than `failed_max` samples without a score fail the test as well.
+    """
+    __tracebackhide__ = True
+    from holdfast.api import Run, default_store
+    from holdfast.report.standards import Standard, shortcomings
+
+    found = Run.find(default_store(), run) if isinstance(run, str) else run
+    try:
+        name, known = f"{found.place.experiment}/{found.place.run_id}", found.scorers()
+        if scorer is not None and scorer not in known:
+            pytest.fail(f"{name} has no scorer {scorer!r}; it has {', '.join(known) or 'none'}", pytrace=False)
+        told = shortcomings(found.lines(), Standard(at_least, scorer or "", confidence, certain, failed_max))
+    finally:
+        if found is not run:
+            found.close()
+    if told:
+        look = f"look at them with: {found.place.command('show', '--wrong')}"
+        pytest.fail("\n".join([f"{name} is not good enough", *told, look]), pytrace=False)

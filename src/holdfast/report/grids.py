@@ -1,0 +1,89 @@
+"""A table that fits: side by side where there is room, names folded where there is less, else each row as a paragraph.
+
+Nothing is ever cut off: a name that is cut off cannot be copied.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+_GAP = 2
+_FOLDED_MIN = 10
+
+
+class Grid:
+    """Rows of texts. The first `titles` columns say what a row is about; those that `right` names hold numbers, those
+    that `whole` names are copied into commands: neither is folded. A column that is empty throughout is left out.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[str],
+        rows: Iterable[Sequence[str]],
+        *,
+        titles: int = 1,
+        right: Iterable[str] = (),
+        whole: Iterable[str] = (),
+    ) -> None:
+        given = [list(row) for row in rows]
+        kept = [i for i in range(len(columns)) if i < titles or any(row[i] for row in given)]
+        self._columns = [columns[i] for i in kept]
+        self._rows = [[row[i] for i in kept] for row in given]
+        self._right = set(right)
+        self._whole = {*right, *whole}
+        self._titles = titles
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterable[RenderableType]:
+        widths = [max(map(cell_len, each)) for each in zip(self._columns, *self._rows, strict=True)]
+        named = zip(self._columns, widths, strict=True)
+        folded = [width if name in self._whole else min(width, _FOLDED_MIN) for name, width in named]
+        room = options.max_width - _GAP * (len(widths) - 1)
+        if sum(widths) <= room:
+            yield self._table(widths)
+        elif sum(folded) <= room:
+            yield self._table(_widened(folded, widths, room))
+        else:
+            yield from self._paragraphs(options.max_width)
+
+    def _table(self, widths: Sequence[int]) -> Table:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for name, width in zip(self._columns, widths, strict=True):
+            justify: Literal["left", "right"] = "right" if name in self._right else "left"
+            table.add_column(name, justify=justify, width=width, overflow="fold")
+        for row in self._rows:
+            table.add_row(*map(Text, row))
+        return table
+
+    def _paragraphs(self, width: int) -> Iterable[RenderableType]:
+        for row in self._rows:
+            yield Text(" / ".join(filter(None, row[: self._titles])), style="bold", overflow="fold")
+            rest = zip(self._columns[self._titles :], row[self._titles :], strict=True)
+            lines = _joined([f"{name} {value}" for name, value in rest if value], width - _GAP)
+            yield Padding(Text("\n".join(lines), overflow="fold"), (0, 0, 0, _GAP))
+
+
+def _joined(parts: Sequence[str], width: int) -> list[str]:
+    """As many to a line as go into it."""
+    lines: list[str] = []
+    for part in parts:
+        if lines and cell_len(f"{lines[-1]} · {part}") <= width:
+            lines[-1] += f" · {part}"
+        else:
+            lines.append(part)
+    return lines
+
+
+def _widened(folded: Sequence[int], wanted: Sequence[int], room: int) -> list[int]:
+    """What room is left goes, a column of characters at a time, to those that still want it."""
+    widths = list(folded)
+    while sum(widths) < room:
+        index = max(range(len(widths)), key=lambda i: wanted[i] - widths[i])
+        if widths[index] >= wanted[index]:
+            break
+        widths[index] += 1
+    return widths

@@ -1,0 +1,56 @@
+"""A run's report as Markdown, for pull requests and job summaries. Says what `report` says on a terminal."""
+
+import re
+from collections.abc import Iterator
+
+from holdfast.report.cells import CellReport, RunReport, ScorerReport
+from holdfast.report.tables import duration, failure_lines, short
+from holdfast.report.wording import counted
+
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~])")
+_HEAD = ("task", "model", "scorer", "mean", "95% interval", "n", "failed", "unfinished", "tokens", "time")
+_MARKS = {"completed": "✅", "running": "⏳", "failed": "❌", "stalled": "❌"}
+
+
+def markdown(report: RunReport) -> str:
+    """Ends with a line break, so that it can be appended to a file that holds others."""
+    failed = sum(cell.failed for cell in report.cells)
+    mark = "⚠️" if failed and report.status == "completed" else _MARKS.get(report.status, "⚠️")
+    lines = [f"### {mark} {_text(f'{report.experiment}/{report.run_id}')}: {report.status}", ""]
+    if report.reason:
+        lines += [_text(report.reason), ""]
+    lines += [_row(_HEAD), _row("---" if name in _HEAD[:3] else "--:" for name in _HEAD)]
+    lines += [row for cell in report.cells for row in _rows(cell)]
+    found = list(failure_lines(report.cells))
+    if report.anomalies:
+        found.append(f"{counted(report.anomalies, 'anomaly', 'anomalies')} in the journal: see `holdfast verify`")
+    if found:
+        lines += ["", *(f"- {_text(line)}" for line in found)]
+    return "\n".join(lines) + "\n\n"
+
+
+def _rows(cell: CellReport) -> Iterator[str]:
+    used = f"{short(cell.usage.input_tokens)}+{short(cell.usage.output_tokens)}"
+    rest = (str(cell.failed), str(cell.unfinished), used, duration(cell.seconds))
+    if not cell.scorers:
+        yield _row((_text(cell.task), _text(cell.model), "-", "-", "-", str(cell.finished), *rest))
+    for each in cell.scorers:
+        yield _row((_text(cell.task), _text(cell.model), _text(each.scorer), *_numbers(each), *rest))
+
+
+def _numbers(scorer: ScorerReport) -> tuple[str, str, str]:
+    summary = scorer.summary
+    if summary.mean is None:
+        shown = ", ".join(f"{label} {count}" for label, count in list(scorer.labels.items())[:4])
+        return _text(shown) or "-", "", str(sum(scorer.labels.values()))
+    interval = "-" if summary.low is None or summary.high is None else f"{summary.low:.4f} .. {summary.high:.4f}"
+    return f"{summary.mean:.4f}", interval, str(summary.n)
+
+
+def _row(cells: Iterator[str] | tuple[str, ...]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _text(text: str) -> str:
+    """As it is: nothing in a name or an error means anything to Markdown, or ends a row."""
+    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))

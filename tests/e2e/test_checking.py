@@ -1,0 +1,107 @@
+"""`check` finds what is missing before a run does; servers are asked only if that is wanted."""
+
+import http.server
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from holdfast.testing import start_server_process
+from tests.e2e.commands import call, run, write_spec
+
+
+@contextmanager
+def answering(status: int, body: bytes = b"{}") -> Iterator[str]:
+    """A server that says the same to everything."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            """Says nothing."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/v1"
+        server.shutdown()
+        thread.join()
+
+
+def closed_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_a_server_that_is_there_is_said_to_be_there_and_no_model_is_asked(tmp_path: Path) -> None:
+    with start_server_process() as server:
+        spec = write_spec(tmp_path, base_url=server.base_url, model={"model": "test-model"})
+        done = run("check", spec, "--servers", cwd=tmp_path)
+        assert (done.code, done.err) == (0, "")
+        assert "models[0]: the server is there" in done.out
+        assert server.stats().requests == 0
+
+
+def test_a_server_that_is_not_there_exits_2_only_if_it_was_to_be_asked(tmp_path: Path) -> None:
+    spec = write_spec(tmp_path, base_url=f"http://127.0.0.1:{closed_port()}/v1")
+    assert call("check", spec, cwd=tmp_path).code == 0
+    done = run("check", spec, "--servers", cwd=tmp_path)
+    assert done.code == 2
+    assert "models[0]: the connection failed" in done.err
+    assert "check base_url, and that the server is up" in done.err
+    assert "cannot be run now" in done.out
+    told = call("check", spec, "--servers", "--json", cwd=tmp_path)
+    assert (told.code, len(told.json()["errors"])) == (2, 1)
+    assert sorted(os.listdir(tmp_path)) == ["eval.yaml", "sums.jsonl"]
+
+
+def test_a_model_that_the_server_does_not_list_is_a_warning_with_the_nearest(tmp_path: Path) -> None:
+    with answering(200, b'{"data": [{"id": "arith-2"}, {"id": "other"}]}') as url:
+        done = call("check", write_spec(tmp_path, base_url=url), "--servers", cwd=tmp_path)
+    assert done.code == 0
+    assert "models[0].model: the server does not list 'arith-1'; did you mean 'arith-2'?" in done.err
+
+
+@pytest.mark.parametrize(("status", "code"), [(404, 0), (200, 0), (401, 2), (503, 2), (302, 2)])
+def test_what_a_server_answers_decides(tmp_path: Path, status: int, code: int) -> None:
+    with answering(status) as url:
+        done = call("check", write_spec(tmp_path, base_url=url), "--servers", cwd=tmp_path)
+    assert done.code == code, done.said
+    assert (f"HTTP {status}" in done.err) is (code == 2)
+
+
+def test_models_without_a_server_are_not_asked(tmp_path: Path) -> None:
+    done = call("check", write_spec(tmp_path), "--servers", "--json", cwd=tmp_path)
+    assert (done.code, done.json()["servers"]) == (0, [])
+
+
+def test_the_key_of_the_default_server_is_missed(tmp_path: Path) -> None:
+    spec = write_spec(tmp_path, model={"provider": "openai", "model": "gpt-x", "options": {}})
+    assert "OPENAI_API_KEY is not set" in call("check", spec, cwd=tmp_path).err
+    assert call("check", spec, cwd=tmp_path, env={"OPENAI_API_KEY": "k"}).err == ""
+
+
+@pytest.mark.parametrize(
+    ("task", "named"),
+    [
+        ({"dataset": {"path": "sums.jsonl", "input": "qestion"}}, "no column 'qestion'"),
+        ({"prompt": "{qestion}"}, "did you mean 'question'?"),
+        ({"solver": "chatt"}, "did you mean 'chat'?"),
+        ({"scorers": ["numerc"]}, "did you mean 'numeric'?"),
+        ({"dataset": {"path": "sms.jsonl"}}, "did you mean sums.jsonl?"),
+    ],
+    ids=str,
+)
+def test_check_finds_what_is_not_there(tmp_path: Path, task: dict[str, object], named: str) -> None:
+    done = call("check", write_spec(tmp_path, task=task), cwd=tmp_path)
+    assert done.code == 2
+    assert named in done.err

@@ -13,8 +13,9 @@ from holdfast.api.places import RunPlace
 from holdfast.api.preparing import Given, find_scorers, naming, prepare_given
 from holdfast.api.resuming import Reading
 from holdfast.engine.asking import identity_of
-from holdfast.engine.attempts import Past, failure_of
+from holdfast.engine.attempts import Past
 from holdfast.engine.tickets import Ticket, Tickets
+from holdfast.engine.tracebacks import failure_of
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.journal import Entry, Position, Reader
 from holdfast.plan import Work

@@ -6,7 +6,6 @@ had succeeded; after an error of the solver it asks anew.
 """
 
 import asyncio
-import traceback
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -14,6 +13,7 @@ import msgspec
 from holdfast.engine.flights import Flight
 from holdfast.engine.places import Places
 from holdfast.engine.tickets import Ticket
+from holdfast.engine.tracebacks import failure_of, own_lines, redacted
 from holdfast.errors import BadRecordError, JournalError
 from holdfast.plan import Work
 from holdfast.records import Draft, draft
@@ -35,7 +35,6 @@ from holdfast.solve.steps import Journal
 
 _FINAL_KINDS = {"auth", "bad_request", "unknown_model", "context_too_long", "content_filter", "limit"}
 _SOLVER_KINDS = {"solver", "cancelled", "record"}
-_TRACEBACK_LINES = 12
 
 
 class Past(msgspec.Struct, frozen=True):
@@ -80,6 +79,8 @@ class Kit(msgspec.Struct, frozen=True):
     seconds: float | None
     seed: int
     scoring: Places
+    secrets: tuple[str, ...] = ()
+    """What must not be in a record of what went wrong."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -158,7 +159,7 @@ class Sampler:
             _undo_cancel()
             return _stalled(flight) or Failure("cancelled", "the solver cancelled itself")
         except BaseException as error:  # noqa: BLE001 - user code may raise anything
-            return _failure(error)
+            return _failure(error, kit.secrets)
         finally:
             steps.close()
         if self._closing:
@@ -216,7 +217,7 @@ async def _judge_all(ticket: Ticket, kit: Kit, answer: Answer, of: int, flight: 
         flight.doing, flight.since = "scoring", asyncio.get_running_loop().time()
     try:
         for scorer in kit.scorers:
-            given += await _judged(scorer, ticket, answer, of, kit.evaluation)
+            given += await _judged(scorer, ticket, answer, of, kit)
     finally:
         kit.scoring.give_back()
     given[-1] = msgspec.structs.replace(given[-1], last=True)
@@ -236,19 +237,20 @@ async def _solve(solver: Solver, sample: Sample, ctx: Context, seconds: float | 
         raise
 
 
-async def _judged(scorer: Scorer, ticket: Ticket, answer: Answer, of: int, evaluation: str) -> list[ScoreGiven]:
+async def _judged(scorer: Scorer, ticket: Ticket, answer: Answer, of: int, kit: Kit) -> list[ScoreGiven]:
     try:
         scores = await judge(scorer, ticket.sample, answer)
     except ScoringFailed as error:
-        return [ScoreGiven(ticket.o, of, evaluation, scorer.name, failure=error.failure)]
+        return [ScoreGiven(ticket.o, of, kit.evaluation, scorer.name, failure=redacted(error.failure, kit.secrets))]
     except JournalError:
         raise  # the journal has stopped: so does the run
     except asyncio.CancelledError:
         raise
     except BaseException as error:  # noqa: BLE001 - user code may raise anything
-        return [ScoreGiven(ticket.o, of, evaluation, scorer.name, failure=failure_of("scorer", error))]
+        failure = failure_of("scorer", error, kit.secrets)
+        return [ScoreGiven(ticket.o, of, kit.evaluation, scorer.name, failure=failure)]
     return [
-        ScoreGiven(ticket.o, of, evaluation, name, score.value, score.reason, score.metadata)
+        ScoreGiven(ticket.o, of, kit.evaluation, name, score.value, score.reason, score.metadata)
         for name, score in scores.items()
     ]
 
@@ -262,19 +264,19 @@ def _drafted(given: ScoreGiven, key: str) -> Draft:
         return draft("score", msgspec.structs.replace(given, value=None, reason="", metadata={}, failure=failure), key)
 
 
-def _failure(error: BaseException) -> Failure:
+def _failure(error: BaseException, secrets: Sequence[str]) -> Failure:
     """What a solver's exception means, also inside a group. A journal that has stopped stops the run."""
     for known in (JournalError, LimitError, StepFailedError, BadRecordError):
         found = _first(error, known)
         if isinstance(found, StepFailedError):
-            return found.failure
+            return redacted(msgspec.structs.replace(found.failure, detail=own_lines(found)), secrets)
         if isinstance(found, LimitError):
-            return Failure(found.kind, str(found))
+            return redacted(Failure(found.kind, str(found), own_lines(found)), secrets)
         if isinstance(found, BadRecordError):
-            return Failure("record", str(found))
+            return redacted(Failure("record", str(found), own_lines(found)), secrets)
         if found is not None:
             raise found
-    return failure_of("solver", error)
+    return failure_of("solver", error, secrets)
 
 
 def _first(error: BaseException, kind: type[BaseException]) -> BaseException | None:
@@ -307,21 +309,6 @@ def _undo_cancel() -> None:
 def _seconds_left(kit: Kit, steps: Steps) -> float | None:
     """What an attempt may still take: what its recorded steps took counts."""
     return None if kit.seconds is None else max(kit.seconds - steps.recorded_seconds, 0.001)
-
-
-def failure_of(kind: str, error: BaseException) -> Failure:
-    """An exception as a record: what it says, and the last lines of where it came from."""
-    try:
-        lines = traceback.format_exception(error)
-        said = f"{type(error).__name__}: {error}"
-    except Exception:  # noqa: BLE001 - the exception's own __str__ is the user's code too
-        lines, said = traceback.format_tb(error.__traceback__), f"{type(error).__name__} (its text cannot be made)"
-    return Failure(kind, _writable(said)[:2000], _writable("".join(lines[-_TRACEBACK_LINES:]))[-8000:])
-
-
-def _writable(text: str) -> str:
-    """Half a character cannot be written as JSON."""
-    return text.encode("utf-8", "replace").decode()
 
 
 def _attempt_of(recorded: Recorded) -> int:

@@ -30,7 +30,7 @@ def choose(lines: Iterable[ExportLine], wanted: Wanted) -> Iterator[ExportLine]:
     except re.error as error:
         raise ValueError(f"{wanted.grep!r} is not a pattern: {error}") from error
     for line in lines:
-        kind = (line.error or {}).get("kind", "")
+        kind = line.error.kind if line.error else ""
         if (
             (not wanted.failed or line.status == "failed")
             and (not wanted.status or line.status == wanted.status)
@@ -47,5 +47,5 @@ def is_wrong(scores: dict[str, Any]) -> bool:
 
 
 def _text(line: ExportLine) -> str:
-    told = (line.error or {}).get("message", "")
+    told = line.error.message if line.error else ""
     return f"{line.key}\n{line.output or ''}\n{told}"

@@ -22,7 +22,7 @@ def task() -> holdfast.Task:
 
 def test_a_script_runs_a_task_and_looks_at_it(tmp_path: Path) -> None:
     with holdfast.run(task(), models=["mock/m"], store=str(tmp_path)) as run:
-        assert [(line["output"], line["scores"]) for line in run.samples()] == [
+        assert [(line.output, line.scores) for line in run.samples()] == [
             ("2+2", {"close": True}),
             ("3+3", {"close": False}),
         ]
@@ -73,7 +73,7 @@ def test_runs_are_found_by_id_prefix_and_latest(tmp_path: Path) -> None:
 
 def test_everything_that_the_journal_holds_of_a_key_is_shown_in_order(tmp_path: Path) -> None:
     with holdfast.run(task(), models=["mock/m"], store=str(tmp_path)) as run:
-        key = run.samples()[0]["key"]
+        key = run.samples()[0].key
         assert [kind for kind, _, _ in run.story_of(key)] == ["step", "sample.finished", "score"]
         with pytest.raises(UsageError, match="no key 'sums/m/99/1'; did you mean 'sums/m/2/1'"):
             run.story_of("sums/m/99/1")

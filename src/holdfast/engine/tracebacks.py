@@ -59,6 +59,11 @@ def redacted(failure: Failure, secrets: Sequence[str]) -> Failure:
     )
 
 
+def is_ours(file: str) -> bool:
+    """Whether a file of code belongs to Holdfast or to the event loop."""
+    return file.startswith((_OURS, _LOOPS))
+
+
 def secrets_of(spec: Spec, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """What must not be in a record: values of the variables that the spec takes keys, headers and addresses from, and
     of those that are called like a credential.
@@ -81,20 +86,20 @@ def _every(told: traceback.TracebackException) -> Iterator[traceback.TracebackEx
 
 def _keep_own(told: traceback.TracebackException) -> bool:
     """Whether a frame of the user's is left. An exception without one, that ours was handling, is not told at all."""
-    own = [frame for frame in told.stack if not frame.filename.startswith((_OURS, _LOOPS))]
+    own = [frame for frame in told.stack if not is_ours(frame.filename)]
     middle = len(own) - 2 * _FRAMES_MAX
     if middle > 0:
         gap = traceback.FrameSummary(f"… {middle} more …", 0, "…", lookup_line=False, line="")
         own[_FRAMES_MAX:-_FRAMES_MAX] = [gap]
     told.stack = traceback.StackSummary.from_list(own)
     context = told.__context__
-    if context is not None and not told.__suppress_context__ and all(_is_ours(frame) for frame in context.stack):
+    if (
+        context is not None
+        and not told.__suppress_context__
+        and all(is_ours(frame.filename) for frame in context.stack)
+    ):
         told.__context__ = None
     return bool(own)
-
-
-def _is_ours(frame: traceback.FrameSummary) -> bool:
-    return frame.filename.startswith((_OURS, _LOOPS))
 
 
 def _shortened(line: str) -> str:

@@ -98,6 +98,7 @@ def print_chosen(name: str, wanted: WantedKeys, limit: int, store: str | None, a
             found = list(itertools.islice(choose(run.lines(), wanted), limit + 1))
         except ValueError as error:
             raise UsageError(f"--grep: {error}") from error
+        kinds = sorted({kind for cell in run.cells() for kind in cell.failures}) if wanted.kinds and not found else []
     more = len(found) > limit
     if as_json:
         print_json(found[:limit])
@@ -108,7 +109,7 @@ def print_chosen(name: str, wanted: WantedKeys, limit: int, store: str | None, a
         say(f"{line.key}  {line.status}  {scores}".rstrip(), "bold")
         say(f"  {first_line(told, 200)}")
     if not found:
-        say("No such sample.")
+        say(f"No such sample; samples failed as: {', '.join(kinds)}" if kinds else "No such sample.")
     elif more:
         say(f"… and more; see them with --limit. The story of one: holdfast show {name} {found[0].key}")
 

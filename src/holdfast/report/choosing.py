@@ -26,7 +26,7 @@ class Wanted(msgspec.Struct, frozen=True):
 def choose(lines: Iterable[ExportLine], wanted: Wanted) -> Iterator[ExportLine]:
     """ValueError if the pattern to look for is none."""
     try:
-        pattern = re.compile(wanted.grep, re.IGNORECASE) if wanted.grep else None
+        pattern = re.compile(wanted.grep, re.IGNORECASE | re.MULTILINE) if wanted.grep else None
     except re.error as error:
         raise ValueError(f"{wanted.grep!r} is not a pattern: {error}") from error
     for line in lines:

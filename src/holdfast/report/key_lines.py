@@ -84,13 +84,14 @@ def _message(message: Message) -> Iterator[Line]:
 
 
 def _score(score: ScoreStory) -> Iterator[Line]:
-    before = "" if score.current else " (before: of another evaluation or answer)"
+    before = "" if score.current else ", before: of another evaluation or answer"
     if score.failure is not None:
         message = own_words(score.scorer, score.failure.message)
         failure = msgspec.structs.replace(score.failure, message=message)
         yield from _failure(f"{score.scorer} failed", failure, before)
         return
-    yield from _indented(f"{score.scorer}: {score.value!r} {score.reason}".rstrip() + before, 2)
+    reason = f" ({score.reason})" if score.reason else ""
+    yield from _indented(f"{score.scorer}: {score.value!r}{reason}{before}", 2)
     if score.metadata:
         yield f"    {_compact(score.metadata)}", ""
 

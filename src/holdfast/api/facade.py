@@ -19,6 +19,7 @@ from holdfast.score import Scorer
 from holdfast.solve import Solve
 from holdfast.spec import build_spec, load_spec
 
+_LOOK_SECONDS = 0.25
 ScorerEntry = str | dict[str, Any] | Scorer | Callable[..., Any]
 """A name, a name with its arguments, what `@scorer` makes, or a plain function."""
 
@@ -120,7 +121,7 @@ def _in_thread(work: Callable[[], Coroutine[Any, Any, Run]]) -> Run:
     thread = threading.Thread(target=context.run, args=(call,), name="holdfast-run")
     thread.start()
     try:
-        thread.join()
+        _wait(thread)
     except BaseException:
         for loop, task in working:
             if task is not None and not loop.is_closed():
@@ -130,6 +131,15 @@ def _in_thread(work: Callable[[], Coroutine[Any, Any, Run]]) -> Run:
     if isinstance(result[0], BaseException):
         raise result[0]
     return result[0]
+
+
+def _wait(thread: threading.Thread) -> None:
+    """Until it ends. `asyncio.run` makes a cancellation of an interrupt, and nobody would see it while we wait."""
+    task = asyncio.current_task()
+    while thread.is_alive():
+        thread.join(_LOOK_SECONDS)
+        if task is not None and task.cancelling():
+            raise asyncio.CancelledError
 
 
 def _given(tasks: Task | Sequence[Task] | str, models: Sequence[str | dict[str, Any]], fields: dict[str, Any]) -> Given:

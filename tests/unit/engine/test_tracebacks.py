@@ -136,7 +136,9 @@ def test_secrets_are_what_the_spec_names_and_what_is_called_like_one() -> None:
         "base_url": "http://${HOST_PART:-x}/v1",
     }
     spec = build_spec({"tasks": [{"name": "t"}], "models": [model]}, "test")
-    whole = msgspec.structs.replace(spec, models=[*spec.models, Model(name="w", provider="mock", base_url="${ADDRESS}")])
+    whole = msgspec.structs.replace(
+        spec, models=[*spec.models, Model(name="w", provider="mock", base_url="${ADDRESS}")]
+    )
     environ = {
         "ODD": "odd-value",
         "TEAM": "team-value",

@@ -26,8 +26,9 @@ crash: setup system  ## the exhaustive crash proofs: every state, every kill poi
 bench: setup system  ## all benchmarks, with their peers, in one run
 	$(BIN)/python -m bench
 
-docs: setup  ## docs/fields.md and docs/commands.md, made from the source
+docs: setup  ## the reference pages, made from the source, then all of docs as a static site in site/
 	$(BIN)/python tools/reference.py
+	$(BIN)/mkdocs build --strict --quiet
 
 setup: $(READY)
 

@@ -5,23 +5,26 @@ from typing import TYPE_CHECKING, Any
 from holdfast.errors import DriftError, HoldfastError, SpecError
 
 if TYPE_CHECKING:
-    from holdfast.api import Run, Task, run, run_async
-    from holdfast.records.exchange import Answer, Sample, Score
+    from holdfast.api import Run, Task, open_run, run, run_async
+    from holdfast.records.exchange import Answer, Message, Sample, Score
     from holdfast.score import scorer
-    from holdfast.solve import Context
+    from holdfast.solve import Context, solver
 
 __version__ = "0.1.0"
 
 _ROOMS = {
     "Run": "holdfast.api",
     "Task": "holdfast.api",
+    "open_run": "holdfast.api",
     "run": "holdfast.api",
     "run_async": "holdfast.api",
     "Answer": "holdfast.records.exchange",
+    "Message": "holdfast.records.exchange",
     "Sample": "holdfast.records.exchange",
     "Score": "holdfast.records.exchange",
     "scorer": "holdfast.score",
     "Context": "holdfast.solve",
+    "solver": "holdfast.solve",
 }
 
 __all__ = [
@@ -29,27 +32,32 @@ __all__ = [
     "Context",
     "DriftError",
     "HoldfastError",
+    "Message",
     "Run",
     "Sample",
     "Score",
     "SpecError",
     "Task",
     "__version__",
+    "open_run",
     "run",
     "run_async",
     "scorer",
+    "solver",
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Names are brought in when they are first used: `import holdfast` costs almost nothing."""
-    if name not in _ROOMS:
-        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
-    import importlib
+if not TYPE_CHECKING:  # or a checker would take every misspelt name for one of these
 
-    found = getattr(importlib.import_module(_ROOMS[name]), name)
-    globals()[name] = found
-    return found
+    def __getattr__(name: str) -> Any:
+        """Names are brought in when they are first used: `import holdfast` costs almost nothing."""
+        if name not in _ROOMS:
+            raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+        import importlib
+
+        found = getattr(importlib.import_module(_ROOMS[name]), name)
+        globals()[name] = found
+        return found
 
 
 def __dir__() -> list[str]:

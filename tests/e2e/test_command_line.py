@@ -212,7 +212,9 @@ def test_show_tells_a_person_the_same(finished: Path) -> None:
 def test_show_tells_the_story_of_one_key(finished: Path) -> None:
     told = call("show", "first", "sums/arith/s0002/1", "--json", cwd=finished)
     assert told.code == 0
-    assert [each["type"] for each in told.json()] == ["step", "sample.finished", "score"]
+    (attempt,) = told.json()["attempts"]
+    assert (told.json()["status"], attempt["status"], len(attempt["steps"])) == ("finished", "finished", 1)
+    assert [score["scorer"] for score in told.json()["scores"]] == ["numeric"]
     read = call("show", "first", "sums/arith/s0002/1", cwd=finished).out
     assert "Compute: 2 + 14" in read
     assert "numeric: False" in read

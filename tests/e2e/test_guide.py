@@ -1,9 +1,12 @@
-"""docs/guide.md, done as it says: every file written, every spec checked and run, every command and script executed.
+"""Every page of docs that can be followed is followed: files written, specs checked and run, commands and scripts run.
 
-A block with a name after its language is a file. A spec without one is laid over the first spec of the page. A line of
-a shell block that begins with `holdfast` is a command; `# exit 3` behind it is how it ends, else 0.
+A block with a name after its language is a file; all are there from the start, and one that stands twice is replaced
+where it stands again. Commands and scripts are done in the order of the page. A line of a shell block begins with
+`holdfast`, or with `timeout` to kill it; `# exit 3` behind it is how it ends, else 0. A spec without a name is laid
+over the first spec of its page and run in a store of its own.
 """
 
+import os
 import re
 import shlex
 import subprocess
@@ -14,75 +17,114 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from tests.e2e.commands import call, environment, shown
+from tests.e2e.commands import Done, call, environment, shown
 
-GUIDE = Path(__file__).parents[2] / "docs" / "guide.md"
+DOCS = Path(__file__).parents[2] / "docs"
 FENCED = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+RUNNABLE = {"sh", "python", "yaml", "json"}
 SET = {"TEAM": "evals", "LOCAL_KEY": "none"}
+FOLLOWED = [
+    "guide.md",
+    "howto/compare-two-models.md",
+    "howto/resume-on-a-preemptible-machine.md",
+    "howto/write-a-scorer.md",
+    "howto/write-a-solver.md",
+    "tutorial.md",
+]
 
 
 class Block(NamedTuple):
-    """A fenced block of the page."""
+    """A fenced block of a page."""
 
     language: str
     file: str
     text: str
 
 
-BLOCKS = [Block(*match.groups("")) for match in FENCED.finditer(GUIDE.read_text("utf-8"))]
-SPECS = [block for block in BLOCKS if block.language == "yaml"]
-SCRIPTS = [block for block in BLOCKS if block.language == "python" and not block.file]
-COMMANDS = [line for block in BLOCKS if block.language == "sh" for line in block.text.splitlines()]
+def blocks(page: str) -> list[Block]:
+    return [Block(*match.groups("")) for match in FENCED.finditer((DOCS / page).read_text("utf-8"))]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("guide")
-    for block in BLOCKS:
+def parts(page: str) -> list[Block]:
+    """The specs of a page that are no files: each stands for the first one, with these fields instead."""
+    return [block for block in blocks(page) if block.language == "yaml" and not block.file]
+
+
+def write_files(page: str, folder: Path) -> None:
+    for block in reversed(blocks(page)):  # of two with one name the first is there at the start
         if block.file:
-            (made / block.file).write_text(block.text)
-    return made
+            (folder / block.file).write_text(block.text)
 
 
-def test_the_guide_has_what_is_tested_here() -> None:
-    assert {block.language for block in BLOCKS} == {"json", "yaml", "python", "sh"}
-    assert SPECS[0].file
-    assert SCRIPTS
-    assert len(COMMANDS) > 10
+def test_every_page_with_something_to_run_is_followed() -> None:
+    pages = [path.relative_to(DOCS).as_posix() for path in sorted(DOCS.rglob("*.md"))]
+    assert [page for page in pages if {block.language for block in blocks(page)} & {"sh", "python"}] == FOLLOWED
+    assert {block.language for page in FOLLOWED for block in blocks(page)} <= RUNNABLE
+    assert len(parts("guide.md")) > 5
 
 
-@pytest.mark.parametrize("number", range(len(SPECS)))
-def test_every_spec_can_be_run_and_does_what_it_is_there_for(number: int, folder: Path) -> None:
-    first, part = (yaml.safe_load(SPECS[index].text) for index in (0, number))
-    spec: dict[str, Any] = {**first, **part}
-    path = folder / f"part{number}.yaml"
+@pytest.mark.parametrize("page", FOLLOWED)
+def test_everything_on_a_page_does_what_the_page_says(page: str, tmp_path: Path) -> None:
+    write_files(page, tmp_path)
+    done = 0
+    for block in blocks(page):
+        if block.file:
+            (tmp_path / block.file).write_text(block.text)
+        elif block.language == "sh":
+            done += sum(follow(line, tmp_path) for line in block.text.splitlines())
+        elif block.language == "python":
+            done += run_script(block.text, tmp_path)
+    assert done > 2
+
+
+def test_the_script_in_the_readme_runs(tmp_path: Path) -> None:
+    scripts = [block.text for block in blocks("../README.md") if block.language == "python"]
+    assert [run_script(text, tmp_path) for text in scripts] == [1]
+
+
+def follow(line: str, folder: Path) -> int:
+    words = shlex.split(line, comments=True)
+    assert words[0] in {"holdfast", "timeout"}, line
+    done = call(*words[1:], cwd=folder) if words[0] == "holdfast" else in_shell(words, folder)
+    assert done.code == int((re.findall(r"# exit (\d+)", line) or ["0"])[0]), f"{line}\n{done.said}"
+    return 1
+
+
+def in_shell(words: list[str], folder: Path) -> Done:
+    """With the command of this environment first on the path. Who is killed by its own hand ends as a shell says."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        words, cwd=folder, env=environment({"PATH": path}), capture_output=True, text=True, check=False
+    )
+    return Done(done.returncode if done.returncode >= 0 else 128 - done.returncode, done.stdout, done.stderr)
+
+
+def run_script(text: str, folder: Path) -> int:
+    command = [sys.executable, "-c", text]
+    done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    assert done.stdout
+    return 1
+
+
+@pytest.mark.parametrize(("page", "number"), [(page, i) for page in FOLLOWED for i in range(len(parts(page)))])
+def test_every_spec_can_be_run_and_does_what_it_is_there_for(page: str, number: int, tmp_path: Path) -> None:
+    write_files(page, tmp_path)
+    first = next(block for block in blocks(page) if block.language == "yaml")
+    spec: dict[str, Any] = {**yaml.safe_load(first.text), **yaml.safe_load(parts(page)[number].text)}
+    path = tmp_path / "part.yaml"
     path.write_text(yaml.safe_dump(spec, sort_keys=False))
-    checked = call("check", path, cwd=folder, env=SET)
+    checked = call("check", path, cwd=tmp_path, env=SET)
     assert (checked.code, checked.err) == (0, "")
     if any(model["provider"] == "openai" for model in spec["models"]):
         return
-    done = call("run", path, "--id", f"part{number}", "--store", folder / "parts", cwd=folder, env=SET)
+    done = call("run", path, "--id", "part", "--store", tmp_path / "runs", cwd=tmp_path, env=SET)
     assert done.code == 0, done.said
-    assert [each for each in shown(f"part{number}", folder / "parts")["scores"] if each["failures"]] == []
+    assert [each for each in shown("part", tmp_path / "runs")["scores"] if each["failures"]] == []
 
 
-def test_every_command_ends_as_the_guide_says(folder: Path) -> None:
-    for line in COMMANDS:
-        words = shlex.split(line, comments=True)
-        assert words[0] == "holdfast"
-        done = call(*words[1:], cwd=folder)
-        assert done.code == int((re.findall(r"# exit (\d+)", line) or ["0"])[0]), f"{line}\n{done.said}"
-
-
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.text.splitlines()[0])
-def test_every_script_runs(script: Block, folder: Path) -> None:
-    command = [sys.executable, "-c", script.text]
-    done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines()[-1] == "['4']"
-
-
-def test_the_tests_of_the_guide_pass(folder: Path) -> None:
+def test_the_tests_of_the_guide_pass(tmp_path: Path) -> None:
+    write_files("guide.md", tmp_path)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "test_sums.py"]
-    done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout

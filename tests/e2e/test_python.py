@@ -3,7 +3,7 @@
 import asyncio
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,9 @@ import pytest
 
 import holdfast
 from holdfast import Answer, Context, Sample, Score, Task
+from holdfast.report import ExportLine
 
 ROWS = [{"id": "a", "q": "2+2", "target": "4"}, {"id": "b", "q": "3+3", "target": "6"}]
-Line = dict[str, Any]
 
 
 @pytest.fixture(autouse=True)
@@ -22,14 +22,14 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HOLDFAST_STORE", raising=False)
 
 
-def answered(task: Task, **fields: Any) -> list[Line]:
+def answered(task: Task, **fields: Any) -> Sequence[ExportLine]:
     """Run a task on the mock, which repeats its prompt; the export."""
     with holdfast.run(task, models=["mock"], id="x", **fields) as run:
         return run.samples()
 
 
 def scored(scorer: Any) -> list[Any]:
-    return [line["scores"] for line in answered(Task("t", ROWS, "{q}", scorers=[scorer]))]
+    return [line.scores for line in answered(Task("t", ROWS, "{q}", scorers=[scorer]))]
 
 
 @holdfast.scorer
@@ -41,7 +41,7 @@ def test_a_task_runs_on_a_model_named_in_short(tmp_path: Path) -> None:
     with holdfast.run(Task("sums", data=ROWS, prompt="{q}", scorers=[repeats]), models=["mock"]) as run:
         lines = run.samples()
         report = run.report()
-    assert [(line["key"], line["output"], line["scores"]) for line in lines] == [
+    assert [(line.key, line.output, line.scores) for line in lines] == [
         ("sums/mock/a/1", "2+2", {"repeats": True}),
         ("sums/mock/b/1", "3+3", {"repeats": True}),
     ]
@@ -51,10 +51,10 @@ def test_a_task_runs_on_a_model_named_in_short(tmp_path: Path) -> None:
 
 
 def test_a_run_works_inside_a_running_event_loop() -> None:
-    async def notebook() -> list[Line]:
+    async def notebook() -> Sequence[ExportLine]:
         return answered(Task("t", ROWS, "{q}"))
 
-    assert [line["output"] for line in asyncio.run(notebook())] == ["2+2", "3+3"]
+    assert [line.output for line in asyncio.run(notebook())] == ["2+2", "3+3"]
 
 
 def test_an_error_inside_a_running_event_loop_reaches_its_caller() -> None:
@@ -66,11 +66,11 @@ def test_an_error_inside_a_running_event_loop_reaches_its_caller() -> None:
 
 
 def test_a_run_can_be_awaited() -> None:
-    async def script() -> list[Line]:
+    async def script() -> Sequence[ExportLine]:
         with await holdfast.run_async(Task("t", ROWS, "{q}"), ["mock"], id="x", store="elsewhere") as run:
             return run.samples()
 
-    assert [line["output"] for line in asyncio.run(script())] == ["2+2", "3+3"]
+    assert [line.output for line in asyncio.run(script())] == ["2+2", "3+3"]
     assert Path("elsewhere/default/x").is_dir()
 
 
@@ -82,12 +82,12 @@ def test_a_spec_in_a_file_runs_from_python_too(tmp_path: Path) -> None:
     }
     (tmp_path / "eval.yaml").write_text(json.dumps(spec))
     with holdfast.run(str(tmp_path / "eval.yaml"), id="x", limit=1) as run:
-        assert [line["key"] for line in run.samples()] == ["t/mock/a/1"]
+        assert [line.key for line in run.samples()] == ["t/mock/a/1"]
 
 
 def test_a_path_is_data_too(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("id,q,target\na,2+2,4\n")
-    assert [line["output"] for line in answered(Task("t", "rows.csv", "{q}"))] == ["2+2"]
+    assert [line.output for line in answered(Task("t", "rows.csv", "{q}"))] == ["2+2"]
 
 
 @pytest.mark.parametrize(
@@ -154,9 +154,9 @@ def test_a_scorer_that_raises_is_a_failure_and_not_a_zero() -> None:
     failed, other = by_name["fragile"], by_name["repeats"]
     assert (failed.summary.n, failed.summary.mean, failed.no_score, failed.failures) == (1, 1.0, 0, 1)
     assert (other.summary.n, other.summary.mean, other.failures) == (2, 1.0, 0)
-    assert [line["status"] for line in lines] == ["finished", "finished"]
-    assert "not a number" in lines[1]["scores"]["fragile"]["failure"]["message"]
-    assert lines[1]["scores"]["repeats"] is True
+    assert [line.status for line in lines] == ["finished", "finished"]
+    assert "not a number" in lines[1].scores["fragile"]["failure"]["message"]
+    assert lines[1].scores["repeats"] is True
     failures = [data["failure"] for _, _, data in story if isinstance(data, dict) and data.get("failure")]
     assert [failure["kind"] for failure in failures] == ["scorer"]
     assert "not a number" in failures[0]["message"]
@@ -187,8 +187,8 @@ def test_repeats_are_answers_of_their_own_and_one_group() -> None:
     with holdfast.run(Task("t", ROWS, "{q}", solver=count, scorers=[third], repeats=8), models=["mock"]) as run:
         lines = run.samples()
         (scorer,) = run.report().cells[0].scorers
-    assert [line["key"] for line in lines] == [f"t/mock/{name}/{i}" for name in "ab" for i in range(1, 9)]
-    assert len({line["output"] for line in lines}) > 1
+    assert [line.key for line in lines] == [f"t/mock/{name}/{i}" for name in "ab" for i in range(1, 9)]
+    assert len({line.output for line in lines}) > 1
     assert scorer.summary.n == 16
 
 
@@ -200,7 +200,7 @@ def test_randomness_is_the_keys_own() -> None:
     drawn = []
     for name, fields in (("one", {}), ("two", {"concurrency": {"samples": 1}}), ("other", {"seed": 1})):
         with holdfast.run(task, models=["mock"], id=name, **fields) as run:
-            drawn.append([line["output"] for line in run.samples()])
+            drawn.append([line.output for line in run.samples()])
     assert drawn[0] == drawn[1]
     assert len({*drawn[0], *drawn[2]}) == 8
 
@@ -211,7 +211,7 @@ def test_a_solver_may_be_a_function_of_several_turns() -> None:
         return await ctx.generate([*ctx.messages, first.message, {"role": "user", "content": f"again {first.text}"}])
 
     lines = answered(Task("t", ROWS, "{q}", solver=twice))
-    assert [line["output"] for line in lines] == ["again 2+2", "again 3+3"]
+    assert [line.output for line in lines] == ["again 2+2", "again 3+3"]
 
 
 async def raise_(sample: Sample, ctx: Context) -> str:
@@ -293,20 +293,22 @@ def test_a_solver_that_fails_hurts_only_its_own_sample(bad: Callable[..., Any], 
 
     rows = [{"id": name, "q": f"{name}?"} for name in "abcdef"]
     lines = answered(Task("t", rows, "{q}", solver=solve, sample_retries=1, scorers=["includes"]))
-    by_id = {line["sample_id"]: line for line in lines}
+    by_id = {line.sample_id: line for line in lines}
     failed = by_id.pop("b")
-    assert {line["status"] for line in by_id.values()} == {"finished"}
-    assert [line["output"] for line in by_id.values()] == [f"{name}?" for name in "acdef"]
-    assert (failed["status"], failed["output"], failed["scores"]) == ("failed", None, {})
-    assert failed["error"]["kind"] in kinds
-    assert failed["error"]["message"]
-    assert failed["attempt"] in (1, 2)
+    assert {line.status for line in by_id.values()} == {"finished"}
+    assert [line.output for line in by_id.values()] == [f"{name}?" for name in "acdef"]
+    assert (failed.status, failed.output, failed.scores) == ("failed", None, {})
+    assert failed.error is not None
+    assert failed.error.kind in kinds
+    assert failed.error.message
+    assert failed.attempt in (1, 2)
 
 
 def test_the_users_own_lines_are_in_the_error() -> None:
     (line,) = answered(Task("t", ROWS[:1], "{q}", solver=raise_, sample_retries=0))
-    assert line["error"]["message"] == "LookupError: nothing to be found"
-    assert "in raise_" in line["error"]["detail"]
+    assert line.error is not None
+    assert line.error.message == "LookupError: nothing to be found"
+    assert "in raise_" in line.error.detail
 
 
 def test_a_sample_that_takes_too_long_fails_as_a_timeout_and_its_siblings_go_on() -> None:
@@ -316,7 +318,7 @@ def test_a_sample_that_takes_too_long_fails_as_a_timeout_and_its_siblings_go_on(
         return await ctx.generate()
 
     lines = answered(Task("t", ROWS, "{q}", solver=slow, sample_retries=0), limits={"sample": {"seconds": 0.2}})
-    assert [(line["status"], (line["error"] or {}).get("kind")) for line in lines] == [
+    assert [(line.status, line.error and line.error.kind) for line in lines] == [
         ("failed", "timeout"),
         ("finished", None),
     ]
@@ -328,7 +330,7 @@ def test_a_sample_may_not_ask_more_often_than_its_limit() -> None:
             await ctx.generate()
 
     lines = answered(Task("t", ROWS, "{q}", solver=endless), limits={"sample": {"steps": 3}})
-    assert [(line["status"], line["error"]["kind"], line["input_tokens"]) for line in lines] == [
+    assert [(line.status, line.error and line.error.kind, line.input_tokens) for line in lines] == [
         ("failed", "limit", 3)
     ] * 2
 
@@ -343,8 +345,8 @@ def test_failed_samples_are_tried_again_by_the_next_run_and_the_others_are_not()
         return await ctx.generate()
 
     task = Task("t", ROWS, "{q}", solver=mended, sample_retries=0)
-    assert [line["status"] for line in answered(task)] == ["finished", "failed"]
-    assert [line["status"] for line in answered(task)] == ["finished", "finished"]
+    assert [line.status for line in answered(task)] == ["finished", "failed"]
+    assert [line.status for line in answered(task)] == ["finished", "finished"]
     assert sorted(calls) == ["a", "b", "b"]
 
 
@@ -368,9 +370,13 @@ def test_another_scorer_on_the_same_answers_asks_nothing_again() -> None:
 
     first = answered(Task("t", ROWS, "{q}", solver=counted, scorers=[repeats]))
     second = answered(Task("t", ROWS, "{q}", solver=counted, scorers=[length]))
-    assert [line["scores"] for line in first] == [{"repeats": True}] * 2
-    assert [line["scores"] for line in second] == [{"length": 3}] * 2
+    assert [line.scores for line in first] == [{"repeats": True}] * 2
+    assert [line.scores for line in second] == [{"length": 3}] * 2
     assert sorted(calls) == ["a", "b"]
+
+
+def not_async(sample: Sample, ctx: Context) -> Any:
+    return "x"
 
 
 @pytest.mark.parametrize(
@@ -383,7 +389,7 @@ def test_another_scorer_on_the_same_answers_asks_nothing_again() -> None:
         (lambda: holdfast.run(Task("t", ROWS, "{q}"), models=["mok"]), "'mock'"),
         (lambda: holdfast.run(Task("t", ROWS, "{q}", scorers=["numerc"]), models=["mock"]), "'numeric'"),
         (lambda: holdfast.run([Task("t", ROWS), Task("t", ROWS)], models=["mock"]), "'t'"),
-        (lambda: holdfast.run(Task("t", ROWS, "{q}", solver=lambda sample, ctx: "x"), models=["mock"]), "async"),
+        (lambda: holdfast.run(Task("t", ROWS, "{q}", solver=not_async), models=["mock"]), "async"),
         (lambda: holdfast.run(Task("t", [{"id": "a", "q": object()}], "{q}"), models=["mock"]), "JSON"),
     ],
 )

@@ -77,9 +77,9 @@ def test_a_key_that_is_planned_and_not_begun_is_shown(tmp_path: Path) -> None:
     assert "sums/arith/s0005/1  unfinished" in done.out
     assert "ordinal 4" in done.out
     assert '"question":"5 + 35"' in done.out
-    (told,) = call("show", "x", "sums/arith/s0005/1", "--json", cwd=tmp_path).json()
-    assert (told["type"], told["data"]["o"], told["data"]["status"]) == ("planned", 4, "unfinished")
-    assert told["data"]["row"]["id"] == "s0005"
+    told = call("show", "x", "sums/arith/s0005/1", "--json", cwd=tmp_path).json()
+    assert (told["key"], told["o"], told["status"]) == ("sums/arith/s0005/1", 4, "unfinished")
+    assert (told["row"]["id"], told["attempts"], told["scores"]) == ("s0005", [], [])
 
 
 def test_a_key_that_does_not_exist_is_answered_with_the_nearest(tmp_path: Path) -> None:

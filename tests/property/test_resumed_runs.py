@@ -242,10 +242,7 @@ def told(store: Path) -> list[tuple[Any, ...]]:
     assert summary.status == "completed"
     assert summary.unfinished == 0
     assert summary.finished + summary.failed == summary.planned == len(lines)
-    return [
-        (line["key"], line["status"], line["output"], (line["error"] or {}).get("kind"), line["scores"])
-        for line in lines
-    ]
+    return [(line.key, line.status, line.output, line.error and line.error.kind, line.scores) for line in lines]
 
 
 def check_lineage(store: Path, every: list[Mapping]) -> None:

@@ -23,15 +23,18 @@ PUBLIC = [
     "Context",
     "DriftError",
     "HoldfastError",
+    "Message",
     "Run",
     "Sample",
     "Score",
     "SpecError",
     "Task",
     "__version__",
+    "open_run",
     "run",
     "run_async",
     "scorer",
+    "solver",
 ]
 
 LONG_FUNCTIONS: frozenset[str] = frozenset()

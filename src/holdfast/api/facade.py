@@ -1,8 +1,10 @@
 """Holdfast from Python: tasks, `run` and `run_async`. Async inside; the sync face is one thin wrapper."""
 
 import asyncio
+import contextvars
+import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -11,12 +13,18 @@ from holdfast.api.executing import execute, place_for
 from holdfast.api.places import default_store
 from holdfast.api.preparing import Given, find_modules_beside
 from holdfast.api.runs import Run
-from holdfast.api.working import Observe
+from holdfast.api.showing import observer
 from holdfast.errors import SpecError
 from holdfast.records.exchange import Row
+from holdfast.score import Scorer
+from holdfast.solve import Solve
 from holdfast.spec import build_spec, load_spec
 from holdfast.spec.selecting import Selection, select
 from holdfast.spec.sweeping import base_of
+
+_LOOK_SECONDS = 0.25
+ScorerEntry = str | dict[str, Any] | Scorer | Callable[..., Any]
+"""A name, a name with its arguments, what `@scorer` makes, or a plain function."""
 
 
 class Task:
@@ -29,20 +37,21 @@ class Task:
     def __init__(
         self,
         name: str,
-        data: str | Sequence[Row],
+        data: str | os.PathLike[str] | Iterable[Row],
         prompt: str | Sequence[str] | Mapping[str, str] = "",
         *,
-        solver: str | Callable[..., Any] | dict[str, Any] = "chat",
-        scorers: Sequence[Any] = (),
+        solver: str | dict[str, Any] | Solve = "chat",
+        scorers: Sequence[ScorerEntry] | ScorerEntry = (),
         **fields: Any,
     ) -> None:
+        path = os.fspath(data) if isinstance(data, str | os.PathLike) else ""
         self.name = name
-        self.rows = None if isinstance(data, str) else list(data)
+        self.rows = None if isinstance(data, str | os.PathLike) else list(data)
         self.solver = solver if callable(solver) else None
-        self.scorers = [scorers] if callable(scorers) or isinstance(scorers, str) else list(scorers)
+        self.scorers = [scorers] if callable(scorers) or isinstance(scorers, str | dict) else list(scorers)
         self.fields = {**fields, "name": name, "prompt": prompt}
-        if isinstance(data, str):
-            self.fields["dataset"] = {**fields.get("dataset", {}), "path": data}
+        if path:
+            self.fields["dataset"] = {**fields.get("dataset", {}), "path": path}
         if not callable(solver):
             self.fields["solver"] = solver
         if all(isinstance(scorer, str | dict) for scorer in self.scorers):  # then a spec can say it
@@ -50,53 +59,93 @@ class Task:
 
 
 async def run_async(
-    what: "Task | Sequence[Task] | str | None" = None,
+    what: Task | Sequence[Task] | str | None = None,
     models: Sequence[str | dict[str, Any]] = (),
     *,
     tasks: "Sequence[str | Task] | Task" = (),
     id: str | None = None,
     store: str | None = None,
-    observe: Observe | None = None,
+    quiet: bool = False,
     **fields: Any,
 ) -> Run:
     """Run tasks on models, or the spec in a file; returns the run. With the `id` of an earlier run, go on with it.
 
     A part of it: `limit=5` (the first samples of each task), `samples=["s1"]`, `tasks=["sums"]`, and, of the spec in a
-    file, `models=["local"]`: names of its tasks and models. `fields` are those of a spec.
+    file, `models=["local"]`: names of its tasks and models. `fields` are those of a spec. Shows a bar in a notebook and
+    a line on a terminal, unless `quiet=True`.
     """
     given = _given(what, models, tasks, fields)
-    ended = await execute(given, place_for(given, store or default_store(), id), observe)
+    ended = await execute(given, place_for(given, store or default_store(), id), observer(quiet))
     return Run(ended.place)
 
 
 def run(
-    what: "Task | Sequence[Task] | str | None" = None,
+    what: Task | Sequence[Task] | str | None = None,
     models: Sequence[str | dict[str, Any]] = (),
     *,
     tasks: "Sequence[str | Task] | Task" = (),
     id: str | None = None,
     store: str | None = None,
+    quiet: bool = False,
     **fields: Any,
 ) -> Run:
     """`run_async`, from code that is not async; also inside a running event loop, such as a notebook's."""
-    result: list[Run | BaseException] = []
 
-    def work() -> None:
-        try:
-            result.append(asyncio.run(run_async(what, models, tasks=tasks, id=id, store=store, **fields)))
-        except BaseException as error:  # noqa: BLE001 - it is raised again in the caller's thread
-            result.append(error)
+    async def work() -> Run:
+        return await run_async(what, models, tasks=tasks, id=id, store=store, quiet=quiet, **fields)
 
+    return _in_thread(work) if _is_inside_loop() else asyncio.run(work())
+
+
+def _is_inside_loop() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(run_async(what, models, tasks=tasks, id=id, store=store, **fields))
-    thread = threading.Thread(target=work, name="holdfast-run")
+        return False
+    return True
+
+
+def _in_thread(work: Callable[[], Coroutine[Any, Any, Run]]) -> Run:
+    """A loop of its own beside the one that runs here, which waits.
+
+    An interrupt comes to this thread: the run is stopped and saved before it goes on to the caller.
+    """
+    working: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any] | None]] = []
+    result: list[Run | BaseException] = []
+
+    async def told() -> Run:
+        working.append((asyncio.get_running_loop(), asyncio.current_task()))
+        return await work()
+
+    def call() -> None:
+        try:
+            result.append(asyncio.run(told()))
+        except BaseException as error:  # noqa: BLE001 - it is raised again in the caller's thread
+            result.append(error)
+
+    context = contextvars.copy_context()  # a notebook's display finds its cell in it
+    thread = threading.Thread(target=context.run, args=(call,), name="holdfast-run")
     thread.start()
-    thread.join()
+    try:
+        _wait(thread)
+    except BaseException:
+        for loop, task in working:
+            if task is not None and not loop.is_closed():
+                loop.call_soon_threadsafe(task.cancel)
+        thread.join()
+        raise
     if isinstance(result[0], BaseException):
         raise result[0]
     return result[0]
+
+
+def _wait(thread: threading.Thread) -> None:
+    """Until it ends. `asyncio.run` makes a cancellation of an interrupt, and nobody would see it while we wait."""
+    task = asyncio.current_task()
+    while thread.is_alive():
+        thread.join(_LOOK_SECONDS)
+        if task is not None and task.cancelling():
+            raise asyncio.CancelledError
 
 
 def _given(

@@ -4,23 +4,30 @@ Where the code asks for what is not recorded, it stops there: that is where the 
 """
 
 import asyncio
+import bdb
 import contextlib
+import functools
+import inspect
+import types
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from holdfast.api.places import RunPlace
-from holdfast.api.preparing import Given, find_scorers, naming, prepare_given
+from holdfast.api.preparing import Given, naming
 from holdfast.api.resuming import Reading
 from holdfast.engine.attempts import Past
-from holdfast.engine.failing import failure_of
 from holdfast.engine.recollecting import Traces
 from holdfast.engine.rehearsing import NotRecordedError, Scene, set_stage
 from holdfast.engine.tickets import Tickets
+from holdfast.engine.tracebacks import failure_of, is_ours
 from holdfast.errors import UsageError
+from holdfast.plan import Work, prepare
 from holdfast.records.exchange import Answer, Message
-from holdfast.records.facts import Failure
+from holdfast.records.facts import Failure, TaskInputs
 from holdfast.records.keys import parse_key
+from holdfast.score import solver_digest
 from holdfast.solve import Recorded
 
 
@@ -36,27 +43,45 @@ class Replay(msgspec.Struct, frozen=True):
 
 
 def set_scene(place: RunPlace, key: str, given: Given) -> Scene:
-    """Find a key's row, its solver and its recorded steps."""
+    """Find a key's row, its solver and its recorded steps. Needs neither the models' keys nor the scorers."""
     fold = Reading(place).fold
     with naming(given.where):
-        prepared = prepare_given(given, find_scorers(given), fold.story.inputs)
+        works = prepare(given.spec, given.rows, given.solvers, fold.story.inputs)
     try:
         wanted = parse_key(key)
     except ValueError as error:
         raise UsageError(f"{key!r} is not a key: task/model/sample/repeat") from error
     cells = [cell for cell in fold.story.cells if (cell.task, cell.model) == (wanted.task, wanted.model)]
-    for cell in cells:
-        work = prepared.works[cell.task]
-        tickets = Tickets(place.folder, cell, prepared.spec, work, lambda ordinal: True)
+    for cell in cells if wanted.task in works else ():
+        work = works[cell.task]
+        changed = _is_changed(work, fold.story.inputs.get(cell.task, TaskInputs()))
+        tickets = Tickets(place.folder, cell, given.spec, work, lambda ordinal: True)
         for ticket in tickets.all():
             if ticket.key == key:
                 attempt, steps = _recorded(place, key)
-                return Scene(ticket, work, prepared.spec, attempt, steps)
+                return Scene(ticket, work, given.spec, attempt, steps, changed)
     raise UsageError(f"{place.run_id} has no key {key!r}; list keys with: holdfast export {place.run_id}")
+
+
+def _is_changed(work: Work, stored: TaskInputs) -> bool:
+    """Changed code is what people replay for. A solver that only a script has cannot be found from here at all."""
+    digest = solver_digest(work.solver.function)
+    if stored.solver and not digest:
+        raise UsageError(
+            f"the task {work.task.name!r} was run with a solver that a script or a notebook passed as a function; put "
+            "it into a module, name it in a spec (`solver: module:function`), and replay with that spec"
+        )
+    return digest != stored.solver
 
 
 async def play(scene: Scene) -> Replay:
     """Run the solver."""
+    replay, _ = await _play(scene)
+    return replay
+
+
+async def _play(scene: Scene) -> tuple[Replay, BaseException | None]:
+    """How it went, and what the code raised if it was not for want of a recorded step."""
     missing: list[list[Message]] = []
 
     async def ask(messages: list[Message], params: dict[str, Any], tools: list[dict[str, Any]]) -> tuple[Answer, int]:
@@ -64,15 +89,18 @@ async def play(scene: Scene) -> Replay:
         raise NotRecordedError("this request is not recorded: a live run would send it now")
 
     steps, ctx = set_stage(scene, ask)
-    answer, failure = None, None
+    answer, raised = None, None
     try:
         answer = await scene.work.solver.solve(scene.ticket.sample, ctx)
-    except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - the user's code may raise anything
-        failure = failure_of("solver", error)
+    except (KeyboardInterrupt, bdb.BdbQuit):
+        raise  # the person at the keyboard, not the code
+    except BaseException as error:  # noqa: BLE001 - the user's code may raise anything
+        raised = error
     spent = steps.spent()
     steps.close()
+    failure = failure_of("solver", raised) if raised is not None else None
     asked = missing[0] if missing else None
-    return Replay(answer, failure, spent.replayed, spent.orphaned, asked)
+    return Replay(answer, failure, spent.replayed, spent.orphaned, asked), None if missing else raised
 
 
 def _recorded(place: RunPlace, key: str) -> tuple[int, list[Recorded]]:
@@ -85,30 +113,47 @@ def _recorded(place: RunPlace, key: str) -> tuple[int, list[Recorded]]:
     return attempt, Past(past.steps, earlier).recorded(attempt)
 
 
-def in_debugger(scene: Scene) -> Replay:
-    """`play` under pdb, stopped at the first line of the solver."""
-    import inspect
+def in_debugger(scene: Scene) -> Replay | None:
+    """`play` under pdb: stopped at the first line of the solver, and again where it raises. None if it was left."""
     import pdb
 
-    function = inspect.unwrap(scene.work.solver.function)
-    code = function.__code__
+    function = _written(scene.work.solver.function)
     debugger = pdb.Pdb()
-    debugger.rcLines.extend([f"tbreak {code.co_filename}:{_first_line(function)}", "continue"])
-    found: list[Replay] = []
-
-    def run() -> None:
-        found.append(asyncio.run(play(scene)))
-
-    with contextlib.suppress(SystemExit):
-        debugger.runcall(run)
+    debugger.rcLines.extend([f"tbreak {function.__code__.co_filename}:{_first_line(function)}", "continue"])
+    found: list[tuple[Replay, BaseException | None]] = []
+    with contextlib.suppress(bdb.BdbQuit):
+        debugger.runcall(lambda: found.append(asyncio.run(_play(scene))))
     if not found:
-        raise UsageError("the debugger was left before the sample had ended")
-    return found[0]
+        return None
+    replay, raised = found[0]
+    if raised is not None and raised.__traceback__ is not None:
+        pdb.post_mortem(_to_own_frame(raised.__traceback__))
+    return replay
+
+
+def _to_own_frame(trace: types.TracebackType) -> types.TracebackType:
+    """A traceback that ends in the user's code: where one of our own calls raised, the debugger shows who made it."""
+    frames: list[types.TracebackType] = []
+    current: types.TracebackType | None = trace
+    while current is not None:
+        frames.append(current)
+        current = current.tb_next
+    while len(frames) > 1 and is_ours(frames[-1].tb_frame.f_code.co_filename):
+        frames.pop()
+    made: types.TracebackType | None = None
+    for each in reversed(frames):
+        made = types.TracebackType(made, each.tb_frame, each.tb_lasti, each.tb_lineno)
+    return made or trace
+
+
+def _written(function: Callable[..., Any]) -> Any:
+    """The function that somebody wrote, below partials and decorators."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return inspect.unwrap(function)
 
 
 def _first_line(function: Any) -> int:
-    import inspect
-
     lines = sorted({line for _, _, line in function.__code__.co_lines() if line})
     first = inspect.getsourcelines(function)[1]
     return next((line for line in lines if line > first), first)

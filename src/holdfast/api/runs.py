@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.api.places import RunPlace, find_run, runs_in
+from holdfast.api.places import RunPlace, default_store, find_run, runs_in
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.journal import Reader
 from holdfast.records import Anomaly
@@ -15,14 +15,22 @@ from holdfast.records.facts import Change, SampleFailed, SampleFinished, Step
 from holdfast.report import (
     CellReport,
     ExportLine,
+    KeyStory,
     PlannedKey,
     RunReport,
+    ScoreLine,
+    Table,
     export_lines,
     find_planned,
     nearest_key,
     report_cells,
+    sample_table,
+    score_lines,
+    score_table,
 )
-from holdfast.state import Catalogue, Index, is_held, stamp_of, standing_of, status_of
+from holdfast.report.choosing import Wanted, choose
+from holdfast.report.key_story import attempts_of, collect, doing_now, scores_of
+from holdfast.state import Catalogue, Index, Standing, is_held, stamp_of, standing_of, status_of
 
 
 class RunSummary(msgspec.Struct, frozen=True):
@@ -81,6 +89,18 @@ class Run:
             self._opened = None
 
     @property
+    def run_id(self) -> str:
+        return self.place.run_id
+
+    def __repr__(self) -> str:
+        status, reason = self.status()
+        counts = f"{self._index.finished} of {self._index.story.planned} finished, {self._index.failed} failed"
+        return f"<Run {self.place.experiment}/{self.run_id}: {status}{f' ({reason})' if reason else ''}, {counts}>"
+
+    def _repr_html_(self) -> str:
+        return self.report()._repr_html_()
+
+    @property
     def _index(self) -> Index:
         """Brought up to date when something is first asked."""
         if self._opened is None:
@@ -91,8 +111,8 @@ class Run:
         """The lock is looked at before the journal, or a run that ends between the two would seem interrupted."""
         before = self._opened
         standing = standing_of(self.place.folder)
-        if before is not None and not standing.held and before.story.end is None:
-            self.close()  # it may have ended since the index was brought up to date
+        if before is not None and (standing.held or before.story.end is None):
+            self.close()  # it may have got on, or ended, since the index was brought up to date
         return status_of(self._index.story, self._index.unfinished, standing, bool(self._index.damage))
 
     def cells(self) -> Iterator[CellReport]:
@@ -164,9 +184,43 @@ class Run:
         """Every planned key once, in plan order."""
         return export_lines(self.place.folder, self._index)
 
-    def samples(self) -> list[dict[str, Any]]:
-        """Every planned key as a plain dictionary: give it to pandas or polars as it is."""
-        return [_plain(line) for line in self.lines()]
+    def samples(self) -> Table[ExportLine]:
+        """Every planned key with its answer and its scores; `.to_pandas()` and `.to_polars()` make a frame of it. All
+        of it is in memory at once: `lines()` streams.
+        """
+        return sample_table(self.lines())
+
+    def failed(self) -> Table[ExportLine]:
+        """The samples that failed, with their errors."""
+        return sample_table(choose(self.lines(), Wanted(failed=True)))
+
+    def scores(self) -> Table[ScoreLine]:
+        """Every score of the newest evaluation, with its reason."""
+        return score_table(score_lines(self._index))
+
+    def show(self, key: str) -> KeyStory:
+        """The whole story of one answer: what was asked and answered, what failed and where, how it was scored."""
+        standing = standing_of(self.place.folder)
+        self.status()
+        found = collect(Reader(self.place.journal).read(live=True), key)
+        planned = self.planned(key)
+        finished = found.finished
+        attempts = attempts_of(found)
+        row = self._index.answer(key)
+        status = row.status if row is not None else "unfinished"
+        return KeyStory(
+            run_id=self.run_id,
+            key=key,
+            o=planned.o,
+            status=status,
+            doing=_doing(standing, key) if status == "unfinished" else "",
+            row=planned.row,
+            messages=next((attempt.steps[0].messages for attempt in attempts if attempt.steps), []),
+            attempts=attempts,
+            answer=finished[1].answer if finished else None,
+            failure=attempts[-1].failure if attempts and not finished else None,
+            scores=scores_of(found, self._index.story.evaluation),
+        )
 
     def scorers(self) -> list[str]:
         return sorted({each.scorer for cell in self.cells() for each in cell.scorers})
@@ -205,6 +259,11 @@ class Run:
         }
 
 
+def open_run(run_id: str = "latest", *, store: str | None = None) -> Run:
+    """A run to be looked at: by its id, the beginning of its id, `latest`, or its folder."""
+    return Run.find(store or default_store(), run_id)
+
+
 def list_runs(store: str) -> Iterator[RunSummary]:
     """Every run of a store, the newest last. Those that have not changed come from the catalogue."""
     catalogue = Catalogue(store, ",".join(RunSummary.__struct_fields__)) if os.path.isdir(store) else None
@@ -220,6 +279,18 @@ def list_runs(store: str) -> Iterator[RunSummary]:
         catalogue.keep_only(folders)
         catalogue.close()
     yield from sorted(summaries, key=lambda summary: summary.created)
+
+
+def _doing(standing: Standing, key: str) -> str:
+    """Of a live run; only its oldest samples are told of by name."""
+    if not standing.held or standing.lease is None:
+        return ""
+    stalled = standing.lease.stall.samples if standing.lease.stall else []
+    found = doing_now([*stalled, *standing.lease.oldest], key)
+    if found is None:
+        return "the run is at work; this sample has not begun, or is not among its oldest"
+    seconds = max(standing.now - found.since, 0.0)
+    return f"in flight: {found.doing} for {seconds:.1f} s" + "".join(f"; {frame}" for frame in found.stack)
 
 
 def _known(catalogue: Catalogue | None, place: RunPlace) -> RunSummary | None:

@@ -332,9 +332,12 @@ def show(
 ) -> None:
     """Show how a run stands, the whole story of one key, or which samples failed, are wrong, or hold a text."""
     from holdfast.cli.reading import print_chosen, print_key, print_run
+    from holdfast.errors import UsageError
     from holdfast.report.choosing import Wanted
 
     wanted = Wanted(failed, wrong, tuple(kind or ()), grep, tasks=tuple(task or ()), models=tuple(model or ()))
+    if key is not None and wanted:
+        raise UsageError("name one key, or list keys with --failed, --wrong, --kind or --grep: not both")
     if key is not None:
         print_key(name, key, store, as_json)
     elif wanted:
@@ -348,7 +351,9 @@ def replay(
     name: RunName,
     key: Annotated[str, typer.Argument(metavar="KEY", help="task/model/sample/repeat.")],
     spec: OtherSpec = None,
-    pdb: Annotated[bool, typer.Option("--pdb", help="In the debugger, stopped at the solver's first line.")] = False,
+    pdb: Annotated[
+        bool, typer.Option("--pdb", help="In the debugger: at the solver's first line, and where it raises.")
+    ] = False,
     store: Store = None,
 ) -> None:
     """Run one sample's code again on its recorded steps, without a single request."""

@@ -12,12 +12,11 @@ from holdfast.cli.output import terminal_width
 from holdfast.cli.waiting import is_watched
 from holdfast.engine import Engine, Progress
 from holdfast.journal import OS_DISK, write_file
-from holdfast.report.tables import duration, short
-from holdfast.report.wording import counted, first_line, shortened
+from holdfast.report.progress import line_of
+from holdfast.report.wording import shortened
 
 _LIVE_SECONDS = 0.25
 _PLAIN_SECONDS = 10.0
-_FAILURE_WIDTH = 80
 _UNWRITABLE: set[str] = set()
 
 
@@ -52,28 +51,6 @@ def write_progress(progress: Progress, place: RunPlace, path: str) -> None:
         if path not in _UNWRITABLE:
             _UNWRITABLE.add(path)
             sys.stderr.write(f"progress_file {path} cannot be written ({error.strerror}); the run goes on without it\n")
-
-
-def line_of(progress: Progress, now: float) -> str:
-    """done/total, rate, errors, tokens, time left, and what failed last."""
-    done = progress.finished + progress.failed
-    seconds = max(now - progress.started, 1e-9)
-    rate = (done - progress.before) / seconds
-    left = (progress.planned - done) / rate if rate > 0 else None
-    parts = [f"{done}/{progress.planned}", f"{rate:.1f}/s", f"{progress.in_flight} in flight"]
-    if progress.replayed:
-        parts.append(f"{progress.replayed} replayed")
-    if progress.retried:
-        parts.append(f"{counted(progress.retried, 'request')} tried again")
-    if progress.failed:
-        parts.append(f"{progress.failed} failed")
-    used = progress.usage.input_tokens + progress.usage.output_tokens
-    parts.append(f"{short(used)} tokens")
-    if left is not None and done < progress.planned:
-        parts.append(f"{duration(left)} left")
-    if progress.last_failure:
-        parts.append(f"last failure: {first_line(progress.last_failure, _FAILURE_WIDTH)}")
-    return " · ".join(parts)
 
 
 def show(progress: Progress, live: bool) -> None:

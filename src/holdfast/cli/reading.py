@@ -15,13 +15,13 @@ from holdfast.errors import JournalError, UsageError
 from holdfast.journal import OS_DISK, verify
 from holdfast.journal.chain import is_whole_file
 from holdfast.plan import digest_file, originals
-from holdfast.records.facts import SampleFailed, SampleFinished, Step
-from holdfast.report import ExportLine, PlannedKey, write_csv, write_jsonl
+from holdfast.report import ExportLine, write_csv, write_jsonl
 from holdfast.report.choosing import Wanted as WantedKeys
 from holdfast.report.choosing import choose
 from holdfast.report.grids import Grid
+from holdfast.report.key_lines import story_lines
 from holdfast.report.tables import again_line, duration, failure_lines, tokens
-from holdfast.report.wording import counted, first_line, human_bytes, own_words, shortened
+from holdfast.report.wording import counted, first_line, human_bytes, shortened
 from holdfast.spec.explaining import nearest
 from holdfast.state import standing_of
 
@@ -105,7 +105,7 @@ def print_chosen(name: str, wanted: WantedKeys, limit: int, store: str | None, a
         print_json(found[:limit])
         return
     for line in found[:limit]:
-        told = f"{line.error['kind']}: {line.error['message']}" if line.error else line.output or ""
+        told = f"{line.error.kind}: {line.error.message}" if line.error else line.output or ""
         scores = " ".join(f"{scorer}={_value(value)}" for scorer, value in line.scores.items())
         say(f"{line.key}  {line.status}  {scores}".rstrip(), "bold")
         say(f"  {first_line(told, 200)}")
@@ -155,30 +155,15 @@ def _value(value: Any) -> str:
 
 
 def print_key(name: str, key: str, store: str | None, as_json: bool) -> None:
+    """The whole story of one key, also while it is under way."""
     with Run.find(store or default_store(), name) as run:
-        story = run.story_of(key)
-        if not story:
-            _print_planned(run.planned(key), as_json)
-            return
+        story = run.show(key)
     if as_json:
-        print_json([{"type": kind, "at": at, "data": msgspec.to_builtins(data)} for kind, at, data in story])
+        print_json(story)
         return
-    for kind, at, data in story:
-        say(f"{at[:19]}  {kind}", "bold")
-        for line in _told(data):
-            say(f"  {line}")
-
-
-def _print_planned(planned: PlannedKey, as_json: bool) -> None:
-    """A key without a record. As JSON it has the shape of a story, so that scripts need no second one."""
-    if as_json:
-        data = {"o": planned.o, "status": "unfinished", "row": planned.row}
-        print_json([{"type": "planned", "at": "", "data": data}])
-        return
-    say(f"{planned.key}  unfinished", "bold")
-    say(f"  planned with the ordinal {planned.o}; nothing of it is recorded yet")
-    row = "is not recorded" if planned.row is None else msgspec.json.encode(planned.row).decode()
-    say(f"  row: {row}")
+    with end_quietly():
+        for line, style in story_lines(story):
+            say(line, style)
 
 
 def verify_run(name: str, store: str | None, as_json: bool) -> int:
@@ -245,39 +230,3 @@ def _check_files(place: RunPlace) -> Iterator[str]:
             yield str(error)
         except OSError as error:
             yield f"{path}: {error.strerror}; restore it from a copy of the run"
-
-
-def _told(data: Step | SampleFinished | SampleFailed | dict[str, Any]) -> Iterator[str]:
-    if isinstance(data, Step):
-        yield from _told_step(data)
-    elif isinstance(data, SampleFinished):
-        yield f"attempt {data.attempt}: {data.answer.text}"
-        yield f"{data.spent.live} asked, {data.spent.replayed} replayed, {duration(data.spent.seconds)}"
-    elif isinstance(data, SampleFailed):
-        yield f"attempt {data.attempt}: {data.failure.kind}: {data.failure.message}"
-        yield from data.failure.detail.splitlines()
-    elif "scorer" in data:
-        failure = data.get("failure")
-        if failure:
-            message = own_words(data["scorer"], failure["message"])
-            yield f"{data['scorer']} failed: {failure['kind']}: {message}"
-            yield from failure.get("detail", "").splitlines()
-        else:
-            yield f"{data['scorer']}: {data.get('value')!r} {data.get('reason', '')}"
-    else:
-        yield msgspec.json.encode(data).decode()
-
-
-def _told_step(step: Step) -> Iterator[str]:
-    if step.asked is not None:
-        if step.asked.keep:
-            yield f"… {counted(step.asked.keep, 'message')} of record {step.asked.after}"
-        for message in step.asked.new:
-            yield f"[{message.get('role')}] {message.get('content')}"
-    if step.cancelled:
-        yield "cancelled by the solver"
-    elif step.failure is not None:
-        yield f"{step.failure.kind}: {step.failure.message} (asked {counted(step.tries, 'time')})"
-    elif step.answer is not None:
-        yield f"[answer] {step.answer.text}"
-        yield f"{tokens(step.answer.usage)}, {duration(step.seconds)}, asked {counted(step.tries, 'time')}"

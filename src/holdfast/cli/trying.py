@@ -12,7 +12,7 @@ from holdfast.api import Given
 from holdfast.api import check as check_given
 from holdfast.api.replaying import Replay, in_debugger, play, set_scene
 from holdfast.cli.adhoc import naming_options
-from holdfast.cli.output import print_json, say
+from holdfast.cli.output import print_json, say, warn
 from holdfast.cli.running import Choice, given_of_run
 from holdfast.plan import Work, models_of
 from holdfast.records.exchange import Message
@@ -103,13 +103,18 @@ def _cost(model: Model, keys: int, input_tokens: int) -> tuple[float | None, flo
 
 
 def replay(name: str, key: str, path: str | None, store: str | None, debugger: bool) -> int:
-    """Run one sample's code again on its recorded steps."""
+    """Run one sample's code again on its recorded steps. 1 if the code raises."""
     place, given = given_of_run(name, path, store, Choice())
     scene = set_scene(place, key, given)
+    if scene.changed:
+        warn("the solver's code has changed since the run began; this is what the new code does")
     result = in_debugger(scene) if debugger else asyncio.run(play(scene))
+    if result is None:
+        say("the debugger was left before the sample had ended")
+        return 0
     for line in _told(result):
         say(line)
-    return 0
+    return int(result.failure is not None and result.asked is None)
 
 
 def _told(result: Replay) -> Iterator[str]:

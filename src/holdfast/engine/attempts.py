@@ -80,6 +80,8 @@ class Kit(msgspec.Struct, frozen=True):
     seconds: float | None
     seed: int
     scoring: Places
+    secrets: tuple[str, ...] = ()
+    """What must not be in a record of what went wrong."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -161,7 +163,7 @@ class Sampler:
             undo_cancel(flight.task)
             return stalled(flight) or Failure("cancelled", "the solver cancelled itself")
         except BaseException as error:  # noqa: BLE001 - user code may raise anything
-            return failure_in(error)
+            return failure_in(error, kit.secrets)
         finally:
             steps.close()
         if self._closing:
@@ -192,7 +194,7 @@ class Sampler:
             self.flights.discard(flight)
 
     async def _scores(self, ticket: Ticket, kit: Kit, answer: Answer, of: int, flight: Flight) -> list[Draft]:
-        what = Judgement(ticket, answer, of, kit.evaluation)
+        what = Judgement(ticket, answer, of, kit.evaluation, kit.secrets)
         return await score_all(what, kit.scorers, kit.scoring, flight, lambda: self._closing)
 
     def _take_off(self, ticket: Ticket, seconds: float | None) -> Flight:

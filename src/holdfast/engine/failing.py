@@ -1,39 +1,30 @@
 """What became of a sample's code: exceptions as failures with a kind, and cancellations that are not the engine's."""
 
 import asyncio
-import traceback
+from collections.abc import Sequence
+
+import msgspec
 
 from holdfast.engine.flights import Flight
+from holdfast.engine.tracebacks import failure_of, own_lines, redacted
 from holdfast.errors import BadRecordError, JournalError
 from holdfast.records.facts import Failure
 from holdfast.solve import LimitError, StepFailedError
 
-_TRACEBACK_LINES = 12
 
-
-def failure_in(error: BaseException) -> Failure:
+def failure_in(error: BaseException, secrets: Sequence[str]) -> Failure:
     """What a solver's exception means, also inside a group. A journal that has stopped stops the run."""
     for known in (JournalError, LimitError, StepFailedError, BadRecordError):
         found = _first(error, known)
         if isinstance(found, StepFailedError):
-            return found.failure
+            return redacted(msgspec.structs.replace(found.failure, detail=own_lines(found)), secrets)
         if isinstance(found, LimitError):
-            return Failure(found.kind, str(found))
+            return redacted(Failure(found.kind, str(found), own_lines(found)), secrets)
         if isinstance(found, BadRecordError):
-            return Failure("record", str(found))
+            return redacted(Failure("record", str(found), own_lines(found)), secrets)
         if found is not None:
             raise found
-    return failure_of("solver", error)
-
-
-def failure_of(kind: str, error: BaseException) -> Failure:
-    """An exception as a record: what it says, and the last lines of where it came from."""
-    try:
-        lines = traceback.format_exception(error)
-        said = f"{type(error).__name__}: {error}"
-    except Exception:  # noqa: BLE001 - the exception's own __str__ is the user's code too
-        lines, said = traceback.format_tb(error.__traceback__), f"{type(error).__name__} (its text cannot be made)"
-    return Failure(kind, _writable(said)[:2000], _writable("".join(lines[-_TRACEBACK_LINES:]))[-8000:])
+    return failure_of("solver", error, secrets)
 
 
 def stalled(flight: Flight) -> Failure | None:
@@ -54,8 +45,3 @@ def _first(error: BaseException, kind: type[BaseException]) -> BaseException | N
     if isinstance(error, BaseExceptionGroup):
         return next(filter(None, (_first(each, kind) for each in error.exceptions)), None)
     return error if isinstance(error, kind) else None
-
-
-def _writable(text: str) -> str:
-    """Half a character cannot be written as JSON."""
-    return text.encode("utf-8", "replace").decode()

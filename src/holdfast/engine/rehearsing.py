@@ -39,6 +39,8 @@ class Scene(msgspec.Struct, frozen=True):
     spec: Spec
     attempt: int
     steps: list[Recorded]
+    changed: bool = False
+    """The solver's code is not what the run began with."""
 
 
 class Rehearsed(msgspec.Struct, frozen=True):
@@ -57,7 +59,8 @@ def set_stage(scene: Scene, ask: Ask) -> tuple[Steps, Context]:
     asking = {role: Asking(identity_of(model), model.params, ask) for role, model in models.items()}
     messages = scene.work.renderer.messages(ticket.sample)
     seed = f"{spec.seed}/{ticket.key}/{scene.attempt}"
-    return steps, Context(ticket.sample, messages, steps, asking, seed, Allowance())
+    limits = spec.limits.sample
+    return steps, Context(ticket.sample, messages, steps, asking, seed, Allowance(limits.steps, limits.tokens))
 
 
 async def rehearse(scene: Scene) -> Rehearsed:

@@ -20,6 +20,7 @@ from holdfast.engine.flights import Flight
 from holdfast.engine.places import Places
 from holdfast.engine.recollecting import read_past
 from holdfast.engine.tickets import Ticket, Tickets
+from holdfast.engine.tracebacks import secrets_of
 from holdfast.journal import Entry, Position, Reader, Writer
 from holdfast.plan import Work
 from holdfast.records.exchange import Usage
@@ -309,6 +310,7 @@ class Engine:
             seconds=limits.seconds,
             seed=spec.seed,
             scoring=self._scoring,
+            secrets=secrets_of(spec),
         )
 
 

@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from holdfast.engine.failing import failure_of, stalled, undo_cancel
+from holdfast.engine.failing import stalled, undo_cancel
 from holdfast.engine.flights import Flight
 from holdfast.engine.places import Places
 from holdfast.engine.tickets import Ticket
+from holdfast.engine.tracebacks import failure_of, redacted
 from holdfast.errors import BadRecordError, JournalError
 from holdfast.records import Draft, draft
 from holdfast.records.exchange import Answer
@@ -27,6 +28,8 @@ class Judgement(msgspec.Struct, frozen=True):
     answer: Answer
     of: int
     evaluation: str
+    secrets: Sequence[str]
+    """What must not be in a record."""
 
 
 async def score_all(
@@ -66,11 +69,11 @@ async def _judged(what: Judgement, scorer: Scorer) -> list[ScoreGiven]:
     try:
         scores = await judge(scorer, what.ticket.sample, what.answer)
     except ScoringFailed as error:
-        return [_failed(what, scorer, error.failure)]
+        return [_failed(what, scorer, redacted(error.failure, what.secrets))]
     except (JournalError, asyncio.CancelledError):
         raise  # the journal has stopped: so does the run
     except BaseException as error:  # noqa: BLE001 - user code may raise anything
-        return [_failed(what, scorer, failure_of("scorer", error))]
+        return [_failed(what, scorer, failure_of("scorer", error, what.secrets))]
     return [
         ScoreGiven(what.ticket.o, what.of, what.evaluation, name, score.value, score.reason, score.metadata)
         for name, score in scores.items()

@@ -2,19 +2,28 @@
 
 from holdfast.report.cells import CellReport, Example, RunReport, ScorerReport, report_cells
 from holdfast.report.export import ExportLine, export_lines, write_csv, write_jsonl
+from holdfast.report.frames import Table, sample_table, score_table
+from holdfast.report.key_story import KeyStory
 from holdfast.report.planned import PlannedKey, find_planned, nearest_key
+from holdfast.report.scores import ScoreLine, score_lines
 
 __all__ = [
     "CellReport",
     "Example",
     "ExportLine",
+    "KeyStory",
     "PlannedKey",
     "RunReport",
+    "ScoreLine",
     "ScorerReport",
+    "Table",
     "export_lines",
     "find_planned",
     "nearest_key",
     "report_cells",
+    "sample_table",
+    "score_lines",
+    "score_table",
     "write_csv",
     "write_jsonl",
 ]

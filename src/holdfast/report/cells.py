@@ -56,7 +56,7 @@ class CellReport(msgspec.Struct, frozen=True):
 
 
 class RunReport(msgspec.Struct, frozen=True):
-    """All of a run, ready to be shown or written as JSON."""
+    """All of a run, ready to be shown or written as JSON. Prints as a table, in a notebook too."""
 
     run_id: str
     experiment: str
@@ -68,6 +68,18 @@ class RunReport(msgspec.Struct, frozen=True):
     usage: Usage
     saved: Usage
     anomalies: int
+
+    def __str__(self) -> str:
+        from holdfast.report.tables import as_text, report_table  # rich is brought in only when something is shown
+
+        return as_text(report_table(self))
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        from holdfast.report.tables import report_html
+
+        return report_html(self)
 
 
 def report_cells(index: Index, evaluation: str = "") -> Iterator[CellReport]:

@@ -28,7 +28,7 @@ class Wanted(msgspec.Struct, frozen=True):
 def choose(lines: Iterable[ExportLine], wanted: Wanted) -> Iterator[ExportLine]:
     """ValueError if the pattern to look for is none."""
     try:
-        pattern = re.compile(wanted.grep, re.IGNORECASE) if wanted.grep else None
+        pattern = re.compile(wanted.grep, re.IGNORECASE | re.MULTILINE) if wanted.grep else None
     except re.error as error:
         raise ValueError(f"{wanted.grep!r} is not a pattern: {error}") from error
     return _chosen(lines, wanted, pattern)
@@ -36,7 +36,7 @@ def choose(lines: Iterable[ExportLine], wanted: Wanted) -> Iterator[ExportLine]:
 
 def _chosen(lines: Iterable[ExportLine], wanted: Wanted, pattern: "re.Pattern[str] | None") -> Iterator[ExportLine]:
     for line in lines:
-        kind = (line.error or {}).get("kind", "")
+        kind = line.error.kind if line.error else ""
         if (
             (not wanted.failed or line.status == "failed")
             and (not wanted.status or line.status == wanted.status)
@@ -55,5 +55,5 @@ def is_wrong(scores: dict[str, Any]) -> bool:
 
 
 def _text(line: ExportLine) -> str:
-    told = (line.error or {}).get("message", "")
+    told = line.error.message if line.error else ""
     return f"{line.key}\n{line.output or ''}\n{told}"

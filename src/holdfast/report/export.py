@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.journal import Reader, journal_folder
 from holdfast.plan import PlanLine, planned_lines
-from holdfast.records.facts import SampleFailed, SampleFinished
+from holdfast.records.facts import Failure, SampleFailed, SampleFinished
 from holdfast.records.keys import parse_key
 from holdfast.report.wording import own_words
 from holdfast.state import AnswerRow, Index, ScoreRow
@@ -35,7 +35,7 @@ class ExportLine(msgspec.Struct, frozen=True):
     repeat: int
     status: str
     output: str | None
-    error: dict[str, Any] | None
+    error: Failure | None
     scores: dict[str, Any]
     attempt: int = 0
     finish_reason: str = ""
@@ -78,7 +78,7 @@ def write_csv(lines: Iterator[ExportLine], out: IO[str], scorers: list[str]) -> 
     for line in lines:
         plain = [getattr(line, name) for name in _PLAIN]
         spent = [getattr(line, name) for name in _SPENT]
-        error = "" if line.error is None else f"{line.error['kind']}: {line.error['message']}"
+        error = "" if line.error is None else f"{line.error.kind}: {line.error.message}"
         broken = {name: score["failure"]["message"] for name, score in line.scores.items() if isinstance(score, dict)}
         values = [None if name in broken else line.scores.get(name) for name in scorers]
         errors = "; ".join(f"{name}: {message}" for name, message in broken.items())
@@ -100,7 +100,7 @@ def _line(line: PlanLine, row: AnswerRow | None, scores: dict[str, Any], reader:
             answer = _finished.decode(entry.line.d).answer
             status, output, reason = row.status, answer.text, answer.finish_reason
         else:
-            status, error = row.status, msgspec.to_builtins(_failed.decode(entry.line.d).failure)
+            status, error = row.status, _failed.decode(entry.line.d).failure
     return ExportLine(
         key=line.k,
         task=key.task,

@@ -47,8 +47,7 @@ def write_junit(lines: Callable[[], Iterable[ExportLine]], out: IO[str], name: s
 def verdict(line: ExportLine, at_least: float | None) -> Verdict:
     """A score is too low if it is below `at_least`; without one, if it is false or 0."""
     if line.status == "failed":
-        error = line.error or {}
-        return Verdict("error", error.get("kind", ""), error.get("message", ""))
+        return Verdict("error", line.error.kind, line.error.message) if line.error else Verdict("error")
     if line.status != "finished":
         return Verdict("skipped", message="not finished")
     broken = {name: score["failure"]["message"] for name, score in line.scores.items() if isinstance(score, dict)}

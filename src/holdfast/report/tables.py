@@ -1,8 +1,10 @@
-"""Reports for a terminal."""
+"""Reports for a terminal and for a notebook: the same cells, as text and as HTML."""
 
-from collections.abc import Iterable, Iterator
+import html
+import io
+from collections.abc import Iterable, Iterator, Sequence
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from holdfast.records.exchange import Usage
@@ -26,6 +28,9 @@ _COLUMNS = (
     "tokens",
     "time",
 )
+_NAMES = 3
+"""So many of the columns hold names, the others numbers."""
+_TEXT_WIDTH = 1000
 _ONLY_IF_ANY = {"no score", "scorer failed", "failed", "unfinished"}
 _STATUS_STYLE = {"completed": "green", "running": "cyan", "interrupted": "yellow", "failed": "red", "stalled": "red"}
 
@@ -34,18 +39,42 @@ def report_table(report: RunReport, resume: str = "") -> RenderableType:
     """The cells of a run, and under them what is not in the numbers. Columns in which nothing happened are left out.
     `resume` is the command that tries failed samples again.
     """
+    names, rows = report_rows(report)
+    return Group(headline(report), "", plain_table(names, rows), *_footnotes(report, resume))
+
+
+def report_html(report: RunReport) -> str:
+    """The same for a notebook."""
+    below = "".join(f"<div>{html.escape(str(line))}</div>" for line in _footnotes(report, "") if str(line))
+    return f"<div>{html.escape(headline(report).plain)}</div>{html_table(*report_rows(report))}{below}"
+
+
+def report_rows(report: RunReport) -> tuple[list[str], list[list[str]]]:
+    """The names of the columns in which something happened, and the rows."""
     rows = [row for cell in report.cells for row in _rows(cell)]
     shown = [
         i for i, name in enumerate(_COLUMNS) if name not in _ONLY_IF_ANY or any(row[i] not in ("", "0") for row in rows)
     ]
-    grid = Grid(
-        [_COLUMNS[i] for i in shown],
-        [[row[i] for i in shown] for row in rows],
-        titles=3,
-        right=_COLUMNS[3:],
-        whole=("scorer",),
-    )
-    return Group(headline(report), "", grid, *_footnotes(report, resume))
+    return [_COLUMNS[i] for i in shown], [[row[i] for i in shown] for row in rows]
+
+
+def plain_table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> Grid:
+    """Names to the left, numbers to the right."""
+    return Grid(list(names), [list(row) for row in rows], titles=_NAMES, right=_COLUMNS[_NAMES:], whole=("scorer",))
+
+
+def html_table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Without style of its own: a notebook has one."""
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
+    body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def as_text(shown: RenderableType) -> str:
+    """Without colours and never shortened, for a place that is no terminal."""
+    out = io.StringIO()
+    Console(file=out, width=_TEXT_WIDTH, highlight=False, markup=False, color_system=None).print(shown)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
 def headline(report: RunReport) -> Text:

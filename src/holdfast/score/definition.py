@@ -6,14 +6,23 @@ set. Refuses functions that cannot be called that way, when they are decorated r
 
 import functools
 import inspect
-from collections.abc import Callable
-from typing import Any, overload
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Concatenate, SupportsFloat, overload
 
 import msgspec
 
+from holdfast.records.exchange import Answer, Sample, Score
 from holdfast.score.errors import ScorerError
 
 Function = Callable[..., Any]
+Value = SupportsFloat | str | None
+"""A bool, a number of any make, a label, or no score."""
+Scored = Value | Score | Mapping[str, Value | Score]
+ScoringFunction = (
+    Callable[[Sample, Answer], Scored | Awaitable[Scored]]
+    | Callable[Concatenate[Sample, Answer, ...], Scored | Awaitable[Scored]]
+)
+"""The first also lets a checker see what a lambda takes."""
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -31,14 +40,14 @@ class Scorer(msgspec.Struct, frozen=True):
 
 
 @overload
-def scorer(function: Function, *, name: str = "") -> Scorer: ...
+def scorer(function: ScoringFunction, *, name: str = "") -> Scorer: ...
 
 
 @overload
-def scorer(function: None = None, *, name: str = "") -> Callable[[Function], Scorer]: ...
+def scorer(function: None = None, *, name: str = "") -> Callable[[ScoringFunction], Scorer]: ...
 
 
-def scorer(function: Function | None = None, *, name: str = "") -> Scorer | Callable[[Function], Scorer]:
+def scorer(function: Function | None = None, *, name: str = "") -> Scorer | Callable[[ScoringFunction], Scorer]:
     """Make a scorer of a function, sync or async: `@scorer` or `@scorer(name="close")`."""
     if function is None:
         return lambda decorated: scorer(decorated, name=name)

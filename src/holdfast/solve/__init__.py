@@ -2,7 +2,7 @@
 
 from holdfast.solve.context import Allowance, AskFailedError, Asking, Context, LimitError
 from holdfast.solve.prompts import Prompt, Renderer, columns_of
-from holdfast.solve.solvers import Solver, resolve_solver
+from holdfast.solve.solvers import Solve, Solver, resolve_solver, solver
 from holdfast.solve.steps import Recorded, Scope, StepFailedError, Steps
 
 __all__ = [
@@ -15,9 +15,11 @@ __all__ = [
     "Recorded",
     "Renderer",
     "Scope",
+    "Solve",
     "Solver",
     "StepFailedError",
     "Steps",
     "columns_of",
     "resolve_solver",
+    "solver",
 ]

@@ -7,9 +7,9 @@ name.
 import difflib
 import importlib
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from importlib.metadata import entry_points
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
 
@@ -18,6 +18,8 @@ from holdfast.records.exchange import Answer, Sample
 from holdfast.solve.context import Context
 
 Solve = Callable[..., Awaitable[str | Answer]]
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result", bound=str | Answer)
 ENTRY_POINTS = "holdfast.solvers"
 
 
@@ -37,6 +39,17 @@ class Solver(msgspec.Struct, frozen=True):
         raise TypeError(
             f"the solver {self.name} returned {type(result).__name__}; it must return a string or an answer"
         )
+
+
+def solver(
+    function: Callable[Concatenate[Sample, Context, Arguments], Coroutine[Any, Any, Result]],
+) -> Callable[Concatenate[Sample, Context, Arguments], Coroutine[Any, Any, Result]]:
+    """Say that a function is a solver: `@solver`. It stays the function that it is; one that cannot be a solver is
+    refused where it is written, rather than when a run begins.
+    """
+    name = getattr(function, "__name__", "solver")
+    _checked(Solver(name, function, _required(function)), "@holdfast.solver")
+    return function
 
 
 async def chat(sample: Sample, ctx: Context) -> Answer:
@@ -84,6 +97,13 @@ def _as_solve(found: Any, name: str, place: str) -> Solve:
         raise SpecError(f"{place}: {name!r} is not a function")
     solve: Solve = found
     return solve
+
+
+def _required(function: Callable[..., Any]) -> dict[str, Any]:
+    """Arguments without a default, which a spec will give: only the first two are ours."""
+    parameters = list(inspect.signature(function).parameters.values())[2:]
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return {each.name: None for each in parameters if each.default is each.empty and each.kind in kinds}
 
 
 def _checked(solver: Solver, place: str) -> Solver:

@@ -23,7 +23,7 @@ def task() -> holdfast.Task:
 
 def test_a_script_runs_a_task_and_looks_at_it(tmp_path: Path) -> None:
     with holdfast.run(task(), models=["mock/m"], store=str(tmp_path)) as run:
-        assert [(line["output"], line["scores"]) for line in run.samples()] == [
+        assert [(line.output, line.scores) for line in run.samples()] == [
             ("2+2", {"close": True}),
             ("3+3", {"close": False}),
         ]
@@ -74,7 +74,7 @@ def test_runs_are_found_by_id_prefix_and_latest(tmp_path: Path) -> None:
 
 def test_everything_that_the_journal_holds_of_a_key_is_shown_in_order(tmp_path: Path) -> None:
     with holdfast.run(task(), models=["mock/m"], store=str(tmp_path)) as run:
-        key = run.samples()[0]["key"]
+        key = run.samples()[0].key
         assert [kind for kind, _, _ in run.story_of(key)] == ["step", "sample.finished", "score"]
         with pytest.raises(UsageError, match="no key 'sums/m/99/1'; did you mean 'sums/m/2/1'"):
             run.story_of("sums/m/99/1")
@@ -103,7 +103,7 @@ def written(folder: Path) -> str:
 )
 def test_a_part_of_the_spec_in_a_file_can_be_run(tmp_path: Path, part: dict[str, Any], keys: list[str]) -> None:
     with holdfast.run(written(tmp_path), store=str(tmp_path / "runs"), **part) as run:
-        assert [line["key"] for line in run.samples()] == keys
+        assert [line.key for line in run.samples()] == keys
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_tasks_may_be_passed_by_their_keyword_and_chosen_by_name(tmp_path: Path)
     with holdfast.run(tasks=[task(), other], models=["mock"], store=str(tmp_path)) as run:
         assert run.summary().planned == 3
     with holdfast.run([task(), other], models=["mock"], tasks=["other"], store=str(tmp_path)) as run:
-        assert [line["key"] for line in run.samples()] == ["other/mock/1/1"]
+        assert [line.key for line in run.samples()] == ["other/mock/1/1"]
 
 
 def test_a_call_without_anything_to_run_is_refused() -> None:

@@ -2,9 +2,10 @@
 
 import pytest
 
-from holdfast.cli.progress import line_of, show
+from holdfast.cli.progress import show
 from holdfast.engine import Progress
 from holdfast.records.exchange import Usage
+from holdfast.report.progress import line_of
 
 
 def test_the_line_says_how_many_how_fast_how_much_and_how_long() -> None:

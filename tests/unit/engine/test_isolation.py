@@ -144,7 +144,7 @@ def outcome(store: Path, **asked: Any) -> tuple[Ended, dict[str, str]]:
     fields = asked.pop("spec", {})
     task = runs.Asked(rows=runs.rows(ROWS), fields={"sample_retries": 0}, **asked)
     ended = go(store, runs.given([task], fail_on_error=ROWS, **fields))
-    found = {each.sample_id: each.error["kind"] if each.error else each.status for each in runs.lines(store)}
+    found = {each.sample_id: each.error.kind if each.error else each.status for each in runs.lines(store)}
     assert ended.finished + ended.failed + ended.unfinished == ROWS
     return ended, found
 

@@ -289,7 +289,7 @@ def test_the_time_limit_of_a_sample_is_its_own(tmp_path: Path) -> None:
     assert (ended.finished, ended.failed) == (3, 1)
     failed = next(line for line in lines(tmp_path) if line.status == "failed")
     assert failed.error is not None
-    assert (failed.sample_id, failed.error["kind"]) == ("s1", "timeout")
+    assert (failed.sample_id, failed.error.kind) == ("s1", "timeout")
 
 
 def test_totals_add_up_at_every_moment(tmp_path: Path) -> None:

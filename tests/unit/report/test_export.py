@@ -41,7 +41,7 @@ def test_a_failed_key_has_its_error_and_neither_output_nor_scores(tmp_path: Path
     line = lines(tmp_path)[1]
     assert line.error is not None
     assert (line.status, line.output, line.scores, line.attempt) == ("failed", None, {}, 2)
-    assert (line.error["kind"], line.error["message"]) == ("solver", "ValueError: no")
+    assert (line.error.kind, line.error.message) == ("solver", "ValueError: no")
 
 
 def test_a_key_that_was_not_answered_yet_has_a_line_too(tmp_path: Path) -> None:

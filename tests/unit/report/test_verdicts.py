@@ -4,13 +4,14 @@ from typing import Any
 
 import pytest
 
+from holdfast.records.facts import Failure
 from holdfast.report import ExportLine
 from holdfast.report.junit import verdict
 from holdfast.report.standards import Standard, shortcomings
 
 
 def line(number: int = 1, status: str = "finished", model: str = "m", **scores: Any) -> ExportLine:
-    error = {"kind": "timeout", "message": "too slow"} if status == "failed" else None
+    error = Failure("timeout", "too slow") if status == "failed" else None
     return ExportLine(f"t/{model}/s{number}/1", "t", model, f"s{number}", 1, status, "text", error, scores)
 
 

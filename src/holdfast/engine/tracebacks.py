@@ -1,0 +1,111 @@
+"""An exception of the user's code as a record: what it says, and the user's own lines that led to it.
+
+Invariant: the record is bounded whatever was raised, can be written as JSON, holds none of the frames that are the same
+every time (ours, the event loop's), and none of the secrets that the spec names or the environment holds.
+"""
+
+import asyncio
+import os
+import re
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from holdfast.models.failures import redact
+from holdfast.records.facts import Failure
+from holdfast.spec import Spec
+
+_MESSAGE_MAX = 2000
+_DETAIL_MAX = 8000
+_LINE_MAX = 1000
+_FRAMES_MAX = 10
+"""So many of the outermost and so many of the innermost frames: the way in, and where it broke."""
+_CHARACTERS_MIN = 8
+"""Of a secret that nothing but its name gives away: `KEYBOARD=us` is none."""
+_CREDENTIAL = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
+_VARIABLE = re.compile(r"\$\{(\w+)")
+_WHOLE = re.compile(r"\$\{[^}]*\}")
+"""An address that is all in a variable: it is needed to understand an error."""
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_LOOPS = os.path.dirname(os.path.abspath(asyncio.__file__)) + os.sep
+
+
+def failure_of(kind: str, error: BaseException, secrets: Sequence[str] = ()) -> Failure:
+    """An exception as a record. Never raises: the exception's own `__str__` is the user's code too."""
+    try:
+        said = f"{type(error).__name__}: {error}"
+    except Exception:  # noqa: BLE001 - the user's code may raise anything
+        said = f"{type(error).__name__} (its text cannot be made)"
+    failure = Failure(kind, said, own_lines(error))
+    return redacted(failure, secrets)
+
+
+def own_lines(error: BaseException) -> str:
+    """The traceback without the frames that are ours or the event loop's. Empty if nothing else is in it."""
+    told = traceback.TracebackException.from_exception(error)
+    found = [_keep_own(each) for each in _every(told)]
+    if not any(found):
+        return ""
+    lines = [_shortened(line) for line in told.format()]
+    return "".join(lines)
+
+
+def redacted(failure: Failure, secrets: Sequence[str]) -> Failure:
+    """Cut to its bounds after the secrets are out of it: half a secret would not be found."""
+    message, detail = redact(failure.message, secrets), redact(failure.detail, secrets)
+    return msgspec.structs.replace(
+        failure, message=_writable(message)[:_MESSAGE_MAX], detail=_writable(detail)[-_DETAIL_MAX:]
+    )
+
+
+def is_ours(file: str) -> bool:
+    """Whether a file of code belongs to Holdfast or to the event loop."""
+    return file.startswith((_OURS, _LOOPS))
+
+
+def secrets_of(spec: Spec, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """What must not be in a record: values of the variables that the spec takes keys, headers and addresses from, and
+    of those that are called like a credential.
+    """
+    named: set[str] = set()
+    for model in (*spec.models, *spec.roles.values()):
+        texts = [*model.headers.values(), "" if _WHOLE.fullmatch(model.base_url) else model.base_url]
+        named |= {model.api_key_env, *_VARIABLE.findall(" ".join(texts))}
+    called = {name for name, value in environ.items() if _CREDENTIAL.search(name) and len(value) >= _CHARACTERS_MIN}
+    return tuple(sorted({environ.get(name, "") for name in named | called} - {""}))
+
+
+def _every(told: traceback.TracebackException) -> Iterator[traceback.TracebackException]:
+    """An exception, those that it came from, and those of a group."""
+    yield told
+    for other in (told.__cause__, told.__context__, *(told.exceptions or ())):
+        if other is not None:
+            yield from _every(other)
+
+
+def _keep_own(told: traceback.TracebackException) -> bool:
+    """Whether a frame of the user's is left. An exception without one, that ours was handling, is not told at all."""
+    own = [frame for frame in told.stack if not is_ours(frame.filename)]
+    middle = len(own) - 2 * _FRAMES_MAX
+    if middle > 0:
+        gap = traceback.FrameSummary(f"… {middle} more …", 0, "…", lookup_line=False, line="")
+        own[_FRAMES_MAX:-_FRAMES_MAX] = [gap]
+    told.stack = traceback.StackSummary.from_list(own)
+    context = told.__context__
+    if (
+        context is not None
+        and not told.__suppress_context__
+        and all(is_ours(frame.filename) for frame in context.stack)
+    ):
+        told.__context__ = None
+    return bool(own)
+
+
+def _shortened(line: str) -> str:
+    return line if len(line) <= _LINE_MAX else f"{line[:_LINE_MAX]}…\n"
+
+
+def _writable(text: str) -> str:
+    """Half a character cannot be written as JSON."""
+    return text.encode("utf-8", "replace").decode()

@@ -1,0 +1,46 @@
+"""How far a run is, in one line: for a terminal, a notebook and a log alike."""
+
+import html
+
+from holdfast.engine import Progress
+from holdfast.report.tables import duration, short
+from holdfast.report.wording import counted, first_line
+
+_FAILURE_WIDTH = 80
+_BAR_WIDTH = 24
+
+
+def line_of(progress: Progress, now: float) -> str:
+    """done/total, rate, errors, tokens, time left, and what failed last."""
+    done = progress.finished + progress.failed
+    seconds = max(now - progress.started, 1e-9)
+    rate = (done - progress.before) / seconds
+    left = (progress.planned - done) / rate if rate > 0 else None
+    parts = [f"{done}/{progress.planned}", f"{rate:.1f}/s", f"{progress.in_flight} in flight"]
+    if progress.replayed:
+        parts.append(f"{progress.replayed} replayed")
+    if progress.retried:
+        parts.append(f"{counted(progress.retried, 'request')} tried again")
+    if progress.failed:
+        parts.append(f"{progress.failed} failed")
+    used = progress.usage.input_tokens + progress.usage.output_tokens
+    parts.append(f"{short(used)} tokens")
+    if left is not None and done < progress.planned:
+        parts.append(f"{duration(left)} left")
+    if progress.last_failure:
+        parts.append(f"last failure: {first_line(progress.last_failure, _FAILURE_WIDTH)}")
+    return " · ".join(parts)
+
+
+def bar_of(progress: Progress) -> str:
+    """`████████░░░░`: how much is done."""
+    share = (progress.finished + progress.failed) / max(progress.planned, 1)
+    full = int(share * _BAR_WIDTH)
+    return "█" * full + "░" * (_BAR_WIDTH - full)
+
+
+def html_of(progress: Progress, now: float) -> str:
+    """The bar of a browser, and the line."""
+    done = progress.finished + progress.failed
+    bar = f'<progress value="{done}" max="{max(progress.planned, 1)}"></progress>'
+    return f"<div>{bar} {html.escape(line_of(progress, now))}</div>"

@@ -296,7 +296,7 @@ class Resumption:
         left = fold.unfinished + (fold.failed.count if retried is None else len(retried))
         if end is None or end.kind != "run.completed" or left:
             return False
-        if prepared.evaluation and prepared.evaluation != fold.story.evaluation:
+        if prepared.evaluation and prepared.evaluation not in fold.story.evaluations:
             return False
         scored = [cell for cell in fold.story.cells if prepared.scorers[cell.task]]
         return not any(cell.first <= ordinal < cell.first + cell.count for ordinal in fold.unscored for cell in scored)

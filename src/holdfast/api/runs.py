@@ -11,7 +11,7 @@ from holdfast.errors import HoldfastError, UsageError
 from holdfast.journal import Reader
 from holdfast.records import Anomaly
 from holdfast.records.exchange import Usage
-from holdfast.records.facts import Change, SampleFailed, SampleFinished, Step
+from holdfast.records.facts import Change, SampleFailed, SampleFinished, ScoringStarted, Step
 from holdfast.report import (
     CellReport,
     ExportLine,
@@ -64,6 +64,8 @@ class RunSummary(msgspec.Struct, frozen=True):
     notes: list[dict[str, str]] = msgspec.field(default_factory=list)
     parent: dict[str, Any] | None = None
     """The run that this one is a fork of."""
+    evaluation_names: dict[str, str] = msgspec.field(default_factory=dict)
+    """Of the evaluations: what each is called, or its scorers."""
 
 
 class Run:
@@ -115,10 +117,22 @@ class Run:
             self.close()  # it may have got on, or ended, since the index was brought up to date
         return status_of(self._index.story, self._index.unfinished, standing, bool(self._index.damage))
 
-    def cells(self) -> Iterator[CellReport]:
-        return report_cells(self._index)
+    def cells(self, evaluation: str = "") -> Iterator[CellReport]:
+        return report_cells(self._index, self._evaluation(evaluation))
 
-    def report(self) -> RunReport:
+    def _evaluation(self, wanted: str) -> str:
+        """The evaluation of a name, an id or the beginning of one; empty means the newest."""
+        every = self._index.story.evaluations
+        named = [each for each, started in every.items() if wanted and started.name == wanted]
+        found = named[-1:] or [each for each in every if wanted and each.startswith(wanted)]
+        if wanted and len(found) != 1:
+            known = ", ".join(f"{each} ({started.name})" if started.name else each for each, started in every.items())
+            problem = "has no evaluation" if not found else "has several evaluations that begin with"
+            raise UsageError(f"{self.place.run_id} {problem} {wanted!r}; there are: {known or 'none'}")
+        return found[0] if found else ""
+
+    def report(self, evaluation: str = "") -> RunReport:
+        """`evaluation`: its name or id; the newest unless it is given."""
         status, reason = self.status()
         story = self._index.story
         return RunReport(
@@ -126,8 +140,8 @@ class Run:
             experiment=self.place.experiment,
             status=status,
             reason=reason,
-            evaluation=story.evaluation,
-            cells=tuple(self.cells()),
+            evaluation=self._evaluation(evaluation) or story.evaluation,
+            cells=tuple(self.cells(evaluation)),
             steps=self._steps(),
             usage=story.usage,
             saved=story.saved,
@@ -155,6 +169,7 @@ class Run:
             saved=story.saved,
             scores=list(_scores(cells)),
             evaluations=list(story.evaluations),
+            evaluation_names={each: _called(started) for each, started in story.evaluations.items()},
             resumes=[
                 {"at": each.at, "changes": list(map(_plain, each.resumed.changes)), "live": each.resumed.live}
                 for each in story.resumes
@@ -333,6 +348,10 @@ def _scores(cells: Sequence[CellReport]) -> Iterator[dict[str, Any]]:
                 "failures": each.failures,
                 "example": _plain(each.example),
             }
+
+
+def _called(started: ScoringStarted) -> str:
+    return started.name or ", ".join(dict.fromkeys(str(each.get("name", "")) for each in started.scorers))
 
 
 def _failures(cells: Sequence[CellReport]) -> Iterator[dict[str, Any]]:

@@ -92,7 +92,7 @@ async def work(undertaking: Undertaking, fold: Fold) -> Ended:
     place, writer, logbook = undertaking.place, undertaking.writer, undertaking.logbook
     stand = _standing_of(undertaking, fold)
     try:
-        engine = await _engine(undertaking, fold)
+        engine = await engine_for(undertaking, fold)
         logbook.tell(_beginning(fold.story), f"{fold.finished.count} of {fold.planned} are finished")
         try:
             await _watched(undertaking, engine, fold)
@@ -101,6 +101,10 @@ async def work(undertaking: Undertaking, fold: Fold) -> Ended:
         await _record_end(undertaking, engine, stand)
     except Exception as error:
         await _record_failure(undertaking, stand, error)
+        await close_quietly(writer)
+        raise
+    except asyncio.CancelledError:
+        await _record_cancellation(undertaking, stand)
         await close_quietly(writer)
         raise
     except BaseException:
@@ -123,11 +127,12 @@ async def close_quietly(writer: Writer) -> None:
         await writer.close()
 
 
-async def _engine(undertaking: Undertaking, fold: Fold) -> Engine:
+async def engine_for(undertaking: Undertaking, fold: Fold, name: str = "", *, answers: bool = True) -> Engine:
+    """An engine, and the record of the evaluation that its scores belong to, if it is another than before."""
     prepared, place, writer = undertaking.prepared, undertaking.place, undertaking.writer
     if prepared.evaluation and prepared.evaluation != fold.story.evaluation:
         told = [{"task": name, **identity(each)} for name, every in prepared.scorers.items() for each in every]
-        await writer.append(draft("score.started", ScoringStarted(prepared.evaluation, told)))
+        await writer.append(draft("score.started", ScoringStarted(prepared.evaluation, told, name=name)))
     job = Job(
         run=place.folder,
         journal_folder=place.journal,
@@ -138,8 +143,20 @@ async def _engine(undertaking: Undertaking, fold: Fold) -> Engine:
         evaluation=prepared.evaluation,
         cells=fold.story.cells,
         tell=undertaking.logbook.tell,
+        answers=answers,
     )
     return Engine(job, writer, fold)
+
+
+async def observed(undertaking: Undertaking, engine: Engine) -> None:
+    """Let the engine work, and whoever looks on look."""
+    watcher = asyncio.ensure_future(undertaking.observe(engine, undertaking.place)) if undertaking.observe else None
+    try:
+        await engine.run()
+    finally:
+        if watcher is not None:
+            watcher.cancel()
+            _tell_failure(*await asyncio.gather(watcher, return_exceptions=True))
 
 
 async def _watched(undertaking: Undertaking, engine: Engine, fold: Fold) -> None:
@@ -154,16 +171,12 @@ async def _watched(undertaking: Undertaking, engine: Engine, fold: Fold) -> None
     )
     watch = Watch(engine, orders)
     watch.start()
-    watcher = asyncio.ensure_future(undertaking.observe(engine, place)) if undertaking.observe else None
     try:
-        await engine.run()
+        await observed(undertaking, engine)
     finally:
         with contextlib.suppress(JournalError):
             await _obey(undertaking, engine, fold)  # what came too late for the last beat
         await watch.end()
-        if watcher is not None:
-            watcher.cancel()
-            _tell_failure(*await asyncio.gather(watcher, return_exceptions=True))
 
 
 async def _obey(undertaking: Undertaking, engine: Engine, fold: Fold) -> None:
@@ -214,6 +227,15 @@ async def _record_end(undertaking: Undertaking, engine: Engine, ended: Ended) ->
     counts = f"{ended.finished} finished, {ended.failed} failed, {ended.unfinished} unfinished"
     await undertaking.writer.append(draft(kind, data))
     undertaking.logbook.tell(kind, f"{counts}; {engine.reason}" if engine.reason else counts)
+
+
+async def _record_cancellation(undertaking: Undertaking, stand: Ended) -> None:
+    """Whoever called us from Python wants no more of it: Ctrl-C in a script or a notebook, a time limit."""
+    told = "cancelled by the program that called it"
+    with contextlib.suppress(JournalError):
+        data = RunEnded(stand.finished, stand.failed, stand.unfinished, told)
+        await undertaking.writer.append(draft("run.interrupted", data))
+        undertaking.logbook.tell("run.interrupted", told)
 
 
 async def _record_failure(undertaking: Undertaking, stand: Ended, error: Exception) -> None:

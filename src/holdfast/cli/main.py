@@ -363,8 +363,35 @@ def replay(
 
 
 @app.command()
+def score(
+    name: RunName,
+    scorers: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE|NAME", help="A file of scorers, or a name as in a spec. Default: the run's own."),
+    ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show what changes whenever the file is saved; record nothing.")
+    ] = False,
+    label: Annotated[str, typer.Option("--name", help="What to call the evaluation.")] = "",
+    store: Store = None,
+) -> None:
+    """Score a run's answers again, with other scorers, without asking any model.
+
+    The scores become a new evaluation of the run; earlier ones stay. The same scorers again go on where they were.
+    """
+    from holdfast.cli.scoring import score_run, watch_scorers
+
+    if watch:
+        raise typer.Exit(watch_scorers(name, scorers or (), store))
+    raise typer.Exit(score_run(name, scorers or (), label, store))
+
+
+@app.command()
 def report(
     name: RunName,
+    evaluation: Annotated[
+        str, typer.Option(help="An evaluation's id, a prefix of it, or its name. Default: the newest.")
+    ] = "",
     format: Annotated[str, typer.Option(help="table, markdown, junit or json.")] = "table",
     output: Annotated[str | None, typer.Option(help="A file; default: standard output.")] = None,
     at_least: Annotated[
@@ -383,7 +410,7 @@ def report(
     """
     from holdfast.cli.reporting import Paper, print_report
 
-    print_report(name, store, Paper("json" if as_json else format, output, at_least, github))
+    print_report(name, store, Paper("json" if as_json else format, output, at_least, github, evaluation))
 
 
 @app.command()

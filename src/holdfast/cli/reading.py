@@ -83,7 +83,7 @@ def print_run(name: str, store: str | None, as_json: bool) -> None:
     say(f"created {summary.created[:19]}, updated {summary.updated[:19]}, in {summary.folder}")
     for line in _lineage(summary):
         say(line)
-    for line in _in_flight(place):
+    for line in (*_evaluations(summary), *_in_flight(place)):
         say(line)
     for score in summary.scores:
         say(_score_line(score))
@@ -125,6 +125,12 @@ def _in_flight(place: RunPlace) -> Iterator[str]:
         late = ", overdue" if each.overdue else ""
         yield f"in flight: {each.key or 'the loop'}: {each.doing} for {duration(standing.now - each.since)}{late}"
         yield from (f"    {frame}" for frame in each.stack)
+
+
+def _evaluations(summary: RunSummary) -> Iterator[str]:
+    """If there are several; the scores that are shown are those of the last one."""
+    for each, called in summary.evaluation_names.items() if len(summary.evaluations) > 1 else ():
+        yield f"evaluation {each}  {called}"
 
 
 def _score_line(score: dict[str, Any]) -> str:

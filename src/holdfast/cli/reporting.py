@@ -24,6 +24,7 @@ class Paper(msgspec.Struct, frozen=True):
     output: str | None = None
     at_least: float | None = None
     github: bool = False
+    evaluation: str = ""
 
 
 def print_report(name: str, store: str | None, paper: Paper) -> None:
@@ -34,7 +35,7 @@ def print_report(name: str, store: str | None, paper: Paper) -> None:
     if paper.format == "table" and paper.output is not None:
         raise UsageError("--output: a table is for a terminal; add --format markdown, junit or json")
     with Run.find(store or default_store(), name) as run:
-        report = run.report()
+        report = run.report(paper.evaluation)
         _write(run, report, paper)
     if paper.github:
         _append_summary(report)

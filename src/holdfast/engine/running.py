@@ -52,6 +52,8 @@ class Job(msgspec.Struct, frozen=True):
     cells: Sequence[Cell]
     tell: Callable[..., None] = lambda event, message, **facts: None
     """Gets a dotted event name and a sentence."""
+    answers: bool = True
+    """False: score what is answered, and ask nothing."""
 
 
 class Progress(msgspec.Struct):
@@ -70,6 +72,8 @@ class Progress(msgspec.Struct):
     in_flight: int = 0
     started: float = 0.0
     last_failure: str = ""
+    scored: int = 0
+    """Answers of an earlier process that were scored."""
 
 
 class Engine:
@@ -113,7 +117,8 @@ class Engine:
             try:
                 for cell in self._job.cells if not self._stopping else ():
                     self._start_scoring(cell)
-                    self._start_workers(cell)
+                    if self._job.answers:
+                        self._start_workers(cell)
                 await self._wait()
             finally:
                 await self._end()
@@ -296,6 +301,7 @@ class Engine:
             entry = await asyncio.to_thread(self._record_at, position)
             if entry is not None:
                 await self._sampler.score(ticket, kit, _finished.decode(entry.line.d).answer, position.n)
+                self.progress.scored += 1
 
     def _kit(self, work: Work) -> Kit:
         spec = self._job.spec

@@ -228,6 +228,7 @@ class ScoringStarted(msgspec.Struct, frozen=True):
     evaluation: str
     scorers: list[dict[str, Any]]
     code: dict[str, str] = msgspec.field(default_factory=dict)
+    name: str = ""
 
 
 _decoders: dict[type[msgspec.Struct], msgspec.json.Decoder[Any]] = {}

@@ -53,8 +53,10 @@ def is_held(run: str) -> bool:
 
 
 def status_of(story: Story, unfinished: int, standing: Standing, damaged: bool = False) -> tuple[str, str]:
-    """The status and, where one is known, the reason."""
-    if standing.held:
+    """The status and, where one is known, the reason. A process that holds the run and has not said that it goes on
+    with it scores what is there.
+    """
+    if standing.held and story.end is None:
         return _of_live(standing)
     if story.end is None and damaged:
         return "interrupted", "records were lost to damage; `verify` tells which, a resume asks for them again"

@@ -1,0 +1,173 @@
+"""`score`: the answers of a run under other scorers, recorded; or shown again whenever the scorers' file is saved."""
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from holdfast.api import Given, Run, RunPlace
+from holdfast.api.scoring import Scored, Trial, score, try_scorers, with_scorers
+from holdfast.cli.output import print_table, say
+from holdfast.cli.running import Choice, given_of_run
+from holdfast.cli.stopping import Stopper
+from holdfast.cli.waiting import patience
+from holdfast.engine import Engine
+from holdfast.errors import HoldfastError, UsageError
+from holdfast.report.grids import Grid
+from holdfast.report.tables import report_table
+from holdfast.report.wording import counted, first_line
+from holdfast.score import Scorer, as_number, resolve
+from holdfast.score.files import scorers_in
+
+_LOOK_SECONDS = 0.3
+_CHANGED_SHOWN = 10
+_EXCERPT = 60
+_NUMBERS = ("mean", "before", "n", "no score", "failed", "changed")
+Values = dict[str, dict[str, Any]]
+"""By key: what each scorer said."""
+
+
+def score_run(name: str, entries: Sequence[str], label: str, store: str | None) -> int:
+    """Record an evaluation, or go on with it."""
+    place, given = given_of_run(name, None, store, Choice())
+    if entries:
+        given = with_scorers(given, find(entries))
+    done = asyncio.run(_score(given, place, label))
+    left = f"; {done.left} left, the same command goes on" if done.left else ""
+    scored = f"{counted(done.scored, 'answer')} scored"
+    sys.stderr.write(f"evaluation {done.evaluation}: {scored}{left}; nothing was asked\n")
+    with Run(place) as run:
+        print_table(report_table(run.report(done.evaluation)))
+    return 130 if done.left else 0
+
+
+async def _score(given: Given, place: RunPlace, label: str) -> Scored:
+    stopper = Stopper()
+
+    async def observe(engine: Engine, place: RunPlace) -> None:
+        stopper.watch(engine, place)
+        await asyncio.Event().wait()  # there is nothing to show but the time
+
+    try:
+        with patience(f"scoring the answers of {place.run_id}"):
+            return await score(given, place, label, observe)
+    except asyncio.CancelledError:
+        sys.stderr.write("interrupted before anything was scored; the same command begins again\n")
+        sys.exit(130)
+
+
+def watch_scorers(name: str, entries: Sequence[str], store: str | None) -> int:
+    """Score again whenever a file is saved. Writes nothing."""
+    files = [entry for entry in entries if entry.endswith(".py")]
+    if not files:
+        raise UsageError("--watch looks at a file: give it with --scorers my_scorers.py")
+    place, given = given_of_run(name, None, store, Choice())
+    before = _recorded(place)
+    seen: list[float] = []
+    say(f"watching {', '.join(files)}; nothing is recorded. Ctrl-C to end.")
+    try:
+        while True:
+            if (now := list(map(_saved_at, files))) != seen:
+                seen = now
+                before = _try_again(place, given, entries, before)
+            time.sleep(_LOOK_SECONDS)
+    except KeyboardInterrupt:
+        said = " ".join(f"--scorers {entry}" for entry in entries)
+        say(f"\nTo record it: {place.command('score')} {said}")
+        return 0
+
+
+def find(entries: Sequence[str]) -> list[Scorer]:
+    """Names as in a spec, or files."""
+    found: list[Scorer] = []
+    for entry in entries:
+        found += scorers_in(entry) if entry.endswith(".py") else [resolve(entry, "--scorers")]
+    names = [scorer.name for scorer in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"--scorers: there are two scorers called {name!r}; rename one of them")
+    return found
+
+
+def _try_again(place: RunPlace, given: Given, entries: Sequence[str], before: Values) -> Values:
+    """One look. A file that cannot be run is told of, and waited for."""
+    say(f"\n{time.strftime('%H:%M:%S')}", "bold")
+    try:
+        trials = asyncio.run(try_scorers(place, given, find(entries)))
+    except HoldfastError as error:
+        say(str(error), "red")
+        return before
+    values = {trial.key: _values(trial) for trial in trials}
+    print_table(Grid(["scorer", *_NUMBERS], list(_rows(values, before)), right=_NUMBERS))
+    _say_changed(trials, values, before)
+    return values
+
+
+def _rows(values: Values, before: Values) -> Iterator[list[str]]:
+    names = dict.fromkeys(name for each in values.values() for name in each)
+    for name in names:
+        now = [each[name] for each in values.values() if name in each]
+        earlier = [each[name] for each in before.values() if name in each]
+        broken = sum(isinstance(value, dict) for value in now)
+        missing = sum(value is None for value in now)
+        changed = sum(name in each and _differs(before, values, key, name) for key, each in values.items())
+        counts = (str(count or "") for count in (missing, broken, changed))
+        yield [name, _mean(now), _mean(earlier), str(len(now)), *counts]
+
+
+def _mean(values: Sequence[Any]) -> str:
+    numbers = [number for number in map(as_number, values) if number is not None]
+    return f"{sum(numbers) / len(numbers):.4f}" if numbers else ""
+
+
+def _say_changed(trials: Sequence[Trial], values: Values, before: Values) -> None:
+    changed = [
+        trial for trial in trials if any(_differs(before, values, trial.key, name) for name in values[trial.key])
+    ]
+    for trial in changed[:_CHANGED_SHOWN]:
+        parts = [
+            f"{name} {_told(before[trial.key][name])} -> {_told(value)}{_because(trial, name)}"
+            for name, value in values[trial.key].items()
+            if _differs(before, values, trial.key, name)
+        ]
+        say(f"{trial.key}  {', '.join(parts)}")
+        say(f"    {first_line(trial.beginning, _EXCERPT)}")
+    if len(changed) > _CHANGED_SHOWN:
+        say(f"… and {len(changed) - _CHANGED_SHOWN} more")
+
+
+def _differs(before: Values, values: Values, key: str, name: str) -> bool:
+    return name in before.get(key, {}) and before[key][name] != values[key][name]
+
+
+def _because(trial: Trial, name: str) -> str:
+    reason = trial.scores[name].reason if name in trial.scores else ""
+    return f" ({first_line(reason, _EXCERPT)})" if reason else ""
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"failed: {first_line(value['failure']['message'], _EXCERPT)}"
+    return "no score" if value is None else str(value)
+
+
+def _values(trial: Trial) -> dict[str, Any]:
+    """As an export tells them."""
+    broken = {name: {"failure": {"message": message}} for name, message in trial.failures.items()}
+    return {**{name: score.value for name, score in trial.scores.items()}, **broken}
+
+
+def _recorded(place: RunPlace) -> Values:
+    """What the newest evaluation says."""
+    with Run(place) as run:
+        return {line.key: dict(line.scores) for line in run.lines() if line.status == "finished"}
+
+
+def _saved_at(path: str) -> float:
+    """0 for a file that is just being replaced."""
+    try:
+        return os.stat(path).st_mtime
+    except OSError:
+        return 0.0

@@ -192,6 +192,15 @@ class Run:
             failures=list(_failures(cells)),
         )
 
+    def data_digests(self) -> list[str]:
+        """Of the rows of each part of the plan: equal means that two runs have the same rows."""
+        return [block.data.digest for block in self._index.story.blocks]
+
+    def scorer_identities(self) -> list[dict[str, Any]]:
+        """What the newest evaluation was made with: names, arguments and digests of code."""
+        story = self._index.story
+        return story.evaluations[story.evaluation].scorers if story.evaluation else []
+
     def planned_count(self) -> int:
         return self._index.story.planned
 

@@ -64,7 +64,7 @@ async def score(given: Given, place: RunPlace, name: str = "", observe: Observe 
     prepared, reading = await asyncio.to_thread(read_and_prepare, given, place)
     if reading.fold.story.started is None:
         raise UsageError(f"{place.run_id} has not begun: there is nothing to score")
-    if not reading.fold.unscored and prepared.evaluation in reading.fold.story.evaluations:
+    if not reading.fold.unscored and prepared.evaluation == reading.fold.story.evaluation:
         return Scored(place, prepared.evaluation, 0, 0)
     lock = await asyncio.to_thread(Lock, place.folder)
     try:

@@ -387,6 +387,25 @@ def score(
 
 
 @app.command()
+def compare(
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN [RUN]", help="Two runs; or one, for its models and variants.", autocompletion=_complete_run
+        ),
+    ],
+    scorer: Annotated[str | None, typer.Option(help="Only this scorer.")] = None,
+    limit: Annotated[int, typer.Option(min=0, help="How many changed keys are shown of each.")] = 5,
+    store: Store = None,
+    as_json: Json = False,
+) -> None:
+    """Show what changed: scores on the keys that both have, and the answers that are scored otherwise."""
+    from holdfast.cli.comparing import compare_runs
+
+    compare_runs(names, scorer, limit, store, as_json)
+
+
+@app.command()
 def report(
     name: RunName,
     evaluation: Annotated[

@@ -66,6 +66,21 @@ def summarise(values: Sequence[float], groups: Sequence[Hashable] | None = None,
     return Summary(n, mean, error, low, high)
 
 
+def paired_difference(
+    differences: Sequence[float], groups: Sequence[Hashable] | None = None, confidence: float = LEVEL
+) -> Summary:
+    """The mean of differences within pairs, with Student's interval: also where all of them are 0 or 1, since it may
+    lie on either side of 0. Where all are equal nothing is known of how they vary, and there is no interval.
+    """
+    summary = summarise(differences, groups, confidence)
+    if summary.mean is None or not summary.standard_error:
+        return msgspec.structs.replace(summary, low=None, high=None)
+    independent = len(differences) if groups is None else len(set(groups))
+    tail = 1.0 - (1.0 - confidence) / 2.0
+    low, high = _student(summary.mean, summary.standard_error, independent - 1, tail)
+    return msgspec.structs.replace(summary, low=low, high=high)
+
+
 def format_interval(summary: Summary, digits: int = 3) -> str:
     """`0.750 [0.612, 0.851]` for a table; the mean alone where no interval is known, `-` where there is no value."""
     if summary.mean is None:

@@ -3,27 +3,29 @@
 import contextlib
 import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import IO, Any
 
 import msgspec
 from rich.table import Table
 
 from holdfast.api import Run, RunPlace, RunSummary, default_store, find_run, list_runs
-from holdfast.api.resuming import read_fold
+from holdfast.api.resuming import read_fold, stored_spec
 from holdfast.cli.output import end_quietly, print_json, print_table, resume_command, say
 from holdfast.errors import JournalError, UsageError
 from holdfast.journal import OS_DISK, verify
 from holdfast.journal.chain import is_whole_file
-from holdfast.plan import digest_file, originals
+from holdfast.plan import blob_size, check_blobs, digest_file, originals
 from holdfast.records.facts import SampleFailed, SampleFinished, Step
 from holdfast.report import PlannedKey, write_csv, write_jsonl
 from holdfast.report.choosing import Wanted as WantedKeys
 from holdfast.report.choosing import choose
 from holdfast.report.tables import again_line, duration, failure_lines, report_table, tokens
-from holdfast.report.wording import counted, first_line, human_bytes, own_words, shortened
-from holdfast.state import standing_of
+from holdfast.report.wording import counted, first_line, human_bytes, own_words, shortened, told_content
+from holdfast.state import Fold, standing_of
 
+SizeOf = Callable[[str], int | None]
 _FORMATS = ("jsonl", "csv")
 
 
@@ -154,7 +156,7 @@ def _value(value: Any) -> str:
 
 def print_key(name: str, key: str, store: str | None, as_json: bool) -> None:
     with Run.find(store or default_store(), name) as run:
-        story = run.story_of(key)
+        story, size_of = run.story_of(key), partial(blob_size, run.place.folder)
         if not story:
             _print_planned(run.planned(key), as_json)
             return
@@ -163,7 +165,7 @@ def print_key(name: str, key: str, store: str | None, as_json: bool) -> None:
         return
     for kind, at, data in story:
         say(f"{at[:19]}  {kind}", "bold")
-        for line in _told(data):
+        for line in _told(data, size_of):
             say(f"  {line}")
 
 
@@ -234,7 +236,9 @@ def _opened(output: str | None) -> Iterator[IO[str]]:
 
 
 def _check_files(place: RunPlace) -> Iterator[str]:
-    for path, stored in originals(place.folder, read_fold(place).story.blocks):
+    fold = read_fold(place)
+    yield from _check_blobs(place, fold)
+    for path, stored in originals(place.folder, fold.story.blocks):
         try:
             if digest_file(path) != stored:
                 yield f"{path}: its content is not what the run began with"
@@ -246,9 +250,17 @@ def _check_files(place: RunPlace) -> Iterator[str]:
             yield f"{path}: {error.strerror}; restore it from a copy of the run"
 
 
-def _told(data: Step | SampleFinished | SampleFailed | dict[str, Any]) -> Iterator[str]:
+def _check_blobs(place: RunPlace, fold: Fold) -> Iterator[str]:
+    """Rows that cannot be read are told of with their file."""
+    if fold.story.started is None:
+        return
+    with contextlib.suppress(JournalError, OSError):
+        yield from check_blobs(place.folder, stored_spec(fold), fold.story.cells, fold.story.inputs)
+
+
+def _told(data: Step | SampleFinished | SampleFailed | dict[str, Any], size_of: SizeOf) -> Iterator[str]:
     if isinstance(data, Step):
-        yield from _told_step(data)
+        yield from _told_step(data, size_of)
     elif isinstance(data, SampleFinished):
         yield f"attempt {data.attempt}: {data.answer.text}"
         yield f"{data.spent.live} asked, {data.spent.replayed} replayed, {duration(data.spent.seconds)}"
@@ -267,16 +279,24 @@ def _told(data: Step | SampleFinished | SampleFailed | dict[str, Any]) -> Iterat
         yield msgspec.json.encode(data).decode()
 
 
-def _told_step(step: Step) -> Iterator[str]:
+def _told_step(step: Step, size_of: SizeOf) -> Iterator[str]:
     if step.asked is not None:
         if step.asked.keep:
             yield f"… {counted(step.asked.keep, 'message')} of record {step.asked.after}"
         for message in step.asked.new:
-            yield f"[{message.get('role')}] {message.get('content')}"
+            yield f"[{message.get('role')}] {told_content(message.get('content'), size_of)}"
     if step.cancelled:
         yield "cancelled by the solver"
     elif step.failure is not None:
         yield f"{step.failure.kind}: {step.failure.message} (asked {counted(step.tries, 'time')})"
     elif step.answer is not None:
         yield f"[answer] {step.answer.text}"
+        yield from map(_told_call, step.answer.tool_calls)
         yield f"{tokens(step.answer.usage)}, {duration(step.seconds)}, asked {counted(step.tries, 'time')}"
+
+
+def _told_call(call: dict[str, Any]) -> str:
+    function = call.get("function")
+    if not isinstance(function, dict):
+        return f"[tool call] {msgspec.json.encode(call).decode()}"
+    return f"[tool call] {function.get('name')}({function.get('arguments')})"

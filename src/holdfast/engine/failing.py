@@ -5,6 +5,7 @@ import traceback
 
 from holdfast.engine.flights import Flight
 from holdfast.errors import BadRecordError, JournalError
+from holdfast.plan import BlobError
 from holdfast.records.facts import Failure
 from holdfast.solve import LimitError, StepFailedError
 
@@ -13,7 +14,7 @@ _TRACEBACK_LINES = 12
 
 def failure_in(error: BaseException) -> Failure:
     """What a solver's exception means, also inside a group. A journal that has stopped stops the run."""
-    for known in (JournalError, LimitError, StepFailedError, BadRecordError):
+    for known in (JournalError, LimitError, StepFailedError, BadRecordError, BlobError):
         found = _first(error, known)
         if isinstance(found, StepFailedError):
             return found.failure
@@ -21,6 +22,8 @@ def failure_in(error: BaseException) -> Failure:
             return Failure(found.kind, str(found))
         if isinstance(found, BadRecordError):
             return Failure("record", str(found))
+        if isinstance(found, BlobError):
+            return Failure("file", str(found))
         if found is not None:
             raise found
     return failure_of("solver", error)

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from holdfast.engine.asking import identity_of
+from holdfast.engine.attaching import Attachments
 from holdfast.engine.tickets import Ticket
 from holdfast.errors import HoldfastError
 from holdfast.journal.marks import Position
@@ -39,6 +40,8 @@ class Scene(msgspec.Struct, frozen=True):
     spec: Spec
     attempt: int
     steps: list[Recorded]
+    run: str = ""
+    """The folder that holds the files of its row."""
 
 
 class Rehearsed(msgspec.Struct, frozen=True):
@@ -57,7 +60,10 @@ def set_stage(scene: Scene, ask: Ask) -> tuple[Steps, Context]:
     asking = {role: Asking(identity_of(model), model.params, ask) for role, model in models.items()}
     messages = scene.work.renderer.messages(ticket.sample)
     seed = f"{spec.seed}/{ticket.key}/{scene.attempt}"
-    return steps, Context(ticket.sample, messages, steps, asking, seed, Allowance())
+    ctx = Context(ticket.sample, messages, steps, asking, seed, Allowance())
+    if scene.run and scene.work.task.dataset.files:
+        ctx.read_files_with(Attachments(scene.run).read)
+    return steps, ctx
 
 
 async def rehearse(scene: Scene) -> Rehearsed:

@@ -8,6 +8,7 @@ bounded: content that is sent often is kept up to so many bytes, and few files a
 import asyncio
 import base64
 from collections import OrderedDict
+from weakref import WeakValueDictionary
 
 from holdfast.plan import BlobError, read_blob
 from holdfast.records.exchange import Message
@@ -28,6 +29,7 @@ class Attachments:
         self._kept: OrderedDict[str, str] = OrderedDict()
         self._kept_bytes = 0
         self._reading = asyncio.Semaphore(_READ_AT_ONCE)
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # gone when nobody waits
 
     async def put_into(self, messages: list[Message]) -> list[Message]:
         """The messages with content in place of references. BlobError if a file is missing or damaged."""
@@ -53,8 +55,9 @@ class Attachments:
         if found is not None:
             self._kept.move_to_end(text)
             return found
-        async with self._reading:
-            found = self._kept.get(text)  # another sample has read it meanwhile
+        turn = self._turns.setdefault(text, asyncio.Lock())
+        async with turn, self._reading:
+            found = self._kept.get(text)  # another sample may have read it meanwhile
             if found is None:
                 found = await asyncio.to_thread(_read_encoded, self._run, _parsed(text))
                 self._keep(text, found)

@@ -142,6 +142,9 @@ def survey(spec: Spec, works: Mapping[str, Work]) -> int:
     sought = set(spec.samples or ())
     for index, (name, work) in enumerate(works.items()):
         count = 0
+        if work.task.dataset.files and not spec.record_data:
+            what = "files are stored with the run, and record_data is off; leave out one of the two"
+            raise SpecError(f"tasks[{index}].dataset.files: {what}")
         try:
             for sample in work.samples(spec):
                 _check_prompt(work, sample, f"tasks[{index}]")

@@ -116,9 +116,6 @@ def _check(spec: Spec, where: str) -> Spec:
                 raise SpecError(f"{where}: tasks[{index}].models: there is no model {each!r}{nearest(each, names)}")
         if isinstance(task.solver, dict) and len(task.solver) != 1:
             raise SpecError(f"{where}: tasks[{index}].solver: expected one solver, as in {{name: {{argument: value}}}}")
-        if task.dataset.files and not spec.record_data:
-            what = "files are stored with the run, and record_data is off; leave out one of the two"
-            raise SpecError(f"{where}: tasks[{index}].dataset.files: {what}")
     return spec
 
 

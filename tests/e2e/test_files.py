@@ -107,6 +107,26 @@ def test_a_run_with_files_that_is_killed_goes_on_with_the_stored_ones(tmp_path: 
     assert without_times(exported(RUN, other / "runs")) == without_times(exported(RUN, tmp_path / "runs"))
 
 
+def test_a_run_that_is_killed_while_it_stores_files_is_begun_again(tmp_path: Path) -> None:
+    spec = write_files_spec(tmp_path, 120, None, size=200_000)
+    folder = tmp_path / "runs" / "files" / RUN / "blobs"
+    assert kill_when(
+        lambda: folder.exists() and len(list(folder.iterdir())) > 5, "run", spec, "--id", RUN, cwd=tmp_path
+    )
+    done = run("run", spec, "--id", RUN, cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert blobs(tmp_path) == sorted(hashlib.sha256(picture(number, 200_000)).hexdigest() for number in range(120))
+    assert call("verify", RUN, cwd=tmp_path).code == 0
+
+
+def test_a_key_that_was_not_asked_yet_tells_its_file_short(tmp_path: Path) -> None:
+    with start_server_process(Behaviour(latency_seconds=0.2)) as server:
+        spec = write_files_spec(tmp_path, 20, server)
+        assert kill_when(lambda: server.stats().requests >= 1, "run", spec, "--id", RUN, cwd=tmp_path)
+    told = call("show", RUN, "t/m/p19/1", cwd=tmp_path).out
+    assert '"picture":"[image/png 2.0 kB]"' in told
+
+
 def test_files_that_moved_are_the_same_and_files_that_changed_are_named(tmp_path: Path) -> None:
     write_files_spec(tmp_path, 3, None)
     spec = tmp_path / "eval.yaml"

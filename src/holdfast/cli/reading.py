@@ -18,6 +18,7 @@ from holdfast.journal import OS_DISK, verify
 from holdfast.journal.chain import is_whole_file
 from holdfast.plan import blob_size, check_blobs, digest_file, originals
 from holdfast.records.facts import SampleFailed, SampleFinished, Step
+from holdfast.records.references import with_strings
 from holdfast.report import PlannedKey, write_csv, write_jsonl
 from holdfast.report.choosing import Wanted as WantedKeys
 from holdfast.report.choosing import choose
@@ -158,7 +159,7 @@ def print_key(name: str, key: str, store: str | None, as_json: bool) -> None:
     with Run.find(store or default_store(), name) as run:
         story, size_of = run.story_of(key), partial(blob_size, run.place.folder)
         if not story:
-            _print_planned(run.planned(key), as_json)
+            _print_planned(run.planned(key), as_json, size_of)
             return
     if as_json:
         print_json([{"type": kind, "at": at, "data": msgspec.to_builtins(data)} for kind, at, data in story])
@@ -169,7 +170,7 @@ def print_key(name: str, key: str, store: str | None, as_json: bool) -> None:
             say(f"  {line}")
 
 
-def _print_planned(planned: PlannedKey, as_json: bool) -> None:
+def _print_planned(planned: PlannedKey, as_json: bool, size_of: SizeOf) -> None:
     """A key without a record. As JSON it has the shape of a story, so that scripts need no second one."""
     if as_json:
         data = {"o": planned.o, "status": "unfinished", "row": planned.row}
@@ -177,7 +178,8 @@ def _print_planned(planned: PlannedKey, as_json: bool) -> None:
         return
     say(f"{planned.key}  unfinished", "bold")
     say(f"  planned with the ordinal {planned.o}; nothing of it is recorded yet")
-    row = "is not recorded" if planned.row is None else msgspec.json.encode(planned.row).decode()
+    told = with_strings(planned.row, lambda text, _: told_content(text, size_of))
+    row = "is not recorded" if planned.row is None else msgspec.json.encode(told).decode()
     say(f"  row: {row}")
 
 

@@ -2,6 +2,7 @@
 
 import errno
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from holdfast.datasets import Content, Digests
 from holdfast.errors import JournalError, SpecError
+from holdfast.journal.disk import OsDisk
 from holdfast.plan import BlobError, StoredRows, blob_size, check_blobs, inputs_of, prepare, read_blob, write_plan
 from holdfast.plan.blobs import BlobStore, blob_path
 from holdfast.records.references import Reference, parse_reference
@@ -138,3 +140,45 @@ def test_what_a_died_start_left_is_used_or_replaced(tmp_path: Path) -> None:
     assert os.stat(blob_path(str(tmp_path), reference)).st_mtime_ns == before
     stored(tmp_path, PNG + b"more")
     assert "new.tmp" not in blobs(tmp_path)
+
+
+class RecordingDisk(OsDisk):
+    """Writes down what becomes durable, and when."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def write(self, handle: int, buffers: Sequence[bytes | memoryview]) -> int:
+        self.told.append("write")
+        return super().write(handle, buffers)
+
+    def sync(self, handle: int) -> None:
+        self.told.append("sync")
+        super().sync(handle)
+
+    def replace(self, temporary: str, path: str) -> None:
+        self.told.append("name")
+        super().replace(temporary, path)
+
+    def sync_folder(self, path: str) -> None:
+        self.told.append(f"sync {os.path.basename(path)}")
+        super().sync_folder(path)
+
+
+def test_content_is_durable_before_it_has_its_name_and_all_names_at_the_end(tmp_path: Path) -> None:
+    disk = RecordingDisk()
+    store = BlobStore(str(tmp_path / "run"), disk=disk)
+    for data in (PNG, PNG + b"!", PNG):
+        store.keep(Content(data=data), Digests())
+    store.sync()
+    folders = [f"sync {tmp_path.name}", "sync run"]
+    assert disk.told == [*folders, *(["write", "sync", "name"] * 2), "sync blobs"]
+
+
+def test_names_that_a_died_process_left_are_made_durable_too(tmp_path: Path) -> None:
+    stored(tmp_path)
+    disk = RecordingDisk()
+    store = BlobStore(str(tmp_path), disk=disk)
+    store.keep(Content(data=PNG), Digests())
+    store.sync()
+    assert disk.told == ["sync blobs"]

@@ -13,8 +13,9 @@ HoldfastError
     ├── StaleCursorError  a reader's cursor no longer matches the journal: read again from the start
     └── FormatError       the journal holds what this version does not know (a newer format, an unknown record type)
 
-Rooms add errors of their own below these: `models` (ModelError, BadConnectionError), `datasets` (DataError), `score`
-(ScorerError, ScoringFailed), `solve` (StepFailedError, AskFailedError, LimitError), `testing` (ServerStartError).
+Rooms add errors of their own below these: `records` (NotJsonError), `models` (ModelError, BadConnectionError),
+`datasets` (DataError, BadFileError), `plan` (BlobError), `score` (ScorerError, ScoringFailed), `solve`
+(StepFailedError, AskFailedError, LimitError), `testing` (ServerStartError).
 
 Invariant: a message says what happened, to which file or field, and what the user does next. Damage is not an error
 here: a damaged journal still opens, reads and goes on; what was lost is reported as data (`holdfast.journal.Damage`).

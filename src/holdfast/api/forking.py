@@ -108,7 +108,7 @@ class Fork:
         remove_leftovers(self._above)
         with open(os.path.join(self._building.folder, _OWNER), "wb") as file:
             file.write(msgspec.json.encode(this_process()))
-        return write_plan(self._building.folder, self._prepared.spec, self._prepared.works)
+        return write_plan(self._building.folder, self._prepared.spec, self._prepared.works, self._parent.folder)
 
     def _clear(self) -> None:
         shutil.rmtree(self._building.folder, ignore_errors=True)
@@ -143,7 +143,8 @@ class Fork:
         """What the key would reuse, and the steps that it has in the parent."""
         attempt, recorded = self._parent.steps(ticket.key)
         work = self._prepared.works[ticket.cell.task]
-        return await rehearse(Scene(ticket, work, self._prepared.spec, attempt, recorded)), recorded
+        scene = Scene(ticket, work, self._prepared.spec, attempt, recorded, run=self._building.folder)
+        return await rehearse(scene), recorded
 
     async def _take_over(self, ticket: Ticket, writer: Writer) -> None:
         """A step's request refers to earlier steps by their numbers, which are others here."""
@@ -163,6 +164,7 @@ class _Parent:
 
     def __init__(self, place: RunPlace) -> None:
         self._place = place
+        self.folder = place.folder
         self.index = Index(place.folder)
         if self.index.story.started is None:
             raise UsageError(f"{place.run_id} has not begun: there is nothing to fork")

@@ -59,7 +59,7 @@ def set_scene(place: RunPlace, key: str, given: Given) -> Scene:
         for ticket in tickets.all():
             if ticket.key == key:
                 attempt, steps = _recorded(place, key)
-                return Scene(ticket, work, given.spec, attempt, steps, changed)
+                return Scene(ticket, work, given.spec, attempt, steps, changed=changed, run=place.folder)
     raise UsageError(f"{place.run_id} has no key {key!r}; list keys with: holdfast export {place.run_id}")
 
 

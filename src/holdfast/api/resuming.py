@@ -17,6 +17,7 @@ from holdfast.api.places import RunPlace
 from holdfast.api.preparing import Given, Prepared, evaluation_of, find_scorers, naming, prepare_given
 from holdfast.api.provenance import check_spec_file, code, host, is_spec_file_new, write_spec_file
 from holdfast.api.working import Ended, Observe, Undertaking, close_quietly, open_journal, work
+from holdfast.datasets import DataError
 from holdfast.errors import DriftError, JournalError, StaleCursorError, UsageError
 from holdfast.journal import Damage, Lock, Reader, Writer
 from holdfast.plan import (
@@ -256,7 +257,11 @@ class Resumption:
         changes = changed_inputs(story.inputs, prepared.works)
         if changes or (self._given.from_run and prepared.spec.record_data):
             return changes
-        return changed_rows(self._place.folder, prepared.spec, prepared.works, story.cells)
+        try:
+            return changed_rows(self._place.folder, prepared.spec, prepared.works, story.cells)
+        except DataError as error:
+            own = f"the run holds its own rows and files: go on with them with: {self._place.command('resume')}"
+            raise UsageError(f"{error}; {own}" if prepared.spec.record_data else str(error)) from error
 
     def _retried(self) -> tuple[int, ...] | None:
         """The ordinals of the failed keys that get new attempts; None is all of them."""

@@ -1,20 +1,22 @@
 """`ls`, `show`, `verify` and `export`: commands that only read."""
 
+import contextlib
 import itertools
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from holdfast.api import Run, RunPlace, RunSummary, default_store, find_run, list_runs
-from holdfast.api.resuming import read_fold
+from holdfast.api.resuming import read_fold, stored_spec
 from holdfast.cli.completing import STATUSES
 from holdfast.cli.output import end_quietly, opened, print_json, print_table, resume_command, say
 from holdfast.cli.waiting import counting, patience
 from holdfast.errors import JournalError, UsageError
 from holdfast.journal import OS_DISK, verify
 from holdfast.journal.chain import is_whole_file
-from holdfast.plan import digest_file, originals
+from holdfast.plan import blob_size, check_blobs, digest_file, originals
 from holdfast.report import ExportLine, write_csv, write_jsonl
 from holdfast.report.choosing import Wanted as WantedKeys
 from holdfast.report.choosing import choose
@@ -23,7 +25,7 @@ from holdfast.report.key_lines import story_lines
 from holdfast.report.tables import again_line, duration, failure_lines, tokens
 from holdfast.report.wording import counted, first_line, human_bytes, shortened
 from holdfast.spec.explaining import nearest
-from holdfast.state import standing_of
+from holdfast.state import Fold, standing_of
 
 _FORMATS = {"jsonl", "csv"}
 
@@ -163,12 +165,12 @@ def _value(value: Any) -> str:
 def print_key(name: str, key: str, store: str | None, as_json: bool) -> None:
     """The whole story of one key, also while it is under way."""
     with Run.find(store or default_store(), name) as run:
-        story = run.show(key)
+        story, size_of = run.show(key), partial(blob_size, run.place.folder)
     if as_json:
         print_json(story)
         return
     with end_quietly():
-        for line, style in story_lines(story):
+        for line, style in story_lines(story, size_of):
             say(line, style)
 
 
@@ -226,7 +228,9 @@ def _chosen(run: Run, lines: Iterator[ExportLine], wanted: WantedKeys) -> Iterat
 
 
 def _check_files(place: RunPlace) -> Iterator[str]:
-    for path, stored in originals(place.folder, read_fold(place).story.blocks):
+    fold = read_fold(place)
+    yield from _check_blobs(place, fold)
+    for path, stored in originals(place.folder, fold.story.blocks):
         try:
             if digest_file(path) != stored:
                 yield f"{path}: its content is not what the run began with"
@@ -236,3 +240,11 @@ def _check_files(place: RunPlace) -> Iterator[str]:
             yield str(error)
         except OSError as error:
             yield f"{path}: {error.strerror}; restore it from a copy of the run"
+
+
+def _check_blobs(place: RunPlace, fold: Fold) -> Iterator[str]:
+    """Rows that cannot be read are told of with their file."""
+    if fold.story.started is None:
+        return
+    with contextlib.suppress(JournalError, OSError):
+        yield from check_blobs(place.folder, stored_spec(fold), fold.story.cells, fold.story.inputs)

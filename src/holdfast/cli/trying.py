@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -14,10 +15,10 @@ from holdfast.api.replaying import Replay, in_debugger, play, set_scene
 from holdfast.cli.adhoc import naming_options
 from holdfast.cli.output import print_json, say, warn
 from holdfast.cli.running import Choice, given_of_run
-from holdfast.plan import Work, models_of
+from holdfast.plan import Work, blob_size, models_of
 from holdfast.records.exchange import Message
 from holdfast.report.tables import short
-from holdfast.report.wording import counted, money
+from holdfast.report.wording import counted, money, text_of, told_content
 from holdfast.spec import Model, Spec
 
 _CHARACTERS_A_TOKEN = 4
@@ -41,6 +42,8 @@ class Tried(msgspec.Struct, frozen=True):
     """At a guess, of the first messages; None if the model has no price."""
     output_dollars_max: float | None = None
     """If every answer were as long as `max_tokens` allows; None if nothing limits it, or there is no price."""
+    files: int = 0
+    """In the first messages; what they cost no estimate knows."""
 
 
 def dry_run(given: Given, as_json: bool) -> int:
@@ -54,11 +57,13 @@ def dry_run(given: Given, as_json: bool) -> int:
     for cell in cells:
         say(f"{cell.task} with {cell.model}: {counted(cell.keys, 'answer')}", "bold")
         params = msgspec.json.encode(cell.params).decode()
-        say(f"  solver {cell.solver}, params {params}, about {short(cell.input_tokens)} tokens in")
+        files = f" and {counted(cell.files, 'file')}" if cell.files else ""
+        say(f"  solver {cell.solver}, params {params}, about {short(cell.input_tokens)} tokens{files} in")
+        size_of = prepared.works[cell.task].file_size
         for sample, messages in cell.first.items():
             say(f"  {sample}")
             for message in messages:
-                say(f"    {message.get('role')}: {message.get('content')}")
+                say(f"    {message.get('role')}: {told_content(message.get('content'), size_of)}")
     _say_cost(cells)
     say(f"{counted(planned, 'answer')} in all; nothing was asked. A solver of your own may ask more than this.")
     return 0
@@ -78,11 +83,12 @@ def _say_cost(cells: Sequence[Tried]) -> None:
 
 
 def _tried(name: str, work: Work, spec: Spec) -> Iterator[Tried]:
-    characters = rows = 0
+    characters = rows = files = 0
     first: dict[str, list[Message]] = {}
     for sample in work.samples(spec, surveyed=True):
         messages = work.renderer.messages(sample)
-        characters += sum(len(str(message.get("content", ""))) for message in messages)
+        characters += sum(len(text_of(message.get("content"))) for message in messages)
+        files += _files_in(messages) if work.task.dataset.files else 0
         rows += 1
         if rows <= _SHOWN:
             first[sample.id] = messages
@@ -90,7 +96,12 @@ def _tried(name: str, work: Work, spec: Spec) -> Iterator[Tried]:
     for model in models_of(spec, work.task):
         tokens = characters * repeats // _CHARACTERS_A_TOKEN
         told = (name, model.name, work.solver.name, rows * repeats, tokens, model.params, first)
-        yield Tried(*told, *_cost(model, rows * repeats, tokens))
+        yield Tried(*told, *_cost(model, rows * repeats, tokens), files * repeats)
+
+
+def _files_in(messages: Sequence[Message]) -> int:
+    parts = [part for message in messages if isinstance(message.get("content"), list) for part in message["content"]]
+    return sum(1 for part in parts if isinstance(part, dict) and part.get("type") != "text")
 
 
 def _cost(model: Model, keys: int, input_tokens: int) -> tuple[float | None, float | None]:
@@ -112,17 +123,17 @@ def replay(name: str, key: str, path: str | None, store: str | None, debugger: b
     if result is None:
         say("the debugger was left before the sample had ended")
         return 0
-    for line in _told(result):
+    for line in _told(result, partial(blob_size, place.folder)):
         say(line)
     return int(result.failure is not None and result.asked is None)
 
 
-def _told(result: Replay) -> Iterator[str]:
+def _told(result: Replay, size_of: Callable[[str], int | None]) -> Iterator[str]:
     yield f"{counted(result.replayed, 'step')} replayed, {result.orphaned} never asked for; no request was sent"
     if result.asked is not None:
         yield "the code then asks for something that is not recorded:"
         for message in itertools.islice(result.asked, 50):
-            yield f"  {message.get('role')}: {message.get('content')}"
+            yield f"  {message.get('role')}: {told_content(message.get('content'), size_of)}"
     elif result.answer is not None:
         yield f"answer: {result.answer.text}"
     elif result.failure is not None:

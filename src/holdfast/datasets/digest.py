@@ -19,6 +19,9 @@ def digest_row(row: Row) -> bytes:
 
 def as_stored(row: Row) -> Row:
     """The row as it reads after it was stored: tuples are lists, NaN and infinity are None, keys are text."""
+    for column, value in row.items():
+        if isinstance(value, bytes | bytearray | memoryview):  # as text it would be another value
+            raise DataError("a data row", f"column {column!r} holds bytes; name it in dataset.files")
     stored: Row = msgspec.json.decode(_encoded(_as_given, row))
     return stored
 

@@ -52,9 +52,11 @@ def open_rows(path: str, format: str = "") -> Rows:
     return Rows(lambda: read(path), "row" if chosen == "json" else "line")
 
 
-def rows_in_memory(rows: Sequence[Row], where: str = "data") -> Rows:
-    """Rows that Python code made, as they will read after they were stored: tuples are lists, NaN is None."""
-    return Rows(lambda: _numbered(rows, where), "row")
+def rows_in_memory(rows: Sequence[Row], where: str = "data", files: Sequence[str] = ()) -> Rows:
+    """Rows that Python code made, as they will read after they were stored: tuples are lists, NaN is None. Only the
+    columns of `files` may hold bytes, and keep them.
+    """
+    return Rows(lambda: _numbered(rows, where, files), "row")
 
 
 def _jsonl(path: str) -> Iterator[Numbered]:
@@ -185,11 +187,12 @@ def _as_header(fields: list[str], path: str, line: int) -> list[str]:
     return header
 
 
-def _numbered(rows: Sequence[Row], where: str) -> Iterator[Numbered]:
+def _numbered(rows: Sequence[Row], where: str, files: Sequence[str]) -> Iterator[Numbered]:
     for number, value in enumerate(rows, 1):
         row = _as_row(value, where, number, "row")
+        kept = {name: row[name] for name in files if name in row}
         try:
-            stored = as_stored(row)
+            stored = as_stored({**row, **dict.fromkeys(kept)}) if kept else as_stored(row)
         except DataError as error:
             raise DataError(where, error.problem, number, "row") from error
-        yield number, stored
+        yield number, {**stored, **kept} if kept else stored

@@ -3,8 +3,10 @@
 import asyncio
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
+from holdfast.engine.attaching import Attachments
 from holdfast.engine.places import Places
 from holdfast.errors import SpecError
 from holdfast.models import (
@@ -18,6 +20,7 @@ from holdfast.models import (
     ask,
     make_provider,
 )
+from holdfast.plan import BlobError
 from holdfast.records.exchange import Answer, Message
 from holdfast.records.facts import Failure
 from holdfast.solve import AskFailedError, Asking
@@ -50,15 +53,21 @@ class Line:
         """Another number of connections, from now on."""
         self._places.change(model.max_connections)
 
-    def asking(self) -> Asking:
-        return Asking(identity_of(self._model), self._model.params, self._ask)
+    def asking(self, attachments: Attachments | None = None) -> Asking:
+        """`attachments`: for tasks with files; requests of other tasks are sent as they are."""
+        ask = self._ask if attachments is None else partial(self._ask, attachments=attachments)
+        return Asking(identity_of(self._model), self._model.params, ask)
 
     async def _wait(self, seconds: float) -> None:
         self._retried()
         await asyncio.sleep(seconds)
 
     async def _ask(
-        self, messages: list[Message], params: dict[str, Any], tools: list[dict[str, Any]]
+        self,
+        messages: list[Message],
+        params: dict[str, Any],
+        tools: list[dict[str, Any]],
+        attachments: Attachments | None = None,
     ) -> tuple[Answer, int]:
         """Wait for a connection, then ask: the provider's time-out does not run while a request waits here."""
         if not self._places.take():
@@ -70,12 +79,16 @@ class Line:
                 await asyncio.get_running_loop().create_future()  # until the engine ends
             self.sending += 1
             try:
+                if attachments is not None:
+                    messages = await attachments.put_into(messages)
                 return await ask(self.provider, Request(messages, params, tools), self._retries)
             finally:
                 self.sending -= 1
                 self._everywhere.give_back()
         except ModelError as error:
             raise AskFailedError(Failure(error.kind, error.message), error.tries) from error
+        except BlobError as error:
+            raise AskFailedError(Failure("file", str(error)), 0) from error
         finally:
             self._places.give_back()
 

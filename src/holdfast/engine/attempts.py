@@ -27,6 +27,7 @@ from holdfast.solve import (
     Asking,
     Context,
     LimitError,
+    ReadFile,
     Recorded,
     Scope,
     Solver,
@@ -82,6 +83,8 @@ class Kit(msgspec.Struct, frozen=True):
     scoring: Places
     secrets: tuple[str, ...] = ()
     """What must not be in a record of what went wrong."""
+    read_file: ReadFile | None = None
+    """For tasks whose rows name files."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -154,6 +157,8 @@ class Sampler:
             messages = work.renderer.messages(ticket.sample)
             models = kit.models[ticket.cell.model]
             ctx = Context(ticket.sample, messages, steps, models, seed, kit.allowance)
+            if kit.read_file is not None:
+                ctx.read_files_with(kit.read_file)
             answer = await _solve(work.solver, ticket.sample, ctx, _seconds_left(kit, steps))
             if _task().cancelling():  # the solver asked for it and did not wait for it: meet it here
                 await asyncio.sleep(0)

@@ -8,13 +8,14 @@ import msgspec
 from holdfast.engine.flights import Flight
 from holdfast.engine.tracebacks import failure_of, own_lines, redacted
 from holdfast.errors import BadRecordError, JournalError
+from holdfast.plan import BlobError
 from holdfast.records.facts import Failure
 from holdfast.solve import LimitError, StepFailedError
 
 
 def failure_in(error: BaseException, secrets: Sequence[str]) -> Failure:
     """What a solver's exception means, also inside a group. A journal that has stopped stops the run."""
-    for known in (JournalError, LimitError, StepFailedError, BadRecordError):
+    for known in (JournalError, LimitError, StepFailedError, BadRecordError, BlobError):
         found = _first(error, known)
         if isinstance(found, StepFailedError):
             return redacted(msgspec.structs.replace(found.failure, detail=own_lines(found)), secrets)
@@ -22,6 +23,8 @@ def failure_in(error: BaseException, secrets: Sequence[str]) -> Failure:
             return redacted(Failure(found.kind, str(found), own_lines(found)), secrets)
         if isinstance(found, BadRecordError):
             return redacted(Failure("record", str(found), own_lines(found)), secrets)
+        if isinstance(found, BlobError):
+            return redacted(Failure("file", str(found), own_lines(found)), secrets)
         if found is not None:
             raise found
     return failure_of("solver", error, secrets)

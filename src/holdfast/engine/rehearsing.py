@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from holdfast.engine.asking import identity_of
+from holdfast.engine.attaching import Attachments
 from holdfast.engine.tickets import Ticket
 from holdfast.errors import HoldfastError
 from holdfast.journal.marks import Position
@@ -41,6 +42,8 @@ class Scene(msgspec.Struct, frozen=True):
     steps: list[Recorded]
     changed: bool = False
     """The solver's code is not what the run began with."""
+    run: str = ""
+    """The folder that holds the files of its row."""
 
 
 class Rehearsed(msgspec.Struct, frozen=True):
@@ -60,7 +63,10 @@ def set_stage(scene: Scene, ask: Ask) -> tuple[Steps, Context]:
     messages = scene.work.renderer.messages(ticket.sample)
     seed = f"{spec.seed}/{ticket.key}/{scene.attempt}"
     limits = spec.limits.sample
-    return steps, Context(ticket.sample, messages, steps, asking, seed, Allowance(limits.steps, limits.tokens))
+    ctx = Context(ticket.sample, messages, steps, asking, seed, Allowance(limits.steps, limits.tokens))
+    if scene.run and scene.work.task.dataset.files:
+        ctx.read_files_with(Attachments(scene.run).read)
+    return steps, ctx
 
 
 async def rehearse(scene: Scene) -> Rehearsed:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 import msgspec
 
 from holdfast.engine.asking import Line
+from holdfast.engine.attaching import Attachments
 from holdfast.engine.attempts import NO_PAST, Kit, Outcome, Sampler
 from holdfast.engine.containing import containing
 from holdfast.engine.flights import Flight
@@ -100,6 +101,7 @@ class Engine:
         told = self._count_retry
         self._lines = {each.name: Line(each, f"models.{each.name}", everywhere, told) for each in job.spec.models}
         self._roles = {name: Line(each, f"roles.{name}", everywhere, told) for name, each in job.spec.roles.items()}
+        self._attachments = Attachments(job.run)
         self._kits = {name: self._kit(work) for name, work in job.works.items()}
         self._workers: list[asyncio.Task[None]] = []
         self._tickets: dict[int, Tickets] = {}  # by the cell's first ordinal
@@ -305,11 +307,12 @@ class Engine:
 
     def _kit(self, work: Work) -> Kit:
         spec = self._job.spec
-        roles = {name: line.asking() for name, line in self._roles.items()}
+        files = self._attachments if work.task.dataset.files else None
+        roles = {name: line.asking(files) for name, line in self._roles.items()}
         limits = spec.limits.sample
         return Kit(
             work=work,
-            models={name: {"": line.asking(), **roles} for name, line in self._lines.items()},
+            models={name: {"": line.asking(files), **roles} for name, line in self._lines.items()},
             scorers=self._job.scorers.get(work.task.name, ()),
             evaluation=self._job.evaluation,
             allowance=Allowance(limits.steps, limits.tokens),
@@ -317,6 +320,7 @@ class Engine:
             seed=spec.seed,
             scoring=self._scoring,
             secrets=secrets_of(spec),
+            read_file=None if files is None else files.read,
         )
 
 

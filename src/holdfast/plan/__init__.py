@@ -1,5 +1,6 @@
 """From a spec to exact keys, and the two files that pin them."""
 
+from holdfast.plan.blobs import BlobError, blob_size, check_blobs, read_blob
 from holdfast.plan.comparing import changed_inputs, changed_rows
 from holdfast.plan.extending import Extension
 from holdfast.plan.files import (
@@ -19,6 +20,7 @@ from holdfast.plan.planning import Planned, Rows, Work, inputs_of, models_of, pr
 __all__ = [
     "DATA",
     "PLAN",
+    "BlobError",
     "DataLine",
     "Extension",
     "PlanLine",
@@ -26,8 +28,10 @@ __all__ = [
     "Rows",
     "StoredRows",
     "Work",
+    "blob_size",
     "changed_inputs",
     "changed_rows",
+    "check_blobs",
     "data_lines",
     "digest_file",
     "inputs_of",
@@ -35,6 +39,7 @@ __all__ = [
     "originals",
     "planned_lines",
     "prepare",
+    "read_blob",
     "read_lines",
     "survey",
     "write_plan",

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from holdfast.datasets import Columns, resolved
+from holdfast.plan.blobs import BlobStore
 from holdfast.plan.comparing import MismatchError, changed_rows, is_new
 from holdfast.plan.files import DataLine, LineFile, PlanLine, data_path, plan_path, planned_lines, read_lines
 from holdfast.plan.planning import Planned, Work, cell_lines, data_line, models_of
@@ -56,7 +57,11 @@ class Extension:
     def write(self) -> Planned:
         data_file = LineFile(data_path(self._run, self.number))
         starts: dict[str, int] = {}
-        data = data_file.write(self._data(data_file, starts))
+        store = BlobStore(self._run)
+        data = data_file.write(self._data(data_file, starts, store))
+        for work in self._works.values():
+            work.keep_shots(store)
+        store.sync()
         plan_file = LineFile(plan_path(self._run, self.number))
         cells: list[Cell] = []
         plan = plan_file.write(self._plan(plan_file, starts, cells))
@@ -74,14 +79,14 @@ class Extension:
     def _new(self, task: str, model: Model) -> Iterator[PlanLine]:
         return (line for line, new in self._lines(task, model) if new)
 
-    def _data(self, file: LineFile, starts: dict[str, int]) -> Iterator[bytes]:
+    def _data(self, file: LineFile, starts: dict[str, int], store: BlobStore) -> Iterator[bytes]:
         """The rows of every sample that has a new key, with any model."""
         for task, work in self._works.items():
             starts[task] = file.bytes
             columns: Columns | None = None
             wanted = [_rows_of(self._new(task, model)) for model in self._models(task)]
             heads = [next(rows, 0) for rows in wanted]
-            for number, sample in enumerate(work.samples(self._spec, surveyed=True), 1):
+            for number, sample in enumerate(work.samples(self._spec, surveyed=True, store=store), 1):
                 if number not in heads:
                     continue
                 heads = [next(rows, 0) if head == number else head for rows, head in zip(wanted, heads, strict=True)]

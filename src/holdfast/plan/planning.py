@@ -15,14 +15,28 @@ from typing import Any
 import msgspec
 import xxhash
 
-from holdfast.datasets import Columns, DataError, open_rows, resolved, rows_in_memory, samples
+from holdfast.datasets import (
+    BadFileError,
+    Columns,
+    Content,
+    DataError,
+    Digests,
+    FileColumns,
+    Keep,
+    open_rows,
+    resolved,
+    rows_in_memory,
+    samples,
+)
 from holdfast.errors import SpecError
-from holdfast.plan.files import DataLine, LineFile, PlanLine, data_path, plan_path
+from holdfast.plan.blobs import BlobStore
+from holdfast.plan.files import DataLine, LineFile, PlanLine, StoredRows, data_path, plan_path
 from holdfast.records.exchange import Row, Sample
 from holdfast.records.facts import Cell, Stored, TaskInputs
 from holdfast.records.keys import escape
+from holdfast.records.references import Reference, parse_reference, references_in
 from holdfast.score import solver_digest
-from holdfast.solve import Prompt, Renderer, Solver, columns_of, resolve_solver
+from holdfast.solve import Prompt, Renderer, Solver, columns_of, is_in_text, resolve_solver
 from holdfast.spec import Model, Spec, Task
 
 _canonical = msgspec.json.Encoder(order="deterministic").encode
@@ -41,21 +55,50 @@ class Work(msgspec.Struct, frozen=True):
     prompt: Prompt
     renderer: Renderer
     rows: Rows | None = None
+    digests: Digests = msgspec.field(default_factory=Digests)
+    """What is known of the files that its rows name."""
+    shot_files: Mapping[Reference, Content] = msgspec.field(default_factory=dict)
+    """Where the content that the examples name comes from; empty if the run holds it already."""
 
     @property
     def columns(self) -> Columns:
         return Columns(self.task.dataset.id, self.task.dataset.input, self.task.dataset.target)
 
-    def samples(self, spec: Spec, *, surveyed: bool = False) -> Iterator[Sample]:
-        """The task's samples, as the spec selects them."""
+    def samples(self, spec: Spec, *, surveyed: bool = False, store: BlobStore | None = None) -> Iterator[Sample]:
+        """The task's samples, as the spec selects them, files as references; with a `store`, their content is put
+        there.
+        """
         dataset = self.task.dataset
         where = dataset.path or f"the rows of task {self.task.name}"
-        source = open_rows(dataset.path, dataset.format) if self.rows is None else rows_in_memory(self.rows)
+        if self.rows is None:
+            source, folder = open_rows(dataset.path, dataset.format), os.path.dirname(dataset.path)
+        else:
+            source, folder = rows_in_memory(self.rows, files=dataset.files), ""
+        if dataset.files:
+            stored = isinstance(self.rows, StoredRows)
+            source = FileColumns(dataset.files, folder, self._keep(store), where, stored).applied(source)
         every = samples(source, self.columns, where, unique=not surveyed)
         if spec.samples is not None:
             wanted = set(spec.samples)
             every = (sample for sample in every if sample.id in wanted)
         return itertools.islice(every, spec.limit)
+
+    def file_size(self, text: str) -> int | None:
+        """Bytes of what a reference stands for, if this task's data led to it."""
+        reference = parse_reference(text)
+        return None if reference is None else self.digests.size(reference)
+
+    def keep_shots(self, store: BlobStore) -> None:
+        """Put what the examples name into the store."""
+        for shot in self.prompt.shots if self.task.dataset.files else ():
+            for text in references_in([shot.row.get(column) for column in self.task.dataset.files]):
+                reference = parse_reference(text)
+                assert reference is not None
+                store.keep(self.shot_files.get(reference, reference), self.digests)
+
+    def _keep(self, store: BlobStore | None) -> Keep:
+        digests = self.digests
+        return digests.reference if store is None else lambda content: store.keep(content, digests)
 
 
 class Planned(msgspec.Struct, frozen=True):
@@ -76,6 +119,7 @@ def prepare(
     the run holds, for examples whose file is gone.
     """
     works = {}
+    digests = Digests()
     for index, task in enumerate(spec.tasks):
         place = f"tasks[{index}]"
         if not task.dataset.path and task.name not in rows:
@@ -83,13 +127,14 @@ def prepare(
                 f"{place}.dataset.path: the task {task.name!r} has no data; name a .jsonl, .json or .csv file"
             )
         solver = resolve_solver(solvers.get(task.name, task.solver), f"{place}.solver")
-        shots = _shots(task, place, (stored or {}).get(task.name, TaskInputs()).shots)
-        prompt = Prompt(task.system, task.prompt, task.messages, task.template, shots)
+        found: dict[Reference, Content] = {}
+        shots = _shots(task, place, (stored or {}).get(task.name, TaskInputs()).shots, _noting(digests, found))
+        prompt = Prompt(task.system, task.prompt, task.messages, task.template, shots, tuple(task.dataset.files))
         try:
             renderer = Renderer(prompt)
         except SpecError as error:
             raise SpecError(f"{place}.prompt: {error}") from error
-        works[task.name] = Work(task, solver, prompt, renderer, rows.get(task.name))
+        works[task.name] = Work(task, solver, prompt, renderer, rows.get(task.name), digests, found)
     return works
 
 
@@ -99,6 +144,9 @@ def survey(spec: Spec, works: Mapping[str, Work]) -> int:
     sought = set(spec.samples or ())
     for index, (name, work) in enumerate(works.items()):
         count = 0
+        if work.task.dataset.files and not spec.record_data:
+            what = "files are stored with the run, and record_data is off; leave out one of the two"
+            raise SpecError(f"tasks[{index}].dataset.files: {what}")
         try:
             for sample in work.samples(spec):
                 _check_prompt(work, sample, f"tasks[{index}]")
@@ -140,22 +188,30 @@ def inputs_of(works: Mapping[str, Work]) -> dict[str, TaskInputs]:
     }
 
 
-def write_plan(folder: str, spec: Spec, works: Mapping[str, Work]) -> Planned:
-    """Write data and plan of a spec that was surveyed into a run's folder, synced."""
+def write_plan(folder: str, spec: Spec, works: Mapping[str, Work], parent: str = "") -> Planned:
+    """Write files, data and plan of a spec that was surveyed into a run's folder, synced. Content that only the run
+    `parent` has is taken over from there.
+    """
     data_file = LineFile(data_path(folder))
     starts: dict[str, int] = {}
-    data = data_file.write(_data_lines(data_file, spec, works, starts))
+    store = BlobStore(folder, parent)
+    data = data_file.write(_data_lines(data_file, spec, works, starts, store))
+    for work in works.values():
+        work.keep_shots(store)
+    store.sync()
     plan_file = LineFile(plan_path(folder))
     cells: list[Cell] = []
     plan = plan_file.write(_plan_lines(plan_file, spec, works, starts, cells))
     return Planned(plan, data, tuple(cells))
 
 
-def _data_lines(file: LineFile, spec: Spec, works: Mapping[str, Work], starts: dict[str, int]) -> Iterator[bytes]:
+def _data_lines(
+    file: LineFile, spec: Spec, works: Mapping[str, Work], starts: dict[str, int], store: BlobStore
+) -> Iterator[bytes]:
     for name, work in works.items():
         starts[name] = file.bytes
         columns: Columns | None = None
-        for sample in work.samples(spec, surveyed=True):
+        for sample in work.samples(spec, surveyed=True, store=store):
             columns = columns or resolved(sample.row, work.columns)
             yield data_line(file.count + 1, sample, columns, spec)
 
@@ -209,28 +265,50 @@ def _cell_digest(spec: Spec, work: Work, model: Model) -> bytes:
         "model": [model.provider, model.model, model.params, model.options],
         "seed": spec.seed,
     }
+    if task.dataset.files:
+        asked["files"] = task.dataset.files
     return xxhash.xxh3_128_digest(_canonical(asked))
 
 
-def _shots(task: Task, place: str, stored: Rows) -> tuple[Sample, ...]:
-    """The examples, chosen from their file; if that is gone, those that the run holds."""
+def _noting(digests: Digests, found: dict[Reference, Content]) -> Keep:
+    """Only look, and remember where content comes from."""
+
+    def keep(content: Content | Reference) -> Reference:
+        reference = digests.reference(content)
+        if isinstance(content, Content):
+            found[reference] = content
+        return reference
+
+    return keep
+
+
+def _shots(task: Task, place: str, stored: Rows, keep: Keep) -> tuple[Sample, ...]:
+    """The examples, chosen from their file; if that, or a file that it names, is gone, those that the run holds."""
     if task.fewshot is None:
         return ()
     columns = Columns(input=task.dataset.input, target=task.dataset.target)  # examples need no ids
     if stored and not os.path.exists(task.fewshot.path):
-        return tuple(samples(rows_in_memory(stored), columns, f"the stored examples of {task.name}"))
+        return _stored_shots(task, stored, columns)
+    path = task.fewshot.path
+    files = FileColumns(task.dataset.files, os.path.dirname(path), keep, path, optional=True)
     try:
-        every = list(samples(open_rows(task.fewshot.path), columns, task.fewshot.path))
+        every = list(samples(files.applied(open_rows(path)), columns, path))
     except DataError as error:
+        if stored and isinstance(error.__cause__, BadFileError):
+            return _stored_shots(task, stored, columns)
         raise SpecError(f"{place}.fewshot: {error}") from error
     if len(every) < task.fewshot.n:
         raise SpecError(f"{place}.fewshot.n: {task.fewshot.path} has {len(every)} rows; {task.fewshot.n} are asked for")
     return tuple(random.Random(task.fewshot.seed).sample(every, task.fewshot.n))
 
 
+def _stored_shots(task: Task, stored: Rows, columns: Columns) -> tuple[Sample, ...]:
+    return tuple(samples(rows_in_memory(stored), columns, f"the stored examples of {task.name}"))
+
+
 def _check_prompt(work: Work, sample: Sample, place: str) -> None:
     try:
-        work.renderer.messages(sample)
+        messages = work.renderer.messages(sample)
     except KeyError as error:
         named = str(error.args[0])
         columns = ", ".join(sample.row)
@@ -238,10 +316,18 @@ def _check_prompt(work: Work, sample: Sample, place: str) -> None:
         hint = f"did you mean {near[0]!r}?" if near else f"the row has: {columns}"
         where = f"{place}.{_template_naming(work.task, named)}"
         raise SpecError(f"{where}: there is no column {named!r} in row {sample.id!r}; {hint}") from error
+    for column in work.task.dataset.files:
+        if any(is_in_text(reference, messages) for reference in references_in(sample.row[column])):
+            part = f"{{type: image_url, image_url: {{url: '{{{column}}}'}}}}"
+            raise SpecError(
+                f"{place}.{_template_naming(work.task, column)}: {column!r} is a file and cannot stand in a text; "
+                "leave it out, and it is appended to the prompt, or place it with `messages` as a part of its own: "
+                f"{part}"
+            )
 
 
 def _template_naming(task: Task, column: str) -> str:
     """Which of a task's templates names a column."""
-    templates = {"prompt": task.prompt, "system": task.system}
-    templates |= {f"messages[{i}]": str(message.get("content")) for i, message in enumerate(task.messages)}
+    templates: dict[str, Any] = {"prompt": task.prompt, "system": task.system}
+    templates |= {f"messages[{i}]": message.get("content") for i, message in enumerate(task.messages)}
     return next((name for name, text in templates.items() if column in columns_of(text)), "prompt")

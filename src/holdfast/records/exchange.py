@@ -4,11 +4,20 @@ from typing import Any
 
 import msgspec
 
+from holdfast.errors import HoldfastError
+
 Message = dict[str, Any]
 """A chat message in the OpenAI shape: plain JSON, because that is what goes over the wire and into the journal."""
 
 Row = dict[str, Any]
 """One row of a data set, as it was read."""
+
+
+_SHOWN = 100
+
+
+class NotJsonError(HoldfastError):
+    """An answer that should be JSON and is none."""
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -36,6 +45,15 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     tool_calls: list[dict[str, Any]] = msgspec.field(default_factory=list)
     finish_reason: str = ""
     usage: Usage = Usage()
+
+    def json(self) -> Any:
+        """The text as JSON, for structured output. NotJsonError, with the beginning of the text, if it is none."""
+        try:
+            return msgspec.json.decode(self.text)
+        except (msgspec.DecodeError, RecursionError) as error:
+            said = self.text if len(self.text) <= _SHOWN else f"{self.text[:_SHOWN]}…"
+            cut = " (it was cut off: raise max_tokens)" if self.finish_reason == "length" else ""
+            raise NotJsonError(f"the answer is not JSON: {error}{cut}; it says: {said!r}") from error
 
 
 class Sample(msgspec.Struct, frozen=True):

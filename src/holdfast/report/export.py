@@ -42,6 +42,7 @@ class ExportLine(msgspec.Struct, frozen=True):
     input_tokens: int = 0
     output_tokens: int = 0
     seconds: float = 0.0
+    tool_calls: list[dict[str, Any]] = msgspec.field(default_factory=list)
 
 
 def export_lines(run: str, index: Index, evaluation: str = "") -> Iterator[ExportLine]:
@@ -92,6 +93,7 @@ def _score(row: ScoreRow) -> Any:
 def _line(line: PlanLine, row: AnswerRow | None, scores: dict[str, Any], reader: Reader) -> ExportLine:
     key = parse_key(line.k)
     status, output, error, reason = "unfinished", None, None, ""
+    tool_calls: list[dict[str, Any]] = []
     if row is not None and row.status in {"finished", "failed"}:
         entry = reader.record_at(row.segment, row.at_byte)
         if entry is None or entry.line.n != row.n:  # it was lost to damage since the index saw it
@@ -99,6 +101,7 @@ def _line(line: PlanLine, row: AnswerRow | None, scores: dict[str, Any], reader:
         elif row.status == "finished":
             answer = _finished.decode(entry.line.d).answer
             status, output, reason = row.status, answer.text, answer.finish_reason
+            tool_calls = answer.tool_calls
         else:
             status, error = row.status, _failed.decode(entry.line.d).failure
     return ExportLine(
@@ -116,4 +119,5 @@ def _line(line: PlanLine, row: AnswerRow | None, scores: dict[str, Any], reader:
         input_tokens=row.input_tokens if row else 0,
         output_tokens=row.output_tokens if row else 0,
         seconds=row.seconds if row else 0.0,
+        tool_calls=tool_calls,
     )

@@ -1,31 +1,34 @@
 """The story of one key in words: lines with a style, for a terminal, a notebook and a log alike."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 
 from holdfast.records.exchange import Message
 from holdfast.records.facts import Failure
+from holdfast.records.references import with_strings
 from holdfast.report.key_story import AttemptStory, KeyStory, ScoreStory, StepStory
 from holdfast.report.tables import duration, tokens
-from holdfast.report.wording import counted, own_words
+from holdfast.report.wording import counted, own_words, told_content
 
+SizeOf = Callable[[str], int | None]
 Line = tuple[str, str]
 """A text without a line break in it, and its style."""
 
 
-def story_lines(story: KeyStory) -> Iterator[Line]:
-    """From what was asked to how it was scored."""
+def story_lines(story: KeyStory, size_of: SizeOf = lambda reference: None) -> Iterator[Line]:
+    """From what was asked to how it was scored. `size_of` knows how large the files are that a message refers to."""
     yield f"{story.key}  {story.status}", "bold"
     if story.doing:
         yield f"  {story.doing}", "cyan"
     if not story.attempts:
         yield f"  planned with the ordinal {story.o}; nothing of it is recorded yet", ""
-    row = "is not recorded" if story.row is None else msgspec.json.encode(story.row).decode()
+    told = with_strings(story.row, lambda text, _: told_content(text, size_of))
+    row = "is not recorded" if story.row is None else _compact(told)
     yield f"  row: {row}", ""
     for attempt in story.attempts:
-        yield from _attempt(attempt)
+        yield from _attempt(attempt, size_of)
     if story.answer is not None:
         yield "answer", "bold"
         yield from _indented(story.answer.text, 2)
@@ -35,11 +38,11 @@ def story_lines(story: KeyStory) -> Iterator[Line]:
         yield from _score(score)
 
 
-def _attempt(attempt: AttemptStory) -> Iterator[Line]:
+def _attempt(attempt: AttemptStory, size_of: SizeOf) -> Iterator[Line]:
     times = " .. ".join(at[:19] for at in dict.fromkeys((attempt.began, attempt.ended)) if at)
     yield f"attempt {attempt.attempt}  {attempt.status}  {times}".rstrip(), "bold"
     for number, step in enumerate(attempt.steps, 1):
-        yield from _step(number, step)
+        yield from _step(number, step, size_of)
     spent = attempt.spent
     if spent is not None:
         orphaned = f", {spent.orphaned} orphaned" if spent.orphaned else ""
@@ -51,7 +54,7 @@ def _attempt(attempt: AttemptStory) -> Iterator[Line]:
         yield from _failure("failed", attempt.failure, again)
 
 
-def _step(number: int, step: StepStory) -> Iterator[Line]:
+def _step(number: int, step: StepStory, size_of: SizeOf) -> Iterator[Line]:
     asked = f" of role {step.role}" if step.role else ""
     yield f"  step {number}  {step.how}{asked}  record {step.n}", "bold"
     if step.params or step.tools:
@@ -61,7 +64,7 @@ def _step(number: int, step: StepStory) -> Iterator[Line]:
     if step.kept:
         yield f"    … {counted(step.kept, 'message')} as before (of record {step.after})", ""
     for message in step.messages:
-        yield from _message(message)
+        yield from _message(message, size_of)
     if step.cancelled:
         yield f"    cancelled by the solver after {duration(step.seconds)}", ""
         return
@@ -75,9 +78,8 @@ def _step(number: int, step: StepStory) -> Iterator[Line]:
     yield f"    {', '.join(filter(None, facts))}, asked {counted(step.tries, 'time')}", ""
 
 
-def _message(message: Message) -> Iterator[Line]:
-    content = message.get("content")
-    text = content if isinstance(content, str) else "" if content is None else _compact(content)
+def _message(message: Message, size_of: SizeOf) -> Iterator[Line]:
+    text = told_content(message.get("content"), size_of)
     yield from _indented(f"[{message.get('role')}] {text}".rstrip(), 4)
     for call in message.get("tool_calls") or ():
         yield f"    [tool call] {_call(call)}", ""

@@ -1,6 +1,12 @@
 """Numbers and texts as people write them: one segment, two segments, and only the beginning of what is long."""
 
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.records.references import parse_reference
+
 _SHORT_WIDTH = 100
+_INLINE = "data:"
 _CENT = 0.01
 
 
@@ -35,6 +41,43 @@ def human_bytes(count: int) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1000
     return f"{size:.1f} TB"
+
+
+def told_content(content: Any, size_of: Callable[[str], int | None]) -> str:
+    """A message's content for people: texts as they are, a file as `[image/png 12.3 kB]`, never what is in it."""
+    if not isinstance(content, list):
+        return _told_text(content, size_of) if isinstance(content, str) else str(content)
+    return " ".join(_told_part(part, size_of) for part in content)
+
+
+def text_of(content: Any) -> str:
+    """The text alone, to count it."""
+    if not isinstance(content, list):
+        return str(content or "")
+    return "".join(str(part.get("text", "")) if isinstance(part, dict) else str(part) for part in content)
+
+
+def _told_part(part: Any, size_of: Callable[[str], int | None]) -> str:
+    if not isinstance(part, dict):
+        return str(part)
+    if isinstance(part.get("text"), str):
+        return str(part["text"])
+    inner = part.get(str(part.get("type")))
+    value = inner if isinstance(inner, str) else next(iter(_values(inner)), "")
+    return _told_text(value, size_of) if value else f"[{part.get('type')}]"
+
+
+def _values(inner: Any) -> list[str]:
+    names = ("url", "data", "file_data", "file_id")
+    return [inner[name] for name in names if isinstance(inner.get(name), str)] if isinstance(inner, dict) else []
+
+
+def _told_text(text: str, size_of: Callable[[str], int | None]) -> str:
+    reference = parse_reference(text)
+    if reference is None:
+        return f"[{shortened(text, _SHORT_WIDTH // 2)}]" if text.startswith(_INLINE) else text
+    size = size_of(text)
+    return f"[{reference.type}]" if size is None else f"[{reference.type} {human_bytes(size)}]"
 
 
 def money(dollars: float) -> str:

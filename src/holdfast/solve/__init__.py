@@ -1,6 +1,7 @@
 """From a sample to an answer: prompts, solvers, and the durable steps that they take."""
 
-from holdfast.solve.context import Allowance, AskFailedError, Asking, Context, LimitError
+from holdfast.solve.context import Allowance, AskFailedError, Asking, Context, LimitError, ReadFile
+from holdfast.solve.parts import is_in_text
 from holdfast.solve.prompts import Prompt, Renderer, columns_of
 from holdfast.solve.solvers import Solve, Solver, resolve_solver, solver
 from holdfast.solve.steps import Recorded, Scope, StepFailedError, Steps
@@ -12,6 +13,7 @@ __all__ = [
     "Context",
     "LimitError",
     "Prompt",
+    "ReadFile",
     "Recorded",
     "Renderer",
     "Scope",
@@ -20,6 +22,7 @@ __all__ = [
     "StepFailedError",
     "Steps",
     "columns_of",
+    "is_in_text",
     "resolve_solver",
     "solver",
 ]

@@ -15,11 +15,13 @@ import xxhash
 from holdfast.errors import BadRecordError, HoldfastError
 from holdfast.records.exchange import Answer, Message, Sample
 from holdfast.records.facts import Asked, Failure, Step
+from holdfast.records.references import parse_reference
 from holdfast.solve.steps import Steps
 
 PER_KEY = "per_key"
 """As the parameter `seed`: each key sends its own, so that repeats differ and can be had again."""
 
+_SHOWN = 100
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 _encode = msgspec.json.Encoder().encode
 _messages = msgspec.json.Decoder(list[Message])
@@ -48,8 +50,14 @@ class Allowance(msgspec.Struct, frozen=True):
     tokens: int | None = None
 
 
+ReadFile = Callable[[str], Awaitable[bytes]]
+"""From a reference to its content, checked."""
+
+
 class Context:
     """One attempt at one sample."""
+
+    _read_file: ReadFile | None = None
 
     def __init__(
         self,
@@ -82,6 +90,19 @@ class Context:
         if self._random is None:
             self._random = random.Random(int.from_bytes(hashlib.sha256(self._seed.encode()).digest()[:8]))
         return self._random
+
+    def read_files_with(self, read: ReadFile | None) -> None:
+        """How `file` finds content; only the run that holds it knows."""
+        self._read_file = read
+
+    async def file(self, reference: str) -> bytes:
+        """The content of a file of the sample's row. It is the same whenever it is read, so this is no step."""
+        if parse_reference(reference) is None or self._read_file is None:
+            raise HoldfastError(
+                f"ctx.file({_shown(reference)}): not a file of this run; give it a value of a column that "
+                "dataset.files names (a URL stays as it is, and is not fetched)"
+            )
+        return await self._read_file(reference)
 
     async def generate(
         self,
@@ -145,6 +166,11 @@ class AskFailedError(HoldfastError):
         super().__init__(failure.message)
         self.failure = failure
         self.tries = tries
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def _as_messages(messages: str | list[Message]) -> list[Message]:

@@ -3,6 +3,8 @@
 A template names columns in braces: `Compute: {question}`. Only a plain name in single braces is a field, so literal
 JSON survives; `{{name}}` stands for `{name}`. With `template: jinja` it is a sandboxed Jinja template. Naming a
 column that a row does not have is an error, never an empty place.
+
+Files of a row that no message places are appended to the question as parts of its content.
 """
 
 import copy
@@ -16,6 +18,8 @@ import msgspec
 
 from holdfast.errors import SpecError
 from holdfast.records.exchange import Message, Row, Sample
+from holdfast.records.references import with_strings
+from holdfast.solve.parts import file_parts, with_parts
 
 _FIELD = re.compile(r"\{\{([A-Za-z_]\w*)\}\}|\{([A-Za-z_]\w*)\}")
 
@@ -30,6 +34,8 @@ class Prompt(msgspec.Struct, frozen=True):
     messages: list[Message] = msgspec.field(default_factory=list)
     template: str = "fields"
     shots: tuple[Sample, ...] = ()
+    files: tuple[str, ...] = ()
+    """Columns that hold files."""
 
 
 class Renderer:
@@ -39,11 +45,10 @@ class Renderer:
         compile_template = _jinja if prompt.template == "jinja" else _fields
         self._system = compile_template(prompt.system) if prompt.system else None
         self._prompt = compile_template(prompt.prompt) if prompt.prompt else None
-        self._messages = [
-            (message, compile_template(message["content"]) if isinstance(message.get("content"), str) else None)
-            for message in prompt.messages
-        ]
+        self._messages = [(message, _content(message.get("content"), compile_template)) for message in prompt.messages]
         self._shots = prompt.shots
+        self._files = prompt.files
+        self._appended = tuple(column for column in prompt.files if not _is_placed(column, prompt))
 
     def messages(self, sample: Sample) -> list[Message]:
         """The messages that a sample begins with. KeyError names a column that its row does not have."""
@@ -61,8 +66,15 @@ class Renderer:
         return made
 
     def _question(self, sample: Sample) -> list[Message]:
+        if not self._files:
+            return self._plain_question(sample)
+        return with_parts(self._plain_question(sample), file_parts(sample.row, self._appended))
+
+    def _plain_question(self, sample: Sample) -> list[Message]:
         if self._prompt is not None:
             return [{"role": "user", "content": self._prompt(sample.row)}]
+        if self._files and any(sample.input == sample.row.get(column) for column in self._files):
+            return [{"role": "user", "content": ""}]  # the file alone is the question
         if isinstance(sample.input, list):  # a conversation, already in messages
             return copy.deepcopy(sample.input)
         return [{"role": "user", "content": as_text(sample.input)}]
@@ -72,9 +84,40 @@ def as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def columns_of(template: str) -> list[str]:
-    """The columns that a template of fields names."""
-    return [match[2] for match in _FIELD.finditer(template) if match[2]]
+def columns_of(template: Any) -> list[str]:
+    """The columns that a template of fields names; also one with parts."""
+    found: list[str] = []
+
+    def note(text: str, name: str) -> str:
+        found.extend(match[2] for match in _FIELD.finditer(text) if match[2])
+        return text
+
+    with_strings(template, note)
+    return found
+
+
+def _content(content: Any, compile_template: Callable[[str], Render]) -> Callable[[Row], Any] | None:
+    """How a message's content is filled in: a text, or every text in its parts. None: there is nothing to fill in."""
+    if isinstance(content, str):
+        return compile_template(content)
+    if not isinstance(content, list):
+        return None
+    compiled: dict[str, Render] = {}
+
+    def compile_text(text: str, name: str) -> str:
+        compiled[text] = compile_template(text)
+        return text
+
+    with_strings(content, compile_text)
+    return lambda row: with_strings(content, lambda text, name: compiled[text](row))
+
+
+def _is_placed(column: str, prompt: Prompt) -> bool:
+    """Whether a message says where a file goes."""
+    every = [message.get("content") for message in prompt.messages]
+    if prompt.template == "jinja":
+        return re.search(rf"\b{re.escape(column)}\b", str(every)) is not None
+    return column in columns_of(every)
 
 
 def _fields(template: str) -> Render:

@@ -52,9 +52,9 @@ def solver(
     return function
 
 
-async def chat(sample: Sample, ctx: Context) -> Answer:
-    """Ask once, with the task's prompt."""
-    return await ctx.generate()
+async def chat(sample: Sample, ctx: Context, tools: list[dict[str, Any]] | None = None) -> Answer:
+    """Ask once, with the task's prompt, and with tools as the server takes them; their calls are in the answer."""
+    return await ctx.generate(tools=tools)
 
 
 BUILT_IN: dict[str, Solve] = {"chat": chat}

@@ -14,7 +14,7 @@ Importing this imports no HTTP server: that happens when `ModelServer` is first 
 from typing import TYPE_CHECKING, Any
 
 from holdfast.testing.behaviour import Behaviour, Fault
-from holdfast.testing.counts import Stats
+from holdfast.testing.counts import Seen, Stats
 from holdfast.testing.process import ServerProcess, ServerStartError, start_server_process
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ __all__ = [
     "Behaviour",
     "Fault",
     "ModelServer",
+    "Seen",
     "ServerProcess",
     "ServerStartError",
     "Stats",

@@ -73,6 +73,8 @@ class Behaviour(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     faults: Sequence[Fault] = ()
     seed: int = 0
     reply: Reply | None = None
+    kept: int = 0
+    """So many of the last requests are kept as they came, and can be looked at: `server.requests()`."""
 
 
 class Arrival(msgspec.Struct, frozen=True):

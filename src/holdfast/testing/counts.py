@@ -5,6 +5,7 @@ has sent, not what it has got.
 """
 
 from collections import Counter
+from typing import Any
 
 import msgspec
 
@@ -25,6 +26,13 @@ class Stats(msgspec.Struct, frozen=True):
     connections: int
     faults: dict[str, int]
     by_digest: dict[str, int]
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """One request as it came."""
+
+    headers: dict[str, str]
+    body: dict[str, Any]
 
 
 class Counts:

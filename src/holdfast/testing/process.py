@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.errors import HoldfastError
 from holdfast.testing.behaviour import Behaviour
-from holdfast.testing.counts import Stats
+from holdfast.testing.counts import Seen, Stats
 
 _STOP_SECONDS = 10.0
 _STATS_SECONDS = 30.0
@@ -58,10 +58,17 @@ class ServerProcess:
 
     def stats(self) -> Stats:
         """What it has counted until now, asked over HTTP."""
+        return msgspec.json.decode(self._get("/stats"), type=Stats)
+
+    def requests(self) -> list[Seen]:
+        """The last ones, oldest first: as many as the behaviour says are kept."""
+        return msgspec.json.decode(self._get("/requests"), type=list[Seen])
+
+    def _get(self, path: str) -> bytes:
         connection = http.client.HTTPConnection(urlsplit(self.base_url).netloc, timeout=_STATS_SECONDS)
         try:
-            connection.request("GET", "/stats")
-            return msgspec.json.decode(connection.getresponse().read(), type=Stats)
+            connection.request("GET", path)
+            return connection.getresponse().read()
         finally:
             connection.close()
 

@@ -1,12 +1,13 @@
 """The test server in an event loop. Bound to the loopback only; any model name is served.
 
-`POST …/chat/completions`, `GET …/models`, `GET /stats`. Built on aiohttp's low-level server, without routing, so that
-it is not what a benchmark measures.
+`POST …/chat/completions`, `GET …/models`, `GET /stats`, `GET /requests`. Built on aiohttp's low-level server,
+without routing, so that it is not what a benchmark measures.
 """
 
 import asyncio
 import socket
 import struct
+from collections import deque
 from typing import Any, Self
 
 import msgspec
@@ -15,7 +16,7 @@ from aiohttp import web
 
 from holdfast.records.exchange import Message
 from holdfast.testing.behaviour import SHAPES, Arrival, Behaviour, Fault, fault_for, latency_for
-from holdfast.testing.counts import Counts, Stats
+from holdfast.testing.counts import Counts, Seen, Stats
 from holdfast.testing.replies import completion, error_body, reshape
 
 _HOST = "127.0.0.1"
@@ -59,6 +60,7 @@ class ModelServer:
         self.behaviour = behaviour or Behaviour()
         self._port = port
         self._counts = Counts()
+        self._kept: deque[Seen] = deque()
         self._closing = asyncio.Event()
         self._web: web.Server | None = None
         self._listener: asyncio.Server | None = None
@@ -69,6 +71,10 @@ class ModelServer:
 
     def stats(self) -> Stats:
         return self._counts.stats()
+
+    def requests(self) -> list[Seen]:
+        """The last ones, oldest first: as many as the behaviour says are kept."""
+        return list(self._kept)
 
     async def start(self) -> None:
         self._web = web.Server(self._handle, handler_cancellation=True, access_log=None)
@@ -104,6 +110,8 @@ class ModelServer:
             return await self._complete(request)
         if request.method == "GET" and path == "/stats":
             return _json(msgspec.json.encode(self.stats()))
+        if request.method == "GET" and path == "/requests":
+            return _json(msgspec.json.encode(self.requests()))
         if request.method == "GET" and path.endswith("/models"):
             return _json(_MODELS)
         return _json(error_body(404, f"no such path: {request.method} {path}"), 404)
@@ -114,6 +122,7 @@ class ModelServer:
             body = _decoder.decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return self._refuse_bad(raw, error)
+        self._keep(request, raw)
         digest = _digest(_canonical.encode([body.model, body.messages]))
         arrival = self._counts.arrive(digest)
         try:
@@ -123,6 +132,12 @@ class ModelServer:
             return await self._respond(request, body, arrival)
         finally:
             self._counts.leave()
+
+    def _keep(self, request: web.BaseRequest, raw: bytes) -> None:
+        if self.behaviour.kept:
+            self._kept.append(Seen(dict(request.headers), msgspec.json.decode(raw)))
+            while len(self._kept) > self.behaviour.kept:
+                self._kept.popleft()
 
     def _refuse_bad(self, raw: bytes, error: Exception) -> web.StreamResponse:
         self._counts.arrive(_digest(raw))

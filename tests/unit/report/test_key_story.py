@@ -49,7 +49,7 @@ def test_the_words_tell_parameters_tools_calls_roles_and_failures(tmp_path: Path
         "step 2  live of role adviser",
         "tools add",
         "[tool call] add([1])",
-        '[tool] ["a part"]',
+        "[tool] a part",
         "    server: ",
         "failed: server: ",
         "return await ctx.generate(said, tools=TOOLS",

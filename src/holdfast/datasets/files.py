@@ -1,0 +1,237 @@
+"""Columns whose values are files: a path, a URL, a `data:` URI, or bytes that Python code made.
+
+A path, a `data:` URI and bytes become a reference to their content; a URL stays as it is and is never fetched. Refuses
+what cannot be read, with the row and the column. Content is read in pieces: no file sits in memory as a whole.
+"""
+
+import base64
+import binascii
+import contextlib
+import functools
+import hashlib
+import mimetypes
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+from urllib.parse import unquote_to_bytes, urlsplit
+
+import msgspec
+
+from holdfast.datasets.errors import DataError
+from holdfast.datasets.readers import Numbered, Rows
+from holdfast.errors import HoldfastError
+from holdfast.records.exchange import Row
+from holdfast.records.references import Reference, parse_reference
+
+PIECE_BYTES = 1 << 20
+_UNKNOWN = "application/octet-stream"
+_REMEMBERED_MAX = 200_000
+_HEAD_BYTES = 16
+_STARTS: tuple[tuple[bytes, str], ...] = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF87a", "image/gif"),
+    (b"GIF89a", "image/gif"),
+    (b"%PDF-", "application/pdf"),
+    (b"ID3", "audio/mpeg"),
+    (b"\xff\xfb", "audio/mpeg"),
+    (b"fLaC", "audio/flac"),
+    (b"OggS", "audio/ogg"),
+)
+_RIFF = {b"WEBP": "image/webp", b"WAVE": "audio/wav"}
+_SAME = {"audio/x-wav": "audio/wav", "audio/wave": "audio/wav", "audio/mp3": "audio/mpeg", "image/jpg": "image/jpeg"}
+
+
+class Content(msgspec.Struct, frozen=True):
+    """What a value in a column of files holds: a file, or bytes that are in memory already."""
+
+    path: str = ""
+    data: bytes = b""
+    type: str = ""
+    """As a `data:` URI declares it; else it is found from the content, or the file's name."""
+
+    def pieces(self) -> Iterator[bytes]:
+        """All of it, read as it is asked for."""
+        if not self.path:
+            yield from (self.data[at : at + PIECE_BYTES] for at in range(0, len(self.data), PIECE_BYTES))
+            return
+        with _reading(self.path), open(self.path, "rb") as file:
+            while piece := file.read(PIECE_BYTES):
+                yield piece
+
+    def type_of(self, head: bytes) -> str:
+        """By what it begins with, so that another name does not make it another file; else by its name."""
+        if self.type:
+            return self.type
+        found = next((name for start, name in _STARTS if head.startswith(start)), "")
+        if not found and head[:4] == b"RIFF":
+            found = _RIFF.get(head[8:12], "")
+        return found or type_of_name(self.path) or _UNKNOWN
+
+
+Keep = Callable[[Content | Reference], Reference]
+"""What becomes of content: it is only looked at, or stored."""
+
+
+class Digests:
+    """References to content, without storing it. Remembers files that have not changed since: planning goes through the
+    data several times.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[tuple[int, int], Reference]] = {}
+        self._sizes: dict[str, int] = {}
+
+    def reference(self, content: Content | Reference) -> Reference:
+        if isinstance(content, Reference):
+            return content
+        stamp = _stamp(content.path) if content.path else None
+        known = self._known.get(content.path)
+        if known is not None and known[0] == stamp:
+            return known[1]
+        size = 0
+        digest, head = hashlib.sha256(), b""
+        for piece in content.pieces():
+            head = head or piece[:_HEAD_BYTES]
+            digest.update(piece)
+            size += len(piece)
+        found = Reference(digest.hexdigest(), content.type_of(head))
+        if len(self._sizes) < _REMEMBERED_MAX:
+            self._sizes[found.digest] = size
+            if stamp is not None:
+                self._known[content.path] = (stamp, found)
+        return found
+
+    def size(self, reference: Reference) -> int | None:
+        """Bytes, if it was looked at here."""
+        return self._sizes.get(reference.digest)
+
+
+class FileColumns(msgspec.Struct, frozen=True):
+    """Which columns hold files, how their values are meant, and what becomes of them."""
+
+    names: Sequence[str]
+    folder: str
+    """What relative paths are relative to."""
+    keep: Keep
+    where: str
+    stored: bool = False
+    """The rows are a run's own: their values are references already."""
+    optional: bool = False
+    """A row may be without the column."""
+
+    def applied(self, rows: Rows) -> Rows:
+        """The same rows, with references in place of files."""
+        return Rows(lambda: self._read(rows.again()), rows.unit) if self.names else rows
+
+    def _read(self, rows: Rows) -> Iterator[Numbered]:
+        for number, row in rows:
+            try:
+                yield number, self._row(row)
+            except BadFileError as error:
+                raise DataError(self.where, str(error), number, rows.unit) from error
+
+    def _row(self, row: Row) -> Row:
+        made = dict(row)
+        for name in self.names:
+            if name not in row:
+                if self.optional:
+                    continue
+                raise BadFileError(f"no column {name!r}, which dataset.files names; the row has: {', '.join(row)}")
+            try:
+                made[name] = self._value(row[name])
+            except BadFileError as error:
+                raise BadFileError(f"column {name!r}: {error}") from error
+        return made
+
+    def _value(self, value: Any) -> Any:
+        if value is None or value == "" or value == b"":
+            return None
+        if isinstance(value, list | tuple):
+            return [self._value(each) for each in value]
+        reference = parse_reference(value) if self.stored else None
+        if reference is not None:
+            return str(self.keep(reference))
+        if isinstance(value, str) and is_url(value):
+            return value
+        return str(self.keep(self._content(value)))
+
+    def _content(self, value: Any) -> Content:
+        if isinstance(value, bytes | bytearray | memoryview):
+            return Content(data=bytes(value))
+        if not isinstance(value, str):
+            raise BadFileError(
+                f"expected a path, a URL, a data: URI or bytes, found {type(value).__name__}; write null for no file"
+            )
+        if value.startswith("data:"):
+            return _inline(value)
+        return Content(path=self._checked(os.path.join(self.folder, value)))
+
+    def _checked(self, path: str) -> str:
+        anchor = f"paths are relative to {os.path.abspath(self.folder)}"
+        try:
+            mode = os.stat(path).st_mode
+        except FileNotFoundError:
+            raise BadFileError(f"no such file: {path}; {anchor}") from None
+        except (OSError, ValueError) as error:
+            raise BadFileError(f"{path[:200]!r} cannot be read ({error}); {anchor}") from error
+        if stat.S_ISDIR(mode):
+            raise BadFileError(f"{path} is a folder; name the file in it")
+        if not stat.S_ISREG(mode):
+            raise BadFileError(f"{path} is not a regular file")
+        return path
+
+
+class BadFileError(HoldfastError):
+    """What is wrong with a file or a value that should name one; the row is told by who reads it."""
+
+
+def is_url(value: str) -> bool:
+    return value[:8].lower().startswith(("http://", "https://"))
+
+
+def type_of_name(name: str) -> str:
+    """By Python's own table, not the machine's: a resume elsewhere must find the same. Empty if it is not known."""
+    path = urlsplit(name).path if is_url(name) else name
+    found = _types().guess_type(os.path.basename(path), strict=False)[0] or ""
+    return _SAME.get(found, found)
+
+
+def ending_of(type: str) -> str:
+    """`.pdf` for application/pdf; empty if none is known."""
+    return _types().guess_extension(type, strict=False) or ""
+
+
+@functools.cache
+def _types() -> mimetypes.MimeTypes:
+    """Made when the first file is met."""
+    return mimetypes.MimeTypes()
+
+
+@contextlib.contextmanager
+def _reading(path: str) -> Iterator[None]:
+    """What fails here is the file, not the place that it is stored in."""
+    try:
+        yield
+    except OSError as error:
+        raise BadFileError(f"{path} cannot be read ({error.strerror}); check the file and its permissions") from error
+
+
+def _stamp(path: str) -> tuple[int, int]:
+    with _reading(path):
+        status = os.stat(path)
+    return status.st_size, status.st_mtime_ns
+
+
+def _inline(uri: str) -> Content:
+    head, comma, body = uri[5:].partition(",")
+    if not comma:
+        raise BadFileError(f"{uri[:40]!r}… is no data: URI: data:<type>;base64,<content>")
+    declared = head.split(";")[0].strip().lower()
+    try:
+        data = base64.b64decode(body, validate=True) if head.endswith(";base64") else unquote_to_bytes(body)
+    except (binascii.Error, ValueError) as error:
+        raise BadFileError(f"{uri[:40]!r}…: its content is not base64 ({error})") from error
+    known = parse_reference(str(Reference("0" * 64, declared)))  # else it could not be written as one
+    return Content(data=data, type=_SAME.get(declared, declared) if known is not None else "text/plain")

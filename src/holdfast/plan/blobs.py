@@ -1,0 +1,158 @@
+"""The content of files, stored once each in a run's `blobs` folder under its SHA-256.
+
+Invariant: a file with a final name there is whole and never changes; it is written under a temporary name, synced, and
+renamed. All of them, and their names, are durable before the record that begins or extends the run. Whoever reads one
+checks it: damaged or missing content is an error with the file's name, never another request.
+"""
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+
+from holdfast.datasets import BadFileError, Content, Digests
+from holdfast.errors import HoldfastError, JournalError
+from holdfast.journal import OS_DISK, make_folders
+from holdfast.journal.disk import Disk, remove_if_there, write_all
+from holdfast.plan.files import StoredRows
+from holdfast.records.exchange import Row
+from holdfast.records.facts import Cell, TaskInputs
+from holdfast.records.references import Reference, parse_reference, references_in
+from holdfast.spec import Spec
+
+FOLDER = "blobs"
+_TEMPORARY = "new.tmp"
+_HEAD_BYTES = 16
+
+
+class BlobError(HoldfastError):
+    """Content that a run should hold is missing or damaged. The message names the file."""
+
+
+class BlobStore:
+    """Stores content in a run's folder; the writer of the run is the only one who does."""
+
+    def __init__(self, run: str, parent: str = "", disk: Disk = OS_DISK) -> None:
+        """`parent`: the run that a fork takes content over from."""
+        self._run = run
+        self._folder = os.path.join(run, FOLDER)
+        self._parent = parent
+        self._disk = disk
+        self._made = False
+
+    def keep(self, content: Content | Reference, digests: Digests) -> Reference:
+        """Store it if it is not there. Dying here leaves content that no record names; the next start uses it."""
+        if isinstance(content, Reference):
+            return self._take_over(content)
+        known = digests.reference(content)
+        return known if self._has(known) else self._write(content)
+
+    def sync(self) -> None:
+        """After this line all names are durable, also those that a process left which died before it."""
+        if os.path.isdir(self._folder):
+            self._disk.sync_folder(self._folder)
+
+    def _write(self, content: Content) -> Reference:
+        """The digest is that of the bytes that were stored, also if the file has just changed."""
+        self._make_folder()
+        temporary = os.path.join(self._folder, _TEMPORARY)
+        remove_if_there(self._disk, temporary)
+        handle = self._disk.create(temporary)
+        digest, head = hashlib.sha256(), b""
+        try:
+            for piece in content.pieces():
+                head = head or piece[:_HEAD_BYTES]
+                digest.update(piece)
+                write_all(self._disk, handle, [piece])
+            self._disk.sync(handle)
+        finally:
+            self._disk.close(handle)
+        stored = Reference(digest.hexdigest(), content.type_of(head))
+        self._disk.replace(temporary, blob_path(self._run, stored))
+        return stored
+
+    def _take_over(self, reference: Reference) -> Reference:
+        """From the parent: a second name for the same bytes, or a copy where the file system has no such names."""
+        if self._has(reference):
+            return reference
+        source = blob_path(self._parent, reference) if self._parent else ""
+        if not source or not os.path.exists(source):
+            missing = source or blob_path(self._run, reference)
+            raise JournalError(f"{missing} is missing; restore it from a copy of the run")
+        self._make_folder()
+        with contextlib.suppress(OSError):
+            os.link(source, blob_path(self._run, reference))
+            return reference
+        if self._write(Content(path=source, type=reference.type)) != reference:
+            raise JournalError(f"{source} is damaged; restore it from a copy of the run")
+        return reference
+
+    def _has(self, reference: Reference) -> bool:
+        return os.path.exists(blob_path(self._run, reference))
+
+    def _make_folder(self) -> None:
+        if not self._made:
+            make_folders(self._disk, self._folder)
+            self._made = True
+
+
+def blob_path(run: str, reference: Reference) -> str:
+    return os.path.join(run, FOLDER, reference.digest)
+
+
+def read_blob(run: str, reference: Reference) -> bytes:
+    """Its content, checked. BlobError if it is not what it was."""
+    path = blob_path(run, reference)
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError as error:
+        raise BlobError(f"{path} cannot be read ({error.strerror}); restore it from a copy of the run") from error
+    if hashlib.sha256(data).hexdigest() != reference.digest:
+        raise BlobError(f"{path} is damaged: its content has another digest; restore it from a copy of the run")
+    return data
+
+
+def blob_size(run: str, text: str) -> int | None:
+    """Bytes of what a reference stands for; None if it is not there."""
+    reference = parse_reference(text)
+    with contextlib.suppress(OSError):
+        return None if reference is None else os.stat(blob_path(run, reference)).st_size
+    return None
+
+
+def check_blobs(run: str, spec: Spec, cells: Sequence[Cell], inputs: Mapping[str, TaskInputs]) -> Iterator[str]:
+    """What is wrong with the content that a run's rows and examples name; each is looked at once."""
+    seen: set[bytes] = set()
+    for reference in _named(run, spec, cells, inputs):
+        key = bytes.fromhex(reference.digest)
+        if key in seen:
+            continue
+        seen.add(key)
+        path = blob_path(run, reference)
+        try:
+            if not os.path.isfile(path):
+                yield f"{path}: missing; restore it from a copy of the run"
+            elif Digests().reference(Content(path=path)).digest != reference.digest:
+                yield f"{path}: its content is not what its name says; restore it from a copy of the run"
+        except BadFileError as error:
+            yield str(error)
+
+
+def _named(run: str, spec: Spec, cells: Sequence[Cell], inputs: Mapping[str, TaskInputs]) -> Iterator[Reference]:
+    for task in spec.tasks:
+        if not task.dataset.files:
+            continue
+        mine = [cell for cell in cells if cell.task == task.name]
+        for row in StoredRows(run, mine):
+            yield from _references(row, task.dataset.files)
+        for shot in inputs.get(task.name, TaskInputs()).shots:
+            yield from _references(shot, task.dataset.files)
+
+
+def _references(row: Row, columns: Sequence[str]) -> Iterator[Reference]:
+    for column in columns:
+        for text in references_in(row.get(column)):
+            reference = parse_reference(text)
+            if reference is not None:
+                yield reference

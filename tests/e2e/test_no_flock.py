@@ -75,7 +75,7 @@ def test_a_stopped_holder_that_lost_its_term_stops_when_continued_and_nothing_of
     assert lost.code == 5, lost.err
     assert "taken over by another process" in lost.err
     assert "Traceback" not in lost.err
-    assert show(course)["status"] == "running"
+    assert show(course)["status"] in {"running", "completed"}, "the loser has no say"
     done = finish(second)
     assert done.code == 0, done.err
     found = show(course)

@@ -89,14 +89,16 @@ def test_scoring_again_adds_an_evaluation_and_asks_nothing(tmp_path: Path) -> No
     assert "length" in named.out
 
 
-def test_the_same_run_command_after_scoring_has_nothing_to_do(tmp_path: Path) -> None:
+def test_the_same_run_command_after_scoring_asks_nothing_and_shows_its_own_scores(tmp_path: Path) -> None:
     store = completed(tmp_path)
     (tmp_path / "mine.py").write_text(SCORERS.format(limit=0))
     assert call("score", "r", "--scorers", "mine.py", "--store", store, cwd=tmp_path).code == 0
     before = shown("r", store)
-    assert call("run", "eval.yaml", "--id", "r", "--store", store, cwd=tmp_path).code == 0
+    done = call("run", "eval.yaml", "--id", "r", "--store", store, cwd=tmp_path)
+    assert (done.code, "numeric" in done.out) == (0, True)
     after = shown("r", store)
-    assert (after["resumes"], after["evaluations"]) == (before["resumes"], before["evaluations"])
+    assert (after["steps"], after["status"]) == (before["steps"], "completed")
+    assert [len(scores(store, each)) for each in after["evaluations"]] == [6, 12]
 
 
 def test_scoring_that_was_killed_goes_on_and_never_changes_the_status(tmp_path: Path) -> None:

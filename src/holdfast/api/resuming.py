@@ -301,7 +301,7 @@ class Resumption:
         left = fold.unfinished + (fold.failed.count if retried is None else len(retried))
         if end is None or end.kind != "run.completed" or left:
             return False
-        if prepared.evaluation and prepared.evaluation not in fold.story.evaluations:
+        if prepared.evaluation and prepared.evaluation != fold.story.evaluation:
             return False
         scored = [cell for cell in fold.story.cells if prepared.scorers[cell.task]]
         return not any(cell.first <= ordinal < cell.first + cell.count for ordinal in fold.unscored for cell in scored)

@@ -5,6 +5,8 @@ they have not scored. It never changes a run's status. Trying writes nothing at 
 """
 
 import asyncio
+import contextlib
+import time
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -17,6 +19,7 @@ from holdfast.engine.tickets import Tickets
 from holdfast.engine.tracebacks import failure_of, secrets_of
 from holdfast.errors import UsageError
 from holdfast.journal import Lock, Reader
+from holdfast.journal.lease import Lease, this_process, write_lease
 from holdfast.records import draft
 from holdfast.records.exchange import Answer, Sample, Score
 from holdfast.records.facts import SampleFinished
@@ -79,7 +82,8 @@ async def score(given: Given, place: RunPlace, name: str = "", observe: Observe 
         for damage in untold(reading.fold):
             await writer.append(draft("anomaly", damage.anomaly()))
         engine = await engine_for(undertaking, reading.fold, name, answers=False)
-        await observed(undertaking, engine)
+        with _leased(undertaking, reading.fold.story.end is not None):
+            await observed(undertaking, engine)
     except BaseException:
         await close_quietly(writer)
         raise
@@ -88,6 +92,24 @@ async def score(given: Given, place: RunPlace, name: str = "", observe: Observe 
     await writer.close()
     left = len(reading.fold.unscored) - engine.progress.scored
     return Scored(place, prepared.evaluation, engine.progress.scored, left)
+
+
+@contextlib.contextmanager
+def _leased(undertaking: Undertaking, ended: bool) -> Iterator[None]:
+    """Tell others that a run which has ended is being scored. Of a run that was cut off the last lease is kept: it is
+    all that is known of how it died.
+    """
+    if not ended:
+        yield
+        return
+    now, spec = time.time(), undertaking.prepared.spec
+    lease = Lease(this_process(), undertaking.writer.epoch, 1, now, now, spec.stall_seconds, scoring=True)
+    write_lease(undertaking.place.folder, lease)
+    try:
+        yield
+    finally:
+        if not undertaking.writer.lost:
+            write_lease(undertaking.place.folder, msgspec.structs.replace(lease, released=True))
 
 
 def recorded_answers(place: RunPlace, given: Given) -> Iterator[Recorded]:

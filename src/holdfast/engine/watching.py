@@ -74,8 +74,7 @@ class Watch:
             await asyncio.gather(self._beating, return_exceptions=True)
         if self._obeying is not None:
             await asyncio.gather(self._obeying, return_exceptions=True)
-        if not self._orders.lost():
-            await self._write(msgspec.structs.replace(self._look(), released=True, stall=None))
+        await self._write(msgspec.structs.replace(self._look(), released=True, stall=None))
         self._writing.shutdown(wait=False)
 
     async def _obey(self) -> None:
@@ -87,7 +86,12 @@ class Watch:
     async def _write(self, lease: Lease) -> None:
         """In a thread of its own: a solver may keep all the others busy."""
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._writing, write_lease, self._orders.run, lease)
+        await loop.run_in_executor(self._writing, self._write_unless_lost, lease)
+
+    def _write_unless_lost(self, lease: Lease) -> None:
+        """A process that was stopped, and has lost the run meanwhile, has no say any more."""
+        if not self._orders.lost():
+            write_lease(self._orders.run, lease)
 
     async def _keep_beating(self) -> None:
         while True:
@@ -192,9 +196,9 @@ class Watch:
             since = time.time() - quiet
             busy = InFlight("", "blocking the event loop", since, stack=stack)
             self._tell("run.stalled", _told("the event loop is blocked", [busy]))
-            if self._lease is not None and not self._orders.lost():
+            if self._lease is not None:
                 stall = Stall(since, "the event loop is blocked by code that does not await", [busy])
-                write_lease(self._orders.run, msgspec.structs.replace(self._lease, stall=stall))
+                self._write_unless_lost(msgspec.structs.replace(self._lease, stall=stall))
 
 
 def _stack_of(thread: int) -> list[str]:

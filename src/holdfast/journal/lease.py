@@ -66,6 +66,8 @@ class Lease(msgspec.Struct, frozen=True, omit_defaults=True):
     oom_kills: int = 0
     """How many processes of this control group had been killed for memory when the run began."""
     released: bool = False
+    scoring: bool = False
+    """It scores the answers of a run that has ended, and answers nothing."""
 
 
 def write_lease(run: str, lease: Lease) -> None:

@@ -54,6 +54,10 @@ class Lock:
         """Another writer has taken the run over. It cannot happen to a flock."""
         return self._term is not None and self._term.lost
 
+    def look(self) -> bool:
+        """Whether it is lost, as of now."""
+        return self._term is not None and self._term.look()
+
     def release(self) -> None:
         if self._term is not None:
             self._term.end()

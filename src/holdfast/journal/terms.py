@@ -70,10 +70,14 @@ class Term:
         count = 0
         while not self._over.wait(self._beat_seconds):
             count += 1
-            if _greatest(self._folder) > self._number:
-                self.lost = True
+            if self.look():
                 return
             self._beat(count)
+
+    def look(self) -> bool:
+        """Whether it is lost, as of now: a process that was stopped may not have come to its next beat."""
+        self.lost = self.lost or _greatest(self._folder) > self._number
+        return self.lost
 
     def _beat(self, count: int) -> None:
         path = _beat_path(self._folder, self._number)

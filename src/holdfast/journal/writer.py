@@ -108,8 +108,8 @@ class Writer:
 
     @property
     def lost(self) -> bool:
-        """Another process has taken the run over."""
-        return self._parts.lock.lost
+        """Another process has taken the run over, as of now."""
+        return self._parts.lock.look()
 
     @property
     def damage(self) -> tuple[Damage, ...]:

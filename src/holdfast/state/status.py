@@ -53,10 +53,8 @@ def is_held(run: str) -> bool:
 
 
 def status_of(story: Story, unfinished: int, standing: Standing, damaged: bool = False) -> tuple[str, str]:
-    """The status and, where one is known, the reason. A process that holds the run and has not said that it goes on
-    with it scores what is there.
-    """
-    if standing.held and story.end is None:
+    """The status and, where one is known, the reason."""
+    if standing.held and not _is_scored(standing):
         return _of_live(standing)
     if story.end is None and damaged:
         return "interrupted", "records were lost to damage; `verify` tells which, a resume asks for them again"
@@ -69,6 +67,12 @@ def status_of(story: Story, unfinished: int, standing: Standing, damaged: bool =
         lost = "1 answer was" if unfinished == 1 else f"{unfinished} answers were"
         return "interrupted", f"{lost} lost to damage after the run had completed"
     return story.end.kind.removeprefix("run."), story.end.data.reason
+
+
+def _is_scored(standing: Standing) -> bool:
+    """Whether the process that holds the run only scores its answers: that is no running."""
+    lease = standing.lease
+    return lease is not None and lease.scoring and not lease.released and is_alive(lease.holder) is not False
 
 
 def _of_live(standing: Standing) -> tuple[str, str]:

@@ -53,5 +53,5 @@ def assert_score(
         if found is not run:
             found.close()
     if told:
-        look = f"look at them with: {found.place.command('show', '--wrong')}"
+        look = f"look at them with: {found.place.command('show', '--failed')} or --wrong"
         pytest.fail("\n".join([f"{name} is not good enough", *told, look]), pytrace=False)

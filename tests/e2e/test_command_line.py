@@ -172,7 +172,7 @@ def test_ls_refuses_a_limit_that_means_nothing(several: Path, limit: str) -> Non
 
 def test_ls_of_an_empty_store_says_so(tmp_path: Path) -> None:
     assert call("ls", "--json", cwd=tmp_path).json() == []
-    assert "No runs" in call("ls", cwd=tmp_path).out
+    assert "There is no folder runs, so no runs" in call("ls", cwd=tmp_path).out
     assert os.listdir(tmp_path) == []
 
 
@@ -307,6 +307,8 @@ def test_export_writes_a_line_for_each_key(finished: Path) -> None:
         "input_tokens": 4,
         "output_tokens": 1,
         "seconds": 0,
+        "tool_calls": [],
+        "reasons": {"numeric": "read 8"},
     }
 
 
@@ -323,7 +325,7 @@ def test_export_as_csv_has_a_column_for_each_scorer(finished: Path, tmp_path: Pa
     with open(tmp_path / "out.csv", newline="") as file:
         assert list(csv.DictReader(file)) == rows
     spent = {"attempt", "input_tokens", "output_tokens", "seconds"}
-    assert set(rows[0]) == (EXPORTED - {"scores"}) | spent | {"numeric", "score_errors"}
+    assert set(rows[0]) == (EXPORTED - {"scores"}) | spent | {"numeric", "score_errors", "reasons"}
     assert [row["numeric"] for row in rows] == ["True", *["False"] * 5]
 
 

@@ -33,7 +33,18 @@ def test_two_runs_are_compared_on_the_keys_that_both_have(tmp_path: Path) -> Non
     assert set(changed.values()) <= {("8", "9")}
     assert numeric["higher"] + numeric["lower"] == len(changed)
     assert numeric["equal"] == 4 - len(changed)
-    assert any("the data is not the same" in doubt for doubt in found["warnings"])
+    assert found["warnings"] == []
+
+
+def test_rows_that_differ_are_told(tmp_path: Path) -> None:
+    made(tmp_path, "one")
+    path = write_spec(tmp_path)
+    data = tmp_path / "sums.jsonl"
+    first, *rest = data.read_text().splitlines()
+    data.write_text("\n".join([first.replace('"question": "', '"question": "0 + '), *rest]) + "\n")
+    assert call("run", path, "--id", "two", "--store", tmp_path / "runs", cwd=tmp_path).code == 0
+    (doubt,) = compared(tmp_path, "one", "two")["warnings"]
+    assert "1 sample of one id have other rows" in doubt
 
 
 def test_equal_runs_show_no_change_and_no_doubt(tmp_path: Path) -> None:

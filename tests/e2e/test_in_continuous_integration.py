@@ -158,7 +158,7 @@ def test_a_score_that_is_too_low_fails_and_tells_all(pytester: pytest.Pytester) 
             "  9 answers below it:",
             "    t/m/0/1",
             "    t/m/2/1",
-            "look at them with: holdfast show r --wrong*",
+            "look at them with: holdfast show r --failed or --wrong*",
         ]
     )
     assert "assert_score(" not in result.stdout.str()  # no traceback through the plugin

@@ -21,7 +21,6 @@ from holdfast.api.forecasting import Forecast, Guess, Mean
 from holdfast.api.places import RunPlace
 from holdfast.api.preparing import Given, Prepared, find_scorers, naming, prepare_given
 from holdfast.engine.asking import identity_of
-from holdfast.engine.attempts import Past
 from holdfast.engine.recollecting import Traces
 from holdfast.engine.rehearsing import Rehearsed, Scene, rehearse
 from holdfast.engine.tickets import Ticket, Tickets
@@ -188,10 +187,8 @@ class _Parent:
 
     def steps(self, key: str) -> tuple[int, list[Recorded]]:
         """The attempt to go on with, and its steps that a fork may ask for again: those that were answered."""
-        past = self._traces.past(key)
-        answered = Past(tuple(each for each in past.steps if each.step.answer is not None), past.failures)
-        attempt = self._traces.finished(key) or answered.attempt()
-        return attempt, _whole(answered.recorded(attempt))
+        attempt, steps = self._traces.last_attempt(key)
+        return attempt, _whole([each for each in steps if each.step.answer is not None])
 
     def mean(self) -> Mean:
         story, finished = self.index.story, max(self.index.finished, 1)
@@ -230,7 +227,8 @@ def is_abandoned(path: str) -> bool:
 
 
 def _taken(place: RunPlace) -> UsageError:
-    return UsageError(f"there is a run {place.run_id} already; choose another --id")
+    go_on = f"go on with it: {place.command('resume')}"
+    return UsageError(f"there is a run {place.run_id} already; {go_on}, or choose another --id")
 
 
 def _choice(fewshot: Fewshot | None) -> tuple[int, int] | None:

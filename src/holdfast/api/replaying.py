@@ -17,7 +17,6 @@ import msgspec
 from holdfast.api.places import RunPlace
 from holdfast.api.preparing import Given, naming
 from holdfast.api.resuming import Reading
-from holdfast.engine.attempts import Past
 from holdfast.engine.recollecting import Traces
 from holdfast.engine.rehearsing import NotRecordedError, Scene, set_stage
 from holdfast.engine.tickets import Tickets
@@ -104,13 +103,11 @@ async def _play(scene: Scene) -> tuple[Replay, BaseException | None]:
 
 
 def _recorded(place: RunPlace, key: str) -> tuple[int, list[Recorded]]:
-    """The attempt that counts, or the last one, and the steps that it replays."""
     traces = Traces(place.journal, key)
-    past = traces.past(key)
-    traces.close()
-    attempt = traces.finished(key) or max(past.failures, default=0) or past.attempt()
-    earlier = {number: kind for number, kind in past.failures.items() if number < attempt}
-    return attempt, Past(past.steps, earlier).recorded(attempt)
+    try:
+        return traces.last_attempt(key)
+    finally:
+        traces.close()
 
 
 def in_debugger(scene: Scene) -> Replay | None:

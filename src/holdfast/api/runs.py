@@ -5,10 +5,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
+import xxhash
 
 from holdfast.api.places import RunPlace, default_store, find_run, runs_in
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.journal import Reader
+from holdfast.plan import data_lines
 from holdfast.records import Anomaly
 from holdfast.records.exchange import Usage
 from holdfast.records.facts import Change, SampleFailed, SampleFinished, ScoringStarted, Step
@@ -192,9 +194,13 @@ class Run:
             failures=list(_failures(cells)),
         )
 
-    def data_digests(self) -> list[str]:
-        """Of the rows of each part of the plan: equal means that two runs have the same rows."""
-        return [block.data.digest for block in self._index.story.blocks]
+    def row_digests(self) -> dict[tuple[str, str], str]:
+        """Of each sample's row, by task and id: where they are equal, two runs were asked about the same."""
+        found: dict[tuple[str, str], str] = {}
+        for cell in self._index.story.cells:
+            for line in data_lines(self.place.folder, cell):
+                found[cell.task, line.id] = xxhash.xxh3_64_hexdigest(msgspec.json.encode(line.row))
+        return found
 
     def scorer_identities(self) -> list[dict[str, Any]]:
         """What the newest evaluation was made with: names, arguments and digests of code."""

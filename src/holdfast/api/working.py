@@ -29,6 +29,7 @@ from holdfast.score import identity
 from holdfast.spec import Spec
 from holdfast.state import Fold, Story
 
+_LAST_WORD_SECONDS = 10.0
 Observe = Callable[[Engine, RunPlace], Awaitable[None]]
 
 
@@ -112,7 +113,10 @@ async def work(undertaking: Undertaking, fold: Fold) -> Ended:
         raise
     finally:
         logbook.close()
-    await writer.close(seal_last=not stand.interrupted)
+    if stand.interrupted:
+        await close_quietly(writer)  # whoever stops a run that waits for a full disk knows what is not saved
+    else:
+        await writer.close(seal_last=True)
     return stand
 
 
@@ -225,7 +229,12 @@ async def _record_end(undertaking: Undertaking, engine: Engine, ended: Ended) ->
     if ended.interrupted or ended.unfinished:
         kind = "run.cancelled" if engine.cancelled else "run.interrupted"
     counts = f"{ended.finished} finished, {ended.failed} failed, {ended.unfinished} unfinished"
-    await undertaking.writer.append(draft(kind, data))
+    try:
+        async with asyncio.timeout(_LAST_WORD_SECONDS if engine.stopped else None):
+            await undertaking.writer.append(draft(kind, data))
+    except TimeoutError:  # a full disk is waited for, but not by someone who wants to stop
+        _tell_unwritten(undertaking, "the disk takes no more", engine.reason)
+        return
     undertaking.logbook.tell(kind, f"{counts}; {engine.reason}" if engine.reason else counts)
 
 
@@ -246,11 +255,15 @@ async def _record_failure(undertaking: Undertaking, stand: Ended, error: Excepti
         await undertaking.writer.append(draft("run.failed", data))
         undertaking.logbook.tell("run.failed", told)
     except JournalError as unwritable:
-        undertaking.logbook.tell("run.status_write_failed", f"{unwritable}; because of {told}")
-        sys.stderr.write(
-            f"how the run ended could not be recorded ({unwritable}); it counts as interrupted: "
-            f"go on with `holdfast resume {undertaking.place.run_id}`\n"
-        )
+        _tell_unwritten(undertaking, str(unwritable), told)
+
+
+def _tell_unwritten(undertaking: Undertaking, why: str, told: str) -> None:
+    undertaking.logbook.tell("run.status_write_failed", f"{why}; because of {told}")
+    sys.stderr.write(
+        f"how the run ended could not be recorded ({why}); it counts as interrupted: "
+        f"go on with `holdfast resume {undertaking.place.run_id}`\n"
+    )
 
 
 def _tell_failure(result: object) -> None:

@@ -7,7 +7,7 @@ from holdfast.cli.output import print_json, print_table, say, warn
 from holdfast.errors import UsageError
 from holdfast.report.comparing import Comparison, Shift, compare, pairs_between, pairs_within, sides_of, unlike_scorers
 from holdfast.report.grids import Grid
-from holdfast.report.wording import first_line
+from holdfast.report.wording import counted, first_line
 
 _COLUMNS = ("task", "first", "second", "scorer", "was", "is", "difference", "95% interval", "n", "up", "down", "equal")
 _EXCERPT = 70
@@ -51,8 +51,10 @@ def _doubts(runs: Sequence[Run]) -> Iterator[str]:
     if len(runs) < 2:
         return
     first, second = runs
-    if first.data_digests() != second.data_digests():
-        yield "the data is not the same in both: samples are matched by their ids alone"
+    mine, theirs = first.row_digests(), second.row_digests()
+    other = sum(mine[each] != theirs[each] for each in mine.keys() & theirs.keys())
+    if other:
+        yield f"{counted(other, 'sample')} of one id have other rows in the second run: they are compared all the same"
     for name in unlike_scorers(first.scorer_identities(), second.scorer_identities()):
         yield f"the scorer {name} is not the same in both (other code or arguments): its difference may be the scorer's"
 

@@ -52,7 +52,7 @@ def note_run(name: str, text: str, store: str | None) -> int:
 
 def _ask_live(place: RunPlace, wish: Wish) -> None:
     if not standing_of(place.folder).held:
-        raise UsageError(f"{place.run_id} is not running; go on with it first: {resume_command(place)}")
+        raise UsageError(f"{place.run_id} is not running; if it should, go on with it: {resume_command(place)}")
     answer = ask_run(place.folder, wish)
     if answer is None:
         raise UsageError(f"{place.run_id} does not answer: see `holdfast doctor {place.run_id}`")

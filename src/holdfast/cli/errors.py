@@ -1,8 +1,11 @@
 """From an error to one sentence on standard error and an exit code. Drift has a line for each value as well."""
 
+import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
+
+import msgspec
 
 from holdfast.cli.output import terminal_width
 from holdfast.errors import DriftError, HeldError, HoldfastError, JournalError
@@ -37,13 +40,37 @@ def _print_drift(error: DriftError) -> None:
     for change in changes:
         lines += _told(change, width)
     lines.append("Give the stored values, or:")
+    rest = _arguments(sys.argv)
     if not extending(changes):
-        lines.append(f"  holdfast extend {error.run_id} …   if this only asks for more of the same")
-    lines.append(f"  holdfast fork {error.run_id} …   a new run that reuses every unchanged step")
+        lines.append(f"  holdfast extend {error.run_id}{rest}   if this only asks for more of the same")
+    lines.append(f"  holdfast fork {error.run_id}{rest}   a new run that reuses every unchanged step")
     sys.stderr.write("\n".join(lines) + "\n")
 
 
+def _arguments(argv: Sequence[str]) -> str:
+    """What the same would be for another command: the spec and the options that say what is wanted."""
+    given = list(argv[2:]) if len(argv) > 2 else []
+    kept: list[str] = []
+    if argv[1:2] == ["resume"]:
+        given = given[1:]  # the run
+    while given:
+        word = given.pop(0)
+        if word == "--id":
+            given = given[1:]
+        elif not word.startswith("--id="):
+            kept.append(word)
+    return "".join(f" {shlex.quote(word)}" for word in kept)
+
+
 def _told(change: Change, width: int) -> Iterator[str]:
+    if isinstance(change.old, dict) and isinstance(change.new, dict):
+        for name in {**change.old, **change.new}:
+            before, after = change.old.get(name), change.new.get(name)
+            if before != after:
+                yield from _told(
+                    msgspec.structs.replace(change, field=f"{change.field}.{name}", old=before, new=after), width
+                )
+        return
     stored, given = repr(change.old), repr(change.new)
     start = 0
     if max(len(stored), len(given)) > width:  # then show where they differ, not that they begin alike

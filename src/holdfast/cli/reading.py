@@ -2,7 +2,9 @@
 
 import contextlib
 import itertools
-from collections.abc import Iterator
+import os
+import sys
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,12 +19,12 @@ from holdfast.errors import JournalError, UsageError
 from holdfast.journal import OS_DISK, verify
 from holdfast.journal.chain import is_whole_file
 from holdfast.plan import blob_size, check_blobs, digest_file, originals
-from holdfast.report import ExportLine, write_csv, write_jsonl
+from holdfast.report import CellReport, ExportLine, write_csv, write_jsonl
 from holdfast.report.choosing import Wanted as WantedKeys
 from holdfast.report.choosing import choose
 from holdfast.report.grids import Grid
 from holdfast.report.key_lines import story_lines
-from holdfast.report.tables import again_line, duration, failure_lines, tokens
+from holdfast.report.tables import again_lines, duration, failure_lines, tokens
 from holdfast.report.wording import counted, first_line, human_bytes, shortened
 from holdfast.spec.explaining import nearest
 from holdfast.state import Fold, standing_of
@@ -55,7 +57,9 @@ def print_runs(store: str | None, wanted: Wanted, as_json: bool) -> None:
         return
     if not found:
         there = f"No such run; there {'is' if len(every) == 1 else 'are'} {counted(len(every), 'other')}: holdfast ls"
-        say(there if every else "No runs. Start one with: holdfast run SPEC")
+        where = store or default_store()
+        none = f"No runs in {where}" if os.path.isdir(where) else f"There is no folder {where}, so no runs"
+        say(there if every else f"{none}. Start one with: holdfast run SPEC")
         return
     columns = ("run", "experiment", "status", "done", "failed", "size", "created", "tags")
     print_table(Grid(columns, map(_listed, found), right=("done", "failed", "size"), whole=("run",)))
@@ -70,7 +74,7 @@ def _listed(run: RunSummary) -> tuple[str, ...]:
 def print_run(name: str, store: str | None, as_json: bool) -> None:
     with Run.find(store or default_store(), name) as run:
         place, summary = run.place, run.summary()
-        failures = [] if as_json else list(failure_lines(run.cells()))
+        cells = [] if as_json else list(run.cells())
     if as_json:
         print_json(summary)
         return
@@ -89,14 +93,20 @@ def print_run(name: str, store: str | None, as_json: bool) -> None:
         say(line)
     for score in summary.scores:
         say(_score_line(score))
-    for failure in failures:
+    for failure in failure_lines(cells):
         say(failure, "red")
     for anomaly in summary.anomalies:
         say(f"anomaly: {anomaly.kind} in segment {anomaly.segment}", "red")
-    if summary.failed and summary.status != "running":
-        say(again_line(summary.failed, resume_command(place)))
+    for line in _next(summary, cells, place):
+        say(line)
+
+
+def _next(summary: RunSummary, cells: Sequence[CellReport], place: RunPlace) -> Iterator[str]:
+    """What to do now."""
+    if summary.status != "running":
+        yield from again_lines(cells, place.run_id, resume_command(place))
     if summary.status in {"interrupted", "cancelled", "failed"}:
-        say(f"Go on with: {resume_command(place)}")
+        yield f"Go on with: {resume_command(place)}"
 
 
 def print_chosen(name: str, wanted: WantedKeys, limit: int, store: str | None, as_json: bool) -> None:
@@ -111,6 +121,8 @@ def print_chosen(name: str, wanted: WantedKeys, limit: int, store: str | None, a
         scores = " ".join(f"{scorer}={_value(value)}" for scorer, value in line.scores.items())
         say(f"{line.key}  {line.status}  {scores}".rstrip(), "bold")
         say(f"  {first_line(told, 200)}")
+        for scorer, reason in line.reasons.items():
+            say(f"    {scorer}: {first_line(reason, 200)}")
     if not found:
         say("No such sample.")
     elif more:
@@ -207,6 +219,8 @@ def export_run(name: str, format: str, output: str | None, store: str | None, wa
                 write_csv(lines, out, run.scorers())
             else:
                 write_jsonl(lines, out)
+    if output is not None:
+        sys.stderr.write(f"wrote {output}\n")
 
 
 def _chosen(run: Run, lines: Iterator[ExportLine], wanted: WantedKeys) -> Iterator[ExportLine]:

@@ -37,7 +37,7 @@ from holdfast.cli.stopping import Stopper, leave
 from holdfast.cli.waiting import patience
 from holdfast.engine import Engine
 from holdfast.errors import HoldfastError, SpecError, UsageError
-from holdfast.report import CellReport
+from holdfast.report import CellReport, RunReport
 from holdfast.report.tables import report_table, short
 from holdfast.report.wording import counted, money
 from holdfast.spec import Spec, build_spec, load_spec
@@ -218,10 +218,19 @@ def _told(ended: Ended) -> int:
         with Run(ended.place) as run:
             report = run.report()
         print_table(report_table(report, resume_command(ended.place)))
-        allowed = ended.spec.fail_on_error_in_cell
-        if allowed is not None and any(is_too_many(cell.failed, cell.planned, allowed) for cell in report.cells):
+        if _has_failed(report, ended.spec):
             return 1
     return ended.exit_code()
+
+
+def _has_failed(report: RunReport, spec: Spec) -> bool:
+    """Beyond the failed samples of the run: too many in one cell, or a scorer that broke on too many answers."""
+    in_cell = spec.fail_on_error_in_cell
+    if in_cell is not None and any(is_too_many(cell.failed, cell.planned, in_cell) for cell in report.cells):
+        return True
+    broken = sum(each.failures for cell in report.cells for each in cell.scorers)
+    answered = sum(cell.finished for cell in report.cells for _ in cell.scorers)
+    return is_too_many(broken, answered, spec.fail_on_error)
 
 
 async def _until_signal(work: Callable[[Observe], Awaitable[Ended]]) -> Ended:

@@ -32,15 +32,16 @@ class Line:
     """One model's line: at most `max_connections` requests at a time, over all tasks that share it."""
 
     def __init__(
-        self, model: Model, place: str, everywhere: Places, retried: Callable[[], None] = lambda: None
+        self, model: Model, place: str, everywhere: Places, retried: Callable[[str], None] = lambda why: None
     ) -> None:
-        """`retried` is told whenever a request is made again."""
+        """`retried` is told why, whenever a request is made again."""
         self.provider = open_provider(model, place)
         self._model = model
         self._everywhere = everywhere
         self._places = Places(model.max_connections)
-        self._retries = Retries(count=model.request_retries, sleep=self._wait)
-        self._retried = retried
+        self._retries = Retries(
+            count=model.request_retries, told=lambda error: retried(f"{error.kind}: {error.message}")
+        )
         self._draining = False
         self.sending = 0
         """Requests that are under way."""
@@ -57,10 +58,6 @@ class Line:
         """`attachments`: for tasks with files; requests of other tasks are sent as they are."""
         ask = self._ask if attachments is None else partial(self._ask, attachments=attachments)
         return Asking(identity_of(self._model), self._model.params, ask)
-
-    async def _wait(self, seconds: float) -> None:
-        self._retried()
-        await asyncio.sleep(seconds)
 
     async def _ask(
         self,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from holdfast.engine.containing import inside
-from holdfast.engine.failing import failure_in, stalled, undo_cancel
+from holdfast.engine.failing import failure_in, is_final, stalled, undo_cancel
 from holdfast.engine.flights import Flight
 from holdfast.engine.places import Places
 from holdfast.engine.scoring import Judgement, score_all
@@ -35,7 +35,6 @@ from holdfast.solve import (
 )
 from holdfast.solve.steps import Journal
 
-_FINAL_KINDS = {"auth", "bad_request", "unknown_model", "context_too_long", "content_filter", "limit"}
 _SOLVER_KINDS = {"solver", "cancelled", "record"}
 
 
@@ -139,7 +138,7 @@ class Sampler:
                 finished = SampleFinished(ticket.o, attempt, result, steps.spent(), len(kit.scorers))
                 await self._finish(ticket, kit, finished, flight)
                 return
-            final = result.kind in _FINAL_KINDS or attempt - first >= kit.work.task.sample_retries
+            final = is_final(result) or attempt - first >= kit.work.task.sample_retries
             failed = SampleFailed(ticket.o, attempt, result, final, steps.spent())
             await self._journal.append(draft("sample.failed", failed, ticket.key))
             if final:

@@ -12,6 +12,16 @@ from holdfast.plan import BlobError
 from holdfast.records.facts import Failure
 from holdfast.solve import LimitError, StepFailedError
 
+_FINAL_KINDS = {"auth", "bad_request", "unknown_model", "context_too_long", "content_filter", "limit"}
+_WRONG_CODE = (
+    "AttributeError:",
+    "ImportError:",
+    "ModuleNotFoundError:",
+    "NameError:",
+    "NotImplementedError",
+    "TypeError:",
+)
+
 
 def failure_in(error: BaseException, secrets: Sequence[str]) -> Failure:
     """What a solver's exception means, also inside a group. A journal that has stopped stops the run."""
@@ -28,6 +38,15 @@ def failure_in(error: BaseException, secrets: Sequence[str]) -> Failure:
         if found is not None:
             raise found
     return failure_of("solver", error, secrets)
+
+
+def is_final(failure: Failure) -> bool:
+    """Whether another attempt would be money for nothing: the server has refused for good, or the solver's code is
+    wrong whatever the model says.
+    """
+    if failure.kind == "solver":
+        return failure.message.startswith(_WRONG_CODE)
+    return failure.kind in _FINAL_KINDS
 
 
 def stalled(flight: Flight) -> Failure | None:

@@ -73,6 +73,8 @@ class Progress(msgspec.Struct):
     in_flight: int = 0
     started: float = 0.0
     last_failure: str = ""
+    last_retry: str = ""
+    """Why a request was made again."""
     scored: int = 0
     """Answers of an earlier process that were scored."""
 
@@ -279,8 +281,9 @@ class Engine:
         progress.replayed += outcome.spent.replayed
         progress.usage += outcome.spent.usage
 
-    def _count_retry(self) -> None:
+    def _count_retry(self, why: str) -> None:
         self.progress.retried += 1
+        self.progress.last_retry = why
 
     def _record_at(self, position: Position) -> Entry | None:
         """One record, from any thread."""

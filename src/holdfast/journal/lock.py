@@ -44,7 +44,8 @@ class Lock:
                 holder = _holder(self._handle)
                 os.close(self._handle)
                 raise HeldError(
-                    f"{run} is being written by another live process{holder}; wait for it, or stop it first"
+                    f"{run} is being written by another live process{holder}; wait for it, or stop it with: "
+                    f"holdfast cancel {os.path.basename(run)}"
                 )
             sleep(_PAUSE_SECONDS)
         _held.add(self)

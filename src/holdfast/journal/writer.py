@@ -7,6 +7,7 @@ more.
 
 import asyncio
 import contextlib
+import errno
 import queue
 import threading
 import time
@@ -31,6 +32,7 @@ _BATCH_RECORDS = 4096
 SLOW_SECONDS = 1.0
 """A commit that takes longer is told of: the disk, not the model, holds up the run."""
 _SPACE_PAUSE_SECONDS = 1.0
+_TOLD_AGAIN_SECONDS = 60.0
 _SMALL_BATCH = 64
 _BUSY_SECONDS = 0.001
 _GATHER_SECONDS = 0.0005
@@ -291,8 +293,14 @@ def _open(run: str, request: Request, options: Options, held: Lock | None) -> _P
     folder = journal_folder(run)
     closing = threading.Event()
 
+    told_at = -_TOLD_AGAIN_SECONDS
+
     def wait_for_space(error: OSError) -> None:
-        options.tell("journal.disk_full", f"{folder}: {error.strerror}; waiting for space")
+        nonlocal told_at
+        if time.monotonic() - told_at >= _TOLD_AGAIN_SECONDS:
+            told_at = time.monotonic()
+            advice = "free some space, and it goes on by itself; nothing is lost meanwhile, nor by stopping it"
+            options.tell("journal.disk_full", f"{folder}: {error.strerror}; {advice}")
         if closing.wait(_SPACE_PAUSE_SECONDS):
             raise StoppedError(
                 f"{folder}: {error.strerror}; everything acknowledged is kept: free some space and resume"
@@ -302,6 +310,8 @@ def _open(run: str, request: Request, options: Options, held: Lock | None) -> _P
         options.tell("journal.seal_failed", f"{folder}: segment {number} stays uncompressed: {error}")
 
     def poisoned(number: int, error: OSError) -> None:
+        if error.errno == errno.ENOSPC:
+            return  # that the disk is full is told by itself
         options.tell("journal.poisoned", f"{folder}: segment {number}: {error.strerror}; going on in a new segment")
 
     sealer = Sealer(options.disk, folder, seal_failed)

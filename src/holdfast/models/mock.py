@@ -69,8 +69,7 @@ def make_mock(connection: Connection) -> "MockProvider":
         return MockProvider(msgspec.convert(connection.options, MockOptions))
     except msgspec.ValidationError as error:
         raise BadConnectionError(
-            f"model {connection.model!r}: bad options for the mock provider: {error}; it knows "
-            f"{', '.join(MockOptions.__struct_fields__)}"
+            f"bad options for the mock provider: {error}; it knows {', '.join(MockOptions.__struct_fields__)}"
         ) from error
 
 

@@ -25,6 +25,8 @@ class Retries(msgspec.Struct, frozen=True):
     random: Callable[[], float] = random.random
     seconds_base: float = 0.5
     seconds_max: float = 30.0
+    told: Callable[[ModelError], None] = lambda error: None
+    """Hears why a request is made again."""
 
 
 async def ask(provider: Provider, request: Request, retries: Retries) -> tuple[Answer, int]:
@@ -37,6 +39,7 @@ async def ask(provider: Provider, request: Request, retries: Retries) -> tuple[A
             error.tries = tries
             if tries > retries.count or not error.retryable:
                 raise
+            retries.told(error)
             wait = _wait_seconds(error, tries, retries)
         await retries.sleep(wait)
         tries += 1

@@ -43,6 +43,8 @@ class ExportLine(msgspec.Struct, frozen=True):
     output_tokens: int = 0
     seconds: float = 0.0
     tool_calls: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    reasons: dict[str, str] = msgspec.field(default_factory=dict)
+    """Of the scorers that gave one."""
 
 
 def export_lines(run: str, index: Index, evaluation: str = "") -> Iterator[ExportLine]:
@@ -60,9 +62,9 @@ def _export(run: str, index: Index, evaluation: str, reader: Reader) -> Iterator
         mine = answer if answer is not None and answer.o == line.o else None
         if mine is not None:
             answer = next(answers, None)
-        given: dict[str, Any] = {}
+        given: list[ScoreRow] = []
         if scored is not None and scored[0] == line.o:
-            given = {row.scorer: _score(row) for row in scored[1]}
+            given = list(scored[1])
             scored = next(scores, None)
         yield _line(line, mine, given, reader)
 
@@ -73,24 +75,29 @@ def write_jsonl(lines: Iterator[ExportLine], out: IO[str]) -> None:
 
 
 def write_csv(lines: Iterator[ExportLine], out: IO[str], scorers: list[str]) -> None:
-    """One column for each scorer, empty where it gave no score; `score_errors` says where one broke, and how."""
+    """One column for each scorer, empty where it gave no score; `score_errors` says where one broke, and how, and
+    `reasons` what the others said.
+    """
     writer = csv.writer(out)
-    writer.writerow([*_PLAIN, "error", *_SPENT, *scorers, "score_errors"])
+    writer.writerow([*_PLAIN, "error", *_SPENT, *scorers, "score_errors", "reasons"])
     for line in lines:
         plain = [getattr(line, name) for name in _PLAIN]
         spent = [getattr(line, name) for name in _SPENT]
         error = "" if line.error is None else f"{line.error.kind}: {line.error.message}"
         broken = {name: score["failure"]["message"] for name, score in line.scores.items() if isinstance(score, dict)}
         values = [None if name in broken else line.scores.get(name) for name in scorers]
-        errors = "; ".join(f"{name}: {message}" for name, message in broken.items())
-        writer.writerow([*plain, error, *spent, *values, errors])
+        writer.writerow([*plain, error, *spent, *values, _listed(broken), _listed(line.reasons)])
+
+
+def _listed(told: dict[str, str]) -> str:
+    return "; ".join(f"{name}: {text}" for name, text in told.items())
 
 
 def _score(row: ScoreRow) -> Any:
     return {"failure": {"message": own_words(row.scorer, row.failure)}} if row.failure else row.value
 
 
-def _line(line: PlanLine, row: AnswerRow | None, scores: dict[str, Any], reader: Reader) -> ExportLine:
+def _line(line: PlanLine, row: AnswerRow | None, scores: list[ScoreRow], reader: Reader) -> ExportLine:
     key = parse_key(line.k)
     status, output, error, reason = "unfinished", None, None, ""
     tool_calls: list[dict[str, Any]] = []
@@ -113,11 +120,12 @@ def _line(line: PlanLine, row: AnswerRow | None, scores: dict[str, Any], reader:
         status=status,
         output=output,
         error=error,
-        scores=scores if status == "finished" else {},
+        scores={each.scorer: _score(each) for each in scores} if status == "finished" else {},
         attempt=row.attempt if row else 0,
         finish_reason=reason,
         input_tokens=row.input_tokens if row else 0,
         output_tokens=row.output_tokens if row else 0,
         seconds=row.seconds if row else 0.0,
         tool_calls=tool_calls,
+        reasons={each.scorer: each.reason for each in scores if each.reason} if status == "finished" else {},
     )

@@ -44,6 +44,10 @@ def write_junit(lines: Callable[[], Iterable[ExportLine]], out: IO[str], name: s
     out.write("</testsuite>\n</testsuites>\n")
 
 
+def _because(line: ExportLine, name: str) -> str:
+    return f" ({line.reasons[name]})" if line.reasons.get(name) else ""
+
+
 def verdict(line: ExportLine, at_least: float | None) -> Verdict:
     """A score is too low if it is below `at_least`; without one, if it is false or 0."""
     if line.status == "failed":
@@ -56,7 +60,8 @@ def verdict(line: ExportLine, at_least: float | None) -> Verdict:
     values = {name: value for name, value in line.scores.items() if value is not None}
     low = [name for name, value in values.items() if _is_low(value, at_least)]
     if low:
-        return Verdict("failure", "score", ", ".join(f"{name} {values[name]!r}" for name in low))
+        told = (f"{name} {values[name]!r}{_because(line, name)}" for name in low)
+        return Verdict("failure", "score", ", ".join(told))
     if line.scores and not values:
         return Verdict("skipped", message="no score")
     return Verdict()

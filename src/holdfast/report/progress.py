@@ -7,6 +7,7 @@ from holdfast.report.tables import duration, short
 from holdfast.report.wording import counted, first_line
 
 _FAILURE_WIDTH = 80
+_WHY_WIDTH = 60
 _BAR_WIDTH = 24
 
 
@@ -20,7 +21,9 @@ def line_of(progress: Progress, now: float) -> str:
     if progress.replayed:
         parts.append(f"{progress.replayed} replayed")
     if progress.retried:
-        parts.append(f"{counted(progress.retried, 'request')} tried again")
+        parts.append(
+            f"{counted(progress.retried, 'request')} tried again ({first_line(progress.last_retry, _WHY_WIDTH)})"
+        )
     if progress.failed:
         parts.append(f"{progress.failed} failed")
     used = progress.usage.input_tokens + progress.usage.output_tokens

@@ -31,6 +31,7 @@ _COLUMNS = (
 _NAMES = 3
 """So many of the columns hold names, the others numbers."""
 _TEXT_WIDTH = 1000
+_OF_THE_CODE = ("solver", "record")
 _ONLY_IF_ANY = {"no score", "scorer failed", "failed", "unfinished"}
 _STATUS_STYLE = {"completed": "green", "running": "cyan", "interrupted": "yellow", "failed": "red", "stalled": "red"}
 
@@ -116,9 +117,20 @@ def failure_lines(cells: Iterable[CellReport]) -> Iterator[str]:
                 yield f"{place}: scorer {each.scorer} failed on {answers}{_such_as(each.example)}"
 
 
-def again_line(failed: int, resume: str) -> str:
-    """Each resume grants failed samples a fresh allowance; nobody guesses that."""
-    return f"{counted(failed, 'failed sample')} can be tried again with: {resume}"
+def again_lines(cells: Iterable[CellReport], run_id: str, resume: str) -> Iterator[str]:
+    """Each resume grants failed samples a fresh allowance; nobody guesses that. What failed in the solver's own code
+    fails again until the code is mended, and then it is another experiment.
+    """
+    cells = list(cells)
+    broken = sum(cell.failures.get(kind, 0) for cell in cells for kind in _OF_THE_CODE)
+    failed = sum(cell.failed for cell in cells) - broken
+    if failed:
+        yield f"{counted(failed, 'failed sample')} can be tried again with: {resume}"
+    if broken:
+        keys = (cell.examples[kind].key for cell in cells for kind in _OF_THE_CODE if kind in cell.examples)
+        look = f"look at one: holdfast show {run_id} {next(keys)}"
+        told = f"{counted(broken, 'sample')} failed in the solver's code; {look}. If it depends on chance, try again: "
+        yield f"{told}{resume}. If the code is wrong, mend it, then: holdfast fork {run_id}"
 
 
 def _such_as(example: Example | None) -> str:
@@ -157,9 +169,9 @@ def _footnotes(report: RunReport, resume: str) -> Iterable[RenderableType]:
     yield _line(line, style="dim")
     for failure in failure_lines(report.cells):
         yield _line(failure, style="red")
-    failed = sum(cell.failed for cell in report.cells)
-    if failed and resume and report.status != "running":
-        yield _line(again_line(failed, resume))
+    if resume and report.status != "running":
+        for again in again_lines(report.cells, report.run_id, resume):
+            yield _line(again)
     if report.anomalies:
         found = counted(report.anomalies, "anomaly", "anomalies")
         yield _line(f"{found} in the journal: see `holdfast verify {report.run_id}`", style="red")

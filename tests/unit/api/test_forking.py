@@ -411,3 +411,18 @@ def test_answers_of_the_fork_are_scored_with_its_own_scorers(tmp_path: Path) -> 
     assert [scores for _, _, scores in told_of(tmp_path, FORK).values()] == [{"wrong": False}] * 3
     assert [scores for _, _, scores in told_of(tmp_path).values()] == [{"right": True}] * 3
     assert len(told.asked) == 3
+
+
+async def broken(sample: Sample, ctx: Context) -> str:
+    await thrice(sample, ctx)
+    return ctx.nothing_of_the_kind  # type: ignore[attr-defined,no-any-return] # the bug
+
+
+def test_a_fork_with_mended_code_gets_the_steps_of_samples_that_failed_in_it(tmp_path: Path) -> None:
+    """That is what it is for: a bug in the last line must not cost the whole evaluation again."""
+    told = Told()
+    go(tmp_path, one_task(told, broken))
+    assert len(told.asked) == 9, "a wrong name is wrong at every attempt: it is tried once"
+    forked = fork(tmp_path, one_task(told, thrice))
+    assert (forked.forecast.reused, forked.forecast.asks, len(told.asked)) == (9, 0, 9)
+    assert summary(tmp_path, FORK).finished == 3

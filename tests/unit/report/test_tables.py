@@ -42,14 +42,16 @@ def mixed(tmp_path: Path) -> Path:
 
 
 def test_failures_are_shown_by_kind_with_one_example_shortened(mixed: Path) -> None:
-    (line,) = [line for line in shown(mixed).splitlines() if "samples failed" in line]
+    (line,) = [line for line in shown(mixed).splitlines() if "samples failed:" in line]
     assert line.startswith("task/mock: 2 samples failed: solver, e.g. task/mock/s1/1: ValueError: no s1: far too long")
     assert line.rstrip().endswith("…")
     assert "and more" not in shown(mixed)
 
 
 def test_failed_samples_come_with_the_command_that_tries_them_again(mixed: Path) -> None:
-    assert f"2 failed samples can be tried again with: {AGAIN}" in shown(mixed)
+    said = shown(mixed)
+    assert "2 samples failed in the solver's code; look at one: holdfast show run-1 task/mock/s1/1" in said
+    assert f"try again: {AGAIN}. If the code is wrong, mend it, then: holdfast fork run-1" in said
 
 
 def test_without_failed_samples_nothing_is_to_be_tried_again(tmp_path: Path) -> None:
@@ -76,4 +78,4 @@ def test_one_failure_is_told_in_the_singular(tmp_path: Path) -> None:
     with Run.find(str(tmp_path), RUN) as run:
         (line,) = failure_lines(run.cells())
     assert line.startswith("task/mock: 1 sample failed: solver")
-    assert "1 failed sample can be tried" in shown(tmp_path)
+    assert "1 sample failed in the solver's code" in shown(tmp_path)

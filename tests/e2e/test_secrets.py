@@ -72,7 +72,7 @@ def echo(status: int) -> Iterator[tuple[str, list[str]]]:
     seen: list[str] = []
     handler = type("Handler", (Echo,), {"status": status, "seen": seen})
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         try:
             yield f"127.0.0.1:{server.server_port}/v1", seen

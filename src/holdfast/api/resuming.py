@@ -109,14 +109,14 @@ class Resumption:
         changes, retried = await asyncio.to_thread(self._compared)
         if not changes and self._has_nothing_to_do(retried):
             await asyncio.to_thread(self._mend_spec_file)
-            return Ended(self._place, self._prepared.spec, self._fold.finished.count, self._fold.failed.count, 0)
+            return self._complete()
         lock, changed = await self._claim()
         try:
             if changed:
                 changes, retried = await asyncio.to_thread(self._compared)
             if changed and not changes and self._has_nothing_to_do(retried):  # another process has done it meanwhile
                 lock.release()
-                return Ended(self._place, self._prepared.spec, self._fold.finished.count, self._fold.failed.count, 0)
+                return self._complete()
         except BaseException:
             lock.release()
             raise
@@ -157,6 +157,10 @@ class Resumption:
             await close_quietly(writer)
             raise
         return await self._work(writer, observe)
+
+    def _complete(self) -> Ended:
+        finished, failed = self._fold.finished.count, self._fold.failed.count
+        return Ended(self._place, self._prepared.spec, finished, failed, 0, complete=True)
 
     def _compared(self) -> tuple[list[Change], tuple[int, ...] | None]:
         """What differs, all of it acceptable, and which failed keys get new attempts. Refuses the rest."""

@@ -42,6 +42,8 @@ class Ended(msgspec.Struct, frozen=True):
     failed: int
     unfinished: int
     interrupted: bool = False
+    complete: bool = False
+    """There was nothing to do."""
 
     def exit_code(self) -> int:
         if self.interrupted:

@@ -215,6 +215,8 @@ def _told(ended: Ended) -> int:
         kept = f"answers kept: {ended.finished} of {ended.finished + ended.failed + ended.unfinished}"
         sys.stderr.write(f"interrupted; {kept}. Go on with: {resume_command(ended.place)}\n")
     else:
+        if ended.complete:
+            sys.stderr.write(f"{ended.place.run_id} is complete: nothing was asked\n")
         with Run(ended.place) as run:
             report = run.report()
         print_table(report_table(report, resume_command(ended.place)))

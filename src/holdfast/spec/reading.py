@@ -28,11 +28,21 @@ def parse_yaml(text: str, path: str) -> object:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise SpecError(f"{path}{place}: not valid YAML: {error.problem}; mend that line") from None
+        advice = (
+            "look at the indentation of this line and the one above" if "block" in str(error.problem) else "mend it"
+        )
+        raise SpecError(f"{path}{place}: not valid YAML: {error.problem}; {advice}{_shown(text, mark)}") from None
     except RecursionError:
         raise SpecError(f"{path}: nested too deeply to be read") from None
     except (yaml.YAMLError, *NO_YAML) as error:
         raise SpecError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+
+
+def _shown(text: str, mark: yaml.Mark | None) -> str:
+    """The line, as it stands in the file."""
+    lines = text.splitlines()
+    line = lines[mark.line].strip() if mark is not None and mark.line < len(lines) else ""
+    return f": {line!r}" if line else ""
 
 
 class _Loader(yaml.SafeLoader):

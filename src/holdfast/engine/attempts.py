@@ -138,8 +138,10 @@ class Sampler:
                 finished = SampleFinished(ticket.o, attempt, result, steps.spent(), len(kit.scorers))
                 await self._finish(ticket, kit, finished, flight)
                 return
+            spent = steps.spent()
+            first += not spent.live and spent.replayed > 0  # it failed before: this process has spent nothing on it
             final = is_final(result) or attempt - first >= kit.work.task.sample_retries
-            failed = SampleFailed(ticket.o, attempt, result, final, steps.spent())
+            failed = SampleFailed(ticket.o, attempt, result, final, spent)
             await self._journal.append(draft("sample.failed", failed, ticket.key))
             if final:
                 self._ended(ticket, Outcome(result, failed.spent))

@@ -8,7 +8,7 @@ in this process.
 import json
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -143,7 +143,18 @@ def check_refused(case: Case, bring: Callable[[], Done]) -> None:
         above = case.leaf.place[0]
         assert {f"{above}.{case.old}", f"{above}.{case.new}"} <= set(re.findall(r"^(\S+) \(result\)$", done.err, re.M))
         return
-    assert f"{case.leaf.field} (result)\n  stored: {case.old!r}\n  given:  {case.new!r}\n" in done.err
+    for field, old, new in differing(case.leaf.field, case.old, case.new):
+        assert f"{field} (result)\n  stored: {old!r}\n  given:  {new!r}\n" in done.err
+
+
+def differing(field: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Of two mappings only what differs in them is told."""
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        yield field, old, new
+        return
+    for name in {**old, **new}:
+        if old.get(name) != new.get(name):
+            yield from differing(f"{field}.{name}", old.get(name), new.get(name))
 
 
 def check_accepted(case: Case, bring: Callable[[], Done]) -> None:
@@ -170,7 +181,7 @@ def check_new_evaluation(case: Case, bring: Callable[[], Done]) -> None:
     first, second = told["evaluations"]
     assert [first] == counted["evaluations"]
     for was, now in zip(before, after, strict=True):
-        assert {**was, "scores": None} == {**now, "scores": None}
+        assert {**was, "scores": None, "reasons": None} == {**now, "scores": None, "reasons": None}
         assert set(was["scores"]) == {"numeric"}
         assert set(now["scores"]) == {"close", "exact_match"}, "scores of two evaluations are blended"
     assert scores_of(case.run, first) == [line["scores"] for line in before]
@@ -295,7 +306,9 @@ def test_every_refused_field_is_named(prepared: Prepared, tmp_path: Path) -> Non
     before = snapshot(case.store)
     done = call("run", written(tmp_path, spec), "--id", RUN, "--store", case.store, cwd=tmp_path)
     assert done.code == 3
-    assert re.findall(r"^(\S+) \(result\)$", done.err, re.MULTILINE) == [leaf.field for leaf in wanted]
+    values = [(leaf.field, value_at(prepared.spec, leaf), leaf) for leaf in wanted]
+    told = [name for field, old, leaf in values for name, _, _ in differing(field, old, changed(leaf, old))]
+    assert re.findall(r"^(\S+) \(result\)$", done.err, re.MULTILINE) == told
     assert snapshot(case.store) == before
 
 

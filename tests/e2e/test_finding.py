@@ -47,7 +47,7 @@ def test_an_export_holds_what_is_chosen(folder: Path) -> None:
 def test_csv_is_chosen_from_too(folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "out.csv"
     done = run("export", "first", "--format", "csv", "--model", "eight", "--output", path, cwd=folder)
-    assert (done.code, done.out, done.err) == (0, "", "")
+    assert (done.code, done.out, done.err) == (0, "", f"wrote {path}\n")
     assert len(path.read_text().splitlines()) == 7
 
 

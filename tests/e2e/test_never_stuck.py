@@ -174,7 +174,7 @@ def test_only_the_scorer_that_hangs_is_cancelled_not_those_in_line_behind_it(tmp
     spec: dict[str, Any] = {"on_stall": "cancel-sample", "stall_seconds": 0.5, "concurrency": {"score": 1}}
     course = stage(tmp_path, 4, task=task, **spec)
     done = run(*course.command, cwd=tmp_path)
-    assert done.code == 0, done.err
+    assert done.code == 1, done.err
     scores = {line["sample_id"]: line["scores"].get("hanging_scorer") for line in exported(RUN, course.store)}
     assert "nothing moved while scoring" in scores.pop("s0001")["failure"]["message"]
     assert scores == {"s0002": True, "s0003": True, "s0004": True}

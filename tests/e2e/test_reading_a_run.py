@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.commands import call, finish, run, start, write_spec
+from tests.e2e.commands import call, finish, run, shown, start, write_spec
 
 FRAGILE = "def fragile(sample, answer):\n    return 1 / (sample.id != 's0002')\n"
 MOODY = """
@@ -40,11 +40,13 @@ def test_failures_have_an_example_and_the_command_that_tries_again(failed: Path,
     said = call(command, "x", cwd=failed).out
     assert "sums/arith: 1 sample failed: solver, e.g. sums/arith/s0001/1: ValueError: not today" in said
     assert "scorer fragile failed on 1 answer, e.g. sums/arith/s0002/1: ZeroDivisionError" in said
-    (again,) = [line for line in said.splitlines() if "tried again" in line]
-    assert again.startswith("1 failed sample can be tried again with: holdfast resume x")
+    (again,) = [line for line in said.splitlines() if "try again" in line]
+    assert again.startswith("1 sample failed in the solver's code; look at one: holdfast show x sums/arith/s0001/1")
     (failed / "mended").write_text("yes")
-    assert call(*shlex.split(again.split(": holdfast ")[1]), cwd=failed).code == 0
-    assert "tried again" not in call(command, "x", cwd=failed).out
+    command_again = again.split("try again: holdfast ")[1].split(". ")[0]
+    done = call(*shlex.split(command_again), cwd=failed)
+    assert (done.code, shown("x", failed / "runs")["failed"]) == (1, 0), "a scorer that breaks is no success"
+    assert "try again" not in call(command, "x", cwd=failed).out
 
 
 def test_show_tells_scripts_of_failures_too(failed: Path) -> None:
@@ -138,7 +140,9 @@ def test_a_refusal_can_be_read_in_80_columns(tmp_path: Path) -> None:
     assert done.code == 3
     assert "tasks.sums.prompt (result)\n" in done.err
     assert "please, {question}" in done.err
-    assert max(map(len, done.err.splitlines())) <= 80
+    commands = [line for line in done.err.splitlines() if line.startswith("  holdfast ")]
+    assert commands == [f"  holdfast fork x {spec}"], "it can be copied"
+    assert max(len(line) for line in done.err.splitlines() if line not in commands) <= 80
 
 
 def test_the_last_line_of_progress_says_what_failed(failed: Path) -> None:

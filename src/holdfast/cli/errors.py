@@ -42,8 +42,8 @@ def _print_drift(error: DriftError) -> None:
     lines.append("Give the stored values, or:")
     rest = _arguments(sys.argv)
     if not extending(changes):
-        lines.append(f"  holdfast extend {error.run_id}{rest}   if this only asks for more of the same")
-    lines.append(f"  holdfast fork {error.run_id}{rest}   a new run that reuses every unchanged step")
+        lines += ["if this only asks for more of the same:", f"  holdfast extend {error.run_id}{rest}"]
+    lines += ["for a new run that reuses every unchanged step:", f"  holdfast fork {error.run_id}{rest}"]
     sys.stderr.write("\n".join(lines) + "\n")
 
 

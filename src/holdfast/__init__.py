@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from holdfast.api import Run, Task, open_run, run, run_async
     from holdfast.records.exchange import Answer, Message, Sample, Score
     from holdfast.score import scorer
-    from holdfast.solve import Context, solver
+    from holdfast.solve import Context, ToolFailedError, solver, tool
 
 __version__ = "0.1.0"
 
@@ -24,7 +24,9 @@ _ROOMS = {
     "Score": "holdfast.records.exchange",
     "scorer": "holdfast.score",
     "Context": "holdfast.solve",
+    "ToolFailedError": "holdfast.solve",
     "solver": "holdfast.solve",
+    "tool": "holdfast.solve",
 }
 
 __all__ = [
@@ -38,12 +40,14 @@ __all__ = [
     "Score",
     "SpecError",
     "Task",
+    "ToolFailedError",
     "__version__",
     "open_run",
     "run",
     "run_async",
     "scorer",
     "solver",
+    "tool",
 ]
 
 

@@ -29,12 +29,14 @@ PUBLIC = [
     "Score",
     "SpecError",
     "Task",
+    "ToolFailedError",
     "__version__",
     "open_run",
     "run",
     "run_async",
     "scorer",
     "solver",
+    "tool",
 ]
 
 LONG_FUNCTIONS: frozenset[str] = frozenset()

@@ -20,7 +20,7 @@ from holdfast.errors import BadRecordError
 from holdfast.plan import Work
 from holdfast.records import Draft, draft
 from holdfast.records.exchange import Answer, Sample
-from holdfast.records.facts import Failure, SampleFailed, SampleFinished, Spent, checked
+from holdfast.records.facts import Failure, SampleFailed, SampleFinished, Spent, Step, checked
 from holdfast.score import Scorer
 from holdfast.solve import (
     Allowance,
@@ -32,10 +32,11 @@ from holdfast.solve import (
     Scope,
     Solver,
     Steps,
+    Unsure,
 )
 from holdfast.solve.steps import Journal
 
-_SOLVER_KINDS = {"solver", "cancelled", "record"}
+_SOLVER_KINDS = {"solver", "cancelled", "record", "tool"}
 
 
 class Past(msgspec.Struct, frozen=True):
@@ -43,6 +44,8 @@ class Past(msgspec.Struct, frozen=True):
 
     steps: tuple[Recorded, ...] = ()
     failures: dict[int, str] = msgspec.field(default_factory=dict)
+    begun: tuple[Unsure, ...] = ()
+    """Calls that must not be made twice and were announced."""
 
     def attempt(self) -> int:
         """The attempt to go on with: the one that was cut off, or the one after the last that failed."""
@@ -52,17 +55,28 @@ class Past(msgspec.Struct, frozen=True):
         return max(cut_off, max(self.failures, default=0) + 1)
 
     def recorded(self, attempt: int) -> list[Recorded]:
-        """The steps that an attempt replays: its own, and those that succeeded before failures of infrastructure."""
+        """The steps that an attempt replays: its own, those that succeeded before failures of infrastructure, and calls
+        that must not be made twice.
+        """
         if not self.steps:
             return []
         carried: list[Recorded] = []
         for each in self.steps:
             number = _attempt_of(each)
             infrastructure = self.failures.get(number, "solver") not in _SOLVER_KINDS
-            if number == attempt or (infrastructure and each.step.answer is not None):
+            if number == attempt or each.step.once or (infrastructure and _has_succeeded(each.step)):
                 carried.append(each)
         asked_anew = max((number for number, kind in self.failures.items() if kind in _SOLVER_KINDS), default=0)
-        return [each for each in carried if _attempt_of(each) > asked_anew]
+        return [each for each in carried if each.step.once or _attempt_of(each) > asked_anew]
+
+    def and_then(self, steps: Steps, failure: dict[int, str]) -> "Past":
+        """With one more attempt, which failed."""
+        return Past((*self.steps, *steps.succeeded), {**self.failures, **failure}, (*self.begun, *steps.begun))
+
+    def unsure(self) -> list[Unsure]:
+        """What was announced in any attempt, and has no step that says what came of it."""
+        done = {(each.step.scope, each.step.q, each.step.c) for each in self.steps if not each.step.cancelled}
+        return [each for each in self.begun if (each.started.scope, each.started.q, each.started.c) not in done]
 
 
 NO_PAST = Past()
@@ -128,7 +142,8 @@ class Sampler:
     async def _answer(self, ticket: Ticket, kit: Kit, past: Past, flight: Flight) -> None:
         first = attempt = past.attempt()
         while True:
-            steps = Steps(Scope(ticket.o, ticket.key, f"solve/{attempt}"), self._journal, past.recorded(attempt))
+            scope = Scope(ticket.o, ticket.key, f"solve/{attempt}")
+            steps = Steps(scope, self._journal, past.recorded(attempt), unsure=past.unsure())
             flight.steps, flight.doing = steps, "solving"
             if self._draining:
                 steps.drain()
@@ -146,7 +161,7 @@ class Sampler:
             if final:
                 self._ended(ticket, Outcome(result, failed.spent))
                 return
-            past = Past((*past.steps, *steps.succeeded), {**past.failures, attempt: result.kind})
+            past = past.and_then(steps, {attempt: result.kind})
             attempt += 1
             flight.since = asyncio.get_running_loop().time()
 
@@ -233,6 +248,10 @@ def _task() -> "asyncio.Task[object]":
 def _seconds_left(kit: Kit, steps: Steps) -> float | None:
     """What an attempt may still take: what its recorded steps took counts."""
     return None if kit.seconds is None else max(kit.seconds - steps.recorded_seconds, 0.001)
+
+
+def _has_succeeded(step: Step) -> bool:
+    return step.failure is None and not step.cancelled
 
 
 def _attempt_of(recorded: Recorded) -> int:

@@ -12,7 +12,7 @@ from holdfast.plan import BlobError
 from holdfast.records.facts import Failure
 from holdfast.solve import LimitError, StepFailedError
 
-_FINAL_KINDS = {"auth", "bad_request", "unknown_model", "context_too_long", "content_filter", "limit"}
+_FINAL_KINDS = {"auth", "bad_request", "unknown_model", "context_too_long", "content_filter", "limit", "unrepeatable"}
 _WRONG_CODE = (
     "AttributeError:",
     "ImportError:",

@@ -10,11 +10,12 @@ import msgspec
 
 from holdfast.engine.attempts import Past
 from holdfast.journal import Entry, Position, Reader
-from holdfast.records.facts import SampleFailed, SampleFinished, Step
-from holdfast.solve import Recorded
+from holdfast.records.facts import SampleFailed, SampleFinished, Step, StepStarted
+from holdfast.solve import Recorded, Unsure
 from holdfast.state import Trail
 
 _step = msgspec.json.Decoder(Step)
+_started = msgspec.json.Decoder(StepStarted)
 _failed = msgspec.json.Decoder(SampleFailed)
 _finished = msgspec.json.Decoder(SampleFinished)
 
@@ -63,7 +64,7 @@ class Traces:
         return self._reader.record_at(position.segment, position.offset)
 
     def _note(self, entry: Entry, trace: Trace) -> None:
-        if entry.line.t == "step":
+        if entry.line.t in ("step", "step.started"):
             trace.steps.append(Position(entry.line.n, entry.segment, entry.offset))
         elif entry.line.t == "sample.failed":
             failed = _failed.decode(entry.line.d)
@@ -75,9 +76,13 @@ class Traces:
 def read_past(trail: Trail, record_at: Callable[[Position], Entry | None]) -> Past:
     """A key's old steps, and how its attempts ended."""
     found = ((position, record_at(position)) for position in trail.steps)
-    steps = [
-        Recorded(entry.line.n, _step.decode(entry.line.d))
-        for position, entry in found
-        if entry is not None and entry.line.n == position.n
-    ]
-    return Past(tuple(steps), dict(trail.failures))
+    steps: list[Recorded] = []
+    begun: list[Unsure] = []
+    for position, entry in found:
+        if entry is None or entry.line.n != position.n:
+            continue
+        if entry.line.t == "step":
+            steps.append(Recorded(entry.line.n, _step.decode(entry.line.d)))
+        else:
+            begun.append(Unsure(entry.line.n, _started.decode(entry.line.d)))
+    return Past(tuple(steps), dict(trail.failures), tuple(begun))

@@ -151,6 +151,23 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     detail: str = ""
 
 
+class Called(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A call of a tool: its name, and what it was given."""
+
+    tool: str
+    arguments: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class StepStarted(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A call that must not be made twice is about to be made. Without the step that follows, nobody knows whether."""
+
+    o: int
+    scope: str
+    q: str
+    c: int = 0
+    called: Called | None = None
+
+
 class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     """One durable call. Exactly one of `answer`, `value`, `failure` is set, or `cancelled`."""
 
@@ -160,6 +177,9 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     c: int = 0
     kind: str = "generate"
     asked: Asked | None = None
+    called: Called | None = None
+    once: bool = False
+    """The call must not be made twice: a later attempt gets this one, however the attempt ended."""
     answer: Answer | None = None
     value: Any = msgspec.UNSET
     failure: Failure | None = None

@@ -55,6 +55,23 @@ def _attempt(attempt: AttemptStory, size_of: SizeOf) -> Iterator[Line]:
 
 
 def _step(number: int, step: StepStory, size_of: SizeOf) -> Iterator[Line]:
+    if step.kind == "generate":
+        yield from _request(number, step, size_of)
+        return
+    arguments = _compact(step.called.arguments) if step.called else ""
+    what = f"{step.called.tool}({arguments})" if step.called else step.kind
+    yield f"  step {number}  {step.how}  record {step.n}", "bold"
+    yield from _indented(f"[call] {what}", 4)
+    if step.cancelled:
+        yield "    cancelled by the solver", ""
+    elif step.failure is not None:
+        yield from _indented(f"{step.failure.kind}: {step.failure.message}", 4, "red")
+    else:
+        yield from _indented(f"[result] {step.value if isinstance(step.value, str) else _compact(step.value)}", 4)
+    yield f"    {duration(step.seconds)}", ""
+
+
+def _request(number: int, step: StepStory, size_of: SizeOf) -> Iterator[Line]:
     asked = f" of role {step.role}" if step.role else ""
     yield f"  step {number}  {step.how}{asked}  record {step.n}", "bold"
     if step.params or step.tools:

@@ -13,7 +13,7 @@ import msgspec
 from holdfast.journal import Entry
 from holdfast.journal.lease import InFlight
 from holdfast.records.exchange import Answer, Message, Row, Usage
-from holdfast.records.facts import Failure, RunResumed, SampleFailed, SampleFinished, ScoreGiven, Spent, Step
+from holdfast.records.facts import Called, Failure, RunResumed, SampleFailed, SampleFinished, ScoreGiven, Spent, Step
 
 _step = msgspec.json.Decoder(Step)
 _finished = msgspec.json.Decoder(SampleFinished)
@@ -43,6 +43,10 @@ class StepStory(msgspec.Struct, frozen=True):
     tries: int
     failure: Failure | None
     cancelled: bool
+    kind: str = "generate"
+    called: Called | None = None
+    value: Any = None
+    """What a tool, or the clock, said."""
 
 
 class AttemptStory(msgspec.Struct, frozen=True):
@@ -209,6 +213,9 @@ def _step_story(n: int, at: str, step: Step, *, replayed: bool) -> StepStory:
         tries=step.tries,
         failure=step.failure,
         cancelled=step.cancelled,
+        kind=step.kind,
+        called=step.called,
+        value=None if step.value is msgspec.UNSET else step.value,
     )
 
 

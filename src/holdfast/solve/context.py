@@ -4,9 +4,11 @@ A solver needs no checkpoint code. It must only do through `ctx` what must not b
 time from `ctx` if it wants a replay to come out the same.
 """
 
+import asyncio
 import hashlib
 import random
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -14,13 +16,17 @@ import xxhash
 
 from holdfast.errors import BadRecordError, HoldfastError
 from holdfast.records.exchange import Answer, Message, Sample
-from holdfast.records.facts import Asked, Failure, Step
+from holdfast.records.facts import Asked, Called, Failure, Step
 from holdfast.records.references import parse_reference
-from holdfast.solve.steps import Steps
+from holdfast.solve.steps import Once, StepFailedError, Steps
+from holdfast.solve.tools import Tool, ToolArgumentsError, as_tool, invoke
 
 PER_KEY = "per_key"
 """As the parameter `seed`: each key sends its own, so that repeats differ and can be had again."""
 
+_NOW = "now"
+"""The request of every look at the clock: they are told apart by their count."""
+_TOLD_MAX = 8000
 _SHOWN = 100
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 _encode = msgspec.json.Encoder().encode
@@ -52,6 +58,15 @@ class Allowance(msgspec.Struct, frozen=True):
 
 ReadFile = Callable[[str], Awaitable[bytes]]
 """From a reference to its content, checked."""
+
+
+class Used(msgspec.Struct, frozen=True):
+    """What an attempt has used so far, replayed steps included: limits survive a resume."""
+
+    steps: int
+    tokens: int
+    seconds: float
+    """Of work: the recorded durations of its steps."""
 
 
 class Context:
@@ -90,6 +105,10 @@ class Context:
         if self._random is None:
             self._random = random.Random(int.from_bytes(hashlib.sha256(self._seed.encode()).digest()[:8]))
         return self._random
+
+    @property
+    def used(self) -> Used:
+        return Used(self._steps.count, self._steps.tokens, self._steps.seconds)
 
     def read_files_with(self, read: ReadFile | None) -> None:
         """How `file` finds content; only the run that holds it knows."""
@@ -135,8 +154,35 @@ class Context:
             return Step(0, "", "", asked=asked, answer=answer, tries=tries)
 
         taken = await self._steps.take(xxhash.xxh3_128_hexdigest(request), ask)
-        self._told_last.append((taken.n, [*said, taken.answer.message]))
-        return taken.told
+        assert taken.step.answer is not None
+        assert taken.told.answer is not None
+        self._told_last.append((taken.n, [*said, taken.step.answer.message]))
+        return taken.told.answer
+
+    async def call(self, tool: "Tool | Callable[..., Any]", arguments: Mapping[str, Any] | None = None) -> Any:
+        """Call a tool, or any function, sync or async. What it returns is durable before it is handed on, and is what
+        JSON makes of it. ToolFailedError, live and at every replay, if it raised or took too long.
+        """
+        wanted = as_tool(tool)
+        self._check_allowance()
+        given = _plain(dict(arguments or {}), f"the arguments of {wanted.name}")
+        called = Called(wanted.name, given)
+        request = xxhash.xxh3_128_hexdigest(_canonical(["call", wanted.name, given]))
+        once = None if wanted.repeatable else Once(called, lambda: _recovered(wanted, called))
+        try:
+            taken = await self._steps.take(request, lambda: _called(wanted, called), once)
+        except StepFailedError as error:
+            raise ToolFailedError(error.failure) from error
+        return taken.told.value
+
+    async def now(self) -> datetime:
+        """The time, which is the same at every replay."""
+
+        async def look() -> Step:
+            return Step(0, "", "", kind="now", value=datetime.now(UTC).isoformat())
+
+        taken = await self._steps.take(_NOW, look)
+        return datetime.fromisoformat(taken.told.value)
 
     def _asked(self, said: list[Message], role: str, params: dict[str, Any], tools: list[dict[str, Any]]) -> Asked:
         """The request, without the messages that an earlier step of this sample already holds."""
@@ -159,6 +205,10 @@ class Context:
             raise LimitError(f"the sample has used {self._steps.tokens} tokens; its limit is {allowed.tokens}")
 
 
+class ToolFailedError(StepFailedError):
+    """A tool raised, or took longer than it may."""
+
+
 class AskFailedError(HoldfastError):
     """A request failed for good: after its retries, or because retrying cannot help."""
 
@@ -166,6 +216,51 @@ class AskFailedError(HoldfastError):
         super().__init__(failure.message)
         self.failure = failure
         self.tries = tries
+
+
+async def _called(tool: Tool, called: Called) -> Step:
+    """What a tool raises is the step's failure: the solver sees it, and decides."""
+    try:
+        async with asyncio.timeout(tool.seconds):
+            value = await invoke(tool, tool.arguments(called.arguments))
+    except TimeoutError as error:
+        late = f"{tool.name} took longer than {tool.seconds:g} s" if tool.seconds else f"{tool.name}: {error!r}"
+        return _tool_failure(tool, called, late)
+    except ToolArgumentsError as error:
+        return _tool_failure(tool, called, str(error))
+    except Exception as error:  # noqa: BLE001 - the user's code may raise anything
+        return _tool_failure(tool, called, f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+    return Step(0, "", "", kind="call", called=called, once=not tool.repeatable, value=value)
+
+
+async def _recovered(tool: Tool, called: Called) -> Step:
+    """What a call came to that was begun by a process that died."""
+    if tool.recover is None:
+        raise LimitError(
+            f"{tool.name} must not be repeated, and the process ended while it was being called: it may have been "
+            "done. Find out, or give the tool a `recover`",
+            "unrepeatable",
+        )
+    found = msgspec.structs.replace(tool, function=tool.recover, repeatable=True)
+    return msgspec.structs.replace(await _called(found, called), once=True)
+
+
+def _tool_failure(tool: Tool, called: Called, message: str) -> Step:
+    failure = Failure("tool", _writable(message)[:_TOLD_MAX])
+    return Step(0, "", "", kind="call", called=called, once=not tool.repeatable, failure=failure)
+
+
+def _writable(text: str) -> str:
+    """Half a character cannot be written as JSON."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _plain(value: Any, what: str) -> Any:
+    """As JSON has it: what is recorded must not change when the solver goes on with its own."""
+    try:
+        return msgspec.json.decode(_encode(value))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadRecordError(f"{what} cannot be written as JSON: {error}") from error
 
 
 def _shown(value: object) -> str:

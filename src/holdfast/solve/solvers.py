@@ -15,7 +15,9 @@ import msgspec
 
 from holdfast.errors import SpecError
 from holdfast.records.exchange import Answer, Sample
+from holdfast.solve import agents
 from holdfast.solve.context import Context
+from holdfast.solve.finding import find_function, find_tools
 
 Solve = Callable[..., Awaitable[str | Answer]]
 Arguments = ParamSpec("Arguments")
@@ -57,7 +59,17 @@ async def chat(sample: Sample, ctx: Context, tools: list[dict[str, Any]] | None 
     return await ctx.generate(tools=tools)
 
 
-BUILT_IN: dict[str, Solve] = {"chat": chat}
+BUILT_IN: dict[str, Solve] = {
+    "chat": chat,
+    "react": agents.react,
+    "conversation": agents.conversation,
+    "feedback": agents.feedback,
+    "critique": agents.critique,
+    "best_of": agents.best_of,
+    "majority": agents.majority,
+}
+_FUNCTIONS = ("check", "choose")
+"""Arguments of these that name a function."""
 
 
 def resolve_solver(entry: str | dict[str, dict[str, Any]] | Solve, place: str) -> Solver:
@@ -113,4 +125,18 @@ def _checked(solver: Solver, place: str) -> Solver:
         inspect.signature(solver.function).bind(None, None, **solver.arguments)
     except TypeError as error:
         raise SpecError(f"{place}: the solver {solver.name} does not take these arguments: {error}") from error
+    if solver.function in BUILT_IN.values():
+        _check_functions(solver, place)
     return solver
+
+
+def _check_functions(solver: Solver, place: str) -> None:
+    """What a built-in solver's arguments name must be there before anything is asked."""
+    try:
+        if solver.name == "react":
+            find_tools(solver.arguments.get("tools", ()))
+        for name in _FUNCTIONS:
+            if solver.arguments.get(name):
+                find_function(solver.arguments[name])
+    except SpecError as error:
+        raise SpecError(f"{place}.{solver.name}: {error}") from error

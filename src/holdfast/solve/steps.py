@@ -8,6 +8,7 @@ and told.
 """
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
@@ -16,8 +17,8 @@ import msgspec
 from holdfast.errors import HoldfastError
 from holdfast.journal.marks import Position
 from holdfast.records import Draft, draft
-from holdfast.records.exchange import Answer, Usage
-from holdfast.records.facts import Failure, Spent, Step, checked
+from holdfast.records.exchange import Usage
+from holdfast.records.facts import Called, Failure, Spent, Step, StepStarted, checked
 
 _SETTLED_ROUNDS = 10
 """A sample counts as waiting when so many rounds of the event loop brought no new request from it."""
@@ -30,7 +31,7 @@ _REFUSALS = 3
 
 _NO_USAGE = Usage()
 _encode = msgspec.json.Encoder().encode
-_answer = msgspec.json.Decoder(Answer)
+_step = msgspec.json.Decoder(Step)
 
 Identity = tuple[str, int]
 T = TypeVar("T")
@@ -59,12 +60,26 @@ class Recorded(msgspec.Struct, frozen=True):
     step: Step
 
 
-class Taken(msgspec.Struct, frozen=True):
-    """A step's answer: as it is recorded, and a copy that the solver may change."""
+class Once(msgspec.Struct, frozen=True):
+    """A call that must not be made twice, and what to do where it may have been made already."""
+
+    called: Called
+    recover: Callable[[], Awaitable[Step]]
+
+
+class Unsure(msgspec.Struct, frozen=True):
+    """A call that must not be made twice was begun by an earlier process, and nothing says what came of it."""
 
     n: int
-    answer: Answer
-    told: Answer
+    started: StepStarted
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """A step as it is recorded, and a copy that the solver may change."""
+
+    n: int
+    step: Step
+    told: Step
 
 
 class Scope(msgspec.Struct, frozen=True):
@@ -84,12 +99,14 @@ class Steps:
         journal: Journal,
         recorded: Sequence[Recorded] = (),
         clock: Callable[[], float] | None = None,
+        unsure: Sequence[Unsure] = (),
     ) -> None:
         self._scope = scope
         self._journal = journal
         self._clock = clock or asyncio.get_running_loop().time
         self._made: dict[str, int] = {}
         self._left = _last_of_each(recorded) if recorded else []
+        self._unsure = {(each.started.q, each.started.c) for each in unsure}
         self.recorded_seconds = sum(each.step.seconds for each in self._left) if recorded else 0.0
         self._orphans: list[Recorded] = []
         self._begun = 0
@@ -108,13 +125,14 @@ class Steps:
         self.moved = self._clock()
         """When this scope last asked for something or was answered."""
         self.succeeded: list[Recorded] = []  # asked live in this scope, for a further attempt
+        self.begun: list[Unsure] = []  # announced in this scope
         self._live = 0
         self._replayed = 0
         self._usage = _NO_USAGE
         self._saved = _NO_USAGE
         self._seconds = 0.0
 
-    async def take(self, request: str, ask: Callable[[], Awaitable[Step]]) -> Taken:
+    async def take(self, request: str, ask: Callable[[], Awaitable[Step]], once: "Once | None" = None) -> Taken:
         """The step for a request: recorded, or asked live and made durable. StepFailedError if it failed."""
         if self._closing:
             self._refused += 1
@@ -130,12 +148,13 @@ class Steps:
         try:
             recorded = await self._replay((request, count)) if self._left else None
             if recorded is None:
-                recorded, told = await self._ask(ask, request, count)
+                live = ask if once is None else functools.partial(self._ask_once, ask, once, request, count)
+                recorded, told = await self._ask(live, request, count)
                 self._usage += _usage(recorded.step)
-                if recorded.step.failure is None:
+                if recorded.step.failure is None or recorded.step.once:
                     self.succeeded.append(recorded)
             else:
-                told = _copy(recorded.step.answer)
+                told = _copy(recorded.step)
                 self._replayed += 1
                 self._saved += _usage(recorded.step)
         finally:
@@ -143,9 +162,7 @@ class Steps:
         self._seconds += recorded.step.seconds
         if recorded.step.failure is not None:
             raise StepFailedError(recorded.step.failure)
-        assert recorded.step.answer is not None
-        assert told is not None
-        return Taken(recorded.n, recorded.step.answer, told)
+        return Taken(recorded.n, recorded.step, told)
 
     def spent(self) -> Spent:
         """What this scope has used so far; what is still recorded and not asked for counts as orphaned."""
@@ -174,6 +191,11 @@ class Steps:
         return self._begun
 
     @property
+    def seconds(self) -> float:
+        """Of work, live or replayed."""
+        return self._seconds
+
+    @property
     def calls(self) -> int:
         """How many are under way: asked and not answered, or waiting for their turn in a replay."""
         return self._in_flight + len(self._waiting) + self._draining  # what is held back is our doing
@@ -190,9 +212,7 @@ class Steps:
         for caller in (*self._callers, *self._settling):
             caller.cancel()
 
-    async def _ask(
-        self, ask: Callable[[], Awaitable[Step]], request: str, count: int
-    ) -> tuple[Recorded, Answer | None]:
+    async def _ask(self, ask: Callable[[], Awaitable[Step]], request: str, count: int) -> tuple[Recorded, Step]:
         if self._draining:
             await asyncio.get_running_loop().create_future()  # until the engine closes us
         self._live += 1
@@ -217,7 +237,17 @@ class Steps:
             raise
         finally:
             self._in_flight -= 1
-        return Recorded(position.n, step), copy.answer
+        return Recorded(position.n, step), copy
+
+    async def _ask_once(self, ask: Callable[[], Awaitable[Step]], once: "Once", request: str, count: int) -> Step:
+        """Dying behind the announcement leaves it without a step: then the call is never made blindly again."""
+        if (request, count) in self._unsure:
+            return await once.recover()
+        scope = self._scope
+        started = StepStarted(scope.o, scope.name, request, count, once.called)
+        position = await self._journal.append(checked("step.started", started, scope.key)[0])
+        self.begun.append(Unsure(position.n, started))
+        return await ask()
 
     async def _wait_for_turn(self) -> None:
         """Of several answers, one at a time, as a replay hands them out; the next when the sample waits again."""
@@ -332,5 +362,5 @@ def _usage(step: Step) -> Usage:
     return step.answer.usage if step.answer is not None else _NO_USAGE
 
 
-def _copy(answer: Answer | None) -> Answer | None:
-    return None if answer is None else _answer.decode(_encode(answer))
+def _copy(step: Step) -> Step:
+    return _step.decode(_encode(step))

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import msgspec
 
 from holdfast.journal.marks import Damage, Entry, Position
-from holdfast.records.facts import SampleFailed, SampleFinished, ScoreGiven
+from holdfast.records.facts import SampleFailed, SampleFinished, ScoreGiven, StepStarted
 from holdfast.state.story import StepGist, Story
 
 
@@ -43,7 +43,7 @@ class Bits:
 
 
 class Trail(msgspec.Struct):
-    """What an unfinished key has left: where its steps are, and how its attempts ended."""
+    """What an unfinished key has left: where its steps and announcements are, and how its attempts ended."""
 
     steps: list[Position] = msgspec.field(default_factory=list)
     failures: dict[int, str] = msgspec.field(default_factory=dict)
@@ -52,6 +52,7 @@ class Trail(msgspec.Struct):
 step_gist = msgspec.json.Decoder(StepGist)
 finished_data = msgspec.json.Decoder(SampleFinished)
 failed_data = msgspec.json.Decoder(SampleFailed)
+started_data = msgspec.json.Decoder(StepStarted)
 score_data = msgspec.json.Decoder(ScoreGiven)
 
 
@@ -91,6 +92,8 @@ class Fold:
             self._step(entry)
         elif kind == "sample.finished":
             self._finished(entry)
+        elif kind == "step.started":
+            self._begun(entry)
         elif kind == "score":
             self._score(entry)
         elif kind == "sample.failed":
@@ -110,6 +113,12 @@ class Fold:
     def _step(self, entry: Entry) -> None:
         found = step_gist.decode(entry.line.d)
         self.story.answered(found)
+        if found.o not in self.finished:
+            trail = self.trails.setdefault(found.o, Trail())
+            trail.steps.append(Position(entry.line.n, entry.segment, entry.offset))
+
+    def _begun(self, entry: Entry) -> None:
+        found = started_data.decode(entry.line.d)
         if found.o not in self.finished:
             trail = self.trails.setdefault(found.o, Trail())
             trail.steps.append(Position(entry.line.n, entry.segment, entry.offset))

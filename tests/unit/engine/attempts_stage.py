@@ -10,9 +10,9 @@ from holdfast.engine.places import Places
 from holdfast.engine.tickets import Ticket
 from holdfast.plan import Work
 from holdfast.records.exchange import Answer, Sample
-from holdfast.records.facts import Cell, SampleFailed, SampleFinished, ScoreGiven
+from holdfast.records.facts import Cell, SampleFailed, SampleFinished, ScoreGiven, StepStarted
 from holdfast.score import Scorer, scorer
-from holdfast.solve import Allowance, Context, Prompt, Recorded, Renderer
+from holdfast.solve import Allowance, Context, Prompt, Recorded, Renderer, Unsure
 from holdfast.solve.solvers import Solver
 from holdfast.spec import Task
 from tests.unit.solve.stage import MemoryJournal, World, run
@@ -104,13 +104,16 @@ def past_of(*stories: Story, records: int | None = None) -> Past:
     lines = [line for story in stories for line in story.journal.records][:records]
     steps: list[Recorded] = []
     failures: dict[int, str] = {}
+    begun: list[Unsure] = []
     for n, record in lines:
         if record.t == b'"step"':
             steps += [each for story in stories for each in story.journal.steps() if each.n == n]
+        elif record.t == b'"step.started"':
+            begun.append(Unsure(n, msgspec.json.decode(record.d, type=StepStarted)))
         elif record.t == b'"sample.failed"':
             failed = msgspec.json.decode(record.d, type=SampleFailed)
             failures[failed.attempt] = failed.failure.kind
-    return Past(tuple(steps), failures)
+    return Past(tuple(steps), failures, tuple(begun))
 
 
 def failing_until(world: World, question: str, kind: str, times: int) -> Mapping[str, int]:

@@ -1,0 +1,157 @@
+"""Tools: Python functions that a model may call, described to it by their type hints.
+
+What a model gets wrong (malformed arguments, a name that is not there) and what a tool raises is an answer to the
+model, never the end of a sample. A tool that must not be done twice says so (`repeatable=False`): it is announced in
+the journal before it runs, and a sample that was cut off in between fails with that reason, unless the tool's own
+`recover` finds out what had happened.
+"""
+
+import asyncio
+import inspect
+import json
+import types
+import typing
+from collections.abc import Awaitable, Callable
+from typing import Any, overload
+
+import msgspec
+
+from holdfast.errors import HoldfastError, SpecError
+
+Function = Callable[..., Any]
+_NAME_MAX = 64
+
+
+class ToolArgumentsError(HoldfastError):
+    """The model called a tool with something that its parameters do not take. The text is for the model."""
+
+
+class Tool(msgspec.Struct, frozen=True):
+    """A function as a model sees it, and how it is to be called."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+    """A JSON Schema."""
+    function: Function
+    takes: type[msgspec.Struct]
+    """The arguments, to be read and checked as one."""
+    seconds: float | None = None
+    repeatable: bool = True
+    recover: Function | None = None
+    """Given the arguments of a call that was cut off: returns what it came to, or raises if that cannot be known."""
+
+    def schema(self) -> dict[str, Any]:
+        """As a request tells a model of it."""
+        told = {"name": self.name, "description": self.description, "parameters": self.parameters}
+        return {"type": "function", "function": told}
+
+    def arguments(self, given: str | dict[str, Any]) -> dict[str, Any]:
+        """What the function is called with. ToolArgumentsError in words that a model can act on."""
+        try:
+            decoded = json.loads(given or "{}") if isinstance(given, str) else given
+        except ValueError as error:
+            raise ToolArgumentsError(f"the arguments of {self.name} are not JSON ({error}); send an object") from None
+        try:
+            read = msgspec.convert(decoded, self.takes, strict=False)
+        except msgspec.ValidationError as error:
+            raise ToolArgumentsError(f"{self.name}: {error}; its parameters are {self._told()}") from None
+        return {name: getattr(read, name) for name in self.takes.__struct_fields__}
+
+    def _told(self) -> str:
+        return json.dumps(self.parameters.get("properties", {}))
+
+
+@overload
+def tool(function: Function, /) -> Tool: ...
+
+
+@overload
+def tool(
+    *, name: str = "", seconds: float | None = None, repeatable: bool = True, recover: Function | None = None
+) -> Callable[[Function], Tool]: ...
+
+
+def tool(
+    function: Function | None = None,
+    /,
+    *,
+    name: str = "",
+    seconds: float | None = None,
+    repeatable: bool = True,
+    recover: Function | None = None,
+) -> Tool | Callable[[Function], Tool]:
+    """Make a tool of a function, sync or async: `@tool` or `@tool(seconds=30, repeatable=False)`."""
+    if function is None:
+        return lambda written: _made(written, name, seconds, repeatable, recover)
+    return _made(function, name, seconds, repeatable, recover)
+
+
+def as_tool(given: "Tool | Function") -> Tool:
+    """A plain function is a tool that may be repeated."""
+    return given if isinstance(given, Tool) else _made(given, "", None, True, None)
+
+
+def result_text(value: Any) -> str:
+    """What a model is told of a result."""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+async def invoke(tool: Tool, arguments: dict[str, Any]) -> Any:
+    """Call it; a sync function in a thread, so that it holds up nobody."""
+    if inspect.iscoroutinefunction(tool.function):
+        return await tool.function(**arguments)
+    result = await asyncio.to_thread(tool.function, **arguments)
+    return await result if isinstance(result, Awaitable) else result
+
+
+def _made(function: Function, name: str, seconds: float | None, repeatable: bool, recover: Function | None) -> Tool:
+    called = name or getattr(function, "__name__", type(function).__name__)
+    if not called.isidentifier() or len(called) > _NAME_MAX:
+        raise SpecError(
+            f"a tool cannot be called {called!r}: give it a name of letters, digits and _, at most {_NAME_MAX}"
+        )
+    takes = _arguments_of(function, called)
+    schema = msgspec.json.schema(takes, ref_template="#/$defs/{name}")
+    definitions = schema.pop("$defs", {})
+    body = definitions.pop(called, schema)
+    body.pop("title", None)
+    if definitions:
+        body["$defs"] = definitions
+    description = inspect.cleandoc(function.__doc__ or "")
+    return Tool(called, description, body, function, takes, seconds, repeatable, recover)
+
+
+def _arguments_of(function: Function, name: str) -> type[msgspec.Struct]:
+    """The function's parameters as one struct. SpecError for those that no JSON object can fill."""
+    try:
+        hints = typing.get_type_hints(function, include_extras=True)
+        parameters = inspect.signature(function).parameters.values()
+    except (NameError, TypeError, ValueError) as error:
+        raise SpecError(f"the parameters of the tool {name} cannot be read: {error}") from error
+    fields: list[Any] = []
+    for parameter in parameters:
+        if parameter.kind in (
+            inspect.Parameter.POSITIONAL_ONLY,
+            inspect.Parameter.VAR_POSITIONAL,
+            inspect.Parameter.VAR_KEYWORD,
+        ):
+            raise SpecError(f"the tool {name} takes {parameter}: a model names each argument, so each needs a name")
+        hint = hints.get(parameter.name, Any)
+        if parameter.default is inspect.Parameter.empty:
+            fields.append((parameter.name, hint))
+        else:
+            fields.append((parameter.name, hint, _default(parameter.default)))
+    try:
+        made = msgspec.defstruct(name, fields, kw_only=True, forbid_unknown_fields=True)
+        msgspec.json.schema(made)
+    except TypeError as error:
+        raise SpecError(f"the tool {name} has a parameter of a type that JSON cannot hold: {error}") from error
+    return made
+
+
+def _default(value: Any) -> Any:
+    """A default that may be changed by whoever gets it is made anew each time."""
+    if isinstance(value, list | dict | set):
+        return msgspec.field(default_factory=types.MethodType(lambda given: given.copy(), value))
+    return value

@@ -1,0 +1,121 @@
+"""Functions as a model sees them."""
+
+import enum
+from typing import Annotated, Any, Literal
+
+import msgspec
+import pytest
+
+from holdfast.errors import SpecError
+from holdfast.solve import ToolArgumentsError, tool
+from holdfast.solve.tools import as_tool, result_text
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Point(msgspec.Struct):
+    x: int
+    y: int = 0
+
+
+@tool
+def draw(
+    where: Point,
+    colour: Colour = Colour.RED,
+    size: Annotated[float, msgspec.Meta(gt=0, description="in points")] = 1.0,
+    labels: list[str] = [],  # noqa: B006 - people write it
+    mode: Literal["fill", "line"] = "fill",
+) -> str:
+    """Draw a point.
+
+    On the canvas.
+    """
+    return f"{where} {colour} {size} {labels} {mode}"
+
+
+def test_the_schema_comes_from_the_type_hints() -> None:
+    told = draw.schema()
+    assert told["type"] == "function"
+    function = told["function"]
+    assert (function["name"], function["description"]) == ("draw", "Draw a point.\n\nOn the canvas.")
+    properties = function["parameters"]["properties"]
+    assert list(properties) == ["where", "colour", "size", "labels", "mode"]
+    assert function["parameters"]["required"] == ["where"]
+    assert properties["size"]["description"] == "in points"
+    assert properties["mode"]["enum"] == ["fill", "line"]
+    assert function["parameters"]["$defs"]["Point"]["required"] == ["x"]
+    assert function["parameters"]["additionalProperties"] is False
+
+
+def test_arguments_are_read_as_their_types() -> None:
+    assert draw.arguments('{"where": {"x": 1}, "colour": "blue"}') == {
+        "where": Point(1),
+        "colour": Colour.BLUE,
+        "size": 1.0,
+        "labels": [],
+        "mode": "fill",
+    }
+
+
+def test_a_default_that_can_be_changed_is_made_anew_each_time() -> None:
+    draw.arguments({"where": {"x": 1}})["labels"].append("mine")
+    assert draw.arguments({"where": {"x": 1}})["labels"] == []
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("{", "not JSON"),
+        ("[]", "Expected `object`"),
+        ("{}", "missing required field `where`"),
+        ('{"where": {"x": "one"}}', "Expected `int`"),
+        ('{"where": {"x": 1}, "size": 0}', "> 0"),
+        ('{"where": {"x": 1}, "colour": "green"}', "Invalid enum value"),
+        ('{"where": {"x": 1}, "when": "now"}', "unknown field `when`"),
+    ],
+)
+def test_what_does_not_fit_is_told_in_words_for_a_model(given: str, said: str) -> None:
+    with pytest.raises(ToolArgumentsError, match="draw") as raised:
+        draw.arguments(given)
+    assert said in str(raised.value)
+
+
+def test_no_arguments_at_all_are_an_empty_object() -> None:
+    @tool
+    def now() -> str:
+        """The time."""
+        return "late"
+
+    assert now.arguments("") == {}
+
+
+@pytest.mark.parametrize(
+    "function",
+    [lambda *values: None, lambda **values: None, lambda x: None, lambda a, /: None],
+    ids=["*values", "**values", "no name", "positional only"],
+)
+def test_a_function_that_no_model_could_call_is_refused(function: Any) -> None:
+    with pytest.raises(SpecError):
+        tool(function)
+
+
+def test_a_type_that_json_cannot_hold_is_refused() -> None:
+    def odd(value: complex) -> None: ...
+
+    with pytest.raises(SpecError, match="odd"):
+        tool(odd)
+
+
+def test_a_plain_function_is_a_tool_that_may_be_repeated() -> None:
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    made = as_tool(add)
+    assert (made.name, made.repeatable, made.seconds) == ("add", True, None)
+
+
+def test_results_are_told_as_text() -> None:
+    assert [result_text(value) for value in ("as it is", {"a": 1}, None, 4)] == ["as it is", '{"a":1}', "null", "4"]

@@ -2,11 +2,12 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+CORE := $(VENV)/.core
 READY := $(VENV)/.ready
 
 .PHONY: demo test check crash bench docs setup system clean
 
-demo: setup  ## evaluate a bundled task, kill it part-way, run it again
+demo: $(CORE)  ## evaluate a bundled task, kill it part-way, run it again
 	$(BIN)/holdfast demo
 
 test: setup system  ## the whole quick test suite (what CI runs)
@@ -32,8 +33,12 @@ docs: setup  ## the reference pages, made from the source, then all of docs as a
 
 setup: $(READY)
 
-$(READY): pyproject.toml
+$(CORE): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -e .
+	touch $@
+
+$(READY): $(CORE)
 	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[dev]"
 	touch $@
 

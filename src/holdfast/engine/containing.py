@@ -33,7 +33,7 @@ class _Containing:
         coro: "Coroutine[Any, Any, Any] | Generator[Any, None, Any]",
         **given: Any,
     ) -> "asyncio.Future[Any]":
-        work = _contained(coro) if inside.get() else coro
+        work = _Contained(coro) if inside.get() else coro
         if self.before is not None:
             return self.before(loop, work, **given)  # type: ignore[no-any-return] # the user's own factory
         return asyncio.Task(work, loop=loop, **given)
@@ -55,9 +55,37 @@ def containing() -> Iterator[None]:
             loop.set_task_factory(factory.before)
 
 
-async def _contained(work: Any) -> Any:
-    try:
-        return await work
-    except (SystemExit, KeyboardInterrupt) as error:
-        said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        raise TaskExitError(f"{said}, in a task that the solver or scorer had made") from error
+class _Contained(Coroutine[Any, Any, Any]):
+    """A coroutine as it is, but for its exits. Not a second coroutine around it: one that is cancelled before it has
+    begun would leave the inner one behind, never awaited.
+    """
+
+    def __init__(self, work: Any) -> None:
+        self._work = work
+
+    def send(self, value: Any, /) -> Any:
+        try:
+            return self._work.send(value)
+        except (SystemExit, KeyboardInterrupt) as error:
+            raise _told(error) from error
+
+    def throw(self, *error: Any) -> Any:
+        try:
+            return self._work.throw(*error)
+        except (SystemExit, KeyboardInterrupt) as raised:
+            raise _told(raised) from raised
+
+    def close(self) -> None:
+        self._work.close()
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self._work.__await__()  # type: ignore[no-any-return] # the user's own coroutine
+
+    def __getattr__(self, name: str) -> Any:
+        """Where it waits, and what it is called, for whoever looks at the task."""
+        return getattr(self._work, name)
+
+
+def _told(error: BaseException) -> TaskExitError:
+    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return TaskExitError(f"{said}, in a task that the solver or scorer had made")

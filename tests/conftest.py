@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -17,11 +16,11 @@ def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
 
 @pytest.fixture(autouse=True)
 def _modules_of_one_test(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A module that one test wrote and imported is not found by the next one that uses the same name."""
-    before = set(sys.modules)
+    """A module that one test, or what it stands on, wrote and imported is not found by the next one that uses the same
+    name.
+    """
     yield
-    written = tmp_path_factory.getbasetemp()
-    for name in set(sys.modules) - before:
-        file = getattr(sys.modules[name], "__file__", None)
-        if file is not None and written in Path(file).parents:
+    written = str(tmp_path_factory.getbasetemp())
+    for name, module in list(sys.modules.items()):
+        if (getattr(module, "__file__", None) or "").startswith(written):
             del sys.modules[name]

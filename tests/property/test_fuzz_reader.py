@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -160,3 +161,11 @@ def test_copied_and_renamed_segments_are_survived(copies: list[tuple[str, str]])
         if target.endswith(".zst") == source.endswith(".zst") and target != "x.tmp":
             files[target] = journal.files[source]
     survive(files, journal.lines)
+
+
+@pytest.mark.parametrize("emptied", [1, 2, 3])
+def test_last_segments_that_were_emptied_cost_nothing_that_came_before_them(emptied: int) -> None:
+    """Each of them had a header, and so a number, that must not be given away again."""
+    journal = JOURNALS[True]
+    names = sorted(journal.files)[-emptied:]
+    survive({name: b"" if name in names else data for name, data in journal.files.items()}, journal.lines)

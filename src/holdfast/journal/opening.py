@@ -154,15 +154,21 @@ def _mend(disk: Disk, path: str, tail: Tail | None, size: int) -> int:
 
 
 def _last_number_before(disk: Disk, folder: str, chain: Chain, last: SegmentFile) -> int:
-    """The header is lost, so its number follows from the records before it. Rare: reads the journal once."""
-    n = 0
+    """The header is lost, so its number follows from the records before it, and from the headers of other segments that
+    are lost as well: each had a number. Rare: reads the journal once.
+    """
+    n = told = segment = 0
     for found in Reader(folder, chain.uid, disk=disk).read():
         if found.segment >= last.number:
             if isinstance(found, Entry):
                 break
             continue
-        n = found.line.n if isinstance(found, Entry) else max(n, found.n_last)
-    return n
+        if isinstance(found, Entry):
+            n, segment = found.line.n, found.segment
+        else:
+            told = max(told, found.n_last)
+    headless = sum(each.header is None for each in chain.segments if segment < each.number < last.number)
+    return max(n + headless, told)
 
 
 def _sync(disk: Disk, path: str) -> None:

@@ -163,9 +163,12 @@ def test_copied_and_renamed_segments_are_survived(copies: list[tuple[str, str]])
     survive(files, journal.lines)
 
 
+@pytest.mark.parametrize("gap", [0, 1])
 @pytest.mark.parametrize("emptied", [1, 2, 3])
-def test_last_segments_that_were_emptied_cost_nothing_that_came_before_them(emptied: int) -> None:
+@pytest.mark.parametrize("kind", [False, True], ids=["hot", "sealed"])
+def test_last_segments_that_were_emptied_cost_nothing_that_came_before_them(kind: bool, emptied: int, gap: int) -> None:
     """Each of them had a header, and so a number, that must not be given away again."""
-    journal = JOURNALS[True]
-    names = sorted(journal.files)[-emptied:]
-    survive({name: b"" if name in names else data for name, data in journal.files.items()}, journal.lines)
+    journal = JOURNALS[kind]
+    last = max(int(name.partition(".")[0]) for name in journal.files)
+    after = {f"{last + gap + number:06d}.jsonl": b"" for number in range(1, emptied + 1)}
+    survive({**journal.files, **after}, journal.lines)

@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 
 from holdfast.records.exchange import Answer, Message, Usage
 from holdfast.records.facts import Failure
-from holdfast.solve import Allowance, Asking, Context, Recorded, Scope, StepFailedError, Steps
-from holdfast.solve.context import AskFailedError
+from holdfast.solve import AskFailedError, Asking, Context, Means, Recorded, Scope, StepFailedError, Steps
 from tests.unit.solve.stage import KEY, SAMPLE, MemoryJournal, run
 
 
@@ -154,7 +153,7 @@ def live(program: Node, recorded: Sequence[Recorded], pace: int, failing: bool, 
         journal = MemoryJournal(len(recorded) + 1, commit_seconds)
         steps = Steps(Scope(0, KEY, "solve/1"), journal, recorded, asyncio.get_running_loop().time)
         asking = Asking({}, {}, Model(pace, failing).ask)
-        player = Player(Context(SAMPLE, [], steps, {"": asking}, "", Allowance()), journal)
+        player = Player(Context(SAMPLE, [], steps, "", Means({"": asking})), journal)
         result = await player.play(program)
         steps.close()
         new = journal.steps()

@@ -23,8 +23,8 @@ from holdfast.models import (
 from holdfast.plan import BlobError
 from holdfast.records.exchange import Answer, Message
 from holdfast.records.facts import Failure
-from holdfast.solve import AskFailedError, Asking
-from holdfast.spec import Model
+from holdfast.solve import Allowance, AskFailedError, Asking
+from holdfast.spec import Model, Spec
 from holdfast.spec.reading import expand
 
 
@@ -57,7 +57,7 @@ class Line:
     def asking(self, attachments: Attachments | None = None) -> Asking:
         """`attachments`: for tasks with files; requests of other tasks are sent as they are."""
         ask = self._ask if attachments is None else partial(self._ask, attachments=attachments)
-        return Asking(identity_of(self._model), self._model.params, ask)
+        return Asking(identity_of(self._model), self._model.params, ask, self._model.price)
 
     async def _ask(
         self,
@@ -88,6 +88,11 @@ class Line:
             raise AskFailedError(Failure("file", str(error)), 0) from error
         finally:
             self._places.give_back()
+
+
+def allowance_of(spec: Spec) -> Allowance:
+    limits = spec.limits.sample
+    return Allowance(limits.steps, limits.tokens, limits.cost_usd)
 
 
 def identity_of(model: Model) -> dict[str, Any]:

@@ -23,11 +23,9 @@ from holdfast.records.exchange import Answer, Sample
 from holdfast.records.facts import Failure, SampleFailed, SampleFinished, Spent, Step, checked
 from holdfast.score import Scorer
 from holdfast.solve import (
-    Allowance,
-    Asking,
     Context,
     LimitError,
-    ReadFile,
+    Means,
     Recorded,
     Scope,
     Solver,
@@ -86,18 +84,15 @@ class Kit(msgspec.Struct, frozen=True):
     """What every sample of a task is answered and scored with."""
 
     work: Work
-    models: Mapping[str, Mapping[str, Asking]]
-    """By evaluated model: what a solver may ask, the evaluated model itself under the empty role."""
+    means: Mapping[str, Means]
+    """By evaluated model."""
     scorers: Sequence[Scorer]
     evaluation: str
-    allowance: Allowance
     seconds: float | None
     seed: int
     scoring: Places
     secrets: tuple[str, ...] = ()
     """What must not be in a record of what went wrong."""
-    read_file: ReadFile | None = None
-    """For tasks whose rows name files."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -171,11 +166,11 @@ class Sampler:
         seed = f"{kit.seed}/{ticket.key}/{attempt}"
         try:
             messages = work.renderer.messages(ticket.sample)
-            models = kit.models[ticket.cell.model]
-            ctx = Context(ticket.sample, messages, steps, models, seed, kit.allowance)
-            if kit.read_file is not None:
-                ctx.read_files_with(kit.read_file)
-            answer = await _solve(work.solver, ticket.sample, ctx, _seconds_left(kit, steps))
+            ctx = Context(ticket.sample, messages, steps, seed, kit.means[ticket.cell.model])
+            try:
+                answer = await _solve(work.solver, ticket.sample, ctx, _seconds_left(kit, steps))
+            finally:
+                await ctx.workplace.close()
             if _task().cancelling():  # the solver asked for it and did not wait for it: meet it here
                 await asyncio.sleep(0)
         except asyncio.CancelledError:

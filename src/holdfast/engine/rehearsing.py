@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine.asking import identity_of
+from holdfast.engine.asking import allowance_of, identity_of
 from holdfast.engine.attaching import Attachments
 from holdfast.engine.tickets import Ticket
 from holdfast.errors import HoldfastError
@@ -20,7 +20,8 @@ from holdfast.journal.marks import Position
 from holdfast.plan import Work
 from holdfast.records import Draft
 from holdfast.records.exchange import Answer, Message, Usage
-from holdfast.solve import Allowance, Asking, Context, Recorded, Scope, Steps
+from holdfast.records.facts import Called, Step
+from holdfast.solve import Asking, Context, Means, Recorded, Scope, Steps, Tool, Workplace
 from holdfast.spec import Spec
 
 _QUIET_ROUNDS = 20
@@ -59,14 +60,17 @@ def set_stage(scene: Scene, ask: Ask) -> tuple[Steps, Context]:
     ticket, spec = scene.ticket, scene.spec
     steps = Steps(Scope(ticket.o, ticket.key, f"solve/{scene.attempt}"), _Nowhere(), scene.steps)
     models = {"": next(model for model in spec.models if model.name == ticket.cell.model), **spec.roles}
-    asking = {role: Asking(identity_of(model), model.params, ask) for role, model in models.items()}
+    asking = {role: Asking(identity_of(model), model.params, ask, model.price) for role, model in models.items()}
     messages = scene.work.renderer.messages(ticket.sample)
     seed = f"{spec.seed}/{ticket.key}/{scene.attempt}"
-    limits = spec.limits.sample
-    ctx = Context(ticket.sample, messages, steps, asking, seed, Allowance(limits.steps, limits.tokens))
-    if scene.run and scene.work.task.dataset.files:
-        ctx.read_files_with(Attachments(scene.run).read)
-    return steps, ctx
+    files = Attachments(scene.run) if scene.run and scene.work.task.dataset.files else None
+
+    async def call(tool: Tool, called: Called, workplace: Workplace) -> Step:
+        await ask([{"role": "assistant", "content": f"{called.tool}({called.arguments})"}], {}, [])
+        raise NotRecordedError("code that runs on recorded steps calls no tool")
+
+    means = Means(asking, allowance_of(spec), None if files is None else files.read, call=call)
+    return steps, Context(ticket.sample, messages, steps, seed, means)
 
 
 async def rehearse(scene: Scene) -> Rehearsed:

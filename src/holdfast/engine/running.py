@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
-from holdfast.engine.asking import Line
+from holdfast.engine.asking import Line, allowance_of
 from holdfast.engine.attaching import Attachments
 from holdfast.engine.attempts import NO_PAST, Kit, Outcome, Sampler
 from holdfast.engine.containing import containing
@@ -27,7 +27,7 @@ from holdfast.plan import Work
 from holdfast.records.exchange import Usage
 from holdfast.records.facts import Cell, SampleFinished
 from holdfast.score import Scorer
-from holdfast.solve import Allowance
+from holdfast.solve import Means
 from holdfast.spec import Spec
 from holdfast.state import Fold
 
@@ -312,18 +312,25 @@ class Engine:
         spec = self._job.spec
         files = self._attachments if work.task.dataset.files else None
         roles = {name: line.asking(files) for name, line in self._roles.items()}
-        limits = spec.limits.sample
+        secrets = secrets_of(spec)
+        means = Means(
+            models={},
+            allowance=allowance_of(spec),
+            read_file=None if files is None else files.read,
+            secrets=secrets,
+        )
         return Kit(
             work=work,
-            models={name: {"": line.asking(files), **roles} for name, line in self._lines.items()},
+            means={
+                name: msgspec.structs.replace(means, models={"": line.asking(files), **roles})
+                for name, line in self._lines.items()
+            },
             scorers=self._job.scorers.get(work.task.name, ()),
             evaluation=self._job.evaluation,
-            allowance=Allowance(limits.steps, limits.tokens),
-            seconds=limits.seconds,
+            seconds=spec.limits.sample.seconds,
             seed=spec.seed,
             scoring=self._scoring,
-            secrets=secrets_of(spec),
-            read_file=None if files is None else files.read,
+            secrets=secrets,
         )
 
 

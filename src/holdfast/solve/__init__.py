@@ -1,11 +1,14 @@
 """From a sample to an answer: prompts, solvers, and the durable steps that they take."""
 
-from holdfast.solve.context import Allowance, AskFailedError, Asking, Context, LimitError, ReadFile, ToolFailedError
+from holdfast.solve.calling import LimitError
+from holdfast.solve.context import Context, ToolFailedError
+from holdfast.solve.means import Allowance, AskFailedError, Asking, Means
 from holdfast.solve.parts import is_in_text
 from holdfast.solve.prompts import Prompt, Renderer, columns_of
 from holdfast.solve.solvers import Solve, Solver, resolve_solver, solver
 from holdfast.solve.steps import Recorded, Scope, StepFailedError, Steps, Unsure
 from holdfast.solve.tools import Tool, ToolArgumentsError, tool
+from holdfast.solve.workplace import ReadFile, Workplace
 
 __all__ = [
     "Allowance",
@@ -13,6 +16,7 @@ __all__ = [
     "Asking",
     "Context",
     "LimitError",
+    "Means",
     "Prompt",
     "ReadFile",
     "Recorded",
@@ -26,6 +30,7 @@ __all__ = [
     "ToolArgumentsError",
     "ToolFailedError",
     "Unsure",
+    "Workplace",
     "columns_of",
     "is_in_text",
     "resolve_solver",

@@ -4,10 +4,10 @@ A solver needs no checkpoint code. It must only do through `ctx` what must not b
 time from `ctx` if it wants a replay to come out the same.
 """
 
-import asyncio
+import copy
 import hashlib
 import random
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,79 +16,33 @@ import xxhash
 
 from holdfast.errors import BadRecordError, HoldfastError
 from holdfast.records.exchange import Answer, Message, Sample
-from holdfast.records.facts import Asked, Called, Failure, Step
-from holdfast.records.references import parse_reference
+from holdfast.records.facts import Asked, Called, Step
+from holdfast.solve.calling import LimitError, recover_call
+from holdfast.solve.means import AskFailedError, Means, Used
 from holdfast.solve.steps import Once, StepFailedError, Steps
-from holdfast.solve.tools import Tool, ToolArgumentsError, as_tool, invoke
+from holdfast.solve.tools import Tool, as_tool
+from holdfast.solve.workplace import Workplace
 
 PER_KEY = "per_key"
 """As the parameter `seed`: each key sends its own, so that repeats differ and can be had again."""
 
 _NOW = "now"
 """The request of every look at the clock: they are told apart by their count."""
-_TOLD_MAX = 8000
-_SHOWN = 100
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 _encode = msgspec.json.Encoder().encode
 _messages = msgspec.json.Decoder(list[Message])
 
 
-class LimitError(HoldfastError):
-    """A sample has used up what it may use. The attempt ends; what it recorded stays."""
-
-    def __init__(self, message: str, kind: str = "limit") -> None:
-        super().__init__(message)
-        self.kind = kind
-
-
-class Asking(msgspec.Struct, frozen=True):
-    """A model as a sample may ask it: what identifies it, its parameters, and how a request is made."""
-
-    identity: dict[str, Any]
-    params: dict[str, Any]
-    ask: Callable[[list[Message], dict[str, Any], list[dict[str, Any]]], Awaitable[tuple[Answer, int]]]
-
-
-class Allowance(msgspec.Struct, frozen=True):
-    """What one attempt may use; None is no limit."""
-
-    steps: int | None = None
-    tokens: int | None = None
-
-
-ReadFile = Callable[[str], Awaitable[bytes]]
-"""From a reference to its content, checked."""
-
-
-class Used(msgspec.Struct, frozen=True):
-    """What an attempt has used so far, replayed steps included: limits survive a resume."""
-
-    steps: int
-    tokens: int
-    seconds: float
-    """Of work: the recorded durations of its steps."""
-
-
 class Context:
     """One attempt at one sample."""
 
-    _read_file: ReadFile | None = None
-
-    def __init__(
-        self,
-        sample: Sample,
-        messages: list[Message],
-        steps: Steps,
-        models: Mapping[str, Asking],
-        seed: str,
-        allowance: Allowance,
-    ) -> None:
+    def __init__(self, sample: Sample, messages: list[Message], steps: Steps, seed: str, means: Means) -> None:
         self.sample = sample
         self.messages = messages
+        self.workplace = Workplace(sample, means.read_file, means.secrets)
         self._steps = steps
-        self._models = models
         self._seed = seed
-        self._allowance = allowance
+        self._means = means
         self._random: random.Random | None = None
         self._told_last: list[tuple[int, list[Message]]] = []
         self._known: dict[bytes, tuple[int, int]] = {}  # beginnings of conversations, and the step that holds each
@@ -108,20 +62,19 @@ class Context:
 
     @property
     def used(self) -> Used:
-        return Used(self._steps.count, self._steps.tokens, self._steps.seconds)
-
-    def read_files_with(self, read: ReadFile | None) -> None:
-        """How `file` finds content; only the run that holds it knows."""
-        self._read_file = read
+        steps = self._steps
+        return Used(steps.count, steps.tokens, steps.seconds, steps.dollars)
 
     async def file(self, reference: str) -> bytes:
         """The content of a file of the sample's row. It is the same whenever it is read, so this is no step."""
-        if parse_reference(reference) is None or self._read_file is None:
-            raise HoldfastError(
-                f"ctx.file({_shown(reference)}): not a file of this run; give it a value of a column that "
-                "dataset.files names (a URL stays as it is, and is not fetched)"
-            )
-        return await self._read_file(reference)
+        return await self.workplace.file(reference)
+
+    def with_messages(self, messages: list[Message]) -> "Context":
+        """The same attempt, with other first messages: for a solver that lets others do parts of its work."""
+        assert self.random is not None  # one stream for all of them
+        other = copy.copy(self)
+        other.messages = messages
+        return other
 
     async def generate(
         self,
@@ -132,9 +85,9 @@ class Context:
         **params: Any,
     ) -> Answer:
         """Ask the evaluated model, or the model of a role. The answer is durable before it is returned."""
-        asking = self._models.get(role)
+        asking = self._means.models.get(role)
         if asking is None:
-            known = ", ".join(sorted(filter(None, self._models))) or "none"
+            known = ", ".join(sorted(filter(None, self._means.models))) or "none"
             raise HoldfastError(f"there is no role {role!r} in the spec; there are: {known}")
         self._check_allowance()
         said = _snapshot(_as_messages(self.messages if messages is None else messages))
@@ -157,6 +110,7 @@ class Context:
         assert taken.step.answer is not None
         assert taken.told.answer is not None
         self._told_last.append((taken.n, [*said, taken.step.answer.message]))
+        self._steps.dollars += asking.dollars(taken.step.answer.usage)
         return taken.told.answer
 
     async def call(self, tool: "Tool | Callable[..., Any]", arguments: Mapping[str, Any] | None = None) -> Any:
@@ -168,9 +122,10 @@ class Context:
         given = _plain(dict(arguments or {}), f"the arguments of {wanted.name}")
         called = Called(wanted.name, given)
         request = xxhash.xxh3_128_hexdigest(_canonical(["call", wanted.name, given]))
-        once = None if wanted.repeatable else Once(called, lambda: _recovered(wanted, called))
+        place = self.workplace
+        once = None if wanted.repeatable else Once(called, lambda: recover_call(wanted, called, place))
         try:
-            taken = await self._steps.take(request, lambda: _called(wanted, called), once)
+            taken = await self._steps.take(request, lambda: self._means.call(wanted, called, place), once)
         except StepFailedError as error:
             raise ToolFailedError(error.failure) from error
         return taken.told.value
@@ -198,61 +153,20 @@ class Context:
         return Asked(new=said[keep:], after=n, keep=keep, role=role, params=params, tools=tools)
 
     def _check_allowance(self) -> None:
-        allowed = self._allowance
+        allowed = self._means.allowance
         if allowed.steps is not None and self._steps.count >= allowed.steps:
             raise LimitError(f"the sample has made {self._steps.count} steps; its limit is {allowed.steps}")
         if allowed.tokens is not None and self._steps.tokens >= allowed.tokens:
             raise LimitError(f"the sample has used {self._steps.tokens} tokens; its limit is {allowed.tokens}")
+        if allowed.cost_usd is not None and self._steps.dollars >= allowed.cost_usd:
+            spent = f"{self._steps.dollars:.4g}"
+            raise LimitError(
+                f"the sample has cost ${spent}; its limit, limits.sample.cost_usd, is {allowed.cost_usd:g}"
+            )
 
 
 class ToolFailedError(StepFailedError):
     """A tool raised, or took longer than it may."""
-
-
-class AskFailedError(HoldfastError):
-    """A request failed for good: after its retries, or because retrying cannot help."""
-
-    def __init__(self, failure: Failure, tries: int) -> None:
-        super().__init__(failure.message)
-        self.failure = failure
-        self.tries = tries
-
-
-async def _called(tool: Tool, called: Called) -> Step:
-    """What a tool raises is the step's failure: the solver sees it, and decides."""
-    try:
-        async with asyncio.timeout(tool.seconds):
-            value = await invoke(tool, tool.arguments(called.arguments))
-    except TimeoutError as error:
-        late = f"{tool.name} took longer than {tool.seconds:g} s" if tool.seconds else f"{tool.name}: {error!r}"
-        return _tool_failure(tool, called, late)
-    except ToolArgumentsError as error:
-        return _tool_failure(tool, called, str(error))
-    except Exception as error:  # noqa: BLE001 - the user's code may raise anything
-        return _tool_failure(tool, called, f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
-    return Step(0, "", "", kind="call", called=called, once=not tool.repeatable, value=value)
-
-
-async def _recovered(tool: Tool, called: Called) -> Step:
-    """What a call came to that was begun by a process that died."""
-    if tool.recover is None:
-        raise LimitError(
-            f"{tool.name} must not be repeated, and the process ended while it was being called: it may have been "
-            "done. Find out, or give the tool a `recover`",
-            "unrepeatable",
-        )
-    found = msgspec.structs.replace(tool, function=tool.recover, repeatable=True)
-    return msgspec.structs.replace(await _called(found, called), once=True)
-
-
-def _tool_failure(tool: Tool, called: Called, message: str) -> Step:
-    failure = Failure("tool", _writable(message)[:_TOLD_MAX])
-    return Step(0, "", "", kind="call", called=called, once=not tool.repeatable, failure=failure)
-
-
-def _writable(text: str) -> str:
-    """Half a character cannot be written as JSON."""
-    return text.encode("utf-8", "replace").decode()
 
 
 def _plain(value: Any, what: str) -> Any:
@@ -261,11 +175,6 @@ def _plain(value: Any, what: str) -> Any:
         return msgspec.json.decode(_encode(value))
     except (TypeError, ValueError, RecursionError) as error:
         raise BadRecordError(f"{what} cannot be written as JSON: {error}") from error
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def _as_messages(messages: str | list[Message]) -> list[Message]:

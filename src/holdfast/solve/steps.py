@@ -131,6 +131,8 @@ class Steps:
         self._usage = _NO_USAGE
         self._saved = _NO_USAGE
         self._seconds = 0.0
+        self.dollars = 0.0
+        """What the answers cost, live or replayed, as far as prices are known; whoever asks adds it."""
 
     async def take(self, request: str, ask: Callable[[], Awaitable[Step]], once: "Once | None" = None) -> Taken:
         """The step for a request: recorded, or asked live and made durable. StepFailedError if it failed."""

@@ -17,9 +17,11 @@ from typing import Any, overload
 import msgspec
 
 from holdfast.errors import HoldfastError, SpecError
+from holdfast.solve.workplace import Workplace
 
 Function = Callable[..., Any]
 _NAME_MAX = 64
+_WORKPLACE = "ctx"
 
 
 class ToolArgumentsError(HoldfastError):
@@ -40,6 +42,8 @@ class Tool(msgspec.Struct, frozen=True):
     repeatable: bool = True
     recover: Function | None = None
     """Given the arguments of a call that was cut off: returns what it came to, or raises if that cannot be known."""
+    wants_workplace: bool = False
+    """It has a parameter `ctx`, which is for us to fill, not for the model."""
 
     def schema(self) -> dict[str, Any]:
         """As a request tells a model of it."""
@@ -97,8 +101,10 @@ def result_text(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-async def invoke(tool: Tool, arguments: dict[str, Any]) -> Any:
+async def invoke(tool: Tool, arguments: dict[str, Any], workplace: Workplace) -> Any:
     """Call it; a sync function in a thread, so that it holds up nobody."""
+    if tool.wants_workplace:
+        arguments = {_WORKPLACE: workplace, **arguments}
     if inspect.iscoroutinefunction(tool.function):
         return await tool.function(**arguments)
     result = await asyncio.to_thread(tool.function, **arguments)
@@ -111,7 +117,9 @@ def _made(function: Function, name: str, seconds: float | None, repeatable: bool
         raise SpecError(
             f"a tool cannot be called {called!r}: give it a name of letters, digits and _, at most {_NAME_MAX}"
         )
-    takes = _arguments_of(function, called)
+    parameters = _parameters_of(function, called)
+    wants_workplace = parameters.pop(_WORKPLACE, None) is not None
+    takes = _arguments_of(parameters, called)
     schema = msgspec.json.schema(takes, ref_template="#/$defs/{name}")
     definitions = schema.pop("$defs", {})
     body = definitions.pop(called, schema)
@@ -119,29 +127,33 @@ def _made(function: Function, name: str, seconds: float | None, repeatable: bool
     if definitions:
         body["$defs"] = definitions
     description = inspect.cleandoc(function.__doc__ or "")
-    return Tool(called, description, body, function, takes, seconds, repeatable, recover)
+    return Tool(called, description, body, function, takes, seconds, repeatable, recover, wants_workplace)
 
 
-def _arguments_of(function: Function, name: str) -> type[msgspec.Struct]:
-    """The function's parameters as one struct. SpecError for those that no JSON object can fill."""
+def _parameters_of(function: Function, name: str) -> dict[str, inspect.Parameter]:
+    """By name, each with its type hint."""
     try:
         hints = typing.get_type_hints(function, include_extras=True)
-        parameters = inspect.signature(function).parameters.values()
+        parameters = inspect.signature(function).parameters
     except (NameError, TypeError, ValueError) as error:
         raise SpecError(f"the parameters of the tool {name} cannot be read: {error}") from error
+    return {each.name: each.replace(annotation=hints.get(each.name, Any)) for each in parameters.values()}
+
+
+def _arguments_of(parameters: dict[str, inspect.Parameter], name: str) -> type[msgspec.Struct]:
+    """The function's parameters as one struct. SpecError for those that no JSON object can fill."""
     fields: list[Any] = []
-    for parameter in parameters:
+    for parameter in parameters.values():
         if parameter.kind in (
             inspect.Parameter.POSITIONAL_ONLY,
             inspect.Parameter.VAR_POSITIONAL,
             inspect.Parameter.VAR_KEYWORD,
         ):
             raise SpecError(f"the tool {name} takes {parameter}: a model names each argument, so each needs a name")
-        hint = hints.get(parameter.name, Any)
         if parameter.default is inspect.Parameter.empty:
-            fields.append((parameter.name, hint))
+            fields.append((parameter.name, parameter.annotation))
         else:
-            fields.append((parameter.name, hint, _default(parameter.default)))
+            fields.append((parameter.name, parameter.annotation, _default(parameter.default)))
     try:
         made = msgspec.defstruct(name, fields, kw_only=True, forbid_unknown_fields=True)
         msgspec.json.schema(made)

@@ -121,6 +121,12 @@ def _check(spec: Spec, where: str) -> Spec:
                 raise SpecError(f"{where}: tasks[{index}].models: there is no model {each!r}{nearest(each, names)}")
         if isinstance(task.solver, dict) and len(task.solver) != 1:
             raise SpecError(f"{where}: tasks[{index}].solver: expected one solver, as in {{name: {{argument: value}}}}")
+    for model in (*spec.models, *spec.roles.values()) if spec.limits.sample.cost_usd is not None else ():
+        if model.price is None:
+            raise SpecError(
+                f"{where}: limits.sample.cost_usd needs to know what {model.name!r} costs; add to it "
+                "price: {input: …, output: …}, in dollars for a million tokens"
+            )
     return spec
 
 

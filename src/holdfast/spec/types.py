@@ -78,6 +78,7 @@ class SampleLimits(_Part, frozen=True, kw_only=True):
     seconds: Annotated[Seconds | None, RESULT] = None
     steps: Annotated[Positive | None, RESULT] = None
     tokens: Annotated[Positive | None, RESULT] = None
+    cost_usd: Annotated[Annotated[float, Meta(gt=0)] | None, RESULT] = None
 
 
 @classified

@@ -12,7 +12,7 @@ from holdfast.plan import Work
 from holdfast.records.exchange import Answer, Sample
 from holdfast.records.facts import Cell, SampleFailed, SampleFinished, ScoreGiven, StepStarted
 from holdfast.score import Scorer, scorer
-from holdfast.solve import Allowance, Context, Prompt, Recorded, Renderer, Unsure
+from holdfast.solve import Allowance, Context, Means, Prompt, Recorded, Renderer, Unsure
 from holdfast.solve.solvers import Solver
 from holdfast.spec import Task
 from tests.unit.solve.stage import MemoryJournal, World, run
@@ -68,10 +68,9 @@ def kit(solve: Solve, world: World, setting: Setting) -> Kit:
     scorers: Sequence[Scorer] = [scorer(each) for each in setting.scorers]
     return Kit(
         work=work,
-        models={"model": {"": world.asking()}},
+        means={"model": Means({"": world.asking()}, setting.allowance)},
         scorers=scorers,
         evaluation="evaluation" if scorers else "",
-        allowance=setting.allowance,
         seconds=setting.seconds,
         seed=0,
         scoring=Places(1),

@@ -17,7 +17,7 @@ from holdfast.journal.marks import Position
 from holdfast.records import Draft
 from holdfast.records.exchange import Answer, Message, Sample, Usage
 from holdfast.records.facts import Failure, Spent, Step
-from holdfast.solve import Allowance, AskFailedError, Asking, Context, Recorded, Scope, Steps
+from holdfast.solve import Allowance, AskFailedError, Asking, Context, Means, Recorded, Scope, Steps
 
 T = TypeVar("T")
 KEY = "task/model/1/1"
@@ -180,7 +180,7 @@ async def playing(
     journal = MemoryJournal(recorded[-1].n + 1 if recorded else 1, commit_seconds)
     steps = Steps(Scope(0, KEY, "solve/1"), journal, recorded, asyncio.get_running_loop().time)
     messages = [{"role": "user", "content": "question"}]
-    ctx = Context(SAMPLE, messages, steps, {"": world.asking()}, "0/key/1", allowance or Allowance())
+    ctx = Context(SAMPLE, messages, steps, "0/key/1", Means({"": world.asking()}, allowance or Allowance()))
     before = len(world.asked)
     result: Any
     try:

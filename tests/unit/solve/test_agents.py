@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast.records.exchange import Answer, Message, Sample, Usage
-from holdfast.solve import Asking, Context, Recorded, Scope, Steps, tool
+from holdfast.solve import Asking, Context, Means, Recorded, Scope, Steps, tool
 from holdfast.solve.agents import best_of, conversation, critique, feedback, majority, react
-from holdfast.solve.context import Allowance
 from holdfast.solve.solvers import resolve_solver
 from tests.unit.solve.stage import KEY, MemoryJournal, run
 
@@ -84,7 +83,7 @@ def attempt(solve: Any, models: dict[str, Model], recorded: Sequence[Recorded] =
         journal = MemoryJournal(recorded[-1].n + 1 if recorded else 1)
         steps = Steps(Scope(0, KEY, "solve/1"), journal, recorded, asyncio.get_running_loop().time)
         asking = {role: Asking({"model": role}, {}, model.ask) for role, model in models.items()}
-        ctx = Context(SAMPLE, [{"role": "user", "content": "2 + 3"}], steps, asking, "0/key/1", Allowance())
+        ctx = Context(SAMPLE, [{"role": "user", "content": "2 + 3"}], steps, "0/key/1", Means(asking))
         answer = await solve(SAMPLE, ctx, **arguments)
         steps.close()
         return answer.text, [*recorded, *journal.steps()]
@@ -237,7 +236,7 @@ def test_majority_and_best_of_ask_the_same_several_times() -> None:
         journal = MemoryJournal()
         steps = Steps(Scope(0, KEY, "solve/1"), journal, (), asyncio.get_running_loop().time)
         ctx = Context(
-            SAMPLE, [{"role": "user", "content": "q"}], steps, {"": Asking({}, {}, model.ask)}, "0/k/1", Allowance()
+            SAMPLE, [{"role": "user", "content": "q"}], steps, "0/k/1", Means({"": Asking({}, {}, model.ask)})
         )
         answer: Answer = await solve(SAMPLE, ctx, **arguments)
         steps.close()

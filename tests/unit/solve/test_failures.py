@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.errors import BadRecordError, HoldfastError, StoppedError
 from holdfast.records.exchange import Answer, Message, Usage
-from holdfast.solve import Allowance, Asking, Context, LimitError, Scope, StepFailedError, Steps
+from holdfast.solve import Allowance, Asking, Context, LimitError, Means, Scope, StepFailedError, Steps
 from tests.unit.solve.stage import KEY, SAMPLE, MemoryJournal, World, play, prefixes, run, say
 
 
@@ -108,7 +108,7 @@ def test_a_complete_replay_orphans_nothing() -> None:
 
 def context(steps: Steps, asking: Asking, allowance: Allowance | None = None) -> Context:
     messages: list[Message] = [{"role": "user", "content": "q"}]
-    return Context(SAMPLE, messages, steps, {"": asking}, "seed", allowance or Allowance())
+    return Context(SAMPLE, messages, steps, "seed", Means({"": asking}, allowance or Allowance()))
 
 
 def test_a_call_cut_off_by_our_own_shutdown_is_not_recorded_as_cancelled() -> None:

@@ -1,0 +1,55 @@
+"""Calling a tool: whatever comes of it is a step, also that it raised or took too long."""
+
+import asyncio
+
+import msgspec
+
+from holdfast.errors import HoldfastError
+from holdfast.models.failures import redact
+from holdfast.records.facts import Called, Failure, Step
+from holdfast.solve.tools import Tool, ToolArgumentsError, invoke
+from holdfast.solve.workplace import Workplace
+
+_TOLD_MAX = 8000
+
+
+class LimitError(HoldfastError):
+    """A sample has used up what it may use. The attempt ends; what it recorded stays."""
+
+    def __init__(self, message: str, kind: str = "limit") -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+async def call_tool(tool: Tool, called: Called, workplace: Workplace) -> Step:
+    """What a tool raises is the step's failure: the solver sees it, and decides."""
+    try:
+        async with asyncio.timeout(tool.seconds):
+            value = await invoke(tool, tool.arguments(called.arguments), workplace)
+    except TimeoutError as error:
+        late = f"{tool.name} took longer than {tool.seconds:g} s" if tool.seconds else f"{tool.name}: {error!r}"
+        return _failed(tool, called, late, workplace)
+    except ToolArgumentsError as error:
+        return _failed(tool, called, str(error), workplace)
+    except Exception as error:  # noqa: BLE001 - the user's code may raise anything
+        said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        return _failed(tool, called, said, workplace)
+    return Step(0, "", "", kind="call", called=called, once=not tool.repeatable, value=value)
+
+
+async def recover_call(tool: Tool, called: Called, workplace: Workplace) -> Step:
+    """What a call came to that was begun by a process that died."""
+    if tool.recover is None:
+        raise LimitError(
+            f"{tool.name} must not be repeated, and the process ended while it was being called: it may have been "
+            "done. Find out, or give the tool a `recover`",
+            "unrepeatable",
+        )
+    found = msgspec.structs.replace(tool, function=tool.recover, repeatable=True)
+    return msgspec.structs.replace(await call_tool(found, called, workplace), once=True)
+
+
+def _failed(tool: Tool, called: Called, message: str, workplace: Workplace) -> Step:
+    """Half a character cannot be written as JSON, and half a secret would not be found: cut last."""
+    told = redact(message, workplace.secrets).encode("utf-8", "replace").decode()[:_TOLD_MAX]
+    return Step(0, "", "", kind="call", called=called, once=not tool.repeatable, failure=Failure("tool", told))

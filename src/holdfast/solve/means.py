@@ -1,0 +1,71 @@
+"""What an attempt at a sample is given to work with: models, limits, and what its run lends it."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import HoldfastError
+from holdfast.records.exchange import Answer, Message, Usage
+from holdfast.records.facts import Called, Failure, Step
+from holdfast.solve.calling import call_tool
+from holdfast.solve.tools import Tool
+from holdfast.solve.workplace import ReadFile, Workplace
+from holdfast.spec import Price
+
+Ask = Callable[[list[Message], dict[str, Any], list[dict[str, Any]]], Awaitable[tuple[Answer, int]]]
+Call = Callable[[Tool, Called, Workplace], Awaitable[Step]]
+
+
+class AskFailedError(HoldfastError):
+    """A request failed for good: after its retries, or because retrying cannot help."""
+
+    def __init__(self, failure: Failure, tries: int) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+        self.tries = tries
+
+
+class Asking(msgspec.Struct, frozen=True):
+    """A model as a sample may ask it: what identifies it, its parameters, how a request is made, what it costs."""
+
+    identity: dict[str, Any]
+    params: dict[str, Any]
+    ask: Ask
+    price: Price | None = None
+
+    def dollars(self, usage: Usage) -> float:
+        return 0.0 if self.price is None else self.price.dollars(usage.input_tokens, usage.output_tokens)
+
+
+class Allowance(msgspec.Struct, frozen=True):
+    """What one attempt may use; None is no limit."""
+
+    steps: int | None = None
+    tokens: int | None = None
+    cost_usd: float | None = None
+
+
+class Used(msgspec.Struct, frozen=True):
+    """What an attempt has used so far, replayed steps included: limits survive a resume."""
+
+    steps: int
+    tokens: int
+    seconds: float
+    """Of work: the recorded durations of its steps."""
+    cost_usd: float = 0.0
+    """Of the models whose price the spec says."""
+
+
+class Means(msgspec.Struct, frozen=True):
+    """What every attempt at the samples of one cell is given."""
+
+    models: Mapping[str, Asking]
+    """By role; the evaluated model under the empty one."""
+    allowance: Allowance = Allowance()
+    read_file: ReadFile | None = None
+    """From a reference to its content, checked; for tasks whose rows name files."""
+    secrets: tuple[str, ...] = ()
+    """What must not be in a record of what went wrong."""
+    call: Call = call_tool
+    """What happens where a tool is to be called and no step says what came of it."""

@@ -1,0 +1,93 @@
+"""What the tools of one attempt at a sample share: its files, and what they opened for it and will need again.
+
+Invariant: what was opened here is closed when the attempt ends, however it ends, by the task that opened it. A replay
+opens nothing: only a tool that is really called does.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, TypeVar
+
+from holdfast.errors import HoldfastError
+from holdfast.records.exchange import Sample
+from holdfast.records.references import parse_reference
+
+ReadFile = Callable[[str], Awaitable[bytes]]
+"""From a reference to its content, checked."""
+
+_SHOWN = 100
+T = TypeVar("T")
+
+
+class Workplace:
+    """A tool that has a parameter `ctx` is given this: `async def look(ctx, path: str)`. The model does not see it."""
+
+    def __init__(self, sample: Sample, read_file: ReadFile | None = None, secrets: tuple[str, ...] = ()) -> None:
+        self.sample = sample
+        self.secrets = secrets
+        self._read_file = read_file
+        self._kept: dict[Hashable, _Kept] = {}
+
+    async def file(self, reference: str) -> bytes:
+        """The content of a file of the sample's row. It is the same whenever it is read."""
+        if parse_reference(reference) is None or self._read_file is None:
+            raise HoldfastError(
+                f"ctx.file({_shown(reference)}): not a file of this run; give it a value of a column that "
+                "dataset.files names (a URL stays as it is, and is not fetched)"
+            )
+        return await self._read_file(reference)
+
+    async def keep(self, name: Hashable, open_it: "Callable[[], AbstractAsyncContextManager[T]]") -> T:
+        """What `open_it` opens, for this and all later calls with this name; closed when the attempt ends."""
+        kept = self._kept.get(name)
+        if kept is None:
+            kept = self._kept[name] = _Kept(open_it)
+        try:
+            return await asyncio.shield(kept.opened)
+        except BaseException:
+            if kept.opened.done() and (kept.opened.cancelled() or kept.opened.exception() is not None):
+                self._kept.pop(name, None)  # the next call tries again
+            raise
+
+    async def close(self) -> None:
+        """Close what was opened, the last first. What goes wrong here hurts nothing that is recorded."""
+        while self._kept:
+            _, kept = self._kept.popitem()
+            await kept.close()
+
+
+class _Kept:
+    """Something open, and the task that opened it and will close it: some can be closed by no other."""
+
+    def __init__(self, open_it: "Callable[[], AbstractAsyncContextManager[Any]]") -> None:
+        self.opened: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._wanted = asyncio.Event()
+        self._owner = asyncio.ensure_future(self._own(open_it))
+
+    async def close(self) -> None:
+        self._wanted.set()
+        if not self.opened.done():
+            self._owner.cancel()
+        await asyncio.gather(self._owner, return_exceptions=True)
+        if self.opened.done() and not self.opened.cancelled():
+            self.opened.exception()  # seen, so that nobody is told that nobody saw it
+
+    async def _own(self, open_it: "Callable[[], AbstractAsyncContextManager[Any]]") -> None:
+        try:
+            async with open_it() as opened:
+                if not self.opened.done():
+                    self.opened.set_result(opened)
+                await self._wanted.wait()
+        except BaseException as error:
+            if self.opened.done():
+                raise
+            if isinstance(error, asyncio.CancelledError):
+                self.opened.cancel()
+            else:
+                self.opened.set_exception(error)
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -13,10 +13,12 @@ import msgspec
 from holdfast.engine.containing import inside
 from holdfast.engine.failing import failure_in, is_final, stalled, undo_cancel
 from holdfast.engine.flights import Flight
+from holdfast.engine.grouping import Groups, Member
 from holdfast.engine.places import Places
 from holdfast.engine.scoring import Judgement, score_all
 from holdfast.engine.tickets import Ticket
 from holdfast.errors import BadRecordError
+from holdfast.journal import Position
 from holdfast.plan import Work
 from holdfast.records import Draft, draft
 from holdfast.records.exchange import Answer, Sample
@@ -93,6 +95,8 @@ class Kit(msgspec.Struct, frozen=True):
     scoring: Places
     secrets: tuple[str, ...] = ()
     """What must not be in a record of what went wrong."""
+    groups: Groups | None = None
+    """Where a scorer asks for all repeats of a sample at once."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -105,10 +109,18 @@ class Outcome(msgspec.Struct, frozen=True):
 class Sampler:
     """Answers samples, one call each."""
 
-    def __init__(self, journal: Journal, ended: Callable[[Ticket, Outcome], None]) -> None:
-        """`ended` is told as soon as the record that ends a sample is durable; its scores may still be to come."""
+    def __init__(
+        self,
+        journal: Journal,
+        ended: Callable[[Ticket, Outcome], None],
+        read: Callable[[Position], Answer | None] = lambda position: None,
+    ) -> None:
+        """`ended` is told as soon as the record that ends a sample is durable; its scores may still be to come. `read`
+        gives the answer that an earlier process recorded.
+        """
         self._journal = journal
         self._ended = ended
+        self._read = read
         self._closing = False
         self._draining = False
         self.flights: set[Flight] = set()
@@ -154,7 +166,7 @@ class Sampler:
             failed = SampleFailed(ticket.o, attempt, result, final, spent)
             await self._journal.append(draft("sample.failed", failed, ticket.key))
             if final:
-                self._ended(ticket, Outcome(result, failed.spent))
+                await self._give_up(ticket, kit, failed, flight)
                 return
             past = past.and_then(steps, {attempt: result.kind})
             attempt += 1
@@ -192,26 +204,52 @@ class Sampler:
         except BadRecordError as error:
             failed = SampleFailed(ticket.o, finished.attempt, Failure("record", str(error)), True, finished.spent)
             await self._journal.append(draft("sample.failed", failed, ticket.key))
-            self._ended(ticket, Outcome(failed.failure, failed.spent))
+            await self._give_up(ticket, kit, failed, flight)
             return
         position = await self._journal.append(record)
         self._ended(ticket, Outcome(None, finished.spent))
-        if kit.scorers:
-            for score in await self._scores(ticket, kit, finished.answer, position.n, flight):
-                self._journal.append_soon(score)  # lost with the process, they are made again
+        if not kit.scorers:
+            return
+        if kit.groups is None:
+            members = [Member(ticket.o, ticket.key, position.n, finished.answer)]
+        else:
+            members = kit.groups.ended(ticket, finished.answer, position.n)
+        await self._score_soon(ticket, kit, members, flight)
 
-    async def score(self, ticket: Ticket, kit: Kit, answer: Answer, of: int) -> None:
-        """Score an answer that an earlier process recorded."""
+    async def _give_up(self, ticket: Ticket, kit: Kit, failed: SampleFailed, flight: Flight) -> None:
+        """Its record is durable. The other repeats may have waited for it to be scored."""
+        self._ended(ticket, Outcome(failed.failure, failed.spent))
+        if kit.groups is not None:
+            await self._score_soon(ticket, kit, kit.groups.ended(ticket), flight)
+
+    async def _score_soon(self, ticket: Ticket, kit: Kit, members: Sequence[Member], flight: Flight) -> None:
+        for score in await self._scores(ticket, kit, members, flight):
+            self._journal.append_soon(score)  # lost with the process, they are made again
+
+    async def score(self, ticket: Ticket, kit: Kit, members: Sequence[Member]) -> int:
+        """Score answers that an earlier process recorded: that of a ticket, or all of its group. How many scores."""
         flight = self._take_off(ticket, None)
         try:
-            for score in await self._scores(ticket, kit, answer, of, flight):
+            scores = await self._scores(ticket, kit, members, flight)
+            for score in scores:
                 await self._journal.append(score)
         finally:
             self.flights.discard(flight)
+        return len(scores)
 
-    async def _scores(self, ticket: Ticket, kit: Kit, answer: Answer, of: int, flight: Flight) -> list[Draft]:
-        what = Judgement(ticket, answer, of, kit.evaluation, kit.secrets)
-        return await score_all(what, kit.scorers, kit.scoring, flight, lambda: self._closing)
+    async def _scores(self, ticket: Ticket, kit: Kit, members: Sequence[Member], flight: Flight) -> list[Draft]:
+        """`ticket`: of one of them; they have the same sample."""
+        judged: list[Judgement] = []
+        for each in members:
+            answer = each.answer
+            if answer is None and each.position is not None:
+                answer = await asyncio.to_thread(self._read, each.position)
+            if answer is not None:
+                its = msgspec.structs.replace(ticket, o=each.o, key=each.key)
+                judged.append(Judgement(its, answer, each.n, kit.evaluation, kit.secrets))
+        if not judged:
+            return []
+        return await score_all(judged, kit.scorers, kit.scoring, flight, lambda: self._closing)
 
     def _take_off(self, ticket: Ticket, seconds: float | None) -> Flight:
         """From here on the worker's code may be the user's."""

@@ -18,13 +18,14 @@ from holdfast.engine.attaching import Attachments
 from holdfast.engine.attempts import NO_PAST, Kit, Outcome, Sampler
 from holdfast.engine.containing import containing
 from holdfast.engine.flights import Flight
+from holdfast.engine.grouping import Groups, Member
 from holdfast.engine.places import Places
 from holdfast.engine.recollecting import read_past
 from holdfast.engine.tickets import Ticket, Tickets
 from holdfast.engine.tracebacks import secrets_of
 from holdfast.journal import Entry, Position, Reader, Writer
 from holdfast.plan import Work
-from holdfast.records.exchange import Usage
+from holdfast.records.exchange import Answer, Usage
 from holdfast.records.facts import Cell, SampleFinished
 from holdfast.score import Scorer
 from holdfast.solve import Means
@@ -95,7 +96,7 @@ class Engine:
         self._reader = Reader(job.journal_folder, job.uid)
         self._reading = threading.Lock()
         self._writer = writer
-        self._sampler = Sampler(writer, self._count)
+        self._sampler = Sampler(writer, self._count, self._answer_at)
         self._samples = Places(job.spec.concurrency.samples)
         self._tasks = {task.name: Places(task.max_samples or _UNLIMITED) for task in job.spec.tasks}
         self._scoring = Places(job.spec.concurrency.score)
@@ -104,6 +105,7 @@ class Engine:
         self._lines = {each.name: Line(each, f"models.{each.name}", everywhere, told) for each in job.spec.models}
         self._roles = {name: Line(each, f"roles.{name}", everywhere, told) for name, each in job.spec.roles.items()}
         self._attachments = Attachments(job.run)
+        self._groups = Groups({name: job.works[name].task.repeats for name in _grouped(job.scorers)})
         self._kits = {name: self._kit(work) for name, work in job.works.items()}
         self._workers: list[asyncio.Task[None]] = []
         self._tickets: dict[int, Tickets] = {}  # by the cell's first ordinal
@@ -119,9 +121,11 @@ class Engine:
         """Answer and score everything that is not. Raises what stops the whole run; a sample's failure does not."""
         with _fewer_collections(), containing():
             try:
-                for cell in self._job.cells if not self._stopping else ():
+                job = self._job
+                await asyncio.to_thread(self._groups.recollect, job.run, job.cells, self._fold, self._reader)
+                for cell in job.cells if not self._stopping else ():
                     self._start_scoring(cell)
-                    if self._job.answers:
+                    if job.answers:
                         self._start_workers(cell)
                 await self._wait()
             finally:
@@ -291,6 +295,10 @@ class Engine:
             entry = self._reader.record_at(position.segment, position.offset)
         return entry if entry is not None and entry.line.n == position.n else None
 
+    def _answer_at(self, position: Position) -> Answer | None:
+        entry = self._record_at(position)
+        return None if entry is None else _finished.decode(entry.line.d).answer
+
     def _start_scoring(self, cell: Cell) -> None:
         """Answers that were recorded by a process that died before it had scored them."""
         wanted, kit = self._fold.unscored, self._kits[cell.task]
@@ -303,10 +311,11 @@ class Engine:
     async def _score_left_over(self, tickets: Tickets, kit: Kit) -> None:
         while not self._stopping and (ticket := await tickets.next()) is not None:
             position = self._fold.unscored[ticket.o]
-            entry = await asyncio.to_thread(self._record_at, position)
-            if entry is not None:
-                await self._sampler.score(ticket, kit, _finished.decode(entry.line.d).answer, position.n)
-                self.progress.scored += 1
+            members = [Member(ticket.o, ticket.key, position.n, position=position)]
+            if kit.groups is not None:
+                members = kit.groups.take_left(ticket)
+            if await self._sampler.score(ticket, kit, members):
+                self.progress.scored += sum(each.o in self._fold.unscored for each in members)
 
     def _kit(self, work: Work) -> Kit:
         spec = self._job.spec
@@ -331,7 +340,13 @@ class Engine:
             seed=spec.seed,
             scoring=self._scoring,
             secrets=secrets,
+            groups=self._groups if work.task.name in _grouped(self._job.scorers) else None,
         )
+
+
+def _grouped(scorers: Mapping[str, Sequence[Scorer]]) -> list[str]:
+    """The tasks of which a scorer asks for all repeats at once."""
+    return [task for task, each in scorers.items() if any(scorer.group for scorer in each)]
 
 
 @contextlib.contextmanager

@@ -1,7 +1,8 @@
-"""Scoring one answer: every scorer of its task has its say, and what one of them does hurts neither answer nor others.
+"""Scoring an answer, or all answers of a sample: every scorer of their task has its say, and what one of them does
+hurts neither answers nor other scorers.
 
-Invariant: each scorer gives at least one score or a failure, and the last one is marked, so that a resume knows which
-answers are fully scored.
+Invariant: each scorer gives each answer at least one score or a failure, and an answer's last one is marked, so that a
+resume knows which answers are fully scored.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from holdfast.errors import BadRecordError, JournalError
 from holdfast.records import Draft, draft
 from holdfast.records.exchange import Answer
 from holdfast.records.facts import Failure, ScoreGiven, checked
-from holdfast.score import Scorer, ScoringFailed, judge
+from holdfast.score import Scorer, ScoringFailed, judge, judge_group
 
 
 class Judgement(msgspec.Struct, frozen=True):
@@ -33,55 +34,71 @@ class Judgement(msgspec.Struct, frozen=True):
 
 
 async def score_all(
-    what: Judgement, scorers: Sequence[Scorer], places: Places, flight: Flight, closing: Callable[[], bool]
+    answers: Sequence[Judgement], scorers: Sequence[Scorer], places: Places, flight: Flight, closing: Callable[[], bool]
 ) -> list[Draft]:
     """The scores, or failures, of all scorers, in their order. `closing`: a cancellation is the engine's own."""
-    given: list[ScoreGiven] = []
+    given: list[list[ScoreGiven]] = [[] for _ in answers]
     if not places.take():
         flight.doing = "waiting to be scored"
         await places.wait()
     flight.doing = "scoring"
     try:
         for scorer in scorers:
-            flight.since = asyncio.get_running_loop().time()
-            given += await _score(what, scorer, flight, closing)
+            together = [answers] if scorer.group else [[each] for each in answers]
+            said: list[list[ScoreGiven]] = []
+            for judged in together:
+                flight.since = asyncio.get_running_loop().time()
+                said += await _score(judged, scorer, flight, closing)
+            for each, new in zip(given, said, strict=True):
+                each += new
     finally:
         places.give_back()
-    given[-1] = msgspec.structs.replace(given[-1], last=True)
-    return [_drafted(each, what.ticket.key) for each in given]
+    for each in given:
+        each[-1] = msgspec.structs.replace(each[-1], last=True)
+    return [_drafted(score, what.ticket.key) for what, each in zip(answers, given, strict=True) for score in each]
 
 
-async def _score(what: Judgement, scorer: Scorer, flight: Flight, closing: Callable[[], bool]) -> list[ScoreGiven]:
+async def _score(
+    answers: Sequence[Judgement], scorer: Scorer, flight: Flight, closing: Callable[[], bool]
+) -> list[list[ScoreGiven]]:
     """A scorer that hangs, or that cancels the task that it runs in, has failed."""
     try:
-        given = await _judged(what, scorer)
+        given = await _judged(answers, scorer)
         if flight.task.cancelling():  # the scorer asked for it and did not wait for it: meet it here
             await asyncio.sleep(0)
     except asyncio.CancelledError:
         if closing():
             raise
         undo_cancel(flight.task)
-        return [_failed(what, scorer, stalled(flight) or Failure("cancelled", "the scorer cancelled itself"))]
+        return _failed(answers, scorer, stalled(flight) or Failure("cancelled", "the scorer cancelled itself"))
     return given
 
 
-async def _judged(what: Judgement, scorer: Scorer) -> list[ScoreGiven]:
+async def _judged(answers: Sequence[Judgement], scorer: Scorer) -> list[list[ScoreGiven]]:
+    """For each answer what the scorer says of it: of the only one, or of a group."""
+    first = answers[0]
     try:
-        scores = await judge(scorer, what.ticket.sample, what.answer)
+        if scorer.group:
+            scores = await judge_group(scorer, first.ticket.sample, [each.answer for each in answers])
+        else:
+            scores = [await judge(scorer, first.ticket.sample, first.answer)]
     except ScoringFailed as error:
-        return [_failed(what, scorer, redacted(error.failure, what.secrets))]
+        return _failed(answers, scorer, redacted(error.failure, first.secrets))
     except (JournalError, asyncio.CancelledError):
         raise  # the journal has stopped: so does the run
     except BaseException as error:  # noqa: BLE001 - user code may raise anything
-        return [_failed(what, scorer, failure_of("scorer", error, what.secrets))]
+        return _failed(answers, scorer, failure_of("scorer", error, first.secrets))
     return [
-        ScoreGiven(what.ticket.o, what.of, what.evaluation, name, score.value, score.reason, score.metadata)
-        for name, score in scores.items()
+        [
+            ScoreGiven(what.ticket.o, what.of, what.evaluation, name, score.value, score.reason, score.metadata)
+            for name, score in said.items()
+        ]
+        for what, said in zip(answers, scores, strict=True)
     ]
 
 
-def _failed(what: Judgement, scorer: Scorer, failure: Failure) -> ScoreGiven:
-    return ScoreGiven(what.ticket.o, what.of, what.evaluation, scorer.name, failure=failure)
+def _failed(answers: Sequence[Judgement], scorer: Scorer, failure: Failure) -> list[list[ScoreGiven]]:
+    return [[ScoreGiven(what.ticket.o, what.of, what.evaluation, scorer.name, failure=failure)] for what in answers]
 
 
 def _drafted(given: ScoreGiven, key: str) -> Draft:

@@ -8,7 +8,7 @@ from holdfast.score.choices import choice, extract_letter
 from holdfast.score.definition import Scorer, scorer
 from holdfast.score.errors import ScorerError, ScoringFailed
 from holdfast.score.fingerprint import identity, solver_digest, source_digest
-from holdfast.score.judging import as_number, judge
+from holdfast.score.judging import as_number, judge, judge_group
 from holdfast.score.quantities import Quantity, last_quantity, numeric
 from holdfast.score.resolving import BUILT_IN, resolve
 from holdfast.score.texts import exact_match, includes, regex
@@ -26,6 +26,7 @@ __all__ = [
     "identity",
     "includes",
     "judge",
+    "judge_group",
     "last_quantity",
     "numeric",
     "regex",

@@ -1,7 +1,8 @@
 """What a scorer is: a function of a sample and an answer, with a name and fixed arguments.
 
 The function takes `(sample, answer)`, or `(sample, answer, ctx)` if it asks a judge, then any arguments that a spec may
-set. Refuses functions that cannot be called that way, when they are decorated rather than after a run was paid for.
+set. A scorer of groups takes `(sample, answers)`: all repeats of a sample at once. Refuses functions that cannot be
+called that way, when they are decorated rather than after a run was paid for.
 """
 
 import functools
@@ -34,27 +35,31 @@ class Scorer(msgspec.Struct, frozen=True):
     args: dict[str, Any] = msgspec.field(default_factory=dict)
     needs_ctx: bool = False
     """The function's third parameter is `ctx`: it makes durable calls of its own."""
+    group: bool = False
+    """It takes the answers of all repeats of a sample, and gives a list with a score for each, or one for all."""
 
     def __call__(self, *positional: Any, **named: Any) -> Any:
         return self.function(*positional, **{**self.args, **named})
 
 
 @overload
-def scorer(function: ScoringFunction, *, name: str = "") -> Scorer: ...
+def scorer(function: ScoringFunction, *, name: str = "", group: bool = False) -> Scorer: ...
 
 
 @overload
-def scorer(function: None = None, *, name: str = "") -> Callable[[ScoringFunction], Scorer]: ...
+def scorer(function: None = None, *, name: str = "", group: bool = False) -> Callable[[Function], Scorer]: ...
 
 
-def scorer(function: Function | None = None, *, name: str = "") -> Scorer | Callable[[ScoringFunction], Scorer]:
-    """Make a scorer of a function, sync or async: `@scorer` or `@scorer(name="close")`."""
+def scorer(
+    function: Function | None = None, *, name: str = "", group: bool = False
+) -> Scorer | Callable[[Function], Scorer]:
+    """Make a scorer of a function, sync or async: `@scorer`, `@scorer(name="close")`, `@scorer(group=True)`."""
     if function is None:
-        return lambda decorated: scorer(decorated, name=name)
+        return lambda decorated: scorer(decorated, name=name, group=group)
     if isinstance(function, Scorer):
-        return msgspec.structs.replace(function, name=name or function.name)
+        return msgspec.structs.replace(function, name=name or function.name, group=group or function.group)
     called = name or _name_of(function)
-    return Scorer(called, function, {}, _takes_ctx(function, called))
+    return Scorer(called, function, {}, _takes_ctx(function, called), group)
 
 
 def arguments_of(function: Function) -> tuple[dict[str, inspect.Parameter], bool]:

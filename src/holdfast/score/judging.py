@@ -9,6 +9,7 @@ import inspect
 import math
 import numbers
 import traceback
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -30,7 +31,25 @@ async def judge(scorer: Scorer, sample: Sample, answer: Answer, ctx: Any = None)
 
     Sync functions are called directly: they hold up the event loop for as long as they take.
     """
-    given = (sample, answer, ctx) if scorer.needs_ctx else (sample, answer)
+    return _scores(scorer, await _said(scorer, sample, answer, ctx))
+
+
+async def judge_group(
+    scorer: Scorer, sample: Sample, answers: Sequence[Answer], ctx: Any = None
+) -> list[dict[str, Score]]:
+    """What a scorer of groups says of each of the answers: a list has one result for each; anything else is said of
+    all of them.
+    """
+    result = await _said(scorer, sample, list(answers), ctx)
+    if not isinstance(result, list | tuple):
+        return [_scores(scorer, result) for _ in answers]
+    if len(result) != len(answers):
+        raise _no_score(scorer, f"{len(result)} results for {len(answers)} answers")
+    return [_scores(scorer, each) for each in result]
+
+
+async def _said(scorer: Scorer, sample: Sample, judged: Answer | list[Answer], ctx: Any) -> Any:
+    given = (sample, judged, ctx) if scorer.needs_ctx else (sample, judged)
     try:
         result = scorer(*given)
         if type(result) not in _PLAIN and inspect.isawaitable(result):
@@ -39,7 +58,7 @@ async def judge(scorer: Scorer, sample: Sample, answer: Answer, ctx: Any = None)
         raise
     except Exception as error:
         raise _failed(scorer, error) from error
-    return _scores(scorer, result)
+    return result
 
 
 def as_number(value: Any) -> float | None:

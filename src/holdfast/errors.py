@@ -5,6 +5,7 @@ HoldfastError
 ├── SpecError           a spec that cannot be run as it is written; nothing was created
 ├── UsageError          a command or call that cannot be carried out as it was given
 ├── DriftError          a resume that would mix two experiments; nothing was changed
+├── StoreError          an object store could not do what was asked of it, or nobody knows whether it did
 ├── BadRecordError      one record that cannot be saved (not serialisable, too large, unknown type); nothing was written
 └── JournalError        about one run's journal
     ├── StoppedError      the writer has stopped; everything acknowledged is kept
@@ -47,6 +48,10 @@ class DriftError(HoldfastError):
         super().__init__(message)
         self.changes = tuple(changes)
         self.run_id = run_id
+
+
+class StoreError(HoldfastError):
+    """A mirror's store failed. It may have done what it was asked all the same."""
 
 
 class BadRecordError(HoldfastError):

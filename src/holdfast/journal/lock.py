@@ -38,6 +38,7 @@ class Lock:
         path = os.path.join(run, "lock")
         self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._term: Term | None = None
+        self._taken = False
         end = clock() + wait_seconds
         while not self._try(run):
             if clock() >= end:
@@ -52,12 +53,16 @@ class Lock:
 
     @property
     def lost(self) -> bool:
-        """Another writer has taken the run over. It cannot happen to a flock."""
-        return self._term is not None and self._term.lost
+        """Another writer has taken the run over: where there is no flock, or in the mirror."""
+        return self._taken or (self._term is not None and self._term.lost)
+
+    def lose(self) -> None:
+        """Another machine has taken the run over, as its mirror tells. From any thread."""
+        self._taken = True
 
     def look(self) -> bool:
         """Whether it is lost, as of now."""
-        return self._term is not None and self._term.look()
+        return self._taken or (self._term is not None and self._term.look())
 
     def release(self) -> None:
         if self._term is not None:

@@ -21,6 +21,8 @@ from holdfast.journal.appender import Hooks
 from holdfast.journal.disk import OS_DISK, Disk
 from holdfast.journal.lock import WAIT_SECONDS, Lock
 from holdfast.journal.marks import Damage, Position
+from holdfast.journal.mirror import BEAT_SECONDS, Keeping, Mirror
+from holdfast.journal.objects import Objects
 from holdfast.journal.opening import Opened, Request, open_to_write
 from holdfast.journal.places import journal_folder
 from holdfast.journal.sealing import Sealer, seal
@@ -46,6 +48,19 @@ Tell = Callable[[str, str], None]
 _Waiting = tuple[Draft, "asyncio.Future[Position] | None"]  # None: nobody waits for it
 
 
+class Mirroring(msgspec.Struct, frozen=True):
+    """Where the run's mirror is, and how it is kept. `wait`: nothing is acknowledged that is not durable there too."""
+
+    objects: Objects
+    epoch: int | None = None
+    """The one that was claimed there; None if nobody else may write the run."""
+    seconds: float = 5.0
+    wait: bool = False
+    beat_seconds: float = BEAT_SECONDS
+    last_seconds: float = 60.0
+    """How long the end of a run waits for what is not there yet."""
+
+
 class Options(msgspec.Struct, frozen=True):
     """How a journal is written; none of it changes what is written. `tell` gets a dotted event name and a sentence,
     from any thread.
@@ -56,11 +71,14 @@ class Options(msgspec.Struct, frozen=True):
     tell: Tell = lambda event, detail: None
     clock: Callable[[], float] = time.time
     disk: Disk = OS_DISK
+    mirror: Mirroring | None = None
 
 
 class _Parts(msgspec.Struct, frozen=True):
     """What a writer is made of, once the journal is open."""
 
+    run: str
+    uid: str
     folder: str
     lock: Lock
     opened: Opened
@@ -100,6 +118,8 @@ class Writer:
         self._in_hand: list[_Waiting] = []
         self._committed = 0.0  # when the last batch was durable, on the monotonic clock
         self._ended: asyncio.Future[None] = loop.create_future()
+        self._held: deque[tuple[_Waiting, Position]] = deque()  # durable here, and somebody waits for there too
+        self.mirror = self._mirror_of(options.mirror)
         for number in parts.opened.unsealed:
             parts.sealer.submit(number)
         threading.Thread(target=self._work, name="holdfast-writer", daemon=True).start()
@@ -194,6 +214,20 @@ class Writer:
                 self._promised_bytes += size
                 turn.set_result(None)
 
+    def _hold(self, batch: Sequence[_Waiting], positions: Sequence[Position]) -> None:
+        self._held.extend(zip(batch, positions, strict=True))
+        assert self.mirror is not None
+        self.mirror.nudge()
+        self._release(self.mirror.mirrored)
+
+    def _release(self, n: int) -> None:
+        """What is durable in the mirror too."""
+        there: list[tuple[_Waiting, Position]] = []
+        while self._held and self._held[0][1].n <= n:
+            there.append(self._held.popleft())
+        if there:
+            self._acknowledge([waiting for waiting, _ in there], [position for _, position in there])
+
     def _acknowledge(self, batch: Sequence[_Waiting], positions: Sequence[Position]) -> None:
         for (record, acknowledged), position in zip(batch, positions, strict=True):
             self._queued_bytes -= record.size
@@ -208,6 +242,8 @@ class Writer:
             for _, acknowledged in self._in_hand + self._drain():
                 if acknowledged is not None and not acknowledged.done():
                     acknowledged.set_exception(StoppedError(str(failure)))
+        if self._held:  # durable here: that is all that can be said now
+            self._release(self._held[-1][1].n)
         self._admit()
         self._ended.set_result(None)
 
@@ -264,7 +300,8 @@ class Writer:
                 raise FencedError(f"{self._parts.folder} was taken over by another process: this one stops")
             began = time.monotonic()
             positions = self._appender.commit([record for record, _ in self._in_hand])
-            self._in_loop(self._acknowledge, self._in_hand, positions)
+            waits = self._options.mirror is not None and self._options.mirror.wait
+            self._in_loop(self._hold if waits else self._acknowledge, self._in_hand, positions)
             self._committed = time.monotonic()
             if self._committed - began > SLOW_SECONDS:
                 took = f"{self._committed - began:.1f} s for {len(self._in_hand)} records"
@@ -282,7 +319,32 @@ class Writer:
                 seal(self._options.disk, self._parts.folder, self.acknowledged.segment)
             except (OSError, JournalError) as error:
                 self._options.tell("journal.seal_failed", str(error))
+        self._let_mirror_go()
         self._parts.lock.release()
+
+    def _let_mirror_go(self) -> None:
+        wanted = self._options.mirror
+        if self.mirror is None or wanted is None or self.mirror.close(wanted.last_seconds) or self._parts.lock.lost:
+            return
+        last = self.acknowledged.n
+        left = f"{last - self.mirror.mirrored} of {last} records are not in {wanted.objects.url} yet"
+        self._options.tell("mirror.behind", f"{left}; they are safe here, and the next start of this run sends them")
+
+    def _mirror_of(self, wanted: Mirroring | None) -> Mirror | None:
+        if wanted is None:
+            return None
+        parts = self._parts
+        keeping = Keeping(
+            tip=lambda: self.acknowledged,
+            tell=self._options.tell,
+            lost=parts.lock.lose,
+            confirmed=lambda n: self._in_loop(self._release, n),
+            seconds=wanted.seconds,
+            beat_seconds=wanted.beat_seconds,
+        )
+        mirror = Mirror(parts.run, parts.uid, wanted.objects, wanted.epoch, keeping)
+        mirror.start()
+        return mirror
 
 
 def _open(run: str, request: Request, options: Options, held: Lock | None) -> _Parts:
@@ -324,7 +386,7 @@ def _open(run: str, request: Request, options: Options, held: Lock | None) -> _P
         if isinstance(error, OSError):
             raise _cannot_open(run, error) from error
         raise
-    return _Parts(folder, lock, opened, sealer, closing)
+    return _Parts(run, request.uid, folder, lock, opened, sealer, closing)
 
 
 def _cannot_open(run: str, error: OSError) -> JournalError:

@@ -1,0 +1,149 @@
+"""One writer among several machines: epochs claimed in the mirror's store.
+
+Taking a run over is the create-only making of `lease/<epoch>` with a nonce; on "exists", or when nobody knows what
+came of it, it is read back: my nonce is mine. The holder overwrites `lease/<epoch>.beat`. It has gone when it said so,
+when its process is known to be dead on this machine, or when its beat has not changed for so long on the judge's own
+monotonic clock: no two clocks are compared. Whoever finds a greater epoch has lost the run; what it wrote since is
+fenced off by the journal itself. A store that ignores the create-only condition is found by a probe, and refused.
+"""
+
+import re
+import time
+import uuid
+from collections.abc import Callable
+
+import msgspec
+
+from holdfast.errors import HeldError, StoreError, UsageError
+from holdfast.journal.lease import Holder, Lease, is_alive, this_process
+from holdfast.journal.objects import Objects
+
+FOLDER = "lease"
+EXPIRY_SECONDS = 30.0
+_PAUSE_SECONDS = 1.0
+_TRIES = 5
+_EPOCH = re.compile(rf"{FOLDER}/(\d{{6,12}})")
+
+
+class Claim(msgspec.Struct, frozen=True):
+    nonce: str
+    holder: Holder
+
+
+class Beat(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One beat, with what the holder last said of itself."""
+
+    count: int
+    ended: bool = False
+    mirrored: int = 0
+    """The number of the last record that is durable in the store."""
+    lease: Lease | None = None
+
+
+class Patience(msgspec.Struct, frozen=True):
+    """How long a silent holder is waited for, and by which clock."""
+
+    expiry_seconds: float = EXPIRY_SECONDS
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+
+def take_epoch(objects: Objects, at_least: int, patience: Patience | None = None) -> int:
+    """The run, for this process, under an epoch that is greater than every other and not below `at_least`. HeldError if
+    a living process holds it; UsageError if the store cannot tell one taker from two.
+    """
+    chosen = patience or Patience()
+    last = greatest_epoch(objects)
+    if last and not _is_over(objects, last, chosen):
+        raise HeldError(
+            f"{objects.url} is being written by another live process{_named(objects, last)}; wait for it, or stop it "
+            f"first (one that died is recognised after {chosen.expiry_seconds:g} s)"
+        )
+    _probe(objects)
+    epoch = max(last + 1, at_least)
+    if not _claim(objects, epoch) or greatest_epoch(objects) != epoch:
+        raise HeldError(f"{objects.url} was taken over by another process a moment ago; wait for it, or stop it first")
+    return epoch
+
+
+def greatest_epoch(objects: Objects) -> int:
+    found = (_EPOCH.fullmatch(each.name) for each in objects.listed(FOLDER))
+    return max((int(match[1]) for match in found if match), default=0)
+
+
+def write_beat(objects: Objects, epoch: int, beat: Beat) -> None:
+    objects.put(_beat_name(epoch), msgspec.json.encode(beat))
+
+
+def read_beat(objects: Objects, epoch: int) -> Beat | None:
+    """None if there is none, or none that can be read."""
+    data = objects.get(_beat_name(epoch)) if epoch else None
+    try:
+        return None if data is None else msgspec.json.decode(data, type=Beat)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def _is_over(objects: Objects, epoch: int, patience: Patience) -> bool:
+    """Watch the beat: ended, of a process that is dead, or unchanged for the whole of the expiry."""
+    first = read_beat(objects, epoch)
+    claim = _read_claim(objects, epoch)
+    if (first is not None and first.ended) or (claim is not None and is_alive(claim.holder) is False):
+        return True
+    end = patience.clock() + patience.expiry_seconds
+    while patience.clock() < end:
+        patience.sleep(min(_PAUSE_SECONDS, patience.expiry_seconds / 10))
+        now = read_beat(objects, epoch)
+        if now is not None and now.ended:
+            return True
+        if now != first:
+            return False
+    return True
+
+
+def _claim(objects: Objects, epoch: int) -> bool:
+    """An answer that was lost may have been a yes: reading back tells."""
+    claim = Claim(uuid.uuid4().hex, this_process())
+    name = f"{FOLDER}/{epoch:06d}"
+    for attempt in range(_TRIES):
+        try:
+            if objects.create(name, msgspec.json.encode(claim)):
+                return True
+            found = _read_claim(objects, epoch)
+            return found is not None and found.nonce == claim.nonce
+        except StoreError:
+            if attempt == _TRIES - 1:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _probe(objects: Objects) -> None:
+    """Whether a second making of the same object is refused."""
+    name = f"{FOLDER}/probe-{uuid.uuid4().hex}"
+    objects.create(name, b"1")
+    try:
+        if objects.create(name, b"2"):
+            raise UsageError(
+                f"{objects.url}: this store makes an object twice that may only be made once, so it cannot tell two "
+                "writers apart; use another store, or, if only one machine will ever write this run, say "
+                "mirror.exclusive: false"
+            )
+    finally:
+        objects.delete(name)
+
+
+def _read_claim(objects: Objects, epoch: int) -> Claim | None:
+    data = objects.get(f"{FOLDER}/{epoch:06d}")
+    try:
+        return None if data is None else msgspec.json.decode(data, type=Claim)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def _named(objects: Objects, epoch: int) -> str:
+    claim = _read_claim(objects, epoch)
+    return f" (process {claim.holder.pid} on {claim.holder.host})" if claim else ""
+
+
+def _beat_name(epoch: int) -> str:
+    return f"{FOLDER}/{epoch:06d}.beat"

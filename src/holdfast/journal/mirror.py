@@ -1,0 +1,292 @@
+"""The mirror: a copy of a run in an object store, kept by a thread that nobody waits for.
+
+Only acknowledged bytes go up, cut at record ends, as objects that never change; a sealed segment's object replaces its
+chunks once it has been read back. What a record may refer to (spec, plan, data, blobs) goes up before it. The backlog
+is the journal itself, on disk. Invariant: `mirrored` is the number of a record that is durable there with everything
+before it. Whatever the store does, the run goes on; only a greater epoch in it ends the run.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+import msgspec
+import xxhash
+
+from holdfast.errors import FencedError, JournalError, StoreError
+from holdfast.journal.chain import HeaderCache, SegmentFile, fence_between, list_chain
+from holdfast.journal.claims import Beat, greatest_epoch, write_beat
+from holdfast.journal.content import PIECE_BYTES
+from holdfast.journal.disk import OS_DISK
+from holdfast.journal.lease import read_lease
+from holdfast.journal.objects import Objects
+from holdfast.journal.pieces import FOLDER, chunk_name, is_original, parse_piece, sealed_name
+from holdfast.journal.places import segment_path
+from holdfast.records import Fence
+
+CHUNK_BYTES = 8 << 20
+BEAT_SECONDS = 10.0
+_BACKOFF_SECONDS_MAX = 60.0
+
+
+class Keeping(msgspec.Struct, frozen=True):
+    """How a mirror is kept. `tip` is the last acknowledged record; the rest is told from the mirror's thread."""
+
+    tip: Callable[[], Fence]
+    tell: Callable[[str, str], None] = lambda event, message: None
+    lost: Callable[[], None] = lambda: None
+    """A greater epoch was found: this process has lost the run."""
+    confirmed: Callable[[int], None] = lambda n: None
+    """Everything up to this number is durable there."""
+    seconds: float = 5.0
+    beat_seconds: float = BEAT_SECONDS
+    chunk_bytes: int = CHUNK_BYTES
+
+
+class _Numbered(msgspec.Struct):
+    n: int
+
+
+_numbered = msgspec.json.Decoder(_Numbered)
+
+
+class _Sent(msgspec.Struct):
+    """What the store has of one segment: its first so many bytes, in chunks, or all of it."""
+
+    bytes: int = 0
+    chunks: set[str] = msgspec.field(default_factory=set)
+    sealed: bool = False
+
+
+class Mirror:
+    """Keeps one run's mirror, from `start` to `close`. `epoch` None: nobody else may write it, and nobody looks."""
+
+    def __init__(self, run: str, uid: str, objects: Objects, epoch: int | None, keeping: Keeping) -> None:
+        self.mirrored = 0
+        self._run = run
+        self._journal = os.path.join(run, FOLDER)
+        self._uid = uid
+        self._objects = objects
+        self._epoch = epoch
+        self._keeping = keeping
+        self._headers: HeaderCache = {}
+        self._segments: dict[tuple[int, int], _Sent] = {}
+        self._files: dict[str, tuple[int, int] | None] | None = None  # what is there; None: not looked yet
+        self._blobs_seen: tuple[int, int] = (0, 0)
+        self._beats = 0
+        self._beat_at = -1e9
+        self._caught_up_at = time.monotonic()
+        self._troubled = False
+        self._wake = threading.Event()
+        self._closing = threading.Event()
+        self._gone = False
+        self._thread = threading.Thread(target=self._work, name="holdfast-mirror", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def nudge(self) -> None:
+        """There is something new, and somebody waits for it."""
+        self._wake.set()
+
+    @property
+    def behind_seconds(self) -> float:
+        """For how long there has been something that is durable here and not there."""
+        return 0.0 if self.mirrored >= self._keeping.tip().n else time.monotonic() - self._caught_up_at
+
+    @property
+    def troubled(self) -> bool:
+        """The last try failed."""
+        return self._troubled
+
+    def close(self, seconds: float) -> bool:
+        """Send what is left, for at most so long, and let the run go. False if not all of it is there."""
+        self._closing.set()
+        self._wake.set()
+        self._thread.join(seconds)
+        done = not self._thread.is_alive() and not self._troubled and self.mirrored >= self._keeping.tip().n
+        self._gone = True
+        return done
+
+    def _work(self) -> None:
+        failures = 0
+        while not self._gone:
+            if failures:
+                self._closing.wait(min(self._keeping.seconds * 2**failures, _BACKOFF_SECONDS_MAX))
+            else:
+                self._wake.wait(self._keeping.seconds)
+            self._wake.clear()
+            last = self._closing.is_set()
+            try:
+                self._send()
+                self._beat(ended=last)
+                failures = 0
+                self._tell_of_trouble("")
+            except FencedError as error:
+                self._keeping.tell("lease.lost", str(error))
+                self._keeping.lost()
+                return
+            except (StoreError, JournalError, OSError) as error:
+                failures += 1
+                self._files = None  # nobody knows what of it landed: look again
+                self._tell_of_trouble(str(error))
+                if last:
+                    time.sleep(min(1.0, self._keeping.seconds))
+                    continue
+            if last:
+                return
+
+    def _tell_of_trouble(self, error: str) -> None:
+        if error and not self._troubled:
+            self._keeping.tell("mirror.failed", f"{error}; the run goes on, and it is tried again")
+        elif self._troubled and not error:
+            self._keeping.tell("mirror.restored", f"{self._objects.url} takes records again")
+        self._troubled = bool(error)
+
+    def _send(self) -> None:
+        tip = self._keeping.tip()
+        files = self._look()
+        self._send_files(files)
+        files_of_journal = list_chain(OS_DISK, self._journal, self._uid, self._headers).segments
+        epoch = 0
+        for file, successor in zip(files_of_journal, (*files_of_journal[1:], None), strict=True):
+            epoch = file.header.segment.epoch if file.header else epoch
+            if file.number > tip.segment:
+                break
+            sent = self._segments.setdefault((epoch, file.number), _Sent())
+            end = self._end_of(file, successor, tip)
+            if not sent.sealed:
+                self._send_segment(file, epoch, sent, end)
+            self._confirm(end.n)
+        self._caught_up_at = time.monotonic()
+
+    def _end_of(self, file: SegmentFile, successor: SegmentFile | None, tip: Fence) -> Fence:
+        """How far a segment's bytes count."""
+        fence = None if successor is None else fence_between(file, successor)
+        if fence is not None:
+            return fence
+        if file.number == tip.segment:
+            return tip
+        return Fence(file.number, os.stat(file.path).st_size if not file.sealed else 0, 0, "")  # its fence is damaged
+
+    def _send_segment(self, file: SegmentFile, epoch: int, sent: _Sent, end: Fence) -> None:
+        if file.sealed:
+            name = sealed_name(epoch, file.number)
+            self._objects.put_file(name, file.path)
+            self._check(name, file.path)
+            sent.sealed = True
+            for chunk in sorted(sent.chunks):  # dying here leaves some: the next look finds them
+                self._objects.delete(chunk)
+            sent.chunks.clear()
+            return
+        with open(file.path, "rb") as plain:
+            while sent.bytes < end.bytes:
+                plain.seek(sent.bytes)
+                data = plain.read(min(self._keeping.chunk_bytes, end.bytes - sent.bytes))
+                if sent.bytes + len(data) < end.bytes:
+                    data = data[: data.rfind(b"\n") + 1] or data + plain.readline()  # one record, longer than a chunk
+                if not data:
+                    raise JournalError(f"{file.path} is shorter than what was acknowledged of it")
+                name = chunk_name(epoch, file.number, sent.bytes, sent.bytes + len(data))
+                self._objects.put(name, data)
+                sent.chunks.add(name)
+                sent.bytes += len(data)
+                self._confirm(_last_number(data))
+                self._beat()
+
+    def _check(self, name: str, path: str) -> None:
+        """Read it back: only what was seen to be there may take the place of its chunks."""
+        there, here = xxhash.xxh3_128(), xxhash.xxh3_128()
+        for piece in self._objects.pieces(name):
+            there.update(piece)
+        with open(path, "rb") as file:
+            while piece := file.read(PIECE_BYTES):
+                here.update(piece)
+        if there.digest() != here.digest():
+            raise StoreError(f"{self._objects.url}: {name!r} reads back differently than it was written")
+
+    def _confirm(self, n: int) -> None:
+        if n > self.mirrored:
+            self.mirrored = n
+            self._keeping.confirmed(n)
+
+    # Spec, plan, data and blobs.
+
+    def _look(self) -> dict[str, tuple[int, int] | None]:
+        """What the store has: once at the start, and again after trouble."""
+        if self._files is not None:
+            return self._files
+        self._files = {}
+        self._segments = {}
+        sealed: dict[tuple[int, int], int] = {}
+        for each in self._objects.listed(""):
+            piece = parse_piece(each.name, each.size)
+            if piece is not None:
+                sent = self._segments.setdefault((piece.epoch, piece.segment), _Sent())
+                if piece.sealed:
+                    sealed[piece.epoch, piece.segment] = each.size
+                else:
+                    sent.chunks.add(each.name)
+            elif is_original(each.name):
+                self._files[each.name] = None
+        for key, sent in self._segments.items():
+            sent.bytes = _sent_bytes(sent.chunks)
+            path = segment_path(self._journal, key[1], sealed=True)
+            # With chunks beside it, whoever sent it did not come to reading it back.
+            sent.sealed = not sent.chunks and os.path.exists(path) and os.stat(path).st_size == sealed.get(key)
+        self._blobs_seen = (0, 0)
+        return self._files
+
+    def _send_files(self, there: dict[str, tuple[int, int] | None]) -> None:
+        """Those that are new or have changed; blobs never change."""
+        names = sorted(name for name in os.listdir(self._run) if is_original(name))
+        for name in names:
+            found = os.stat(os.path.join(self._run, name))
+            state = (found.st_mtime_ns, found.st_size)
+            if there.get(name) != state:
+                self._objects.put_file(name, os.path.join(self._run, name))
+                there[name] = state
+        folder = os.path.join(self._run, "blobs")
+        if not os.path.isdir(folder):
+            return
+        seen = os.stat(folder).st_mtime_ns
+        held = [name for name in os.listdir(folder) if not name.endswith(".tmp")]
+        if (seen, len(held)) == self._blobs_seen:
+            return
+        for name in held:
+            if f"blobs/{name}" not in there:
+                self._objects.put_file(f"blobs/{name}", os.path.join(folder, name))
+                there[f"blobs/{name}"] = None
+                self._beat()
+        self._blobs_seen = (seen, len(held))
+
+    def _beat(self, *, ended: bool = False) -> None:
+        """Say that we live, and see whether the run is still ours."""
+        now = time.monotonic()
+        if self._epoch is None or (now - self._beat_at < self._keeping.beat_seconds and not ended):
+            return
+        if greatest_epoch(self._objects) > self._epoch:
+            raise FencedError(f"{self._objects.url} was taken over by another process: this one stops")
+        self._beats += 1
+        beat = Beat(self._beats, ended, self.mirrored, read_lease(self._run))
+        write_beat(self._objects, self._epoch, beat)
+        self._beat_at = now
+
+
+def _sent_bytes(chunks: Iterable[str]) -> int:
+    """How far chunks go without a gap. One that is shorter than its name says cannot be: stores have all or nothing."""
+    end = 0
+    for piece in sorted(filter(None, (parse_piece(name, 0) for name in chunks)), key=lambda each: each.first):
+        if piece.first <= end:
+            end = max(end, piece.last)
+    return end
+
+
+def _last_number(data: bytes) -> int:
+    """The number of the last record in a chunk; 0 if that is damaged."""
+    start = data.rfind(b"\n", 0, len(data) - 1) + 1
+    try:
+        return _numbered.decode(data[start:]).n
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return 0

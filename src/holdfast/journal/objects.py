@@ -1,0 +1,267 @@
+"""Objects in a store (S3, GCS, Azure, a folder), behind the few calls that a mirror needs.
+
+Names are taken as they are written: nothing in a URL or a name is decoded, so `a%20b` and `a b` are two places. What a
+call raises is `StoreError`, in one line without credentials; whether to try again is the caller's business, because
+only it knows what is at stake. Credentials come from where each cloud's own tools look for them.
+"""
+
+import configparser
+import contextlib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from holdfast.errors import StoreError, UsageError
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+_URL = re.compile(r"([a-z][a-z0-9+.-]*)://(.*)", re.DOTALL)
+SCHEMES = ("s3", "s3a", "gs", "az", "file")
+_TIMEOUT = timedelta(seconds=30)
+_CONNECT = timedelta(seconds=10)
+_PIECE_BYTES = 1 << 20
+_QUERY = re.compile(r"\?\S+")
+_SHOWN = 300
+_AWS = {
+    "aws_access_key_id": "access_key_id",
+    "aws_secret_access_key": "secret_access_key",
+    "aws_session_token": "session_token",
+    "region": "region",
+    "endpoint_url": "endpoint",
+}
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """An object, as a list tells of it."""
+
+    name: str
+    size: int
+
+
+class Objects(Protocol):
+    """Objects below one place. Every call may raise StoreError, and may have worked all the same."""
+
+    @property
+    def url(self) -> str: ...
+
+    def put(self, name: str, data: bytes) -> None: ...
+
+    def put_file(self, name: str, path: str) -> None: ...
+
+    def create(self, name: str, data: bytes) -> bool:
+        """False if there is one of that name."""
+
+    def get(self, name: str, first: int = 0, last: int | None = None) -> bytes | None:
+        """Bytes [first, last) of an object; None if there is none."""
+
+    def pieces(self, name: str) -> Iterator[bytes]:
+        """An object's content, bit by bit. StoreError also if it is not there."""
+
+    def listed(self, prefix: str) -> Iterator[Listed]:
+        """What is below a folder (`a/b`, without a slash at the end), however deep."""
+
+    def folders(self, prefix: str) -> list[str]:
+        """The names right below a folder that have something below them."""
+
+    def delete(self, name: str) -> None:
+        """It is no error if it is not there."""
+
+
+def is_url(text: str) -> bool:
+    return _URL.fullmatch(text) is not None
+
+
+def open_objects(url: str) -> "StoredObjects":
+    """UsageError for a URL of a kind that is not known; nothing is asked of the store yet."""
+    found = _URL.fullmatch(url)
+    if found is None or found[1] not in SCHEMES:
+        known = ", ".join(f"{scheme}://" for scheme in SCHEMES)
+        raise UsageError(f"{url!r} is no URL of a store; it begins with one of {known}")
+    scheme, rest = found[1], found[2]
+    if scheme == "file":
+        return FolderObjects(url, os.path.abspath("/" + rest.strip("/")))
+    bucket, _, prefix = rest.partition("/")
+    if not bucket:
+        raise UsageError(f"{url!r} names no bucket; write {scheme}://bucket/folder")
+    return StoredObjects(url, _remote(scheme, bucket, url), prefix.strip("/"))
+
+
+class StoredObjects:
+    """Objects of an object store."""
+
+    def __init__(self, url: str, store: "ObjectStore", prefix: str) -> None:
+        self._url = url
+        self._store = store
+        self._prefix = f"{prefix}/" if prefix else ""
+
+    @property
+    def url(self) -> str:
+        return self._url
+
+    def below(self, folder: str) -> "StoredObjects":
+        return StoredObjects(f"{self._url.rstrip('/')}/{folder}", self._store, f"{self._prefix}{folder}")
+
+    def put(self, name: str, data: bytes) -> None:
+        import obstore
+
+        with self._told("put", name):
+            obstore.put(self._store, self._prefix + name, data)
+
+    def put_file(self, name: str, path: str) -> None:
+        import obstore
+
+        with self._told("put", name):
+            obstore.put(self._store, self._prefix + name, Path(path))
+
+    def create(self, name: str, data: bytes) -> bool:
+        import obstore
+        from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+        with self._told("create", name):
+            try:
+                obstore.put(self._store, self._prefix + name, data, mode="create")
+            except (AlreadyExistsError, PreconditionError, FileExistsError):
+                return False
+            return True
+
+    def get(self, name: str, first: int = 0, last: int | None = None) -> bytes | None:
+        import obstore
+
+        with self._told("get", name):
+            try:
+                if last is not None:
+                    return bytes(obstore.get_range(self._store, self._prefix + name, start=first, end=last))
+                return bytes(obstore.get(self._store, self._prefix + name).bytes())[first:]
+            except FileNotFoundError:
+                return None
+
+    def pieces(self, name: str) -> Iterator[bytes]:
+        import obstore
+
+        with self._told("get", name):
+            for piece in obstore.get(self._store, self._prefix + name).stream(min_chunk_size=_PIECE_BYTES):
+                yield bytes(piece)
+
+    def listed(self, prefix: str) -> Iterator[Listed]:
+        import obstore
+
+        with self._told("list", prefix):
+            for batch in obstore.list(self._store, prefix=self._prefix + prefix):
+                for each in batch:
+                    yield Listed(each["path"][len(self._prefix) :], each["size"])
+
+    def folders(self, prefix: str) -> list[str]:
+        import obstore
+
+        with self._told("list", prefix):
+            found = obstore.list_with_delimiter(self._store, prefix=(self._prefix + prefix).rstrip("/"))
+            return [each.rstrip("/").rpartition("/")[2] for each in found["common_prefixes"]]
+
+    def delete(self, name: str) -> None:
+        import obstore
+
+        with self._told("delete", name), contextlib.suppress(FileNotFoundError):
+            obstore.delete(self._store, self._prefix + name)
+
+    @contextlib.contextmanager
+    def _told(self, verb: str, name: str) -> Iterator[None]:
+        """What went wrong, in one line. obstore has no base of its own for all that it may raise."""
+        try:
+            yield
+        except StoreError:
+            raise
+        except Exception as error:
+            said = _QUERY.sub("", (str(error).strip().splitlines() or [type(error).__name__])[0])[:_SHOWN]
+            raise StoreError(f"{self._url}: cannot {verb} {name!r}: {said}") from error
+
+
+class FolderObjects(StoredObjects):
+    """Objects that are files of a folder. They are synced: "durable there" must hold there too."""
+
+    def __init__(self, url: str, folder: str) -> None:
+        from obstore.store import LocalStore
+
+        self._folder = folder
+        super().__init__(url, LocalStore(), folder.strip("/"))  # from the root: a look makes no folder
+
+    def below(self, folder: str) -> "FolderObjects":
+        return FolderObjects(f"{self._url.rstrip('/')}/{folder}", os.path.join(self._folder, folder))
+
+    def put(self, name: str, data: bytes) -> None:
+        super().put(name, data)
+        self._sync(name)
+
+    def put_file(self, name: str, path: str) -> None:
+        super().put_file(name, path)
+        self._sync(name)
+
+    def create(self, name: str, data: bytes) -> bool:
+        created = super().create(name, data)
+        self._sync(name)
+        return created
+
+    def _sync(self, name: str) -> None:
+        """The file, and every folder down to it: any of them may be new."""
+        with self._told("sync", name):
+            path = os.path.join(self._folder, name)
+            while True:
+                handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    os.fsync(handle)
+                finally:
+                    os.close(handle)
+                if path in (self._folder, "/"):
+                    return
+                path = os.path.dirname(path)
+
+
+def _remote(scheme: str, bucket: str, url: str) -> "ObjectStore":
+    from obstore.store import AzureStore, GCSStore, S3Store
+
+    options: dict[str, Any] = {
+        "client_options": {"timeout": _TIMEOUT, "connect_timeout": _CONNECT},
+        "retry_config": {"max_retries": 1, "retry_timeout": _TIMEOUT},  # whoever calls knows better when to try again
+    }
+    try:
+        if scheme == "gs":
+            return GCSStore(bucket, **options)
+        if scheme == "az":
+            return AzureStore(bucket, **options)
+        if os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://"):
+            options["client_options"]["allow_http"] = True
+        return S3Store(bucket, **_aws_from_files(os.environ), **options)
+    except Exception as error:
+        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise UsageError(f"{url}: the store cannot be opened: {said[:_SHOWN]}") from error
+
+
+def _aws_from_files(environ: Mapping[str, str]) -> dict[str, Any]:
+    """Keys and region of a profile, which the command line tools write to files: obstore itself reads only variables
+    and what the machine offers.
+    """
+    if "AWS_ACCESS_KEY_ID" in environ:
+        return {}
+    profile = environ.get("AWS_PROFILE") or "default"
+    home = os.path.expanduser("~/.aws")
+    config = configparser.ConfigParser(interpolation=None)
+    with contextlib.suppress(OSError, configparser.Error):
+        config.read(
+            [
+                environ.get("AWS_CONFIG_FILE") or os.path.join(home, "config"),
+                environ.get("AWS_SHARED_CREDENTIALS_FILE") or os.path.join(home, "credentials"),
+            ]
+        )
+    found: dict[str, Any] = {}
+    for section in (profile, f"profile {profile}"):
+        for name, key in _AWS.items():
+            if config.has_option(section, name):
+                found.setdefault(key, config.get(section, name))
+    if "AWS_REGION" in environ or "AWS_DEFAULT_REGION" in environ:
+        found.pop("region", None)
+    return found

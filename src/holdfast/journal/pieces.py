@@ -1,0 +1,129 @@
+"""Where the bytes of a journal lie outside of its folder: pieces of segments, by epoch, in a mirror or another folder.
+
+A piece is a whole sealed segment, or bytes [first, last) of a plain one, cut at record ends. Pieces never change: two
+of the same name have the same bytes. One interface, two sources; whoever puts a run together again knows no other.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from typing import Protocol
+
+import msgspec
+
+from holdfast.journal.chain import list_chain
+from holdfast.journal.content import PIECE_BYTES
+from holdfast.journal.disk import OS_DISK, Disk
+from holdfast.journal.objects import Objects
+
+FOLDER = "journal"
+_CHUNK = re.compile(rf"{FOLDER}/(\d{{6,12}})/(\d{{6,12}})/(\d{{12,}})-(\d{{12,}})")
+_SEALED = re.compile(rf"{FOLDER}/(\d{{6,12}})/(\d{{6,12}})\.jsonl\.zst")
+
+
+class SegmentPiece(msgspec.Struct, frozen=True):
+    """Bytes [first, last) of a segment; of a sealed one all, compressed. `size`: how many bytes it really has."""
+
+    epoch: int
+    segment: int
+    first: int
+    last: int
+    sealed: bool
+    name: str
+    size: int
+
+
+class Source(Protocol):
+    """Something that a run's journal and files can be read from."""
+
+    @property
+    def kind(self) -> str:
+        """`mirror` or `local`."""
+
+    @property
+    def place(self) -> str: ...
+
+    def pieces(self) -> list[SegmentPiece]: ...
+
+    def files(self) -> list[str]:
+        """The names of the run's other originals, and of its blobs."""
+
+    def read(self, name: str) -> Iterator[bytes]:
+        """A piece's bytes, or a file's."""
+
+
+def chunk_name(epoch: int, segment: int, first: int, last: int) -> str:
+    return f"{FOLDER}/{epoch:06d}/{segment:06d}/{first:012d}-{last:012d}"
+
+
+def sealed_name(epoch: int, segment: int) -> str:
+    return f"{FOLDER}/{epoch:06d}/{segment:06d}.jsonl.zst"
+
+
+def parse_piece(name: str, size: int) -> SegmentPiece | None:
+    chunk = _CHUNK.fullmatch(name)
+    if chunk is not None:
+        epoch, segment, first, last = map(int, chunk.groups())
+        return SegmentPiece(epoch, segment, first, last, False, name, size)
+    sealed = _SEALED.fullmatch(name)
+    if sealed is not None:
+        return SegmentPiece(int(sealed[1]), int(sealed[2]), 0, size, True, name, size)
+    return None
+
+
+def is_original(name: str) -> bool:
+    """Whether a file of a run's folder is one that nothing else can replace: spec, plan, data, blobs."""
+    return name == "spec.yaml" or (name.endswith(".jsonl.zst") and "/" not in name) or name.startswith("blobs/")
+
+
+class MirrorSource:
+    """A run's mirror. It is listed once."""
+
+    kind = "mirror"
+
+    def __init__(self, objects: Objects) -> None:
+        self.objects = objects
+        self.place = objects.url
+        self._listed = list(objects.listed(""))
+
+    def pieces(self) -> list[SegmentPiece]:
+        return list(filter(None, (parse_piece(each.name, each.size) for each in self._listed)))
+
+    def files(self) -> list[str]:
+        return [each.name for each in self._listed if is_original(each.name)]
+
+    def read(self, name: str) -> Iterator[bytes]:
+        return self.objects.pieces(name)
+
+
+class FolderSource:
+    """A run's folder, as it is or as it was copied from somewhere."""
+
+    kind = "local"
+
+    def __init__(self, run: str, disk: Disk = OS_DISK) -> None:
+        self.place = run
+        self._disk = disk
+
+    def pieces(self) -> list[SegmentPiece]:
+        folder = os.path.join(self.place, FOLDER)
+        if not os.path.isdir(folder):
+            return []
+        found, epoch = [], 0
+        for file in list_chain(self._disk, folder).segments:
+            epoch = file.header.segment.epoch if file.header else epoch  # one that cannot be read is its neighbour's
+            size = os.stat(file.path).st_size
+            name = f"{FOLDER}/{file.name}"
+            found.append(SegmentPiece(epoch, file.number, 0, size, file.sealed, name, size))
+        return found
+
+    def files(self) -> list[str]:
+        blobs = os.path.join(self.place, "blobs")
+        names = os.listdir(self.place) if os.path.isdir(self.place) else []
+        held = [f"blobs/{name}" for name in os.listdir(blobs)] if os.path.isdir(blobs) else []
+        return [name for name in (*names, *held) if is_original(name) and not name.endswith(".tmp")]
+
+    def read(self, name: str) -> Iterator[bytes]:
+        with open(os.path.join(self.place, name), "rb") as file:
+            while piece := file.read(PIECE_BYTES):
+                yield piece

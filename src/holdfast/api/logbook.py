@@ -40,6 +40,10 @@ EVENTS: dict[str, tuple[str, str]] = {
     "journal.poisoned": ("error", "a write or sync failed; the journal goes on in a new segment"),
     "journal.seal_failed": ("warning", "a segment stays uncompressed"),
     "journal.stopped": ("error", "the journal cannot be written any more"),
+    "mirror.failed": ("warning", "the mirror's store cannot be written; the run goes on, and it is tried again"),
+    "mirror.restored": ("info", "the mirror's store can be written again"),
+    "mirror.behind": ("warning", "the run ended with records that are not in its mirror yet"),
+    "mirror.recovered": ("info", "records were brought back from the mirror"),
     "lease.lost": ("error", "another process has taken the run over; this one stops"),
 }
 """Every event, its level, and what it means."""

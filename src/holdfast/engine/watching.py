@@ -36,6 +36,8 @@ class Orders(msgspec.Struct, frozen=True):
     tell: Tell
     obey: Callable[[], Awaitable[None]]
     """Looks for what others have asked of this run, and does it."""
+    mirrored: Callable[[], tuple[int | None, float]] = lambda: (None, 0.0)
+    """How far the mirror is, and how many seconds behind."""
     lost: Callable[[], bool] = lambda: False
     """Whether another process has taken the run over."""
 
@@ -129,6 +131,7 @@ class Watch:
         self._name_overdue(flights, loop_now, wall)
         self._deal_with(idle, loop_now, wall)
         stall = self._stall_of(idle, now, loop_now, wall)
+        mirrored, behind = self._orders.mirrored()
         self._lease = Lease(
             holder=self._holder,
             epoch=self._orders.epoch,
@@ -141,6 +144,8 @@ class Watch:
             failed=progress.failed,
             in_flight=len(flights),
             acknowledged=self._orders.acknowledged(),
+            mirrored=mirrored,
+            mirror_behind=round(behind, 1),
             progress_at=wall - (now - self._progress_at),
             oldest=[flight.describe(loop_now, wall) for flight in flights[:_OLDEST]],
             stall=stall,

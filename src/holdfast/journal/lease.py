@@ -60,6 +60,10 @@ class Lease(msgspec.Struct, frozen=True, omit_defaults=True):
     failed: int = 0
     in_flight: int = 0
     acknowledged: int = 0
+    mirrored: int | None = None
+    """The last record that is durable in the mirror; None without one."""
+    mirror_behind: float = 0.0
+    """For how many seconds there has been something that is not there yet."""
     progress_at: float = 0.0
     oldest: list[InFlight] = []
     stall: Stall | None = None

@@ -144,6 +144,12 @@ class Writer:
         assert self._appender.tip is not None
         return self._appender.tip
 
+    def mirrored(self) -> tuple[int | None, float]:
+        """The last record that is durable in the mirror, and for how many seconds there has been more; None without a
+        mirror.
+        """
+        return (None, 0.0) if self.mirror is None else (self.mirror.mirrored, self.mirror.behind_seconds)
+
     async def append(self, record: Draft) -> Position:
         """Save a record; returns when it is durable. Waits first if too much is queued.
 

@@ -1,13 +1,14 @@
 """What is asked: the types of a spec, how it is read, and what changing each field means."""
 
 from holdfast.spec.loading import build_spec, load_spec, spec_mapping
-from holdfast.spec.types import Concurrency, Dataset, Fewshot, Limits, Model, Price, SampleLimits, Spec, Task
+from holdfast.spec.types import Concurrency, Dataset, Fewshot, Limits, Mirror, Model, Price, SampleLimits, Spec, Task
 
 __all__ = [
     "Concurrency",
     "Dataset",
     "Fewshot",
     "Limits",
+    "Mirror",
     "Model",
     "Price",
     "SampleLimits",

@@ -117,6 +117,16 @@ class Concurrency(_Part, frozen=True, kw_only=True):
 
 
 @classified
+class Mirror(_Part, frozen=True, kw_only=True):
+    """A copy of the run in an object store, kept while it works."""
+
+    url: Annotated[str, PLACE, Meta(min_length=1)]
+    seconds: Annotated[Seconds, THROUGHPUT] = 5.0
+    wait: Annotated[bool, THROUGHPUT] = False
+    exclusive: Annotated[bool, THROUGHPUT] = True
+
+
+@classified
 class Spec(_Part, frozen=True, kw_only=True):
     """One evaluation."""
 
@@ -131,6 +141,7 @@ class Spec(_Part, frozen=True, kw_only=True):
     roles: Annotated[dict[str, Model], NESTED] = field(default_factory=dict)
     tasks: Annotated[list[Task], NESTED, Meta(min_length=1)]
     limits: Annotated[Limits, NESTED] = Limits()
+    mirror: Annotated[Mirror | None, NESTED] = None
     concurrency: Annotated[Concurrency, NESTED] = Concurrency()
     stall_seconds: Annotated[Seconds, THROUGHPUT] = 30.0
     on_stall: Annotated[str, THROUGHPUT, Meta(pattern="^(warn|cancel-sample)$")] = "warn"

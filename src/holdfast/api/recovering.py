@@ -1,0 +1,296 @@
+"""Bringing back a run whose machine, folder or journal is gone, from its mirror, from a copy, or from both.
+
+Everything that is left is united; nothing that is there is ever replaced by less. What could not be had back is told in
+one sentence each. It can be cut off and done again at any moment, and streams: memory does not grow with the run.
+"""
+
+import asyncio
+import itertools
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from urllib.parse import unquote
+
+import msgspec
+
+from holdfast.api.condensing import condense
+from holdfast.api.mirroring import last_beat, objects_of, restore_whole
+from holdfast.api.places import RunPlace, default_store, place_of, runs_in
+from holdfast.api.resuming import read_fold
+from holdfast.errors import HoldfastError, JournalError, StoreError, UsageError
+from holdfast.journal import Lock, verify
+from holdfast.journal.objects import Objects, StoredObjects, is_url, open_objects
+from holdfast.journal.pieces import FolderSource, MirrorSource, SegmentPiece, Source
+from holdfast.journal.restoring import restore
+from holdfast.plan import digest_file, originals
+from holdfast.state import Fold, is_held
+
+Told = Callable[[str], None]
+Moved = Callable[[int, int], None]
+"""How many bytes are here, of how many."""
+
+
+class Recoverable(msgspec.Struct, frozen=True):
+    """A run that can be brought back or gone on with."""
+
+    experiment: str
+    run_id: str
+    source: str
+    """`mirror` or `local`."""
+    place: str
+    planned: int
+    finished: int
+    failed: int
+    in_flight: int
+    lost: int
+    """Records that were acknowledged and are not there."""
+    age_seconds: float
+    """Since it was last heard of."""
+    ended: bool = False
+
+
+class Recovered(msgspec.Struct, frozen=True):
+    """What was brought back."""
+
+    place: RunPlace
+    planned: int
+    finished: int
+    failed: int
+    in_flight: int
+    lost: int
+    warnings: list[str]
+    cleaned: bool = False
+    """What it was recovered from was no longer needed, and is gone."""
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """How to recover. `output`: the store to put it in."""
+
+    output: str = ""
+    events: bool = True
+    overwrite: bool = False
+    cleanup: bool = True
+
+
+def list_recoverable(where: str = "") -> Iterator[Recoverable]:
+    """Runs of a store that have not ended here, or every run of a mirror. UsageError if it cannot be looked at."""
+    if not is_url(where):
+        for place in runs_in(where or default_store()):
+            found = _local(place)
+            if found is not None:
+                yield found
+        return
+    try:
+        for objects, experiment, run_id in mirrored_runs(open_objects(where)):
+            yield _remote(objects, experiment, run_id)
+    except StoreError as error:
+        raise UsageError(str(error)) from error
+
+
+async def recover_async(where: str, wanted: Wanted | None = None, moved: Moved | None = None) -> Recovered:
+    """`recover`, beside whatever else the event loop does."""
+    return await asyncio.to_thread(recover, where, wanted, moved)
+
+
+def recover(where: str, wanted: Wanted | None = None, moved: Moved | None = None) -> Recovered:
+    """Bring a run back: `where` is its folder, or its URL in a mirror."""
+    chosen = wanted or Wanted()
+    warnings: list[str] = []
+    try:
+        found, place = _sources(where, chosen.output, warnings.append)
+        sources = [Counted(source, moved) for source in found] if moved is not None else found
+        _bring(place, sources, chosen, warnings.append)
+        unsent = max((_unsent(source.objects) for source in found if isinstance(source, MirrorSource)), default=0)
+    except StoreError as error:
+        raise UsageError(str(error)) from error
+    fold = read_fold(place)
+    warnings += _missing_originals(place, fold)
+    lost = unsent + sum(damage.records_lost for damage in fold.damage if damage.kind != "torn")
+    cleaned = chosen.cleanup and chosen.events and _clean(found, place)
+    in_flight = sum(bool(trail.steps) and o not in fold.failed for o, trail in fold.trails.items())
+    counts = (fold.planned, fold.finished.count, fold.failed.count, in_flight)
+    return Recovered(place, *counts, lost, warnings, cleaned)
+
+
+class Counted:
+    """A source that tells how much of it was read."""
+
+    def __init__(self, source: Source, moved: Moved) -> None:
+        self._source = source
+        self._moved = moved
+        self._done = 0
+        self.kind, self.place = source.kind, source.place
+        self._all = sum(piece.size for piece in source.pieces())
+
+    def pieces(self) -> list[SegmentPiece]:
+        return self._source.pieces()
+
+    def files(self) -> list[str]:
+        return self._source.files()
+
+    def read(self, name: str) -> Iterator[bytes]:
+        for piece in self._source.read(name):
+            self._done += len(piece)
+            self._moved(min(self._done, self._all), self._all)
+            yield piece
+
+
+def _sources(where: str, output: str, warn: Told) -> tuple[list[Source], RunPlace]:
+    """What the run can be had from, and where it belongs."""
+    if is_url(where):
+        objects, experiment, run_id = only_run(where)
+        return [MirrorSource(objects)], place_of(output or default_store(), experiment, run_id)
+    folder = os.path.abspath(where)
+    if not os.path.isdir(os.path.join(folder, "journal")):
+        raise UsageError(
+            f"{where} is neither a folder of a run (it has no journal) nor a URL; list what there is with: "
+            "holdfast recover --list"
+        )
+    above, name = os.path.split(folder)
+    here = RunPlace(os.path.dirname(above), unquote(os.path.basename(above)), unquote(name), folder)
+    place = here if not output else place_of(output, here.experiment, here.run_id)
+    return [FolderSource(folder), *_mirror_of(here, warn)], place
+
+
+def only_run(url: str) -> tuple[StoredObjects, str, str]:
+    """The one run that a URL means: its objects, its experiment and its id."""
+    try:
+        runs = list(itertools.islice(mirrored_runs(open_objects(url)), 6))
+    except StoreError as error:
+        raise UsageError(str(error)) from error
+    if len(runs) == 1:
+        return runs[0]
+    names = ", ".join(f"{experiment}/{run_id}" for _, experiment, run_id in runs[:5])
+    problem = f"holds several runs ({names}): add the experiment and the id of one" if runs else "holds no run"
+    raise UsageError(f"{url} {problem}; list them with: holdfast recover --list {url}")
+
+
+def mirrored_runs(objects: StoredObjects) -> Iterator[tuple[StoredObjects, str, str]]:
+    """The runs below a URL, which is that of a whole mirror, of an experiment in it, or of a run."""
+    for path in _run_folders(objects, "", 2):
+        parts = f"{objects.url.rstrip('/')}/{path}".rstrip("/").split("/")
+        yield (objects.below(path) if path else objects), unquote(parts[-2]), unquote(parts[-1])
+
+
+def _run_folders(objects: StoredObjects, path: str, depth: int) -> Iterator[str]:
+    names = objects.folders(path)
+    if "journal" in names or "lease" in names:
+        yield path
+    elif depth:
+        for name in sorted(names):
+            yield from _run_folders(objects, f"{path}/{name}" if path else name, depth - 1)
+
+
+def _mirror_of(here: RunPlace, warn: Told) -> Iterator[Source]:
+    """The mirror that a run's own records name, if it can be reached."""
+    mirror = read_fold(here).story.spec.get("mirror")
+    if not isinstance(mirror, dict):
+        return
+    try:
+        source = MirrorSource(objects_of(str(mirror["url"]), here))
+    except (StoreError, UsageError) as error:
+        warn(f"{error}; recovered from the folder alone")
+        return
+    if source.pieces():
+        yield source
+
+
+def _bring(place: RunPlace, sources: Sequence[Source], chosen: Wanted, warn: Told) -> None:
+    others = [source for source in sources if source.place != place.folder]
+    if not place.began:
+        finish = (lambda folder: None) if chosen.events else condense
+        restored = restore_whole(place, others, warn, finish)
+    else:
+        if not chosen.events:
+            raise UsageError(f"{place.folder} exists: a run without events is made in a new place; add --output DIR")
+        if len(others) == len(sources) and not chosen.overwrite:
+            raise UsageError(
+                f"{place.folder} exists; add what is recovered to it with --overwrite (nothing in it is lost), or "
+                "choose another place with --output DIR"
+            )
+        if not others:
+            return  # it is where it belongs, and there is nothing else: what it has is counted
+        lock = Lock(place.folder)
+        try:
+            restored = restore(place.folder, others, warn)
+        finally:
+            lock.release()
+    if restored.choice.void:
+        warn(f"{len(restored.choice.void)} pieces were written by processes that had lost the run; they do not count")
+
+
+def _unsent(objects: Objects) -> int:
+    """Records that the lost machine had acknowledged, as its last beat says, and that never got to the mirror."""
+    _, beat = last_beat(objects)
+    return 0 if beat is None or beat.lease is None else max(beat.lease.acknowledged - beat.mirrored, 0)
+
+
+def _missing_originals(place: RunPlace, fold: Fold) -> Iterator[str]:
+    """Plan and data, without which a run can be read and not gone on with."""
+    for path, stored in originals(place.folder, fold.story.blocks):
+        try:
+            whole = digest_file(path) == stored
+        except (OSError, JournalError, ValueError):
+            whole = False
+        if not whole:
+            yield f"{os.path.basename(path)} is missing or damaged; the run can be read, but not gone on with"
+    if fold.story.started is None:
+        yield "the record that began the run is lost; what is left can be read, but not gone on with"
+
+
+def _clean(sources: Sequence[Source], place: RunPlace) -> bool:
+    """Remove a folder that was recovered from, if all of it is in another place now. A mirror stays: it is the copy."""
+    done = False
+    for source in sources:
+        if source.kind != "local" or source.place == place.folder or is_held(source.place):
+            continue
+        old, new = verify(os.path.join(source.place, "journal")), verify(place.journal)
+        if new.uid == old.uid and new.records >= old.records and new.last_n >= old.last_n:
+            shutil.rmtree(source.place)
+            done = True
+    return done
+
+
+def _local(place: RunPlace) -> Recoverable | None:
+    if is_held(place.folder):
+        return None
+    try:
+        fold = read_fold(place)
+    except HoldfastError:
+        fold = Fold()
+    end = fold.story.end
+    if end is not None and end.kind == "run.completed" and not fold.unfinished:
+        return None
+    return Recoverable(
+        experiment=place.experiment,
+        run_id=place.run_id,
+        source="local",
+        place=place.folder,
+        planned=fold.planned,
+        finished=fold.finished.count,
+        failed=fold.failed.count,
+        in_flight=sum(bool(trail.steps) and o not in fold.failed for o, trail in fold.trails.items()),
+        lost=sum(damage.records_lost for damage in fold.damage if damage.kind != "torn"),
+        age_seconds=round(time.time() - os.stat(place.journal).st_mtime, 1),
+        ended=end is not None,
+    )
+
+
+def _remote(objects: StoredObjects, experiment: str, run_id: str) -> Recoverable:
+    """As its last beat tells; the journal itself is not read."""
+    _, beat = last_beat(objects)
+    lease = beat.lease if beat is not None else None
+    return Recoverable(
+        experiment=experiment,
+        run_id=run_id,
+        source="mirror",
+        place=objects.url,
+        planned=lease.planned if lease else 0,
+        finished=lease.finished if lease else 0,
+        failed=lease.failed if lease else 0,
+        in_flight=lease.in_flight if lease else 0,
+        lost=max(lease.acknowledged - beat.mirrored, 0) if lease and beat else 0,
+        age_seconds=round(time.time() - lease.at, 1) if lease else 0.0,
+        ended=beat is not None and beat.ended,
+    )

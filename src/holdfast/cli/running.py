@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import itertools
 import logging
 import os
 import sys
@@ -33,6 +32,7 @@ from holdfast.api.working import is_too_many
 from holdfast.cli.adhoc import AdHoc, given_of, naming_options, suggest_spec
 from holdfast.cli.output import print_table, resume_command, say, warn
 from holdfast.cli.progress import watch
+from holdfast.cli.repeating import assigning, offering
 from holdfast.cli.stopping import Stopper, leave
 from holdfast.cli.waiting import patience
 from holdfast.engine import Engine
@@ -62,7 +62,7 @@ def run_spec(given: Given, run_id: str | None, store: str | None, choice: Choice
         _point_to_interrupted(given.spec, where)
     place = place_for(given, where, run_id)
     with contextlib.nullcontext() if given.where else naming_options():
-        code = _execute(given, place)
+        code = _execute(given, place, choice)
     if code in (0, 1):
         _tell_the_whole(given, place, choice)
     return code
@@ -76,10 +76,10 @@ def _tell_the_whole(given: Given, place: RunPlace, choice: Choice) -> None:
     if not (short_of or part.samples or (given.where and (part.tasks or part.models))):
         return
     if given.where:
-        options = [given.where, *itertools.chain.from_iterable(("--set", each) for each in choice.sets)]
+        options = [given.where, *assigning(choice.sets)]
     else:
         fields = [name for name in ("limit", "samples") if getattr(given.spec, name) is not None]
-        options = list(itertools.chain.from_iterable(("--set", f"{name}=null") for name in fields))
+        options = assigning(f"{name}=null" for name in fields)
     say(f"This was a part. The whole of it, keeping these answers: {place.command('extend', *options)}")
 
 
@@ -91,25 +91,26 @@ def _is_cut(spec: Spec, cell: CellReport) -> bool:
 
 def resume_run(name: str, path: str | None, store: str | None, choice: Choice, retry: Retry) -> int:
     place, given = given_of_run(name, path, store, choice)
-    return _execute(given, place, retry)
+    return _execute(given, place, choice, retry)
 
 
 def retry_run(name: str, keys: Sequence[str], kinds: Sequence[str], store: str | None) -> int:
     """Failed samples, all or some, get new attempts; unfinished ones are answered as well."""
     place, given = given_of_run(name, None, store, Choice())
-    return _execute(given, place, Retry(kinds=tuple(kinds), keys=tuple(keys)))
+    return _execute(given, place, Choice(), Retry(kinds=tuple(kinds), keys=tuple(keys)))
 
 
 def extend_run(name: str, path: str | None, store: str | None, choice: Choice) -> int:
     place, given = given_of_run(name, path, store, choice)
-    return _run(lambda observe: extend(given, place, observe))
+    with offering(place, given, choice.sets, choice.part):
+        return _run(lambda observe: extend(given, place, observe))
 
 
 def fork_run(name: str, path: str | None, store: str | None, choice: Choice, run_id: str | None, dry: bool) -> int:
     parent, given = given_of_run(name, path, store, choice)
     place = place_for(given, parent.store, run_id)
     asyncio.run(_fork(Fork(parent, place, given), parent.run_id, dry))
-    return 0 if dry else _execute(given, place)
+    return 0 if dry else _execute(given, place, choice)
 
 
 async def _fork(fork: Fork, parent: str, dry: bool) -> None:
@@ -180,11 +181,12 @@ def load(path: str, choice: Choice) -> Spec:
     return select(load_spec(path, choice.sets), choice.part)
 
 
-def _execute(given: Given, place: RunPlace, retry: Retry | None = None) -> int:
+def _execute(given: Given, place: RunPlace, choice: Choice, retry: Retry | None = None) -> int:
     if not given.spec.record_data:
         sys.stderr.write(f"record_data is off: {_WITHOUT_DATA}\n")
     work = partial(execute, given, place, retry=retry or Retry())
-    return _run(lambda observe: work(observe=observe))
+    with offering(place, given, choice.sets, choice.part):
+        return _run(lambda observe: work(observe=observe))
 
 
 def _run(work: Callable[[Observe], Awaitable[Ended]]) -> int:

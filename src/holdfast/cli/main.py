@@ -99,6 +99,7 @@ Sets = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="FIELD=VALUE", help="Change one field: tasks.NAME.repeats=3. Repeatable."),
 ]
+Evaluation = Annotated[str, typer.Option(help="An evaluation's id, a prefix of it, or its name. Default: the newest.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -395,22 +396,21 @@ def compare(
         ),
     ],
     scorer: Annotated[str | None, typer.Option(help="Only this scorer.")] = None,
+    evaluation: Evaluation = "",
     limit: Annotated[int, typer.Option(min=0, help="How many changed keys are shown of each.")] = 5,
     store: Store = None,
     as_json: Json = False,
 ) -> None:
     """Show what changed: scores on the keys that both have, and the answers that are scored otherwise."""
-    from holdfast.cli.comparing import compare_runs
+    from holdfast.cli.comparing import Wanted, compare_runs
 
-    compare_runs(names, scorer, limit, store, as_json)
+    compare_runs(names, Wanted(scorer, evaluation, limit), store, as_json)
 
 
 @app.command()
 def report(
     name: RunName,
-    evaluation: Annotated[
-        str, typer.Option(help="An evaluation's id, a prefix of it, or its name. Default: the newest.")
-    ] = "",
+    evaluation: Evaluation = "",
     format: Annotated[str, typer.Option(help="table, markdown, junit or json.")] = "table",
     output: Annotated[str | None, typer.Option(help="A file; default: standard output.")] = None,
     at_least: Annotated[

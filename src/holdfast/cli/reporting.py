@@ -1,6 +1,7 @@
 """`report`: a run's scores on a terminal, in a file, or in the summary of a job."""
 
 import os
+from functools import partial
 
 import msgspec
 
@@ -50,7 +51,8 @@ def _write(run: Run, report: RunReport, paper: Paper) -> None:
         return
     with end_quietly(), opened(paper.output) as out:
         if paper.format == "junit":
-            write_junit(run.lines, out, f"{report.experiment}/{report.run_id}", paper.at_least)
+            lines = partial(run.lines, paper.evaluation)
+            write_junit(lines, out, f"{report.experiment}/{report.run_id}", paper.at_least)
         elif paper.format == "markdown":
             out.write(markdown(report))
         else:

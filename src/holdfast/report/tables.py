@@ -41,13 +41,15 @@ def report_table(report: RunReport, resume: str = "") -> RenderableType:
     `resume` is the command that tries failed samples again.
     """
     names, rows = report_rows(report)
-    return Group(headline(report), "", plain_table(names, rows), *_footnotes(report, resume))
+    above: list[RenderableType] = [headline(report), *map(_line, evaluation_lines(report)), ""]
+    return Group(*above, plain_table(names, rows), *_footnotes(report, resume))
 
 
 def report_html(report: RunReport) -> str:
     """The same for a notebook."""
     below = "".join(f"<div>{html.escape(str(line))}</div>" for line in _footnotes(report, "") if str(line))
-    return f"<div>{html.escape(headline(report).plain)}</div>{html_table(*report_rows(report))}{below}"
+    above = "".join(f"<div>{html.escape(line)}</div>" for line in (headline(report).plain, *evaluation_lines(report)))
+    return f"{above}{html_table(*report_rows(report))}{below}"
 
 
 def report_rows(report: RunReport) -> tuple[list[str], list[list[str]]]:
@@ -84,6 +86,13 @@ def headline(report: RunReport) -> Text:
     if report.reason:
         text.append(f"  ({report.reason})")
     return text
+
+
+def evaluation_lines(report: RunReport) -> Iterator[str]:
+    """Whose scores these are, where there are others too."""
+    if len(report.evaluations) > 1:
+        called = report.evaluations.get(report.evaluation, "")
+        yield f"scores of the evaluation {report.evaluation} ({called}), one of {len(report.evaluations)}"
 
 
 def tokens(usage: Usage) -> str:

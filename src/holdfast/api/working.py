@@ -264,7 +264,7 @@ def _tell_unwritten(undertaking: Undertaking, why: str, told: str) -> None:
     undertaking.logbook.tell("run.status_write_failed", f"{why}; because of {told}")
     sys.stderr.write(
         f"how the run ended could not be recorded ({why}); it counts as interrupted: "
-        f"go on with `holdfast resume {undertaking.place.run_id}`\n"
+        f"go on with `{undertaking.place.command('resume')}`\n"
     )
 
 

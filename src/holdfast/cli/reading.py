@@ -104,7 +104,7 @@ def print_run(name: str, store: str | None, as_json: bool) -> None:
 def _next(summary: RunSummary, cells: Sequence[CellReport], place: RunPlace) -> Iterator[str]:
     """What to do now."""
     if summary.status != "running":
-        yield from again_lines(cells, place.run_id, resume_command(place))
+        yield from again_lines(cells, place.command)
     if summary.status in {"interrupted", "cancelled", "failed"}:
         yield f"Go on with: {resume_command(place)}"
 
@@ -112,6 +112,7 @@ def _next(summary: RunSummary, cells: Sequence[CellReport], place: RunPlace) -> 
 def print_chosen(name: str, wanted: WantedKeys, limit: int, store: str | None, as_json: bool) -> None:
     with Run.find(store or default_store(), name) as run:
         found = list(itertools.islice(_chosen(run, run.lines(), wanted), limit + 1))
+        place = run.place
     more = len(found) > limit
     if as_json:
         print_json(found[:limit])
@@ -126,7 +127,7 @@ def print_chosen(name: str, wanted: WantedKeys, limit: int, store: str | None, a
     if not found:
         say("No such sample.")
     elif more:
-        say(f"… and more; see them with --limit. The story of one: holdfast show {name} {found[0].key}")
+        say(f"… and more; see them with --limit. The story of one: {place.command('show', found[0].key)}")
 
 
 def _in_flight(place: RunPlace) -> Iterator[str]:

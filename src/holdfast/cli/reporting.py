@@ -6,7 +6,7 @@ from functools import partial
 import msgspec
 
 from holdfast.api import Run, default_store
-from holdfast.cli.output import end_quietly, opened, print_json, print_table, resume_command, say, warn
+from holdfast.cli.output import end_quietly, opened, print_json, print_table, say, warn
 from holdfast.errors import UsageError
 from holdfast.report import RunReport
 from holdfast.report.junit import write_junit
@@ -44,7 +44,7 @@ def print_report(name: str, store: str | None, paper: Paper) -> None:
 
 def _write(run: Run, report: RunReport, paper: Paper) -> None:
     if paper.format == "table":
-        print_table(report_table(report, resume_command(run.place)))
+        print_table(report_table(report, run.place.command))
         return
     if paper.format == "json" and paper.output is None:
         print_json(report)

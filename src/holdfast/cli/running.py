@@ -221,7 +221,7 @@ def _told(ended: Ended) -> int:
             sys.stderr.write(f"{ended.place.run_id} is complete: nothing was asked\n")
         with Run(ended.place) as run:
             report = run.report()
-        print_table(report_table(report, resume_command(ended.place)))
+        print_table(report_table(report, ended.place.command))
         if _has_failed(report, ended.spec):
             return 1
     return ended.exit_code()

@@ -39,7 +39,7 @@ def score_run(name: str, entries: Sequence[str], label: str, store: str | None) 
     scored = f"{counted(done.scored, 'answer')} scored"
     sys.stderr.write(f"evaluation {done.evaluation}: {scored}{left}; nothing was asked\n")
     with Run(place) as run:
-        print_table(report_table(run.report(done.evaluation)))
+        print_table(report_table(run.report(done.evaluation), place.command))
     return 130 if done.left else 0
 
 

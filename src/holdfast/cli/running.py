@@ -70,10 +70,7 @@ def run_spec(given: Given, run_id: str | None, store: str | None, choice: Choice
 
 def _tell_the_whole(given: Given, place: RunPlace, choice: Choice) -> None:
     """A run of a part is a trial: the command that makes it the whole, keeping what it has."""
-    part = choice.part
-    with Run(place) as run:
-        short_of = any(_is_cut(given.spec, cell) for cell in run.cells())
-    if not (short_of or part.samples or (given.where and (part.tasks or part.models))):
+    if not _is_part(given, place, choice.part):
         return
     if given.where:
         options = [given.where, *assigning(choice.sets)]
@@ -81,6 +78,16 @@ def _tell_the_whole(given: Given, place: RunPlace, choice: Choice) -> None:
         fields = [name for name in ("limit", "samples") if getattr(given.spec, name) is not None]
         options = assigning(f"{name}=null" for name in fields)
     say(f"This was a part. The whole of it, keeping these answers: {place.command('extend', *options)}")
+
+
+def _is_part(given: Given, place: RunPlace, part: Selection) -> bool:
+    """Reads the run only if nothing else tells."""
+    if part.samples or (given.where and (part.tasks or part.models)):
+        return True
+    if part.limit is None:
+        return False
+    with Run(place) as run:
+        return any(_is_cut(given.spec, cell) for cell in run.cells())
 
 
 def _is_cut(spec: Spec, cell: CellReport) -> bool:

@@ -39,6 +39,20 @@ async def slow(sample, answer):
     await asyncio.sleep(0.05)
     return 1
 """
+STUBBORN = """
+import asyncio
+import pathlib
+import holdfast
+
+@holdfast.scorer
+async def stubborn(sample, answer):
+    pathlib.Path("scoring").touch()
+    while True:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            pass
+"""
 
 
 def completed(folder: Path, rows: int = 6) -> Path:
@@ -160,6 +174,23 @@ def test_scoring_that_is_interrupted_says_how_to_go_on(tmp_path: Path) -> None:
         done = finish(process, signal.SIGTERM)
     assert done.code == 130
     assert "left, the same command goes on" in done.err
+    assert shown("r", store)["status"] == "completed"
+
+
+def test_a_scorer_that_will_not_be_cancelled_does_not_keep_the_process(tmp_path: Path) -> None:
+    store = completed(tmp_path)
+    (tmp_path / "mine.py").write_text(STUBBORN)
+    with start("score", "r", "--scorers", "mine.py", "--store", store, cwd=tmp_path) as process:
+        try:
+            while not (tmp_path / "scoring").exists():
+                assert process.poll() is None, finish(process).err
+                time.sleep(0.05)
+            process.send_signal(signal.SIGTERM)
+            done = finish(process, signal.SIGTERM)
+        finally:
+            process.kill()
+    assert done.code == 130, done.err
+    assert "6 left, the same command goes on" in done.err
     assert shown("r", store)["status"] == "completed"
 
 

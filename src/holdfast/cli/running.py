@@ -1,7 +1,6 @@
 """`run`, `resume`, `retry`, `extend` and `fork`."""
 
 import asyncio
-import contextlib
 import logging
 import os
 import sys
@@ -33,7 +32,7 @@ from holdfast.cli.adhoc import AdHoc, given_of, naming_options, suggest_spec
 from holdfast.cli.output import print_table, resume_command, say, warn
 from holdfast.cli.progress import watch
 from holdfast.cli.repeating import assigning, offering
-from holdfast.cli.stopping import Stopper, leave
+from holdfast.cli.stopping import Stopper, run_stoppable
 from holdfast.cli.waiting import patience
 from holdfast.engine import Engine
 from holdfast.errors import HoldfastError, SpecError, UsageError
@@ -61,7 +60,7 @@ def run_spec(given: Given, run_id: str | None, store: str | None, choice: Choice
     if run_id is None:
         _point_to_interrupted(given.spec, where)
     place = place_for(given, where, run_id)
-    with contextlib.nullcontext() if given.where else naming_options():
+    with naming_options(given.where):
         code = _execute(given, place, choice)
     if code in (0, 1):
         _tell_the_whole(given, place, choice)
@@ -197,17 +196,18 @@ def _execute(given: Given, place: RunPlace, choice: Choice, retry: Retry | None 
 
 
 def _run(work: Callable[[Observe], Awaitable[Ended]]) -> int:
-    """`asyncio.run`, but it does not wait at the end for a solver that will not be cancelled: all is saved by then."""
     logging.getLogger("holdfast").addHandler(_Troubles(logging.WARNING))
-    runner = asyncio.Runner()
-    left_behind = False
-    try:
-        ended = runner.run(_until_signal(work))
-    finally:
-        left_behind = bool(asyncio.all_tasks(runner.get_loop()))
-        if not left_behind:
-            runner.close()
-    return leave(_told(ended), left_behind=left_behind)
+    return run_stoppable(partial(_watched, work), _told, "interrupted before anything was asked")
+
+
+async def _watched(work: Callable[[Observe], Awaitable[Ended]], stopper: Stopper) -> Ended:
+    async def observe(engine: Engine, place: RunPlace) -> None:
+        stopper.watch(engine, place)
+        begun()
+        await watch(engine, place)
+
+    with patience("reading the data and planning") as begun:
+        return await work(observe)
 
 
 class _Troubles(logging.Handler):
@@ -242,22 +242,6 @@ def _has_failed(report: RunReport, spec: Spec) -> bool:
     broken = sum(each.failures for cell in report.cells for each in cell.scorers)
     answered = sum(cell.finished for cell in report.cells for _ in cell.scorers)
     return is_too_many(broken, answered, spec.fail_on_error)
-
-
-async def _until_signal(work: Callable[[Observe], Awaitable[Ended]]) -> Ended:
-    stopper = Stopper()
-
-    async def observe(engine: Engine, place: RunPlace) -> None:
-        stopper.watch(engine, place)
-        begun()
-        await watch(engine, place)
-
-    try:
-        with patience("reading the data and planning") as begun:
-            return await work(observe)
-    except asyncio.CancelledError:
-        sys.stderr.write("interrupted before anything was asked; the same command begins again\n")
-        sys.exit(130)
 
 
 def _point_to_interrupted(spec: Spec, store: str) -> None:

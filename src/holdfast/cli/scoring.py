@@ -5,13 +5,14 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from holdfast.api import Given, Run, RunPlace
 from holdfast.api.scoring import Scored, Trial, score, try_scorers, with_scorers
 from holdfast.cli.output import print_table, say
 from holdfast.cli.running import Choice, given_of_run
-from holdfast.cli.stopping import Stopper
+from holdfast.cli.stopping import Stopper, run_stoppable
 from holdfast.cli.waiting import patience
 from holdfast.engine import Engine
 from holdfast.errors import HoldfastError, UsageError
@@ -34,28 +35,26 @@ def score_run(name: str, entries: Sequence[str], label: str, store: str | None) 
     place, given = given_of_run(name, None, store, Choice())
     if entries:
         given = with_scorers(given, find(entries))
-    done = asyncio.run(_score(given, place, label))
-    left = f"; {done.left} left, the same command goes on" if done.left else ""
-    scored = f"{counted(done.scored, 'answer')} scored"
-    sys.stderr.write(f"evaluation {done.evaluation}: {scored}{left}; nothing was asked\n")
-    with Run(place) as run:
-        print_table(report_table(run.report(done.evaluation), place.command))
-    return 130 if done.left else 0
+    work = partial(_score, given, place, label)
+    return run_stoppable(work, _recorded_as, "interrupted before anything was scored")
 
 
-async def _score(given: Given, place: RunPlace, label: str) -> Scored:
-    stopper = Stopper()
-
+async def _score(given: Given, place: RunPlace, label: str, stopper: Stopper) -> Scored:
     async def observe(engine: Engine, place: RunPlace) -> None:
         stopper.watch(engine, place)
         await asyncio.Event().wait()  # there is nothing to show but the time
 
-    try:
-        with patience(f"scoring the answers of {place.run_id}"):
-            return await score(given, place, label, observe)
-    except asyncio.CancelledError:
-        sys.stderr.write("interrupted before anything was scored; the same command begins again\n")
-        sys.exit(130)
+    with patience(f"scoring the answers of {place.run_id}"):
+        return await score(given, place, label, observe)
+
+
+def _recorded_as(done: Scored) -> int:
+    left = f"; {done.left} left, the same command goes on" if done.left else ""
+    scored = f"{counted(done.scored, 'answer')} scored"
+    sys.stderr.write(f"evaluation {done.evaluation}: {scored}{left}; nothing was asked\n")
+    with Run(done.place) as run:
+        print_table(report_table(run.report(done.evaluation), done.place.command))
+    return 130 if done.left else 0
 
 
 def watch_scorers(name: str, entries: Sequence[str], store: str | None) -> int:

@@ -18,7 +18,7 @@ from holdfast.engine import Engine
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.report.grids import Grid
 from holdfast.report.tables import report_table
-from holdfast.report.wording import counted, first_line
+from holdfast.report.wording import counted, first_line, own_words
 from holdfast.score import Scorer, as_number, resolve
 from holdfast.score.files import scorers_in
 
@@ -142,7 +142,7 @@ def _differs(before: Values, values: Values, key: str, name: str) -> bool:
 
 
 def _because(trial: Trial, name: str) -> str:
-    reason = trial.scores[name].reason if name in trial.scores else ""
+    reason = trial.scores[name].reason
     return f" ({first_line(reason, _EXCERPT)})" if reason else ""
 
 
@@ -154,8 +154,10 @@ def _told(value: Any) -> str:
 
 def _values(trial: Trial) -> dict[str, Any]:
     """As an export tells them."""
-    broken = {name: {"failure": {"message": message}} for name, message in trial.failures.items()}
-    return {**{name: score.value for name, score in trial.scores.items()}, **broken}
+    return {
+        name: {"failure": {"message": own_words(name, given.failure.message)}} if given.failure else given.value
+        for name, given in trial.scores.items()
+    }
 
 
 def _recorded(place: RunPlace) -> Values:

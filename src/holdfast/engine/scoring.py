@@ -54,7 +54,7 @@ async def score_all(
 async def _score(what: Judgement, scorer: Scorer, flight: Flight, closing: Callable[[], bool]) -> list[ScoreGiven]:
     """A scorer that hangs, or that cancels the task that it runs in, has failed."""
     try:
-        given = await _judged(what, scorer)
+        given = await judged(what, scorer)
         if flight.task.cancelling():  # the scorer asked for it and did not wait for it: meet it here
             await asyncio.sleep(0)
     except asyncio.CancelledError:
@@ -65,7 +65,8 @@ async def _score(what: Judgement, scorer: Scorer, flight: Flight, closing: Calla
     return given
 
 
-async def _judged(what: Judgement, scorer: Scorer) -> list[ScoreGiven]:
+async def judged(what: Judgement, scorer: Scorer) -> list[ScoreGiven]:
+    """What one scorer says of an answer: its scores, or the failure that it came to."""
     try:
         scores = await judge(scorer, what.ticket.sample, what.answer)
     except ScoringFailed as error:

@@ -13,7 +13,7 @@ from holdfast.journal import Reader
 from holdfast.plan import data_lines
 from holdfast.records import Anomaly
 from holdfast.records.exchange import Usage
-from holdfast.records.facts import Change, SampleFailed, SampleFinished, ScoringStarted, Step
+from holdfast.records.facts import Change, ScoringStarted
 from holdfast.report import (
     CellReport,
     ExportLine,
@@ -257,20 +257,6 @@ class Run:
 
     def scorers(self) -> list[str]:
         return sorted({each.scorer for cell in self.cells() for each in cell.scorers})
-
-    def story_of(self, key: str) -> list[tuple[str, str, Step | SampleFinished | SampleFailed | dict[str, Any]]]:
-        """Everything the journal holds of one key, in order: type, time, data. Empty if it is planned and nothing is
-        recorded of it yet; UsageError if it is not planned.
-        """
-        found: list[tuple[str, str, Step | SampleFinished | SampleFailed | dict[str, Any]]] = []
-        kinds = {"step": Step, "sample.finished": SampleFinished, "sample.failed": SampleFailed}
-        for each in Reader(self.place.journal).read(live=True):
-            if hasattr(each, "line") and each.line.k == key:
-                kind = kinds.get(each.line.t, dict[str, Any])
-                found.append((each.line.t, each.line.at, msgspec.json.decode(each.line.d, type=kind)))
-        if not found:
-            self.planned(key)
-        return found
 
     def planned(self, key: str) -> PlannedKey:
         """A key's place in the plan, and its row. UsageError, with the key that was perhaps meant, if it has none."""

@@ -83,7 +83,7 @@ def _row(each: Comparison) -> list[str]:
     known = difference is not None and difference.low is not None
     interval = f"{difference.low:+.4f} .. {difference.high:+.4f}" if difference is not None and known else ""
     return [
-        each.first.task if each.first.task == each.second.task else each.first.task.partition("+")[0],
+        each.first.task if each.first.task == each.second.task else each.first.family,
         each.first.label(each.second),
         each.second.label(each.first),
         each.scorer,

@@ -196,13 +196,18 @@ def write_plan(folder: str, spec: Spec, works: Mapping[str, Work], parent: str =
     starts: dict[str, int] = {}
     store = BlobStore(folder, parent)
     data = data_file.write(_data_lines(data_file, spec, works, starts, store))
-    for work in works.values():
-        work.keep_shots(store)
-    store.sync()
+    keep_shots(works, store)
     plan_file = LineFile(plan_path(folder))
     cells: list[Cell] = []
     plan = plan_file.write(_plan_lines(plan_file, spec, works, starts, cells))
     return Planned(plan, data, tuple(cells))
+
+
+def keep_shots(works: Mapping[str, Work], store: BlobStore) -> None:
+    """The examples' files beside those of the rows; after this line all of them are durable."""
+    for work in works.values():
+        work.keep_shots(store)
+    store.sync()
 
 
 def _data_lines(

@@ -456,10 +456,12 @@ def export(
     """Write one line for each planned key, or for those that are chosen, in plan order.
 
     key, task, model, sample_id, repeat; status: finished, failed or unfinished; output, error; attempt: which one
-    counts; input_tokens, output_tokens, seconds: what that attempt took, replayed steps included; scores.
+    counts; input_tokens, output_tokens, seconds: what that attempt took, replayed steps included; scores; reasons: what
+    scorers said of them.
 
-    In JSONL a score is a value, null if the scorer gave none, or {"failure": {"message": ...}} if the scorer failed.
-    In CSV each scorer has a column, and score_errors says which scorers failed and why.
+    In JSONL a score is a value, null if the scorer gave none, or {"failure": {"message": ...}} if the scorer failed;
+    finish_reason and tool_calls are the model's. In CSV each scorer has a column, and score_errors says which scorers
+    failed and why.
     """
     from holdfast.cli.reading import export_run
     from holdfast.report.choosing import Wanted

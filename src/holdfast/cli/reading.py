@@ -3,7 +3,6 @@
 import contextlib
 import itertools
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -220,8 +219,6 @@ def export_run(name: str, format: str, output: str | None, store: str | None, wa
                 write_csv(lines, out, run.scorers())
             else:
                 write_jsonl(lines, out)
-    if output is not None:
-        sys.stderr.write(f"wrote {output}\n")
 
 
 def _chosen(run: Run, lines: Iterator[ExportLine], wanted: WantedKeys) -> Iterator[ExportLine]:

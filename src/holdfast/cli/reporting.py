@@ -6,7 +6,7 @@ from functools import partial
 import msgspec
 
 from holdfast.api import Run, default_store
-from holdfast.cli.output import end_quietly, opened, print_json, print_table, say, warn
+from holdfast.cli.output import end_quietly, opened, print_json, print_table, warn
 from holdfast.errors import UsageError
 from holdfast.report import RunReport
 from holdfast.report.junit import write_junit
@@ -57,8 +57,6 @@ def _write(run: Run, report: RunReport, paper: Paper) -> None:
             out.write(markdown(report))
         else:
             out.write(msgspec.json.format(msgspec.json.encode(report), indent=2).decode() + "\n")
-    if paper.output is not None:
-        say(f"wrote {paper.output}")
 
 
 def _append_summary(report: RunReport) -> None:

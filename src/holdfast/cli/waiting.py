@@ -14,11 +14,10 @@ from typing import TypeVar
 
 from holdfast.cli.output import terminal_width
 from holdfast.report.tables import duration
-from holdfast.report.wording import shortened
+from holdfast.report.wording import bar, written_over
 
 _FIRST_SECONDS = 0.5
 _NEXT_SECONDS = 0.25
-_BAR_WIDTH = 24
 _LOOK_EVERY = 256
 
 T = TypeVar("T")
@@ -64,15 +63,14 @@ def counting(items: Iterable[T], what: str, total: int = 0) -> Iterator[T]:
                 shown = time.monotonic()
                 _show(f"{what} {told(count, total)} {duration(shown - began)}")
     finally:
-        _wipe()
+        _show("")
 
 
 def told(count: int, total: int) -> str:
     """A bar if it is known where it ends."""
     if not total:
         return f"{count}"
-    full = min(_BAR_WIDTH * count // total, _BAR_WIDTH)
-    return f"{'━' * full}{'╌' * (_BAR_WIDTH - full)} {min(100 * count // total, 100)}% {count}/{total}"
+    return f"{bar(count, total)} {min(100 * count // total, 100)}% {count}/{total}"
 
 
 def _tick(what: str, ended: threading.Event) -> None:
@@ -82,14 +80,9 @@ def _tick(what: str, ended: threading.Event) -> None:
     while not ended.is_set():
         _show(f"{what} … {duration(time.monotonic() - began)}")
         ended.wait(_NEXT_SECONDS)
-    _wipe()
+    _show("")
 
 
 def _show(line: str) -> None:
-    sys.stderr.write(f"\r\x1b[2K{shortened(line, terminal_width() - 1)}")
-    sys.stderr.flush()
-
-
-def _wipe() -> None:
-    sys.stderr.write("\r\x1b[2K")
+    sys.stderr.write(written_over(line, terminal_width()))
     sys.stderr.flush()

@@ -76,8 +76,8 @@ def test_elsewhere_nothing_is_shown(
 
 
 def test_a_bar_is_full_at_the_end_and_not_before() -> None:
-    assert told(0, 10).startswith("╌")
-    assert "╌" in told(999, 1000)
-    assert "╌" not in told(1000, 1000)
+    assert told(0, 10).startswith("░")
+    assert "░" in told(999, 1000)
+    assert "░" not in told(1000, 1000)
     assert told(5, 10).endswith("50% 5/10")
     assert told(5, 0) == "5"

@@ -188,8 +188,9 @@ def print_key(name: str, key: str, store: str | None, as_json: bool) -> None:
 
 def verify_run(name: str, store: str | None, as_json: bool) -> int:
     place = find_run(store or default_store(), name)
-    with patience(f"verifying {human_bytes(place.size())}"):
-        found = verify(place.journal)
+    with patience("verifying the journal") as reading:
+        found = verify(place.journal, told=reading.tell)
+    with patience("verifying plan, data and files"):
         errors = [*found.errors, *_check_files(place)]
     if as_json:
         print_json({**msgspec.to_builtins(found), "errors": errors, "ok": not errors})

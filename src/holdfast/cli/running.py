@@ -1,6 +1,7 @@
 """`run`, `resume`, `retry`, `extend` and `fork`."""
 
 import asyncio
+import itertools
 import logging
 import os
 import sys
@@ -46,6 +47,10 @@ from holdfast.spec.selecting import Selection, select
 
 _RUNS_LOOKED_AT = 20
 _WITHOUT_DATA = "the run can go on only while its data files are there, unchanged, and cannot be audited without them"
+
+
+Work = Callable[[Given, Observe], Awaitable[Ended]]
+"""What a command does with a run."""
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -109,7 +114,7 @@ def retry_run(name: str, keys: Sequence[str], kinds: Sequence[str], store: str |
 def extend_run(name: str, path: str | None, store: str | None, choice: Choice) -> int:
     place, given = given_of_run(name, path, store, choice)
     with offering(place, given, choice.sets, choice.part):
-        return _run(lambda observe: extend(given, place, observe))
+        return _run(given, lambda given, observe: extend(given, place, observe))
 
 
 def fork_run(name: str, path: str | None, store: str | None, choice: Choice, run_id: str | None, dry: bool) -> int:
@@ -190,24 +195,27 @@ def load(path: str, choice: Choice) -> Spec:
 def _execute(given: Given, place: RunPlace, choice: Choice, retry: Retry | None = None) -> int:
     if not given.spec.record_data:
         sys.stderr.write(f"record_data is off: {_WITHOUT_DATA}\n")
-    work = partial(execute, given, place, retry=retry or Retry())
     with offering(place, given, choice.sets, choice.part):
-        return _run(lambda observe: work(observe=observe))
+        return _run(given, lambda given, observe: execute(given, place, observe, retry or Retry()))
 
 
-def _run(work: Callable[[Observe], Awaitable[Ended]]) -> int:
+def _run(given: Given, work: Work) -> int:
     logging.getLogger("holdfast").addHandler(_Troubles(logging.WARNING))
-    return run_stoppable(partial(_watched, work), _told, "interrupted before anything was asked")
+    return run_stoppable(partial(_watched, given, work), _told, "interrupted before anything was asked")
 
 
-async def _watched(work: Callable[[Observe], Awaitable[Ended]], stopper: Stopper) -> Ended:
+async def _watched(given: Given, work: Work, stopper: Stopper) -> Ended:
+    """Rows that are read are counted until the engine begins; several passes are made over them."""
+    rows = itertools.count(1)
+
     async def observe(engine: Engine, place: RunPlace) -> None:
         stopper.watch(engine, place)
-        begun()
+        planning.end()
         await watch(engine, place)
 
-    with patience("reading the data and planning") as begun:
-        return await work(observe)
+    with patience("reading the data and planning, rows read:") as planning:
+        counted = msgspec.structs.replace(given, counted=lambda: planning.tell(next(rows)))
+        return await work(counted, observe)
 
 
 class _Troubles(logging.Handler):

@@ -42,9 +42,11 @@ def score_run(name: str, entries: Sequence[str], label: str, store: str | None) 
 async def _score(given: Given, place: RunPlace, label: str, stopper: Stopper) -> Scored:
     async def observe(engine: Engine, place: RunPlace) -> None:
         stopper.watch(engine, place)
-        await asyncio.Event().wait()  # there is nothing to show but the time
+        while True:
+            scoring.tell(engine.progress.scored)
+            await asyncio.sleep(_LOOK_SECONDS)
 
-    with patience(f"scoring the answers of {place.run_id}"):
+    with patience(f"scoring the answers of {place.run_id}") as scoring:
         return await score(given, place, label, observe)
 
 

@@ -21,7 +21,7 @@ Invariant: a message says what happened, to which file or field, and what the us
 here: a damaged journal still opens, reads and goes on; what was lost is reported as data (`holdfast.journal.Damage`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 
 class HoldfastError(Exception):
@@ -41,12 +41,15 @@ class UsageError(HoldfastError):
 
 
 class DriftError(HoldfastError):
-    """A resume of `run_id` is refused. `changes` holds each difference with both values and its class."""
+    """A resume of `run_id` is refused. `changes` holds each difference with both values and its class, `commands` what
+    can be done instead, by verb.
+    """
 
     def __init__(self, message: str, changes: Sequence[object] = (), run_id: str = "") -> None:
         super().__init__(message)
         self.changes = tuple(changes)
         self.run_id = run_id
+        self.commands: Mapping[str, str] = {verb: f"holdfast {verb} {run_id}" for verb in ("extend", "fork")}
 
 
 class BadRecordError(HoldfastError):

@@ -13,7 +13,7 @@ import uuid
 from holdfast import __version__
 from holdfast.api.places import RunPlace, make_run_id, place_of
 from holdfast.api.preparing import Given, Prepared, check_experiment, naming
-from holdfast.api.provenance import SPEC_FILE, code, has_lost_journal, host, write_spec_file
+from holdfast.api.provenance import code, host, lost_of, write_spec_file
 from holdfast.api.resuming import Reading, Resumption, Retry, read_and_prepare
 from holdfast.api.working import Ended, Observe, Undertaking, close_quietly, open_journal, work
 from holdfast.errors import JournalError, UsageError
@@ -102,10 +102,10 @@ def started(
 
 def _refuse_headless(fold: Fold, place: RunPlace) -> None:
     """Answers without the record that says what was asked: beginning anew would mix or repeat them."""
-    if has_lost_journal(place) or os.path.exists(os.path.join(place.folder, SPEC_FILE)):  # made after the first record
+    lost = lost_of(place, fold)
+    if lost == "journal":
         raise JournalError(f"{place.folder} had a run, and its journal is gone: restore it, or choose another id")
-    held = fold.story.steps or fold.finished.count or fold.failed.count or fold.story.resumes or fold.story.evaluations
-    if held or any(damage.records_lost for damage in fold.damage):
+    if lost == "beginning":
         raise JournalError(
             f"{place.journal} held a run, but the record that began it is damaged: "
             "restore the journal from a copy, or start a run with another id"

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from holdfast import __version__
+from holdfast.api.logbook import Logbook
 from holdfast.api.places import RunPlace
 from holdfast.api.preparing import Given, Prepared, evaluation_of, find_scorers, naming, prepare_given
 from holdfast.api.provenance import check_spec_file, code, host, is_spec_file_new, write_spec_file
@@ -110,7 +111,7 @@ class Resumption:
         if not changes and self._has_nothing_to_do(retried):
             await asyncio.to_thread(self._mend_spec_file)
             return self._complete()
-        lock, changed = await self._claim()
+        lock, changed = await claim(self._reading)
         try:
             if changed:
                 changes, retried = await asyncio.to_thread(self._compared)
@@ -120,24 +121,23 @@ class Resumption:
         except BaseException:
             lock.release()
             raise
-        writer = await self._open(lock)
+        writer, logbook = await open_claimed(self._reading, lock)
         try:
             spec = spec_mapping(self._prepared.spec) if changes else None
             versions = await asyncio.to_thread(code)  # it asks git
             resumed = RunResumed(tuple(changes), spec, versions, host(), __version__, retried)
             await writer.append(draft("run.resumed", resumed))
-            await self._catch_up()
         except BaseException:
             await close_quietly(writer)
             raise
-        return await self._work(writer, observe)
+        return await self._work(writer, logbook, observe)
 
     async def extend(self, observe: Observe | None) -> Ended:
         """Plan more keys, then go on."""
         with naming(self._given.where):
             await asyncio.to_thread(survey, self._prepared.spec, self._prepared.works)
         changes, extension = await asyncio.to_thread(self._compared_to_extend)
-        lock, changed = await self._claim()
+        lock, changed = await claim(self._reading)
         try:
             if changed:
                 changes, extension = await asyncio.to_thread(self._compared_to_extend)
@@ -145,18 +145,17 @@ class Resumption:
         except BaseException:
             lock.release()
             raise
-        writer = await self._open(lock)
+        writer, logbook = await open_claimed(self._reading, lock)
         try:
             spec, inputs = spec_mapping(self._prepared.spec), inputs_of(self._prepared.works)
             files = (planned.plan, planned.data, planned.cells)
             versions = await asyncio.to_thread(code)
             extended = RunExtended(tuple(changes), spec, *files, inputs, versions, host(), __version__)
             await writer.append(draft("run.extended", extended))
-            await self._catch_up()
         except BaseException:
             await close_quietly(writer)
             raise
-        return await self._work(writer, observe)
+        return await self._work(writer, logbook, observe)
 
     def _complete(self) -> Ended:
         finished, failed = self._fold.finished.count, self._fold.failed.count
@@ -180,19 +179,6 @@ class Resumption:
         self._refuse_none_new(extension)
         return changes, extension
 
-    async def _claim(self) -> tuple[Lock, bool]:
-        """From here on the run is ours, and we know what it holds. True if another process went on before us: then what
-        was compared is no longer what is stored.
-        """
-        before = self._reading.state
-        lock = await asyncio.to_thread(Lock, self._place.folder)
-        try:
-            await self._catch_up()
-        except BaseException:
-            lock.release()
-            raise
-        return lock, self._reading.state != before
-
     def _refuse_none_new(self, extension: Extension) -> None:
         if not extension.count():
             raise UsageError(
@@ -207,28 +193,14 @@ class Resumption:
         prepared = self._prepared
         return Extension(self._place.folder, prepared.spec, prepared.works, self._fold.story.blocks)
 
-    async def _open(self, lock: Lock) -> Writer:
-        """The journal, with every loss in it recorded."""
-        writer, self._logbook = await open_journal(self._place, self._reading.uid, lock)
+    async def _work(self, writer: Writer, logbook: Logbook, observe: Observe | None) -> Ended:
         try:
-            await self._catch_up()  # opening may have recorded losses
-            for damage in untold(self._fold):
-                await writer.append(draft("anomaly", damage.anomaly()))
-        except BaseException:
-            await close_quietly(writer)
-            raise
-        return writer
-
-    async def _catch_up(self) -> None:
-        await asyncio.to_thread(self._reading.catch_up)
-
-    async def _work(self, writer: Writer, observe: Observe | None) -> Ended:
-        try:
+            await asyncio.to_thread(self._reading.catch_up)  # what was just recorded
             await asyncio.to_thread(write_spec_file, self._place, self._fold.story)
         except BaseException:
             await close_quietly(writer)
             raise
-        undertaking = Undertaking(self._prepared, self._place, self._reading.uid, observe, writer, self._logbook)
+        undertaking = Undertaking(self._prepared, self._place, self._reading.uid, observe, writer, logbook)
         return await work(undertaking, self._fold)
 
     def _refuse(self, changes: Sequence[Change]) -> None:
@@ -331,6 +303,34 @@ def read_and_prepare(given: Given, place: RunPlace) -> tuple[Prepared, Reading]:
         scorers = find_scorers(given)
         reading = Reading(place, evaluation_of(scorers))
         return prepare_given(given, scorers, reading.fold.story.inputs), reading
+
+
+async def claim(reading: Reading) -> tuple[Lock, bool]:
+    """From here on the run is ours, and we know what it holds. True if another process went on before us: then what was
+    read before is no longer what is stored.
+    """
+    before = reading.state
+    lock = await asyncio.to_thread(Lock, reading.place.folder)
+    try:
+        await asyncio.to_thread(reading.catch_up)
+    except BaseException:
+        lock.release()
+        raise
+    return lock, reading.state != before
+
+
+async def open_claimed(reading: Reading, lock: Lock) -> tuple[Writer, Logbook]:
+    """The journal, with every loss in it recorded."""
+    writer, logbook = await open_journal(reading.place, reading.uid, lock)
+    try:
+        await asyncio.to_thread(reading.catch_up)  # opening may have recorded losses
+        for damage in untold(reading.fold):
+            await writer.append(draft("anomaly", damage.anomaly()))
+    except BaseException:
+        await close_quietly(writer)
+        logbook.close()
+        raise
+    return writer, logbook
 
 
 def untold(fold: Fold) -> list[Damage]:

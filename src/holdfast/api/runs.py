@@ -13,7 +13,7 @@ from holdfast.journal import Reader
 from holdfast.plan import data_lines
 from holdfast.records import Anomaly
 from holdfast.records.exchange import Usage
-from holdfast.records.facts import Change, SampleFailed, SampleFinished, ScoringStarted, Step
+from holdfast.records.facts import Change, ScoringStarted
 from holdfast.report import (
     CellReport,
     ExportLine,
@@ -137,13 +137,15 @@ class Run:
         """`evaluation`: its name or id; the newest unless it is given."""
         status, reason = self.status()
         story = self._index.story
+        found = self._evaluation(evaluation)
         return RunReport(
             run_id=self.place.run_id,
             experiment=self.place.experiment,
             status=status,
             reason=reason,
-            evaluation=self._evaluation(evaluation) or story.evaluation,
-            cells=tuple(self.cells(evaluation)),
+            evaluation=found or story.evaluation,
+            evaluations={each: _called(started) for each, started in story.evaluations.items()},
+            cells=tuple(report_cells(self._index, found)),
             steps=self._steps(),
             usage=story.usage,
             saved=story.saved,
@@ -202,17 +204,18 @@ class Run:
                 found[cell.task, line.id] = xxhash.xxh3_64_hexdigest(msgspec.json.encode(line.row))
         return found
 
-    def scorer_identities(self) -> list[dict[str, Any]]:
-        """What the newest evaluation was made with: names, arguments and digests of code."""
+    def scorer_identities(self, evaluation: str = "") -> list[dict[str, Any]]:
+        """What an evaluation, the newest unless it is given, was made with: names, arguments and digests of code."""
         story = self._index.story
-        return story.evaluations[story.evaluation].scorers if story.evaluation else []
+        found = self._evaluation(evaluation) or story.evaluation
+        return story.evaluations[found].scorers if found else []
 
     def planned_count(self) -> int:
         return self._index.story.planned
 
-    def lines(self) -> Iterator[ExportLine]:
-        """Every planned key once, in plan order."""
-        return export_lines(self.place.folder, self._index)
+    def lines(self, evaluation: str = "") -> Iterator[ExportLine]:
+        """Every planned key once, in plan order, with the scores of an evaluation; the newest unless it is given."""
+        return export_lines(self.place.folder, self._index, self._evaluation(evaluation))
 
     def samples(self) -> Table[ExportLine]:
         """Every planned key with its answer and its scores; `.to_pandas()` and `.to_polars()` make a frame of it. All
@@ -224,9 +227,9 @@ class Run:
         """The samples that failed, with their errors."""
         return sample_table(choose(self.lines(), Wanted(failed=True)))
 
-    def scores(self) -> Table[ScoreLine]:
-        """Every score of the newest evaluation, with its reason."""
-        return score_table(score_lines(self._index))
+    def scores(self, evaluation: str = "") -> Table[ScoreLine]:
+        """Every score of an evaluation, with its reason; of the newest unless it is given."""
+        return score_table(score_lines(self._index, self._evaluation(evaluation)))
 
     def show(self, key: str) -> KeyStory:
         """The whole story of one answer: what was asked and answered, what failed and where, how it was scored."""
@@ -254,20 +257,6 @@ class Run:
 
     def scorers(self) -> list[str]:
         return sorted({each.scorer for cell in self.cells() for each in cell.scorers})
-
-    def story_of(self, key: str) -> list[tuple[str, str, Step | SampleFinished | SampleFailed | dict[str, Any]]]:
-        """Everything the journal holds of one key, in order: type, time, data. Empty if it is planned and nothing is
-        recorded of it yet; UsageError if it is not planned.
-        """
-        found: list[tuple[str, str, Step | SampleFinished | SampleFailed | dict[str, Any]]] = []
-        kinds = {"step": Step, "sample.finished": SampleFinished, "sample.failed": SampleFailed}
-        for each in Reader(self.place.journal).read(live=True):
-            if hasattr(each, "line") and each.line.k == key:
-                kind = kinds.get(each.line.t, dict[str, Any])
-                found.append((each.line.t, each.line.at, msgspec.json.decode(each.line.d, type=kind)))
-        if not found:
-            self.planned(key)
-        return found
 
     def planned(self, key: str) -> PlannedKey:
         """A key's place in the plan, and its row. UsageError, with the key that was perhaps meant, if it has none."""

@@ -137,7 +137,7 @@ async def engine_for(undertaking: Undertaking, fold: Fold, name: str = "", *, an
     """An engine, and the record of the evaluation that its scores belong to, if it is another than before."""
     prepared, place, writer = undertaking.prepared, undertaking.place, undertaking.writer
     if prepared.evaluation and prepared.evaluation != fold.story.evaluation:
-        told = [{"task": name, **identity(each)} for name, every in prepared.scorers.items() for each in every]
+        told = [{"task": task, **identity(each)} for task, every in prepared.scorers.items() for each in every]
         await writer.append(draft("score.started", ScoringStarted(prepared.evaluation, told, name=name)))
     job = Job(
         run=place.folder,
@@ -264,7 +264,7 @@ def _tell_unwritten(undertaking: Undertaking, why: str, told: str) -> None:
     undertaking.logbook.tell("run.status_write_failed", f"{why}; because of {told}")
     sys.stderr.write(
         f"how the run ended could not be recorded ({why}); it counts as interrupted: "
-        f"go on with `holdfast resume {undertaking.place.run_id}`\n"
+        f"go on with `{undertaking.place.command('resume')}`\n"
     )
 
 

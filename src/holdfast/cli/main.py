@@ -99,6 +99,7 @@ Sets = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="FIELD=VALUE", help="Change one field: tasks.NAME.repeats=3. Repeatable."),
 ]
+Evaluation = Annotated[str, typer.Option(help="An evaluation's id, a prefix of it, or its name. Default: the newest.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -395,22 +396,21 @@ def compare(
         ),
     ],
     scorer: Annotated[str | None, typer.Option(help="Only this scorer.")] = None,
+    evaluation: Evaluation = "",
     limit: Annotated[int, typer.Option(min=0, help="How many changed keys are shown of each.")] = 5,
     store: Store = None,
     as_json: Json = False,
 ) -> None:
     """Show what changed: scores on the keys that both have, and the answers that are scored otherwise."""
-    from holdfast.cli.comparing import compare_runs
+    from holdfast.cli.comparing import Wanted, compare_runs
 
-    compare_runs(names, scorer, limit, store, as_json)
+    compare_runs(names, Wanted(scorer, evaluation, limit), store, as_json)
 
 
 @app.command()
 def report(
     name: RunName,
-    evaluation: Annotated[
-        str, typer.Option(help="An evaluation's id, a prefix of it, or its name. Default: the newest.")
-    ] = "",
+    evaluation: Evaluation = "",
     format: Annotated[str, typer.Option(help="table, markdown, junit or json.")] = "table",
     output: Annotated[str | None, typer.Option(help="A file; default: standard output.")] = None,
     at_least: Annotated[
@@ -456,10 +456,12 @@ def export(
     """Write one line for each planned key, or for those that are chosen, in plan order.
 
     key, task, model, sample_id, repeat; status: finished, failed or unfinished; output, error; attempt: which one
-    counts; input_tokens, output_tokens, seconds: what that attempt took, replayed steps included; scores.
+    counts; input_tokens, output_tokens, seconds: what that attempt took, replayed steps included; scores; reasons: what
+    scorers said of them.
 
-    In JSONL a score is a value, null if the scorer gave none, or {"failure": {"message": ...}} if the scorer failed.
-    In CSV each scorer has a column, and score_errors says which scorers failed and why.
+    In JSONL a score is a value, null if the scorer gave none, or {"failure": {"message": ...}} if the scorer failed;
+    finish_reason and tool_calls are the model's. In CSV each scorer has a column, and score_errors says which scorers
+    failed and why.
     """
     from holdfast.cli.reading import export_run
     from holdfast.report.choosing import Wanted

@@ -73,6 +73,7 @@ class Line:
             if not self._everywhere.take():
                 await self._everywhere.wait()
             if self._draining:
+                self._everywhere.give_back()
                 await asyncio.get_running_loop().create_future()  # until the engine ends
             self.sending += 1
             try:

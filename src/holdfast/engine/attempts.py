@@ -75,6 +75,8 @@ class Past(msgspec.Struct, frozen=True):
 
     def unsure(self) -> list[Unsure]:
         """What was announced in any attempt, and has no step that says what came of it."""
+        if not self.begun:
+            return []
         done = {(each.step.scope, each.step.q, each.step.c) for each in self.steps if not each.step.cancelled}
         return [each for each in self.begun if (each.started.scope, each.started.q, each.started.c) not in done]
 

@@ -9,7 +9,7 @@ import difflib
 import itertools
 import os
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -59,6 +59,8 @@ class Work(msgspec.Struct, frozen=True):
     """What is known of the files that its rows name."""
     shot_files: Mapping[Reference, Content] = msgspec.field(default_factory=dict)
     """Where the content that the examples name comes from; empty if the run holds it already."""
+    counted: Callable[[], None] | None = None
+    """Called for each row that is read."""
 
     @property
     def columns(self) -> Columns:
@@ -78,6 +80,8 @@ class Work(msgspec.Struct, frozen=True):
             stored = isinstance(self.rows, StoredRows)
             source = FileColumns(dataset.files, folder, self._keep(store), where, stored).applied(source)
         every = samples(source, self.columns, where, unique=not surveyed)
+        if self.counted is not None:
+            every = _counting(every, self.counted)
         if spec.samples is not None:
             wanted = set(spec.samples)
             every = (sample for sample in every if sample.id in wanted)
@@ -101,6 +105,12 @@ class Work(msgspec.Struct, frozen=True):
         return digests.reference if store is None else lambda content: store.keep(content, digests)
 
 
+def _counting(samples: Iterator[Sample], counted: Callable[[], None]) -> Iterator[Sample]:
+    for sample in samples:
+        counted()
+        yield sample
+
+
 class Planned(msgspec.Struct, frozen=True):
     """What was written, and where each cell is in it."""
 
@@ -114,9 +124,10 @@ def prepare(
     rows: Mapping[str, Rows],
     solvers: Mapping[str, Any],
     stored: Mapping[str, TaskInputs] | None = None,
+    counted: Callable[[], None] | None = None,
 ) -> dict[str, Work]:
     """Resolve every task's solver and prompt. `rows` and `solvers` hold what a script passed as objects; `stored`, what
-    the run holds, for examples whose file is gone.
+    the run holds, for examples whose file is gone. `counted` is called for each row that is read later.
     """
     works = {}
     digests = Digests()
@@ -134,7 +145,7 @@ def prepare(
             renderer = Renderer(prompt)
         except SpecError as error:
             raise SpecError(f"{place}.prompt: {error}") from error
-        works[task.name] = Work(task, solver, prompt, renderer, rows.get(task.name), digests, found)
+        works[task.name] = Work(task, solver, prompt, renderer, rows.get(task.name), digests, found, counted)
     return works
 
 
@@ -196,13 +207,18 @@ def write_plan(folder: str, spec: Spec, works: Mapping[str, Work], parent: str =
     starts: dict[str, int] = {}
     store = BlobStore(folder, parent)
     data = data_file.write(_data_lines(data_file, spec, works, starts, store))
-    for work in works.values():
-        work.keep_shots(store)
-    store.sync()
+    keep_shots(works, store)
     plan_file = LineFile(plan_path(folder))
     cells: list[Cell] = []
     plan = plan_file.write(_plan_lines(plan_file, spec, works, starts, cells))
     return Planned(plan, data, tuple(cells))
+
+
+def keep_shots(works: Mapping[str, Work], store: BlobStore) -> None:
+    """The examples' files beside those of the rows; after this line all of them are durable."""
+    for work in works.values():
+        work.keep_shots(store)
+    store.sync()
 
 
 def _data_lines(

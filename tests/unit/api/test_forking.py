@@ -290,7 +290,7 @@ def test_a_fork_needs_its_parent_no_more(tmp_path: Path) -> None:
     assert verify(os.path.join(folder(tmp_path, FORK), "journal")).ok
     assert {status for status, _, _ in told_of(tmp_path, FORK).values()} == {"finished"}
     with Run.find(str(tmp_path), FORK) as run:
-        assert [kind for kind, _, _ in run.story_of("task/m/s0/1")][:3] == ["step"] * 3
+        assert [len(attempt.steps) for attempt in run.show("task/m/s0/1").attempts] == [3]
 
 
 def test_a_fork_of_a_fork_asks_nothing_either(tmp_path: Path) -> None:

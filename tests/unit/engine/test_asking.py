@@ -72,3 +72,26 @@ def test_waiting_for_a_connection_is_not_on_the_clock() -> None:
     assert isinstance(first, AskFailedError)
     assert first.failure.kind == "timeout"
     assert isinstance(second, Answer)
+
+
+def test_a_request_that_is_not_sent_any_more_leaves_its_place_to_others() -> None:
+    """A model whose line is drained shares the run's limit with one that goes on."""
+
+    async def run() -> str:
+        async with ModelServer() as server:
+            everywhere = Places(1)
+            drained, other = line(server, 8, everywhere), line(server, 8, everywhere)
+            drained.drain()
+            waiting = asyncio.ensure_future(ask(drained))
+            await asyncio.sleep(0)
+            answer = await asyncio.wait_for(ask(other), 5)
+            assert not waiting.done()
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+            assert everywhere.take()
+            assert not everywhere.take()
+            for each in (drained, other):
+                await each.provider.close()
+            return answer.text
+
+    assert asyncio.run(run()) == "42"

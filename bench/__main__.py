@@ -4,6 +4,7 @@ import sys
 import time
 
 from bench import (
+    agent_size,
     http,
     journal_growth,
     journal_latency,
@@ -22,6 +23,7 @@ BENCHMARKS = {
     "journal_sealing": journal_sealing.main,
     "journal_syscalls": journal_syscalls.main,
     "overhead": overhead.main,
+    "agent_size": agent_size.main,
     "http": http.main,
     "startup": startup.main,
 }

@@ -13,7 +13,17 @@ import msgspec
 from holdfast.journal import Entry
 from holdfast.journal.lease import InFlight
 from holdfast.records.exchange import Answer, Message, Row, Usage
-from holdfast.records.facts import Called, Failure, RunResumed, SampleFailed, SampleFinished, ScoreGiven, Spent, Step
+from holdfast.records.facts import (
+    Asked,
+    Called,
+    Failure,
+    RunResumed,
+    SampleFailed,
+    SampleFinished,
+    ScoreGiven,
+    Spent,
+    Step,
+)
 
 _step = msgspec.json.Decoder(Step)
 _finished = msgspec.json.Decoder(SampleFinished)
@@ -181,20 +191,24 @@ def _attempt_story(
     own = [each for each in found.steps if _attempt(each[3]) == number]
     at, last, data = end if end is not None else ("", len(found.begun_again) + 1, None)
     failed = data if isinstance(data, SampleFailed) else None
+    asked = {n: step.asked for n, _, _, step in found.steps if step.asked is not None}
     return AttemptStory(
         attempt=number,
         status="unfinished" if data is None else "failed" if failed is not None else "finished",
         began=min((each[1] for each in own), default=at),
         ended=at,
-        steps=tuple(_step_story(n, at, step, replayed=sitting < last) for n, at, sitting, step in own),
+        steps=tuple(
+            _step_story(n, at, step, asked[n].filled(asked) if n in asked else None, replayed=sitting < last)
+            for n, at, sitting, step in own
+        ),
         failure=failed.failure if failed is not None else None,
         final=failed.final if failed is not None else data is not None,
         spent=data.spent if data is not None else None,
     )
 
 
-def _step_story(n: int, at: str, step: Step, *, replayed: bool) -> StepStory:
-    asked, answer = step.asked, step.answer
+def _step_story(n: int, at: str, step: Step, asked: Asked | None, *, replayed: bool) -> StepStory:
+    answer = step.answer
     return StepStory(
         n=n,
         at=at,

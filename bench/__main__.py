@@ -13,6 +13,7 @@ from bench import (
     journal_throughput,
     overhead,
     startup,
+    steps,
 )
 from bench.outcome import Verdict, print_verdicts
 
@@ -24,6 +25,7 @@ BENCHMARKS = {
     "journal_syscalls": journal_syscalls.main,
     "overhead": overhead.main,
     "agent_size": agent_size.main,
+    "steps": steps.main,
     "http": http.main,
     "startup": startup.main,
 }

@@ -327,10 +327,15 @@ def show(
     task: Annotated[list[str] | None, typer.Option(help="List the samples of this task. Repeatable.")] = None,
     model: Annotated[list[str] | None, typer.Option(help="List the samples of this model. Repeatable.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="List at most N.")] = 50,
+    full: Annotated[bool, typer.Option("--full", help="With KEY: long texts whole, not only their beginning.")] = False,
     store: Store = None,
     as_json: Json = False,
 ) -> None:
-    """Show how a run stands, the whole story of one key, or which samples failed, are wrong, or hold a text."""
+    """Show how a run stands, the whole story of one key, or which samples failed, are wrong, or hold a text.
+
+    Of a key: its attempts, turn by turn: what was new in each request, the calls and what came of them, tokens, cost
+    if the spec has prices, seconds; what was recorded before a resume; what it is doing now, if a process works on it.
+    """
     from holdfast.cli.reading import print_chosen, print_key, print_run
     from holdfast.errors import UsageError
     from holdfast.report.choosing import Wanted
@@ -339,7 +344,7 @@ def show(
     if key is not None and wanted:
         raise UsageError("name one key, or list keys with --failed, --wrong, --kind or --grep: not both")
     if key is not None:
-        print_key(name, key, store, as_json)
+        print_key(name, key, store, as_json, full)
     elif wanted:
         print_chosen(name, wanted, limit, store, as_json)
     else:

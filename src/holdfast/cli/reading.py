@@ -174,7 +174,7 @@ def _value(value: Any) -> str:
     return shortened(repr(value), 60)
 
 
-def print_key(name: str, key: str, store: str | None, as_json: bool) -> None:
+def print_key(name: str, key: str, store: str | None, as_json: bool, full: bool) -> None:
     """The whole story of one key, also while it is under way."""
     with Run.find(store or default_store(), name) as run:
         story, size_of = run.show(key), partial(blob_size, run.place.folder)
@@ -182,7 +182,7 @@ def print_key(name: str, key: str, store: str | None, as_json: bool) -> None:
         print_json(story)
         return
     with end_quietly():
-        for line, style in story_lines(story, size_of):
+        for line, style in story_lines(story, size_of, full=full):
             say(line, style)
 
 

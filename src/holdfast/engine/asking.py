@@ -95,7 +95,7 @@ class Line:
 
 
 def _copy(request: Request) -> Request:
-    """For anybody's provider, which may change what it is given; the next turn and the record hold the same messages."""
+    """For anybody's provider: it may change what it is given, which the next turn and the record hold too."""
     return msgspec.json.decode(msgspec.json.encode(request), type=Request)
 
 

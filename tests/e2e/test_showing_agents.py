@@ -139,3 +139,18 @@ def test_a_call_that_was_begun_and_may_have_been_made_is_told(tmp_path: Path) ->
     assert "it may have been done" in said
     (begun,) = story["attempts"][0]["begun"]
     assert begun["called"] == {"tool": "pay", "arguments": {"n": 20}}
+
+
+def test_an_export_with_events_holds_the_steps_and_the_conversation(resumed: Path) -> None:
+    def exported(*options: str) -> Any:
+        return json.loads(call("export", "r", *options, "--store", resumed / "runs", cwd=resumed).out)
+
+    whole, without, plain = exported("--events"), exported("--no-events"), exported()
+    steps = [event for event in whole["events"] if event["t"] == "step"]
+    assert len(steps) == 8 + 14
+    assert [message["role"] for message in whole["messages"]][:3] == ["user", "assistant", "tool"]
+    assert whole["messages"][-1]["content"] == plain["output"] == "done after 8"
+    assert (without["events"], without["messages"]) == (None, None)
+    assert {name: without[name] for name in plain} == plain
+    refused = run("export", "r", "--events", "--format", "csv", "--store", resumed / "runs", cwd=resumed)
+    assert (refused.code, "no room for events" in refused.err) == (2, True)

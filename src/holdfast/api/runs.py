@@ -1,7 +1,7 @@
 """A run, to be looked at: its summary, its report, its samples. Reads only; brings the index up to date on the way."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -32,6 +32,7 @@ from holdfast.report import (
     score_table,
 )
 from holdfast.report.choosing import Wanted, choose
+from holdfast.report.events import EventLine, with_events
 from holdfast.report.key_story import AttemptStory, Doing, KeyRecords, attempts_of, collect, doing_of, scores_of
 from holdfast.spec import Price, Spec
 from holdfast.state import Catalogue, Index, Standing, is_held, stamp_of, standing_of, status_of
@@ -215,6 +216,12 @@ class Run:
     def lines(self) -> Iterator[ExportLine]:
         """Every planned key once, in plan order."""
         return export_lines(self.place.folder, self._index)
+
+    def events(self, lines: Iterable[ExportLine], *, of_finished: bool = True) -> Iterator[EventLine]:
+        """The same lines with what happened on the way: `events`, the records of each key's steps, and `messages`, the
+        whole conversation. Streams: one key is in memory at a time.
+        """
+        return with_events(lines, self.place.folder, of_finished=of_finished)
 
     def samples(self) -> Table[ExportLine]:
         """Every planned key with its answer and its scores; `.to_pandas()` and `.to_polars()` make a frame of it. All

@@ -450,6 +450,12 @@ def export(
     name: RunName,
     format: Annotated[str, typer.Option(help="jsonl or csv.")] = "jsonl",
     output: Annotated[str | None, typer.Option(help="A file; default: standard output.")] = None,
+    events: Annotated[
+        bool | None,
+        typer.Option(
+            "--events/--no-events", help="With the steps of every key, or only of keys that are not finished."
+        ),
+    ] = None,
     failed: Annotated[bool, typer.Option("--failed", help="Only the samples that failed.")] = False,
     wrong: Annotated[bool, typer.Option("--wrong", help="Only the answers with a score of false or 0.")] = False,
     kind: Annotated[list[str] | None, typer.Option(help="Only the samples that failed so. Repeatable.")] = None,
@@ -465,12 +471,16 @@ def export(
 
     In JSONL a score is a value, null if the scorer gave none, or {"failure": {"message": ...}} if the scorer failed.
     In CSV each scorer has a column, and score_errors says which scorers failed and why.
+
+    --events adds to each line of JSONL: events, the records of the key's steps (docs/format.md), and messages, the
+    last conversation with the model, whole. --no-events leaves them out (null) for finished keys, whose answer is on
+    the line anyway, and keeps them for those that failed or are not finished. Both stream, whatever the run's size.
     """
-    from holdfast.cli.reading import export_run
+    from holdfast.cli.reading import Sheet, export_run
     from holdfast.report.choosing import Wanted
 
     wanted = Wanted(failed, wrong, tuple(kind or ()), grep, tasks=tuple(task or ()), models=tuple(model or ()))
-    export_run(name, format, output, store, wanted)
+    export_run(name, Sheet(format, output, events), store, wanted)
 
 
 @app.command()

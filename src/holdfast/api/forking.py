@@ -151,9 +151,7 @@ class Fork:
         attempt, steps = self._parent.steps(ticket.key)
         for each in steps:
             step = each.step
-            asked = step.asked
-            if asked is not None and asked.after:
-                asked = msgspec.structs.replace(asked, after=numbers[asked.after])
+            asked = None if step.asked is None else step.asked.renumbered(numbers)
             mine = msgspec.structs.replace(step, o=ticket.o, scope=f"solve/{attempt}", asked=asked, origin=each.n)
             numbers[each.n] = (await writer.append(draft("step", mine, ticket.key))).n
 
@@ -236,11 +234,11 @@ def _choice(fewshot: Fewshot | None) -> tuple[int, int] | None:
 
 
 def _whole(recorded: Iterable[Recorded]) -> list[Recorded]:
-    """Without those whose request begins with a step that is not here."""
+    """Without those whose request needs a step that is not here to be read."""
     kept: list[Recorded] = []
     numbers: set[int] = set()
     for each in recorded:
-        if each.step.asked is None or not each.step.asked.after or each.step.asked.after in numbers:
+        if each.step.asked is None or each.step.asked.needs <= numbers:
             kept.append(each)
             numbers.add(each.n)
     return kept

@@ -1,7 +1,7 @@
 """A run, to be looked at: its summary, its report, its samples. Reads only; brings the index up to date on the way."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -14,6 +14,7 @@ from holdfast.plan import data_lines
 from holdfast.records import Anomaly
 from holdfast.records.exchange import Usage
 from holdfast.records.facts import Change, ScoringStarted
+from holdfast.records.keys import parse_key
 from holdfast.report import (
     CellReport,
     ExportLine,
@@ -31,7 +32,9 @@ from holdfast.report import (
     score_table,
 )
 from holdfast.report.choosing import Wanted, choose
-from holdfast.report.key_story import attempts_of, collect, doing_now, scores_of
+from holdfast.report.events import EventLine, with_events
+from holdfast.report.key_story import AttemptStory, Doing, KeyRecords, attempts_of, collect, doing_of, scores_of
+from holdfast.spec import Price, Spec
 from holdfast.state import Catalogue, Index, Standing, is_held, stamp_of, standing_of, status_of
 
 
@@ -217,6 +220,12 @@ class Run:
         """Every planned key once, in plan order, with the scores of an evaluation; the newest unless it is given."""
         return export_lines(self.place.folder, self._index, self._evaluation(evaluation))
 
+    def events(self, lines: Iterable[ExportLine], *, of_finished: bool = True) -> Iterator[EventLine]:
+        """The same lines with what happened on the way: `events`, the records of each key's steps, and `messages`, the
+        whole conversation. Streams: one key is in memory at a time.
+        """
+        return with_events(lines, self.place.folder, of_finished=of_finished)
+
     def samples(self) -> Table[ExportLine]:
         """Every planned key with its answer and its scores; `.to_pandas()` and `.to_polars()` make a frame of it. All
         of it is in memory at once: `lines()` streams.
@@ -238,22 +247,31 @@ class Run:
         found = collect(Reader(self.place.journal).read(live=True), key)
         planned = self.planned(key)
         finished = found.finished
-        attempts = attempts_of(found)
+        attempts = attempts_of(found, self._prices(parse_key(key).model))
         row = self._index.answer(key)
         status = row.status if row is not None else "unfinished"
+        doing = _doing(standing, key, found, attempts) if status == "unfinished" else None
         return KeyStory(
             run_id=self.run_id,
             key=key,
             o=planned.o,
             status=status,
-            doing=_doing(standing, key) if status == "unfinished" else "",
+            doing=_told(doing, standing) if status == "unfinished" else "",
             row=planned.row,
             messages=next((attempt.steps[0].messages for attempt in attempts if attempt.steps), []),
             attempts=attempts,
             answer=finished[1].answer if finished else None,
             failure=attempts[-1].failure if attempts and not finished else None,
             scores=scores_of(found, self._index.story.evaluation),
+            in_progress=doing,
+            resumes=tuple(found.begun_again),
         )
+
+    def _prices(self, model: str) -> dict[str, Price | None]:
+        """By role; that of the evaluated model under the empty one."""
+        spec = msgspec.convert(self._index.story.spec, Spec)
+        evaluated = next((each.price for each in spec.models if each.name == model), None)
+        return {"": evaluated} | {role: each.price for role, each in spec.roles.items()}
 
     def scorers(self) -> list[str]:
         return sorted({each.scorer for cell in self.cells() for each in cell.scorers})
@@ -300,16 +318,19 @@ def list_runs(store: str) -> Iterator[RunSummary]:
     yield from sorted(summaries, key=lambda summary: summary.created)
 
 
-def _doing(standing: Standing, key: str) -> str:
-    """Of a live run; only its oldest samples are told of by name."""
-    if not standing.held or standing.lease is None:
-        return ""
+def _doing(standing: Standing, key: str, found: KeyRecords, attempts: Sequence[AttemptStory]) -> Doing | None:
+    """None if no process works on it, or nothing tells what it does with this sample."""
+    if not standing.held or standing.lease is None or standing.lease.scoring:
+        return None
     stalled = standing.lease.stall.samples if standing.lease.stall else []
-    found = doing_now([*stalled, *standing.lease.oldest], key)
-    if found is None:
-        return "the run is at work; this sample has not begun, or is not among its oldest"
-    seconds = max(standing.now - found.since, 0.0)
-    return f"in flight: {found.doing} for {seconds:.1f} s" + "".join(f"; {frame}" for frame in found.stack)
+    told = next((each for each in (*stalled, *standing.lease.oldest) if each.key == key), None)
+    return doing_of(told, attempts, standing.now, len(found.begun_again) + 1)
+
+
+def _told(doing: Doing | None, standing: Standing) -> str:
+    if doing is not None:
+        return str(doing)
+    return "the run is at work; this sample has not begun, or is not among its oldest" if standing.held else ""
 
 
 def _known(catalogue: Catalogue | None, place: RunPlace) -> RunSummary | None:

@@ -328,10 +328,15 @@ def show(
     task: Annotated[list[str] | None, typer.Option(help="List the samples of this task. Repeatable.")] = None,
     model: Annotated[list[str] | None, typer.Option(help="List the samples of this model. Repeatable.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="List at most N.")] = 50,
+    full: Annotated[bool, typer.Option("--full", help="With KEY: long texts whole, not only their beginning.")] = False,
     store: Store = None,
     as_json: Json = False,
 ) -> None:
-    """Show how a run stands, the whole story of one key, or which samples failed, are wrong, or hold a text."""
+    """Show how a run stands, the whole story of one key, or which samples failed, are wrong, or hold a text.
+
+    Of a key: its attempts, turn by turn: what was new in each request, the calls and what came of them, tokens, cost
+    if the spec has prices, seconds; what was recorded before a resume; what it is doing now, if a process works on it.
+    """
     from holdfast.cli.reading import print_chosen, print_key, print_run
     from holdfast.errors import UsageError
     from holdfast.report.choosing import Wanted
@@ -340,7 +345,7 @@ def show(
     if key is not None and wanted:
         raise UsageError("name one key, or list keys with --failed, --wrong, --kind or --grep: not both")
     if key is not None:
-        print_key(name, key, store, as_json)
+        print_key(name, key, store, as_json, full)
     elif wanted:
         print_chosen(name, wanted, limit, store, as_json)
     else:
@@ -445,6 +450,12 @@ def export(
     name: RunName,
     format: Annotated[str, typer.Option(help="jsonl or csv.")] = "jsonl",
     output: Annotated[str | None, typer.Option(help="A file; default: standard output.")] = None,
+    events: Annotated[
+        bool | None,
+        typer.Option(
+            "--events/--no-events", help="With the steps of every key, or only of keys that are not finished."
+        ),
+    ] = None,
     failed: Annotated[bool, typer.Option("--failed", help="Only the samples that failed.")] = False,
     wrong: Annotated[bool, typer.Option("--wrong", help="Only the answers with a score of false or 0.")] = False,
     kind: Annotated[list[str] | None, typer.Option(help="Only the samples that failed so. Repeatable.")] = None,
@@ -462,12 +473,16 @@ def export(
     In JSONL a score is a value, null if the scorer gave none, or {"failure": {"message": ...}} if the scorer failed;
     finish_reason and tool_calls are the model's. In CSV each scorer has a column, and score_errors says which scorers
     failed and why.
+
+    --events adds to each line of JSONL: events, the records of the key's steps (docs/format.md), and messages, the
+    last conversation with the model, whole. --no-events leaves them out (null) for finished keys, whose answer is on
+    the line anyway, and keeps them for those that failed or are not finished. Both stream, whatever the run's size.
     """
-    from holdfast.cli.reading import export_run
+    from holdfast.cli.reading import Sheet, export_run
     from holdfast.report.choosing import Wanted
 
     wanted = Wanted(failed, wrong, tuple(kind or ()), grep, tasks=tuple(task or ()), models=tuple(model or ()))
-    export_run(name, format, output, store, wanted)
+    export_run(name, Sheet(format, output, events), store, wanted)
 
 
 @app.command()

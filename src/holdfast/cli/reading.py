@@ -174,7 +174,7 @@ def _value(value: Any) -> str:
     return shortened(repr(value), 60)
 
 
-def print_key(name: str, key: str, store: str | None, as_json: bool) -> None:
+def print_key(name: str, key: str, store: str | None, as_json: bool, full: bool) -> None:
     """The whole story of one key, also while it is under way."""
     with Run.find(store or default_store(), name) as run:
         story, size_of = run.show(key), partial(blob_size, run.place.folder)
@@ -182,7 +182,7 @@ def print_key(name: str, key: str, store: str | None, as_json: bool) -> None:
         print_json(story)
         return
     with end_quietly():
-        for line, style in story_lines(story, size_of):
+        for line, style in story_lines(story, size_of, full=full):
             say(line, style)
 
 
@@ -209,12 +209,25 @@ def verify_run(name: str, store: str | None, as_json: bool) -> int:
     return 5 if errors else 0
 
 
-def export_run(name: str, format: str, output: str | None, store: str | None, wanted: WantedKeys) -> None:
+class Sheet(msgspec.Struct, frozen=True):
+    """How an export is written. `events`: with the steps of all keys, of those that are not finished, or of none."""
+
+    format: str
+    output: str | None
+    events: bool | None
+
+
+def export_run(name: str, sheet: Sheet, store: str | None, wanted: WantedKeys) -> None:
+    format, output = sheet.format, sheet.output
     if format not in _FORMATS:
         raise UsageError(f"--format {format}: there is no such export{nearest(format, _FORMATS)}")
+    if sheet.events is not None and format != "jsonl":
+        raise UsageError(f"--format {format} has no room for events; leave out --events, or take --format jsonl")
     with Run.find(store or default_store(), name) as run:
         every = run.lines() if output is None else counting(run.lines(), "exporting", run.planned_count())
-        lines = _chosen(run, every, wanted)
+        lines: Iterator[ExportLine] = _chosen(run, every, wanted)
+        if sheet.events is not None:
+            lines = run.events(lines, of_finished=sheet.events)
         with end_quietly(), opened(output) as out:
             if format == "csv":
                 write_csv(lines, out, run.scorers())

@@ -7,7 +7,7 @@ two must not look alike. Tokens and seconds are those of the attempt that counts
 import contextlib
 import csv
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import IO, Any
 
 import msgspec
@@ -79,7 +79,7 @@ def _export(run: str, index: Index, evaluation: str, reader: Reader) -> Iterator
         yield _line(line, mine, given, reader)
 
 
-def write_jsonl(lines: Iterator[ExportLine], out: IO[str]) -> None:
+def write_jsonl(lines: Iterable[ExportLine], out: IO[str]) -> None:
     for line in lines:
         out.write(msgspec.json.encode(line).decode() + "\n")
 

@@ -7,7 +7,7 @@ time from `ctx` if it wants a replay to come out the same.
 import copy
 import hashlib
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,8 +16,9 @@ import xxhash
 
 from holdfast.errors import BadRecordError, HoldfastError
 from holdfast.records.exchange import Answer, Message, Sample
-from holdfast.records.facts import Asked, Called, Step
+from holdfast.records.facts import Called, Step
 from holdfast.solve.calling import LimitError, recover_call
+from holdfast.solve.conversations import Conversations
 from holdfast.solve.means import AskFailedError, Means, Used
 from holdfast.solve.steps import Once, StepFailedError, Steps
 from holdfast.solve.tools import Tool, as_tool
@@ -30,7 +31,6 @@ _NOW = "now"
 """The request of every look at the clock: they are told apart by their count."""
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 _encode = msgspec.json.Encoder().encode
-_messages = msgspec.json.Decoder(list[Message])
 
 
 class Context:
@@ -44,8 +44,7 @@ class Context:
         self._seed = seed
         self._means = means
         self._random: random.Random | None = None
-        self._told_last: list[tuple[int, list[Message]]] = []
-        self._known: dict[bytes, tuple[int, int]] = {}  # beginnings of conversations, and the step that holds each
+        self._conversations = Conversations()
 
     @property
     def seed(self) -> int:
@@ -90,27 +89,27 @@ class Context:
             known = ", ".join(sorted(filter(None, self._means.models))) or "none"
             raise HoldfastError(f"there is no role {role!r} in the spec; there are: {known}")
         self._check_allowance()
-        said = _snapshot(_as_messages(self.messages if messages is None else messages))
         merged = {**asking.params, **params} if params else asking.params
         if merged.get("seed") == PER_KEY:
             merged = {**merged, "seed": self.seed}
-        request = _canonical([asking.identity, merged, said, tools or []])
+        given = _as_messages(self.messages if messages is None else messages)
+        said = self._conversations.take(given, asking.identity, merged)
+        request = said.digest(_canonical(tools or []))
 
         async def ask() -> Step:
-            asked = self._asked(said, role, params, tools or [])
+            asked = self._conversations.asked(said, role, params, tools or [])
             try:
-                answer, tries = await asking.ask(said, merged, tools or [])
+                answer, tries = await asking.ask(said.messages, merged, tools or [])
             except AskFailedError as error:
                 return Step(0, "", "", asked=asked, failure=error.failure, tries=error.tries)
             if not isinstance(answer, Answer):
                 raise BadRecordError(f"the model's provider returned {type(answer).__name__}, not an answer")
             return Step(0, "", "", asked=asked, answer=answer, tries=tries)
 
-        taken = await self._steps.take(xxhash.xxh3_128_hexdigest(request), ask)
-        assert taken.step.answer is not None
+        taken = await self._steps.take(request, ask)
         assert taken.told.answer is not None
-        self._told_last.append((taken.n, [*said, taken.step.answer.message]))
-        self._steps.dollars += asking.dollars(taken.step.answer.usage)
+        self._conversations.answered(taken.n, taken.step, said)
+        self._steps.dollars += asking.dollars(taken.told.answer.usage)
         return taken.told.answer
 
     async def call(self, tool: "Tool | Callable[..., Any]", arguments: Mapping[str, Any] | None = None) -> Any:
@@ -138,19 +137,6 @@ class Context:
 
         taken = await self._steps.take(_NOW, look)
         return datetime.fromisoformat(taken.told.value)
-
-    def _asked(self, said: list[Message], role: str, params: dict[str, Any], tools: list[dict[str, Any]]) -> Asked:
-        """The request, without the messages that an earlier step of this sample already holds."""
-        for earlier, messages in self._told_last:  # most samples ask once: only a further request pays for this
-            for length, prefix in enumerate(_prefixes(messages), 1):
-                self._known.setdefault(prefix, (earlier, length))
-        self._told_last.clear()
-        n = keep = 0
-        for prefix in _prefixes(said) if self._known else ():
-            if prefix not in self._known:
-                break
-            n, keep = self._known[prefix]
-        return Asked(new=said[keep:], after=n, keep=keep, role=role, params=params, tools=tools)
 
     def _check_allowance(self) -> None:
         allowed = self._means.allowance
@@ -181,19 +167,3 @@ def _as_messages(messages: str | list[Message]) -> list[Message]:
     if isinstance(messages, str):
         return [{"role": "user", "content": messages}]
     return messages
-
-
-def _snapshot(messages: list[Message]) -> list[Message]:
-    """As they are now: what is recorded must not change when the solver goes on with its own."""
-    try:
-        return _messages.decode(_encode(messages))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise BadRecordError(f"the messages cannot be written as JSON: {error}") from error
-
-
-def _prefixes(messages: list[Message]) -> Iterator[bytes]:
-    """A digest of the first message, of the first two, and so on."""
-    digest = b""
-    for message in messages:
-        digest = xxhash.xxh3_128_digest(digest + _canonical(message))
-        yield digest

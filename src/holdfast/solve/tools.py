@@ -7,6 +7,7 @@ the journal before it runs, and a sample that was cut off in between fails with 
 """
 
 import asyncio
+import functools
 import inspect
 import json
 import types
@@ -22,6 +23,7 @@ from holdfast.solve.workplace import Workplace
 Function = Callable[..., Any]
 _NAME_MAX = 64
 _WORKPLACE = "ctx"
+_REMEMBERED = 64
 
 
 class ToolArgumentsError(HoldfastError):
@@ -93,7 +95,17 @@ def tool(
 
 def as_tool(given: "Tool | Function") -> Tool:
     """A plain function is a tool that may be repeated."""
-    return given if isinstance(given, Tool) else _made(given, "", None, True, None)
+    if isinstance(given, Tool):
+        return given
+    return _plain_tool(given) if isinstance(given, types.FunctionType) else _made(given, "", None, True, None)
+
+
+@functools.lru_cache(maxsize=_REMEMBERED)
+def _plain_tool(function: Function) -> Tool:
+    """A solver calls the same function again and again, and reading its parameters takes longer than a durable step.
+    What is remembered is bounded: functions made for one sample come and go.
+    """
+    return _made(function, "", None, True, None)
 
 
 def result_text(value: Any) -> str:

@@ -4,7 +4,8 @@ import asyncio
 
 from holdfast.engine.asking import Line
 from holdfast.engine.places import Places
-from holdfast.records.exchange import Answer
+from holdfast.models import Request
+from holdfast.records.exchange import Answer, Message
 from holdfast.solve import AskFailedError
 from holdfast.spec import Model
 from holdfast.testing import Behaviour, Fault, ModelServer, Stats
@@ -95,3 +96,20 @@ def test_a_request_that_is_not_sent_any_more_leaves_its_place_to_others() -> Non
             return answer.text
 
     assert asyncio.run(run()) == "42"
+
+
+async def meddles(request: Request) -> str:
+    """A provider of somebody's own, which takes the messages for its own."""
+    request.messages[0]["content"] = "changed"
+    request.messages.append({"role": "user", "content": "more"})
+    return "ok"
+
+
+def test_a_provider_that_changes_what_it_is_given_changes_its_own_copy() -> None:
+    async def run() -> list[Message]:
+        asked = Line(Model(name="m", provider=f"{__name__}:meddles", model="m"), "models[0]", Places(1))
+        messages: list[Message] = [{"role": "user", "content": "as it was"}]
+        await asked.asking().ask(messages, {}, [])
+        return messages
+
+    assert asyncio.run(run()) == [{"role": "user", "content": "as it was"}]

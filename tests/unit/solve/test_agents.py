@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.records.exchange import Answer, Message, Sample, Usage
@@ -268,3 +269,28 @@ def test_what_an_agent_names_is_looked_for_before_anything_is_asked(entry: Any, 
     with pytest.raises(SpecError, match=r"tasks\[0\].solver") as raised:
         resolve_solver(entry, "tasks[0].solver")
     assert said in str(raised.value)
+
+
+@tool
+async def look(text: str) -> str:
+    """Look something up."""
+    return text[::-1] * 3
+
+
+def looks(turns: int) -> Callable[[list[Message], int], Answer]:
+    """Calls a tool with 300 bytes in each turn but the last."""
+
+    def reply(messages: list[Message], given: int) -> Answer:
+        arguments = json.dumps({"text": f"{given:04}" + "abc " * 74})
+        return says("done") if given + 1 == turns else calls(call("look", arguments, 1000 + given))
+
+    return reply
+
+
+def test_the_bytes_of_a_turn_do_not_grow_with_the_turns() -> None:
+    sizes = {}
+    for turns in (10, 100, 400):
+        _, recorded = attempt(react, {"": Model(looks(turns))}, tools=[f"{__name__}:look"], turns=turns)
+        sizes[turns] = sum(len(msgspec.json.encode(each.step)) for each in recorded)
+    early, late = (sizes[100] - sizes[10]) / 90, (sizes[400] - sizes[100]) / 300
+    assert 0.98 <= late / early <= 1.02, sizes

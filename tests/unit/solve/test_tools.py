@@ -119,3 +119,16 @@ def test_a_plain_function_is_a_tool_that_may_be_repeated() -> None:
 
 def test_results_are_told_as_text() -> None:
     assert [result_text(value) for value in ("as it is", {"a": 1}, None, 4)] == ["as it is", '{"a":1}', "null", "4"]
+
+
+def test_a_plain_function_that_is_called_again_is_not_read_again_and_another_of_its_name_is_its_own() -> None:
+    def made(unit: str) -> Any:
+        def convert(amount: int) -> str:
+            return f"{amount} {unit}"
+
+        return convert
+
+    metres, feet = made("m"), made("ft")
+    assert as_tool(metres) is as_tool(metres)
+    assert as_tool(metres).function(1) == "1 m"
+    assert as_tool(feet).function(1) == "1 ft"

@@ -126,13 +126,13 @@ class AttemptDoor:
         """Why the last request had no answer."""
         self._forget = forget
         self._context = contextvars.copy_context()  # the sample's: a provider of the user's may look at it
-        self._errands: dict[str, list[_Errand]] = {}
+        self._errands: dict[str, list[Errand]] = {}
 
     def close(self) -> None:
         """From here on the address is nobody's. Whoever closes the attempt's steps ends what is under way."""
         self._forget()
 
-    def errand(self, body: bytes, wanted: Wanted, retry: int) -> "_Errand":
+    def errand(self, body: bytes, wanted: Wanted, retry: int) -> "Errand":
         """The step for a request: a new one, unless it is the same again and its answer has reached nobody, or the
         client says that it asks again.
         """
@@ -142,8 +142,12 @@ class AttemptDoor:
                 return each
         if not same or not retry:
             loop = asyncio.get_running_loop()
-            same.append(_Errand(loop.create_task(self._ask(wanted), context=self._context.copy())))
+            same.append(Errand(loop.create_task(self._ask(wanted), context=self._context.copy())))
         return same[-1]
+
+    def errands(self) -> list["Errand"]:
+        """All of them, in no order that means anything."""
+        return [each for same in self._errands.values() for each in same]
 
     async def _ask(self, wanted: Wanted) -> "Told | BaseException":
         """What came of it, also if nobody is left to hear it."""
@@ -159,7 +163,7 @@ class AttemptDoor:
         return told
 
 
-class _Errand:
+class Errand:
     """One step that was asked for through a door, and whether its answer has reached a client."""
 
     __slots__ = ("asking", "delivered", "waiting")

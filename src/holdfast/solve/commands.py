@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 from collections.abc import Mapping, Sequence
 
 from holdfast.errors import HoldfastError, SpecError
@@ -60,9 +61,13 @@ def check_command(run: object) -> None:
 
 
 def environment_for(base_url: str, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """This process's environment, with what leads a client to an attempt and past all proxies."""
+    """This process's environment, with what leads a client to an attempt and past all proxies. `python` is the one of
+    the virtual environment that Holdfast runs in, activated or not.
+    """
     unproxied = ",".join(filter(None, (environ.get("NO_PROXY") or environ.get("no_proxy"), "127.0.0.1")))
     own = {"OPENAI_BASE_URL": base_url, "OPENAI_API_BASE": base_url, "OPENAI_API_KEY": _KEY}
+    if sys.prefix != sys.base_prefix:
+        own["PATH"] = os.pathsep.join((os.path.dirname(sys.executable), environ.get("PATH", os.defpath)))
     return {**environ, **own, "NO_PROXY": unproxied, "no_proxy": unproxied}
 
 

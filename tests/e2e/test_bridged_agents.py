@@ -82,6 +82,25 @@ async def streamed(sample, ctx):
             return message.content
         messages += noted(message.tool_calls)
 
+async def responding(sample, ctx):
+    """The newer API: only what is new is sent; every other turn as a stream."""
+    client = AsyncOpenAI(base_url=ctx.openai_base_url, api_key="none")
+    tools = [{"type": "function", "name": "note", "parameters": {"type": "object"}}]
+    given, previous = sample.row["q"], None
+    for turn in range(1000):
+        asked = dict(model="any-model", input=given, tools=tools, previous_response_id=previous, instructions="Note.")
+        if turn % 2:
+            async with client.responses.stream(**asked) as stream:
+                answer = await stream.get_final_response()
+        else:
+            answer = await client.responses.create(**asked)
+        die_once(f"{sample.id}-{turn}", os.getpid())
+        calls = [item for item in answer.output if item.type == "function_call"]
+        if not calls:
+            return answer.output_text
+        previous = answer.id
+        given = [{"type": "function_call_output", "call_id": call.call_id, "output": call.arguments} for call in calls]
+
 async def threaded(sample, ctx):
     client = OpenAI(base_url=ctx.openai_base_url, api_key="none")
     return await asyncio.to_thread(talk, client, sample.row["q"], sample.id, os.getpid())
@@ -136,6 +155,7 @@ PROGRAM = {"command": {"run": ["python", "mine.py", "{prompt}", "{id}"], "second
 SOLVERS: dict[str, Any] = {
     "asynchronous": "mine:asynchronous",
     "streamed": "mine:streamed",
+    "responding": "mine:responding",
     "in a thread": "mine:threaded",
     "a program": PROGRAM,
 }

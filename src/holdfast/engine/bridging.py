@@ -12,25 +12,29 @@ import contextlib
 import contextvars
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+import msgspec
 import xxhash
 
 from holdfast.errors import HoldfastError
+from holdfast.models.responding import parse_response_request, response_body, response_events
 from holdfast.models.serving import (
     BadBodyError,
     Said,
     Wanted,
     completion_body,
     completion_chunks,
+    message_of,
     models_body,
     parse_request,
     refusal_body,
     refusal_of,
 )
+from holdfast.records.exchange import Message
 from holdfast.solve import LimitError, StepFailedError
-from holdfast.solve.means import Host, Told, Wish
+from holdfast.solve.means import Host, Wish
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -42,7 +46,7 @@ _TOKEN_BYTES = 16
 _RETRY_COUNT = "x-stainless-retry-count"
 """How the SDKs of OpenAI say that they ask again."""
 _ENDED = "the attempt that this address belonged to has ended"
-_PATHS = "there are POST chat/completions (also with stream: true) and GET models"
+_PATHS = "there are POST chat/completions and POST responses, both also with stream: true, and GET models"
 
 
 class AttemptOverError(HoldfastError):
@@ -109,8 +113,8 @@ class Bridge:
         if door is None:
             return _refusal(410, refusal_body(f"{_ENDED}; ask under the address of a live one", "attempt_ended"))
         asked = f"{request.method} {'/'.join(path)}"
-        if asked == "POST v1/chat/completions":
-            return await _complete(door, request)
+        if asked in _DIALECTS:
+            return await _complete(door, request, _DIALECTS[asked])
         if asked == "GET v1/models":
             return _json(200, models_body([door.host.model, *door.host.roles]))
         return _refusal(404, refusal_body(f"{asked}: no such path behind this address; {_PATHS}", "not_found"))
@@ -127,40 +131,47 @@ class AttemptDoor:
         self._forget = forget
         self._context = contextvars.copy_context()  # the sample's: a provider of the user's may look at it
         self._errands: dict[str, list[Errand]] = {}
+        self._talks: dict[str, list[Message]] = {}  # by the id of the answer that each ends with
 
     def close(self) -> None:
         """From here on the address is nobody's. Whoever closes the attempt's steps ends what is under way."""
         self._forget()
 
-    def errand(self, body: bytes, wanted: Wanted, retry: int) -> "Errand":
+    def errand(self, body: bytes, wanted: Wanted, dialect: "Dialect", retry: int) -> "Errand":
         """The step for a request: a new one, unless it is the same again and its answer has reached nobody, or the
         client says that it asks again.
         """
-        same = self._errands.setdefault(xxhash.xxh3_128_hexdigest(body), [])
+        same = self._errands.setdefault(xxhash.xxh3_128_hexdigest(dialect.prefix.encode() + body), [])
         for each in same:
             if not each.waiting and not each.delivered:
                 return each
         if not same or not retry:
             loop = asyncio.get_running_loop()
-            same.append(Errand(loop.create_task(self._ask(wanted), context=self._context.copy())))
+            same.append(Errand(loop.create_task(self._ask(wanted, dialect), context=self._context.copy())))
         return same[-1]
 
     def errands(self) -> list["Errand"]:
         """All of them, in no order that means anything."""
         return [each for same in self._errands.values() for each in same]
 
-    async def _ask(self, wanted: Wanted) -> "Told | BaseException":
+    async def _ask(self, wanted: Wanted, dialect: "Dialect") -> "Said | BaseException":
         """What came of it, also if nobody is left to hear it."""
         role = wanted.model if wanted.model in self.host.roles else ""
+        if wanted.previous and wanted.previous not in self._talks:
+            return BadBodyError(f"previous_response_id: no answer of this attempt is called {wanted.previous}")
+        talk = [*self._talks.get(wanted.previous, ()), *wanted.messages]
         try:
-            told = await self.host.ask(Wish(wanted.messages, role, wanted.tools, wanted.params))
+            told = await self.host.ask(Wish([*wanted.before, *talk], role, wanted.tools, wanted.params))
         except asyncio.CancelledError:
             return AttemptOverError(_ENDED)
         except BaseException as error:  # noqa: BLE001 - a provider may be the user's code; the attempt ends with it
             self.failed = error
             return error
         self.failed = None
-        return told
+        said = Said(f"{dialect.prefix}{told.id}", wanted.model, told.answer)
+        if dialect.goes_on:
+            self._talks[said.id] = [*talk, message_of(told.answer)]
+        return said
 
 
 class Errand:
@@ -168,51 +179,67 @@ class Errand:
 
     __slots__ = ("asking", "delivered", "waiting")
 
-    def __init__(self, asking: "asyncio.Task[Told | BaseException]") -> None:
+    def __init__(self, asking: "asyncio.Task[Said | BaseException]") -> None:
         self.asking = asking
         self.waiting = 0
         self.delivered = False
 
 
-async def _complete(door: AttemptDoor, request: "web.BaseRequest") -> "web.StreamResponse":
+class Dialect(msgspec.Struct, frozen=True):
+    """One way to ask: how a request is read, and how an answer is said, at once or as a stream."""
+
+    prefix: str
+    """Of the ids of its answers."""
+    parse: Callable[[bytes], Wanted]
+    body: Callable[[Said], bytes]
+    chunks: Callable[[Said, Wanted], Iterator[bytes]]
+    goes_on: bool = False
+    """A request may name the answer that it goes on from, in place of all that was said before."""
+
+
+_DIALECTS = {
+    "POST v1/chat/completions": Dialect("chatcmpl-", parse_request, completion_body, completion_chunks),
+    "POST v1/responses": Dialect("resp_", parse_response_request, response_body, response_events, goes_on=True),
+}
+
+
+async def _complete(door: AttemptDoor, request: "web.BaseRequest", dialect: Dialect) -> "web.StreamResponse":
     body = await request.content.read()  # not request.read(): that has a limit of 1 MiB
     try:
-        wanted = parse_request(body)
+        wanted = dialect.parse(body)
     except BadBodyError as error:
-        return _refusal(400, refusal_body(str(error), "invalid_request"))
+        return _refusal(*_status_and_body(error))
     retry = request.headers.get(_RETRY_COUNT, "0")
-    errand = door.errand(body, wanted, int(retry) if retry.isdecimal() else 0)
+    errand = door.errand(body, wanted, dialect, int(retry) if retry.isdecimal() else 0)
     errand.waiting += 1
     try:
         came = await asyncio.shield(errand.asking)
-        response = await _respond(request, wanted, came)
+        if isinstance(came, Said):
+            response = await _say(request, wanted, dialect, came)
+        else:
+            response = await _send(request, _refusal(*_status_and_body(came)))
         errand.delivered = True
         return response
     finally:
         errand.waiting -= 1
 
 
-async def _respond(request: "web.BaseRequest", wanted: Wanted, came: "Told | BaseException") -> "web.StreamResponse":
+async def _say(request: "web.BaseRequest", wanted: Wanted, dialect: Dialect, said: Said) -> "web.StreamResponse":
     """Returns when all of it is on its way."""
-    if isinstance(came, BaseException):
-        response = _refusal(*_status_and_body(came))
-    else:
-        said = Said(f"chatcmpl-{came.id}", wanted.model, came.answer)
-        if wanted.stream:
-            return await _stream(request, said, wanted)
-        response = _json(200, completion_body(said))
+    from aiohttp import web
+
+    if not wanted.stream:
+        return await _send(request, _json(200, dialect.body(said)))
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
     await response.prepare(request)
+    for chunk in dialect.chunks(said, wanted):
+        await response.write(chunk)
     await response.write_eof()
     return response
 
 
-async def _stream(request: "web.BaseRequest", said: Said, wanted: Wanted) -> "web.StreamResponse":
-    from aiohttp import web
-
-    response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
+async def _send(request: "web.BaseRequest", response: "web.Response") -> "web.Response":
     await response.prepare(request)
-    for chunk in completion_chunks(said, include_usage=wanted.include_usage):
-        await response.write(chunk)
     await response.write_eof()
     return response
 
@@ -220,6 +247,8 @@ async def _stream(request: "web.BaseRequest", said: Said, wanted: Wanted) -> "we
 def _status_and_body(error: BaseException) -> tuple[int, bytes]:
     if isinstance(error, StepFailedError):
         return refusal_of(error.failure)
+    if isinstance(error, BadBodyError):
+        return 400, refusal_body(str(error), "invalid_request")
     if isinstance(error, LimitError):
         return 403, refusal_body(str(error), "limit")
     if isinstance(error, AttemptOverError):

@@ -48,6 +48,10 @@ class Wanted(msgspec.Struct, frozen=True):
     params: dict[str, Any]
     stream: bool = False
     include_usage: bool = False
+    before: list[Message] = []
+    """Comes before everything, and is not kept for a request that follows."""
+    previous: str = ""
+    """The id of an answer in the same attempt that this request goes on from."""
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -60,22 +64,16 @@ class Said(msgspec.Struct, frozen=True):
 
 def parse_request(body: bytes) -> Wanted:
     """BadBodyError, in one sentence, for what is no chat request."""
-    try:
-        decoded = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadBodyError(f"the body is not JSON: {error}") from None
-    if not isinstance(decoded, dict):
-        _refuse("the body must be an object")
-    given = {name: value for name, value in decoded.items() if value is not None}
+    given = decode_body(body)
     if given.get("n", 1) != 1:
-        _refuse("n: one answer a request; ask as often as you want answers")
+        refuse("n: one answer a request; ask as often as you want answers")
     options = given.get("stream_options", {})
     return Wanted(
-        model=_typed(given, "model", str, ""),
-        messages=_objects(given, "messages", required=True),
-        tools=_objects(given, "tools"),
+        model=typed(given, "model", str, ""),
+        messages=objects(given, "messages", required=True),
+        tools=objects(given, "tools"),
         params={name: value for name, value in given.items() if name not in _OWN},
-        stream=_typed(given, "stream", bool, False),
+        stream=typed(given, "stream", bool, False),
         include_usage=isinstance(options, dict) and bool(options.get("include_usage")),
     )
 
@@ -85,7 +83,7 @@ def completion_body(said: Said) -> bytes:
     return _encode({**_head(said, "chat.completion"), "choices": [choice], "usage": usage_of(said.answer.usage)})
 
 
-def completion_chunks(said: Said, *, include_usage: bool) -> Iterator[bytes]:
+def completion_chunks(said: Said, wanted: Wanted) -> Iterator[bytes]:
     """The same as events of a stream: who speaks, what it says, the calls, why it ended."""
     message = message_of(said.answer)
     calls, content = message.pop("tool_calls", None) or [], message.pop("content", None)
@@ -95,8 +93,10 @@ def completion_chunks(said: Said, *, include_usage: bool) -> Iterator[bytes]:
     for index, call in enumerate(calls):
         yield _chunk(said, {"tool_calls": [{"index": index, **call}]})
     yield _chunk(said, {}, _reason(said.answer))
-    if include_usage:
-        yield _event({**_head(said, "chat.completion.chunk"), "choices": [], "usage": usage_of(said.answer.usage)})
+    if wanted.include_usage:
+        yield encoded_event(
+            {**_head(said, "chat.completion.chunk"), "choices": [], "usage": usage_of(said.answer.usage)}
+        )
     yield b"data: [DONE]\n\n"
 
 
@@ -135,6 +135,39 @@ def usage_of(usage: Usage) -> dict[str, Any]:
     }
 
 
+def decode_body(body: bytes) -> dict[str, Any]:
+    """The fields that are said. BadBodyError if it is no object."""
+    try:
+        decoded = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadBodyError(f"the body is not JSON: {error}") from None
+    if not isinstance(decoded, dict):
+        refuse("the body must be an object")
+    return {name: value for name, value in decoded.items() if value is not None}
+
+
+def typed(given: dict[str, Any], name: str, kind: type, missing: Any) -> Any:
+    value = given.get(name, missing)
+    if not isinstance(value, kind):
+        refuse(f"{name} must be a {kind.__name__}")
+    return value
+
+
+def objects(given: dict[str, Any], name: str, *, required: bool = False) -> list[dict[str, Any]]:
+    value = given.get(name, [])
+    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value) or (required and not value):
+        refuse(f"{name} must be a list of objects{', at least one' if required else ''}")
+    return value
+
+
+def refuse(what: str) -> NoReturn:
+    raise BadBodyError(f"{what}: nothing was asked")
+
+
+def encoded_event(data: dict[str, Any]) -> bytes:
+    return b"data: " + _encode(data) + b"\n\n"
+
+
 def _reason(answer: Answer) -> str:
     """A client may wait for one for ever."""
     return answer.finish_reason or ("tool_calls" if answer.tool_calls else "stop")
@@ -146,26 +179,4 @@ def _head(said: Said, kind: str) -> dict[str, Any]:
 
 def _chunk(said: Said, delta: dict[str, Any], reason: str | None = None) -> bytes:
     choice = {"index": 0, "delta": delta, "finish_reason": reason, "logprobs": None}
-    return _event({**_head(said, "chat.completion.chunk"), "choices": [choice]})
-
-
-def _event(data: dict[str, Any]) -> bytes:
-    return b"data: " + _encode(data) + b"\n\n"
-
-
-def _typed(given: dict[str, Any], name: str, kind: type, missing: Any) -> Any:
-    value = given.get(name, missing)
-    if not isinstance(value, kind):
-        _refuse(f"{name} must be a {kind.__name__}")
-    return value
-
-
-def _objects(given: dict[str, Any], name: str, *, required: bool = False) -> list[dict[str, Any]]:
-    value = given.get(name, [])
-    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value) or (required and not value):
-        _refuse(f"{name} must be a list of objects{', at least one' if required else ''}")
-    return value
-
-
-def _refuse(what: str) -> NoReturn:
-    raise BadBodyError(f"{what}: nothing was asked")
+    return encoded_event({**_head(said, "chat.completion.chunk"), "choices": [choice]})

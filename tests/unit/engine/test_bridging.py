@@ -2,9 +2,11 @@
 
 import asyncio
 import contextvars
+import http.client
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +167,24 @@ def test_a_retry_that_says_so_gets_the_step_also_if_its_answer_was_sent() -> Non
     within(ask())
 
 
+def test_a_request_goes_on_from_an_answer_that_it_names() -> None:
+    async def ask() -> None:
+        desk = Desk()
+        desk.go.set()
+        async with opened(desk) as (door, session):
+            _, first, _ = await post(
+                session, door, {"model": "m", "input": "one", "instructions": "Be brief."}, "responses"
+            )
+            going_on = {"model": "m", "input": "two", "previous_response_id": first["id"]}
+            assert (await post(session, door, going_on, "responses"))[0] == 200
+            status, said, _ = await post(session, door, {**going_on, "previous_response_id": "resp_x"}, "responses")
+            assert (status, said["error"]["code"]) == (400, "invalid_request")
+        asked = [[message["content"] for message in wish.messages] for wish in desk.wishes]
+        assert asked == [["Be brief.", "one"], ["one", "answer 1 nothing", "two"]]
+
+    within(ask())
+
+
 def test_the_same_asked_at_once_are_two_steps() -> None:
     async def ask() -> None:
         desk = Desk()
@@ -268,6 +288,32 @@ def test_what_the_agent_says_wins_over_the_spec_and_what_it_does_not_say_comes_f
         return text((await asking(ctx, body(temperature=0, stop=None)))[1])
 
     assert json.loads(solved(solve, tmp_path).output.removeprefix("hi ")) == {"temperature": 0, "top_p": 1}
+
+
+def test_agents_that_keep_all_threads_busy_do_not_keep_the_files_of_their_own_requests_from_being_read(
+    tmp_path: Path,
+) -> None:
+    async def reply(request: Request) -> str:
+        return str(request.messages[-1]["content"][-1]["image_url"]["url"][:20])
+
+    def agent(url: str, messages: list[Any]) -> str:
+        path = f"/{url.split('/', 3)[3]}/chat/completions"
+        with closing(http.client.HTTPConnection(url.split("/")[2], timeout=20)) as client:
+            client.request("POST", path, json.dumps({"model": "m", "messages": messages}))
+            return text(json.loads(client.getresponse().read()))
+
+    async def solve(sample: Sample, ctx: Context) -> str:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        return await asyncio.to_thread(agent, ctx.openai_base_url, ctx.messages)
+
+    picture = "data:image/png;base64,iVBORw0KGgo="
+    task = Asked(
+        rows=[{"id": "s0", "input": "what is it?", "picture": picture}],
+        solver=solve,
+        fields={"dataset": {"files": ["picture"]}},
+    )
+    go(tmp_path, given([task], [model("m", reply)]))
+    assert [line.output for line in lines(tmp_path)] == [picture[:20]]
 
 
 def test_an_attempt_has_one_address_and_parts_of_its_work_share_it(tmp_path: Path) -> None:

@@ -37,6 +37,9 @@ def body(**fields: Any) -> bytes:
     return json.dumps({"model": "m", "messages": [{"role": "user", "content": "hi"}], **fields}).encode()
 
 
+USAGE = parse_request(body(stream_options={"include_usage": True}))
+
+
 def test_what_concerns_only_the_way_is_no_parameter_of_the_request() -> None:
     wanted = parse_request(
         body(stream=True, stream_options={"include_usage": True}, n=1, temperature=0.5, tools=[{"type": "function"}])
@@ -83,7 +86,7 @@ def test_what_is_said_is_read_as_the_answer_that_it_was(name: str) -> None:
 @pytest.mark.parametrize("name", ANSWERS)
 def test_the_events_of_a_stream_make_the_same_message(name: str) -> None:
     answer = ANSWERS[name]
-    *events, last = completion_chunks(Said("id", "m", answer), include_usage=True)
+    *events, last = completion_chunks(Said("id", "m", answer), USAGE)
     assert last == b"data: [DONE]\n\n"
     chunks = [json.loads(event.removeprefix(b"data: ")) for event in events]
     assert all(event.endswith(b"\n\n") for event in events)
@@ -107,7 +110,7 @@ def test_the_events_of_a_stream_make_the_same_message(name: str) -> None:
 
 
 def test_without_being_asked_for_usage_a_stream_has_none() -> None:
-    events = b"".join(completion_chunks(Said("id", "m", ANSWERS["text"]), include_usage=False))
+    events = b"".join(completion_chunks(Said("id", "m", ANSWERS["text"]), parse_request(body())))
     assert b"usage" not in events
 
 

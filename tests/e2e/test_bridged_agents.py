@@ -110,6 +110,12 @@ async def plain(sample, ctx):
     client = OpenAI(base_url=ctx.openai_base_url, api_key="none")
     return await asyncio.to_thread(talk, client, sample.row["q"])
 
+async def crowd(sample, ctx):
+    """Three threads at once, each with a talk of its own."""
+    client = OpenAI(base_url=ctx.openai_base_url, api_key="none")
+    said = await asyncio.gather(*(asyncio.to_thread(talk, client, f"go {number}") for number in range(3)))
+    return said[0]
+
 async def racing(sample, ctx):
     """In each round four requests at once; in which order they were answered goes into the next ones."""
     client = AsyncOpenAI(base_url=ctx.openai_base_url, api_key="none")
@@ -200,10 +206,16 @@ def test_killed_after_every_answer_it_asks_exactly_as_often_as_it_has_turns(
 @pytest.mark.parametrize(
     "seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 8))], ids="seed {}".format
 )
-@pytest.mark.parametrize("solver", ["mine:plain", {"command": {"run": ["python", "mine.py", "{prompt}", ""]}}])
-def test_killed_at_random_it_asks_again_only_what_was_in_flight(tmp_path: Path, seed: int, solver: Any) -> None:
+@pytest.mark.parametrize(
+    ("solver", "samples"),
+    [("mine:plain", 3), ({"command": {"run": ["python", "mine.py", "{prompt}", ""]}}, 3), ("mine:crowd", 1)],
+    ids=["in threads", "programs", "a crowd in one sample"],
+)
+def test_killed_at_random_it_asks_again_only_what_was_in_flight(
+    tmp_path: Path, seed: int, solver: Any, samples: int
+) -> None:
     chance = random.Random(seed)
-    turns, samples, in_flight = 8, 3, 0
+    turns, talks, in_flight = 8, 3, 0
     with serving(agent(turns), latency=0.05) as server:
         spec = write(tmp_path, server.base_url, solver, samples, MINE)
         command = ("run", spec, "--id", "r", "--store", tmp_path / "runs")
@@ -214,11 +226,11 @@ def test_killed_at_random_it_asks_again_only_what_was_in_flight(tmp_path: Path, 
                 while process.poll() is None and (server.stats().requests == before or time.monotonic() < end):
                     time.sleep(0.005)
                 if process.poll() is None:
-                    in_flight += samples
+                    in_flight += talks
                     process.kill()
         done = run(*command, cwd=tmp_path)
         assert done.code == 0, done.err
-        assert turns * samples <= server.stats().requests <= turns * samples + in_flight
+        assert turns * talks <= server.stats().requests <= turns * talks + in_flight
     assert [line["output"] for line in exported("r", tmp_path / "runs")] == [f"done after {turns}"] * samples
 
 

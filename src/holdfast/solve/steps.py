@@ -9,6 +9,7 @@ and told.
 
 import asyncio
 import functools
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
@@ -122,7 +123,7 @@ class Steps:
         self._news: asyncio.Event | None = None  # made when there is something to replay
         self._driver: asyncio.Task[None] | None = None
         self._outside = False
-        self._handed_at = 0.0
+        self._handed_at = -math.inf
         self._closing = False
         self._refused = 0
         self._draining = False

@@ -20,7 +20,7 @@ from holdfast.records.exchange import Answer, Sample
 from holdfast.records.facts import Failure
 from holdfast.solve import Context, LimitError, StepFailedError
 from holdfast.solve.means import Host, Told, Wish
-from tests.unit.engine.runs import Asked, given, go, lines, model, records, rows
+from tests.unit.engine.runs import Asked, cut_after, given, go, lines, model, records, rows
 
 SEEN: contextvars.ContextVar[str] = contextvars.ContextVar("seen", default="nothing")
 
@@ -322,6 +322,24 @@ def test_an_attempt_has_one_address_and_parts_of_its_work_share_it(tmp_path: Pat
         return str(first == ctx.openai_base_url)
 
     assert solved(solve, tmp_path).output == "True"
+
+
+def test_an_agent_that_sends_back_what_names_an_answer_asks_the_same_again(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    async def reply(request: Request) -> str:
+        asked.append(str(request.messages[-1]["content"]))
+        return "yes"
+
+    async def solve(sample: Sample, ctx: Context) -> str:
+        _, first = await asking(ctx, body("first"))
+        _, second = await asking(ctx, body(f"{first['id']} {first['created']}"))
+        return f"{second['id']} {second['created']}"
+
+    before = solved(solve, tmp_path, reply).output
+    cut_after(tmp_path, lambda kind, _: kind != "sample.finished")
+    assert solved(solve, tmp_path, reply).output == before
+    assert len(asked) == 2
 
 
 def test_a_client_that_is_left_behind_is_told_that_its_attempt_has_ended(tmp_path: Path) -> None:

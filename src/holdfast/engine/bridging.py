@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 _HOST = "127.0.0.1"
 _WAITING_CLIENTS = 1024
 _CLOSING_SECONDS = 0.05
+_KEPT_ALIVE_SECONDS = 3600
 _TOKEN_BYTES = 16
 _RETRY_COUNT = "x-stainless-retry-count"
 """How the SDKs of OpenAI say that they ask again."""
@@ -82,6 +83,9 @@ class Bridge:
 
     async def close(self) -> None:
         """Whoever still waits for an answer is disconnected. Idempotent."""
+        for door in self._doors.values():
+            for errand in door.errands():
+                errand.asking.cancel()
         self._doors.clear()
         serving, self._serving = self._serving, None
         if serving is None or self._socket is None:
@@ -104,7 +108,10 @@ class Bridge:
     async def _serve(self, listening: socket.socket) -> asyncio.Server:
         from aiohttp import web
 
-        self._web = web.Server(self._handle, handler_cancellation=True, access_log=None)
+        # A client whose agent works for a while must not find its connection closed: that costs it a retry.
+        self._web = web.Server(
+            self._handle, handler_cancellation=True, access_log=None, keepalive_timeout=_KEPT_ALIVE_SECONDS
+        )
         return await asyncio.get_running_loop().create_server(self._web, sock=listening, backlog=_WAITING_CLIENTS)
 
     async def _handle(self, request: "web.BaseRequest") -> "web.StreamResponse":

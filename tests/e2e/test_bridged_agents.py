@@ -181,8 +181,17 @@ def go_on(folder: Path, times: int) -> Done:
     return done
 
 
-@pytest.mark.parametrize("turns", [6, pytest.param(50, marks=pytest.mark.long)])
-@pytest.mark.parametrize("kind", SOLVERS)
+@pytest.mark.parametrize(
+    ("kind", "turns"),
+    [
+        ("asynchronous", 6),
+        ("streamed", 3),
+        ("responding", 3),
+        ("in a thread", 3),
+        ("a program", 6),
+        *(pytest.param(kind, 50, marks=pytest.mark.long) for kind in SOLVERS),
+    ],
+)
 def test_killed_after_every_answer_it_asks_exactly_as_often_as_it_has_turns(
     tmp_path: Path, kind: str, turns: int
 ) -> None:
@@ -303,9 +312,9 @@ def test_a_sample_that_reaches_its_limit_fails_as_such(tmp_path: Path) -> None:
 
 
 def test_a_sample_past_its_time_does_not_keep_its_client_waiting(tmp_path: Path) -> None:
-    with serving(agent(6), latency=30) as server:
+    with serving(agent(6), latency=300) as server:
         done = evaluate(
-            tmp_path, server, "mine:plain", limits={"sample": {"seconds": 1}}, defaults={"sample_retries": 0}
+            tmp_path, server, "mine:plain", limits={"sample": {"seconds": 8}}, defaults={"sample_retries": 0}
         )
         assert server.stats().requests == 1
     assert done.code == 1

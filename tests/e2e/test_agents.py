@@ -16,7 +16,7 @@ import yaml
 
 from holdfast.records.exchange import Message
 from holdfast.testing import Behaviour, ModelServer
-from tests.e2e.commands import call, exported, finish, run, start
+from tests.e2e.commands import call, exported, finish, run, shown, start
 
 MINE = '''
 import asyncio, os, signal
@@ -105,14 +105,15 @@ def serving(reply: Any, latency: float = 0.0) -> Iterator[ModelServer]:
         loop.close()
 
 
-def write(folder: Path, base_url: str, solver: Any, samples: int = 1) -> Path:
+def write(folder: Path, base_url: str, solver: Any, samples: int = 1, code: str = MINE, **fields: Any) -> Path:
     folder.mkdir(exist_ok=True)
-    (folder / "mine.py").write_text(MINE)
+    (folder / "mine.py").write_text(code)
     rows = [{"id": f"s{i}", "q": f"go {i}"} for i in range(samples)]
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     spec = {
         "models": [{"name": "m", "provider": "openai", "model": "m", "base_url": base_url}],
         "tasks": [{"name": "t", "dataset": {"path": "rows.jsonl"}, "prompt": "{q}", "solver": solver}],
+        **fields,
     }
     path = folder / "eval.yaml"
     path.write_text(yaml.safe_dump(spec, sort_keys=False))
@@ -179,6 +180,42 @@ def test_react_with_parallel_tools_killed_at_random_asks_again_only_what_was_in_
     noted = Counter((tmp_path / "done.txt").read_text().split())
     assert len(noted) == (turns - 1) * 3
     assert sum(noted.values()) <= (turns - 1) * 3 * samples + 3 * in_flight
+
+
+GAMBLER = """
+import random
+from points import die_once
+
+async def gamble(sample, ctx):
+    messages = list(ctx.messages)
+    for turn in range(5):
+        answer = await ctx.generate(messages)
+        die_once(f"turn-{turn}")
+        messages += [answer.message, {"role": "user", "content": f"{random.choice('ab')} {turn}"}]
+    return "done"
+"""
+
+
+@pytest.mark.parametrize("time", [1, *(pytest.param(time, marks=pytest.mark.long) for time in range(2, 8))])
+def test_a_solver_that_asks_for_something_else_each_time_ends_and_says_what_was_bought_in_vain(
+    tmp_path: Path, time: int
+) -> None:
+    turns = 5
+    with serving(lambda messages: f"turn {len(messages)}") as server:
+        spec = write(tmp_path, server.base_url, "mine:gamble", code=GAMBLER)
+        (tmp_path / "points.py").write_text(MINE)
+        command = ("run", spec, "--id", "r", "--store", tmp_path / "runs")
+        codes: list[int] = []
+        while len(codes) <= turns and (not codes or codes[-1] == -9):
+            codes.append(run(*command, cwd=tmp_path).code)
+        requests = server.stats().requests
+    assert codes == [-9] * turns + [0]
+    story = call("show", "r", "t/m/s0/1", "--json", "--store", tmp_path / "runs", cwd=tmp_path).json()
+    spent = {"orphaned": 0, "live": 0, **story["attempts"][-1]["spent"]}
+    assert spent["live"] + spent["replayed"] == turns
+    assert spent["live"] + spent["replayed"] + spent["orphaned"] == requests
+    steps = shown("r", tmp_path / "runs")["steps"]
+    assert (steps["live"], steps["orphaned"]) == (requests, spent["orphaned"])
 
 
 def test_a_call_that_must_not_be_repeated_is_not_and_the_sample_says_why(tmp_path: Path) -> None:

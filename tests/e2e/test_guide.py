@@ -26,6 +26,7 @@ SET = {"TEAM": "evals", "LOCAL_KEY": "none"}
 FOLLOWED = [
     "guide.md",
     "howto/compare-two-models.md",
+    "howto/evaluate-an-existing-agent.md",
     "howto/resume-on-a-preemptible-machine.md",
     "howto/write-a-scorer.md",
     "howto/write-a-solver.md",

@@ -87,16 +87,17 @@ async def _play(scene: Scene) -> tuple[Replay, BaseException | None]:
         missing.append(messages)
         raise NotRecordedError("this request is not recorded: a live run would send it now")
 
-    steps, ctx = set_stage(scene, ask)
+    stage = set_stage(scene, ask)
     answer, raised = None, None
     try:
-        answer = await scene.work.solver.solve(scene.ticket.sample, ctx)
+        answer = await scene.work.solver.solve(scene.ticket.sample, stage.ctx)
     except (KeyboardInterrupt, bdb.BdbQuit):
         raise  # the person at the keyboard, not the code
     except BaseException as error:  # noqa: BLE001 - the user's code may raise anything
         raised = error
-    spent = steps.spent()
-    steps.close()
+    finally:
+        spent = stage.steps.spent()
+        await stage.close()
     failure = failure_of("solver", raised) if raised is not None else None
     asked = missing[0] if missing else None
     return Replay(answer, failure, spent.replayed, spent.orphaned, asked), None if missing else raised

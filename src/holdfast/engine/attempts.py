@@ -178,13 +178,14 @@ class Sampler:
         work, steps = kit.work, flight.steps
         assert steps is not None
         seed = f"{kit.seed}/{ticket.key}/{attempt}"
+        ctx: Context | None = None
         try:
             messages = work.renderer.messages(ticket.sample)
             ctx = Context(ticket.sample, messages, steps, seed, kit.means[ticket.cell.model])
             try:
                 answer = await _solve(work.solver, ticket.sample, ctx, _seconds_left(kit, steps))
             finally:
-                await ctx.workplace.close()
+                await ctx.close()
             if _task().cancelling():  # the solver asked for it and did not wait for it: meet it here
                 await asyncio.sleep(0)
         except asyncio.CancelledError:
@@ -193,7 +194,7 @@ class Sampler:
             undo_cancel(flight.task)
             return stalled(flight) or Failure("cancelled", "the solver cancelled itself")
         except BaseException as error:  # noqa: BLE001 - user code may raise anything
-            return failure_in(error, kit.secrets)
+            return failure_in(error, kit.secrets, ctx.failed_outside if ctx is not None else None)
         finally:
             steps.close()
         if self._closing:

@@ -23,8 +23,12 @@ _WRONG_CODE = (
 )
 
 
-def failure_in(error: BaseException, secrets: Sequence[str]) -> Failure:
-    """What a solver's exception means, also inside a group. A journal that has stopped stops the run."""
+def failure_in(error: BaseException, secrets: Sequence[str], outside: BaseException | None = None) -> Failure:
+    """What a solver's exception means, also inside a group. A journal that has stopped stops the run.
+
+    `outside`: why the last request of an agent that asks over HTTP had no answer. Its own exception, or its exit code,
+    does not say; but it gave up then, so that is the reason.
+    """
     for known in (JournalError, LimitError, StepFailedError, BadRecordError, BlobError):
         found = _first(error, known)
         if isinstance(found, StepFailedError):
@@ -37,7 +41,10 @@ def failure_in(error: BaseException, secrets: Sequence[str]) -> Failure:
             return redacted(Failure("file", str(found), own_lines(found)), secrets)
         if found is not None:
             raise found
-    return failure_of("solver", error, secrets)
+    failure = failure_of("solver", error, secrets)
+    if outside is None:
+        return failure
+    return msgspec.structs.replace(failure_in(outside, secrets), detail=failure.detail)
 
 
 def is_final(failure: Failure) -> bool:

@@ -19,8 +19,8 @@ from holdfast.records.exchange import Answer, Message, Sample
 from holdfast.records.facts import Called, Step
 from holdfast.solve.calling import LimitError, recover_call
 from holdfast.solve.conversations import Conversations
-from holdfast.solve.means import AskFailedError, Means, Used
-from holdfast.solve.steps import Once, StepFailedError, Steps
+from holdfast.solve.means import AskFailedError, Door, Host, Means, Told, Used, Wish
+from holdfast.solve.steps import Once, StepFailedError, Steps, Taken
 from holdfast.solve.tools import Tool, as_tool
 from holdfast.solve.workplace import Workplace
 
@@ -44,6 +44,7 @@ class Context:
         self._seed = seed
         self._means = means
         self._random: random.Random | None = None
+        self._doors: list[Door] = []  # at most one; a list, because those who do parts of the work share it
         self._conversations = Conversations()
 
     @property
@@ -63,6 +64,33 @@ class Context:
     def used(self) -> Used:
         steps = self._steps
         return Used(steps.count, steps.tokens, steps.seconds, steps.dollars)
+
+    @property
+    def openai_base_url(self) -> str:
+        """An OpenAI-compatible address for this attempt alone: an agent that was written without Holdfast asks there,
+        and each of its requests is a durable step. It can be asked from a thread and from another process.
+        """
+        if not self._doors:
+            if self._means.open_door is None:
+                raise HoldfastError("ctx.openai_base_url: there is no address for the models here")
+            self._steps.be_patient()
+            model = self._means.models[""].identity.get("model")
+            roles = tuple(filter(None, self._means.models))
+            self._doors.append(self._means.open_door(Host(str(model or "model"), roles, self._answer)))
+        return self._doors[0].url
+
+    @property
+    def failed_outside(self) -> BaseException | None:
+        """Why the last request through `openai_base_url` had no answer. None if it had one, or there was none."""
+        return self._doors[0].failed if self._doors else None
+
+    async def close(self) -> None:
+        """The attempt is over: what its tools opened is closed, its address is nobody's."""
+        try:
+            await self.workplace.close()
+        finally:
+            for door in self._doors:
+                door.close()
 
     async def file(self, reference: str) -> bytes:
         """The content of a file of the sample's row. It is the same whenever it is read, so this is no step."""
@@ -84,6 +112,20 @@ class Context:
         **params: Any,
     ) -> Answer:
         """Ask the evaluated model, or the model of a role. The answer is durable before it is returned."""
+        taken = await self._generate(self.messages if messages is None else _as_messages(messages), role, tools, params)
+        assert taken.told.answer is not None
+        return taken.told.answer
+
+    async def _answer(self, wish: Wish) -> Told:
+        """For code that is not the solver's own."""
+        taken = await self._generate(wish.messages, wish.role, wish.tools, wish.params)
+        assert taken.told.answer is not None
+        name = f"{self._steps.key} {taken.step.q} {taken.step.c}"
+        return Told(xxhash.xxh3_128_hexdigest(name.encode()), taken.told.answer)
+
+    async def _generate(
+        self, messages: list[Message], role: str, tools: list[dict[str, Any]] | None, params: dict[str, Any]
+    ) -> Taken:
         asking = self._means.models.get(role)
         if asking is None:
             known = ", ".join(sorted(filter(None, self._means.models))) or "none"
@@ -92,8 +134,7 @@ class Context:
         merged = {**asking.params, **params} if params else asking.params
         if merged.get("seed") == PER_KEY:
             merged = {**merged, "seed": self.seed}
-        given = _as_messages(self.messages if messages is None else messages)
-        said = self._conversations.take(given, asking.identity, merged)
+        said = self._conversations.take(messages, asking.identity, merged)
         request = said.digest(_canonical(tools or []))
 
         async def ask() -> Step:
@@ -107,10 +148,10 @@ class Context:
             return Step(0, "", "", asked=asked, answer=answer, tries=tries)
 
         taken = await self._steps.take(request, ask)
-        assert taken.told.answer is not None
+        assert taken.step.answer is not None
         self._conversations.answered(taken.n, taken.step, said)
-        self._steps.dollars += asking.dollars(taken.told.answer.usage)
-        return taken.told.answer
+        self._steps.dollars += asking.dollars(taken.step.answer.usage)
+        return taken
 
     async def call(self, tool: "Tool | Callable[..., Any]", arguments: Mapping[str, Any] | None = None) -> Any:
         """Call a tool, or any function, sync or async. What it returns is durable before it is handed on, and is what

@@ -1,7 +1,7 @@
 """What an attempt at a sample is given to work with: models, limits, and what its run lends it."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -57,6 +57,44 @@ class Used(msgspec.Struct, frozen=True):
     """Of the models whose price the spec says."""
 
 
+class Told(msgspec.Struct, frozen=True):
+    """An answer, and a name for it that is the same at every replay."""
+
+    id: str
+    answer: Answer
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """A request that came from outside of the solver's own code."""
+
+    messages: list[Message]
+    role: str
+    tools: list[dict[str, Any]]
+    params: dict[str, Any]
+
+
+class Host(msgspec.Struct, frozen=True):
+    """What an attempt offers to code that is not its own: models by name, and how they are asked."""
+
+    model: str
+    roles: tuple[str, ...]
+    ask: Callable[[Wish], Awaitable[Told]]
+
+
+class Door(Protocol):
+    """The address of one attempt. It is nobody's once the attempt has ended."""
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def failed(self) -> BaseException | None:
+        """Why the last request that came through it had no answer; None if it had one."""
+        ...
+
+    def close(self) -> None: ...
+
+
 class Means(msgspec.Struct, frozen=True):
     """What every attempt at the samples of one cell is given."""
 
@@ -69,3 +107,5 @@ class Means(msgspec.Struct, frozen=True):
     """What must not be in a record of what went wrong."""
     call: Call = call_tool
     """What happens where a tool is to be called and no step says what came of it."""
+    open_door: Callable[[Host], Door] | None = None
+    """Makes the address under which other programs ask this attempt's models."""

@@ -16,6 +16,7 @@ import msgspec
 from holdfast.errors import SpecError
 from holdfast.records.exchange import Answer, Sample
 from holdfast.solve import agents
+from holdfast.solve.commands import check_command, command
 from holdfast.solve.context import Context
 from holdfast.solve.finding import find_function, find_tools
 
@@ -67,6 +68,7 @@ BUILT_IN: dict[str, Solve] = {
     "critique": agents.critique,
     "best_of": agents.best_of,
     "majority": agents.majority,
+    "command": command,
 }
 _FUNCTIONS = ("check", "choose")
 """Arguments of these that name a function."""
@@ -135,6 +137,8 @@ def _check_functions(solver: Solver, place: str) -> None:
     try:
         if solver.name == "react":
             find_tools(solver.arguments.get("tools", ()))
+        if solver.name == "command":
+            check_command(solver.arguments["run"])
         for name in _FUNCTIONS:
             if solver.arguments.get(name):
                 find_function(solver.arguments[name])

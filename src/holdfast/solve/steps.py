@@ -9,6 +9,7 @@ and told.
 
 import asyncio
 import functools
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
@@ -26,6 +27,8 @@ _HOLD_SECONDS = 30.0
 """How much longer than it took then a call that the solver cancelled is held back, before it goes live after all."""
 _BRANCH_SECONDS = 0.25
 """How long a recorded step is kept back for an earlier one that the sample has not asked for yet."""
+_OUTSIDE_SECONDS = 0.02
+"""How long code outside of this event loop may take from an answer to its next request, while others wait."""
 _REFUSALS = 3
 """So often a closed scope says no; then it keeps whoever asks."""
 
@@ -119,6 +122,8 @@ class Steps:
         self._asked = 0  # grows whenever the sample asks for something or stops waiting for it
         self._news: asyncio.Event | None = None  # made when there is something to replay
         self._driver: asyncio.Task[None] | None = None
+        self._outside = False
+        self._handed_at = -math.inf
         self._closing = False
         self._refused = 0
         self._draining = False
@@ -202,6 +207,16 @@ class Steps:
         """How many are under way: asked and not answered, or waiting for their turn in a replay."""
         return self._in_flight + len(self._waiting) + self._draining  # what is held back is our doing
 
+    @property
+    def key(self) -> str:
+        return self._scope.key
+
+    def be_patient(self) -> None:
+        """From here on requests may come from threads and processes, of which the event loop sees nothing before they
+        ask: a quiet loop alone does not mean that the sample waits.
+        """
+        self._outside = True
+
     def drain(self) -> None:
         """From here on nothing new is asked: what is under way may end, the rest waits for the end."""
         self._draining = True
@@ -262,6 +277,8 @@ class Steps:
     async def _pass_on(self, turn: asyncio.Lock) -> None:
         try:
             await self._settle()
+            if self._outside:
+                await self._is_quiet_outside()
         finally:
             turn.release()
 
@@ -298,6 +315,8 @@ class Steps:
             await self._settle()
             news.clear()
             wanted = [each for each in self._left if self._awaited(_identity(each.step))]
+            if self._is_hasty(wanted) and not await self._is_quiet_outside():
+                continue
             if not wanted:
                 self._let_live()
                 if self._left:
@@ -309,10 +328,26 @@ class Steps:
         await self._settle()
         self._let_live()
 
+    def _is_hasty(self, wanted: list[Recorded]) -> bool:
+        """Whether code outside, which is slower than the loop, could still ask for something that comes first: where
+        something would go live, or two answers would reach it at once.
+        """
+        if not self._outside:
+            return False
+        if wanted:
+            return self._asked_at[_identity(wanted[0].step)] <= self._handed_at
+        return any(not waiting.done() for waiting in self._waiting.values())
+
+    async def _is_quiet_outside(self) -> bool:
+        seen = self._asked
+        await asyncio.sleep(_OUTSIDE_SECONDS)
+        return self._asked == seen
+
     def _hand_out(self, found: Recorded) -> None:
         """What was passed over goes to the end: it may still be asked for."""
         index = self._left.index(found)
         self._left = self._left[index + 1 :] + self._left[:index]
+        self._handed_at = asyncio.get_running_loop().time()
         self._waiting[_identity(found.step)].set_result(None if found.step.cancelled else found)
 
     def _let_live(self) -> None:

@@ -28,6 +28,16 @@ class HoldfastError(Exception):
     """The one base, so that a caller can tell our refusals from bugs."""
 
 
+def told(error: BaseException) -> str:
+    """An exception in one line: its type, and what it says. Never raises: its `__str__` may be anybody's code."""
+    name = type(error).__name__
+    try:
+        said = str(error)
+    except Exception:  # noqa: BLE001 - anybody's code may raise anything
+        return f"{name} (its text cannot be made)"
+    return f"{name}: {said}" if said else name
+
+
 class BadNameError(HoldfastError):
     """A name is refused before anything is created on disk."""
 

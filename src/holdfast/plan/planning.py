@@ -35,9 +35,8 @@ from holdfast.records.exchange import Row, Sample
 from holdfast.records.facts import Cell, Stored, TaskInputs
 from holdfast.records.keys import escape
 from holdfast.records.references import Reference, parse_reference, references_in
-from holdfast.score import solver_digest
 from holdfast.solve import Prompt, Renderer, Solver, columns_of, is_in_text, resolve_solver
-from holdfast.spec import Model, Spec, Task
+from holdfast.spec import Model, Spec, Task, check_prices
 
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 _IDS_COMPARED = 10_000
@@ -127,6 +126,8 @@ def prepare(
                 f"{place}.dataset.path: the task {task.name!r} has no data; name a .jsonl, .json or .csv file"
             )
         solver = resolve_solver(solvers.get(task.name, task.solver), f"{place}.solver")
+        if solver.counts_cost:
+            check_prices((*models_of(spec, task), *spec.roles.values()), f"{place}.solver: cost_usd")
         found: dict[Reference, Content] = {}
         shots = _shots(task, place, (stored or {}).get(task.name, TaskInputs()).shots, _noting(digests, found))
         prompt = Prompt(task.system, task.prompt, task.messages, task.template, shots, tuple(task.dataset.files))
@@ -183,8 +184,7 @@ def models_of(spec: Spec, task: Task) -> list[Model]:
 def inputs_of(works: Mapping[str, Work]) -> dict[str, TaskInputs]:
     """What the tasks are asked with that no field of the spec shows."""
     return {
-        name: TaskInputs(solver_digest(work.solver.function), [shot.row for shot in work.prompt.shots])
-        for name, work in works.items()
+        name: TaskInputs(work.solver.digest(), [shot.row for shot in work.prompt.shots]) for name, work in works.items()
     }
 
 
@@ -261,7 +261,7 @@ def _cell_digest(spec: Spec, work: Work, model: Model) -> bytes:
     asked = {
         "prompt": [task.system, task.prompt, task.messages, task.template, task.dataset.input],
         "shots": [[shot.row for shot in work.prompt.shots]],
-        "solver": [work.solver.name, work.solver.arguments, solver_digest(work.solver.function)],
+        "solver": [work.solver.name, work.solver.arguments, work.solver.digest()],
         "model": [model.provider, model.model, model.params, model.options],
         "seed": spec.seed,
     }

@@ -1,7 +1,7 @@
 """What an attempt at a sample is given to work with: models, limits, and what its run lends it."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -46,6 +46,10 @@ class Allowance(msgspec.Struct, frozen=True):
     cost_usd: float | None = None
 
 
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+_Amount = Annotated[float, msgspec.Meta(gt=0)]
+
+
 class Used(msgspec.Struct, frozen=True):
     """What an attempt has used so far, replayed steps included: limits survive a resume."""
 
@@ -55,6 +59,20 @@ class Used(msgspec.Struct, frozen=True):
     """Of work: the recorded durations of its steps."""
     cost_usd: float = 0.0
     """Of the models whose price the spec says."""
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """What an agent may use before it has to answer; None is no bound. What earlier processes used counts."""
+
+    turns: Positive = 20
+    tokens: Positive | None = None
+    cost_usd: _Amount | None = None
+    seconds: _Amount | None = None
+
+    def are_reached(self, used: Used) -> bool:
+        """Whether any of them is used up, but for the turns."""
+        pairs = ((self.tokens, used.tokens), (self.cost_usd, used.cost_usd), (self.seconds, used.seconds))
+        return any(bound is not None and amount >= bound for bound, amount in pairs)
 
 
 class Means(msgspec.Struct, frozen=True):

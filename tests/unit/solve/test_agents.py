@@ -9,7 +9,6 @@ import pytest
 
 from holdfast.records.exchange import Answer, Message, Sample, Usage
 from holdfast.solve import Asking, Context, Means, Recorded, Scope, Steps, tool
-from holdfast.solve.agents import best_of, conversation, critique, feedback, majority, react
 from holdfast.solve.solvers import resolve_solver
 from tests.unit.solve.stage import KEY, MemoryJournal, run
 
@@ -76,15 +75,17 @@ def scripted(*answers: Answer) -> Callable[[list[Message], int], Answer]:
     return lambda messages, given: answers[given]
 
 
-def attempt(solve: Any, models: dict[str, Model], recorded: Sequence[Recorded] = (), **arguments: Any) -> Any:
+def attempt(entry: Any, models: dict[str, Model], recorded: Sequence[Recorded] = ()) -> Any:
     """The answer's text, and all that the journal then holds."""
+    solver = resolve_solver(entry, "solver")
 
     async def process() -> tuple[str, list[Recorded]]:
         journal = MemoryJournal(recorded[-1].n + 1 if recorded else 1)
         steps = Steps(Scope(0, KEY, "solve/1"), journal, recorded, asyncio.get_running_loop().time)
         asking = {role: Asking({"model": role}, {}, model.ask) for role, model in models.items()}
         ctx = Context(SAMPLE, [{"role": "user", "content": "2 + 3"}], steps, "0/key/1", Means(asking))
-        answer = await solve(SAMPLE, ctx, **arguments)
+        answer = await solver.solve(SAMPLE, ctx)
+        await ctx.workplace.close()
         steps.close()
         return answer.text, [*recorded, *journal.steps()]
 
@@ -98,16 +99,16 @@ def is_done(recorded: Recorded) -> bool:
     return ours and (step.failure is None or "no luck" in step.failure.message)
 
 
-def survives(solve: Any, make: Callable[[], dict[str, Model]], **arguments: Any) -> tuple[str, dict[str, Model]]:
+def survives(name: str, make: Callable[[], dict[str, Model]], **arguments: Any) -> tuple[str, dict[str, Model]]:
     """Run it whole, and cut off after each record: the same answer, nothing recorded asked or done again."""
     models = make()
     DONE.clear()
-    text, recorded = attempt(solve, models, **arguments)
+    text, recorded = attempt({name: arguments}, models)
     done = list(DONE)
     for count in range(len(recorded) + 1):
         left, again = recorded[:count], make()
         DONE.clear()
-        found, _ = attempt(solve, again, left, **arguments)
+        found, _ = attempt({name: arguments}, again, left)
         assert found == text
         asked = sum(each.step.kind == "generate" for each in left)
         assert sum(len(model.asked) for model in again.values()) == sum(len(m.asked) for m in models.values()) - asked
@@ -121,7 +122,7 @@ TOOLS = [f"{__name__}:add", f"{__name__}:fail"]
 
 def test_react_calls_tools_at_once_and_goes_on_until_an_answer() -> None:
     both = calls(call("add", '{"a": 2, "b": 3}', 1), call("add", '{"a": 1, "b": 1}', 2))
-    text, models = survives(react, lambda: {"": Model(scripted(both, says("5")))}, tools=TOOLS)
+    text, models = survives("react", lambda: {"": Model(scripted(both, says("5")))}, tools=TOOLS)
     assert text == "5"
     assert sorted(DONE) == [("add", (1, 1)), ("add", (2, 3))]
     last = models[""].asked[-1]
@@ -144,7 +145,7 @@ def test_react_calls_tools_at_once_and_goes_on_until_an_answer() -> None:
     ],
 )
 def test_what_a_model_gets_wrong_is_told_to_it(wrong: dict[str, Any], said: str) -> None:
-    text, models = survives(react, lambda: {"": Model(scripted(calls(wrong), says("sorry")))}, tools=TOOLS)
+    text, models = survives("react", lambda: {"": Model(scripted(calls(wrong), says("sorry")))}, tools=TOOLS)
     assert text == "sorry"
     assert models[""].asked[-1][-1]["content"].startswith(said)
 
@@ -152,7 +153,7 @@ def test_what_a_model_gets_wrong_is_told_to_it(wrong: dict[str, Any], said: str)
 @pytest.mark.parametrize("limits", [{"turns": 2}, {"tokens": 20}])
 def test_when_a_limit_is_reached_it_is_asked_once_more_without_tools(limits: dict[str, int]) -> None:
     again = calls(call("add", '{"a": 1, "b": 1}'))
-    text, models = survives(react, lambda: {"": Model(scripted(again, again, says("2")))}, tools=TOOLS, **limits)
+    text, models = survives("react", lambda: {"": Model(scripted(again, again, says("2")))}, tools=TOOLS, **limits)
     assert text == "2"
     assert models[""].tools[-1] == []
     assert "no turns left" in models[""].asked[-1][-1]["content"]
@@ -167,7 +168,7 @@ def test_a_long_talk_is_summarised() -> None:
             return says("done")
         return calls(call("add", json.dumps({"a": turn, "b": len(messages)})))
 
-    _, models = survives(react, lambda: {"": Model(reply)}, tools=TOOLS, compact_tokens=5)
+    _, models = survives("react", lambda: {"": Model(reply)}, tools=TOOLS, compact_tokens=5)
     last = models[""].asked[-1]
     assert last[0]["content"] == "2 + 3"
     assert "so far so good" in last[1]["content"]
@@ -176,7 +177,7 @@ def test_a_long_talk_is_summarised() -> None:
 
 def test_a_scripted_user_says_what_is_written() -> None:
     text, models = survives(
-        conversation, lambda: {"": Model(scripted(says("5"), says("yes"), says("bye")))}, user=["sure?", "thanks"]
+        "conversation", lambda: {"": Model(scripted(says("5"), says("yes"), says("bye")))}, user=["sure?", "thanks"]
     )
     assert text == "bye"
     assert [each["content"] for each in models[""].asked[-1]] == ["2 + 3", "5", "sure?", "yes", "thanks"]
@@ -189,7 +190,7 @@ def test_a_simulated_user_sees_the_talk_from_the_other_side() -> None:
             "user": Model(lambda messages, given: says(f"why {given}")),
         }
 
-    text, models = survives(conversation, make, turns=2)
+    text, models = survives("conversation", make, turns=2)
     assert text == "yes"
     assert models["user"].asked == [[{"role": "assistant", "content": "2 + 3"}, {"role": "user", "content": "5"}]]
 
@@ -198,15 +199,15 @@ def test_a_simulated_user_ends_the_talk() -> None:
     def make() -> dict[str, Model]:
         return {"": Model(scripted(says("5"))), "user": Model(lambda messages, given: says("That is all. DONE"))}
 
-    assert survives(conversation, make, turns=9, until="DONE")[0] == "5"
+    assert survives("conversation", make, turns=9, until="DONE")[0] == "5"
 
 
 def test_feedback_is_given_until_it_is_right() -> None:
     text, models = survives(
-        feedback,
+        "feedback",
         lambda: {"": Model(scripted(says("far too long"), says("5")))},
         check=f"{__name__}:short",
-        iterations=4,
+        max_iterations=4,
     )
     assert text == "5"
     assert models[""].asked[-1][-1]["content"] == "too long"
@@ -214,12 +215,12 @@ def test_feedback_is_given_until_it_is_right() -> None:
 
 def test_feedback_ends_after_so_many_iterations() -> None:
     many = scripted(*[says("far too long")] * 3)
-    text, models = survives(feedback, lambda: {"": Model(many)}, check=f"{__name__}:short", iterations=2)
+    text, models = survives("feedback", lambda: {"": Model(many)}, check=f"{__name__}:short", max_iterations=2)
     assert (text, len(models[""].asked)) == ("far too long", 2)
 
 
 def test_a_second_look() -> None:
-    text, models = survives(critique, lambda: {"": Model(scripted(says("4"), says("5"), says("5!")))}, rounds=2)
+    text, models = survives("critique", lambda: {"": Model(scripted(says("4"), says("5"), says("5!")))}, rounds=2)
     assert (text, len(models[""].asked)) == ("5!", 3)
 
 
@@ -232,23 +233,23 @@ class Drawing(Model):
 
 
 def test_majority_and_best_of_ask_the_same_several_times() -> None:
-    async def once(solve: Any, model: Model, **arguments: Any) -> str:
+    async def once(name: str, model: Model, **arguments: Any) -> str:
         journal = MemoryJournal()
         steps = Steps(Scope(0, KEY, "solve/1"), journal, (), asyncio.get_running_loop().time)
         ctx = Context(
             SAMPLE, [{"role": "user", "content": "q"}], steps, "0/k/1", Means({"": Asking({}, {}, model.ask)})
         )
-        answer: Answer = await solve(SAMPLE, ctx, **arguments)
+        answer = await resolve_solver({name: arguments}, "solver").solve(SAMPLE, ctx)
         steps.close()
         return answer.text
 
     drawn = ("It is 5.", "It is 4.", "So 5", "5", "6")
-    assert run(once(majority, Drawing(*drawn), n=5, pattern=r"\d")) == "5"
-    assert run(once(majority, Drawing("a", "b", "b"), n=3)) == "b"
-    assert run(once(majority, Drawing("x", "y"), n=2, pattern=r"\d")) == ""
-    assert run(once(best_of, Drawing("a", "bbb", "cc"), n=3, choose=f"{__name__}:longest")) == "bbb"
-    assert run(once(best_of, Drawing("a", "b", "number 2"), n=2)) == "b"
-    assert run(once(best_of, Drawing("a", "b", "neither"), n=2)) == "a"
+    assert run(once("majority", Drawing(*drawn), n=5, pattern=r"\d")) == "5"
+    assert run(once("majority", Drawing("a", "b", "b"), n=3)) == "b"
+    assert run(once("majority", Drawing("x", "y"), n=2, pattern=r"\d")) == ""
+    assert run(once("best_of", Drawing("a", "bbb", "cc"), n=3, choose=f"{__name__}:longest")) == "bbb"
+    assert run(once("best_of", Drawing("a", "b", "number 2"), n=2)) == "b"
+    assert run(once("best_of", Drawing("a", "b", "neither"), n=2)) == "a"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.errors import SpecError
 from holdfast.solve import ToolArgumentsError, tool
-from holdfast.solve.tools import as_tool, result_text
+from holdfast.solve.tools import as_tool, decoded, result_text
 
 
 class Colour(enum.Enum):
@@ -51,7 +51,7 @@ def test_the_schema_comes_from_the_type_hints() -> None:
 
 
 def test_arguments_are_read_as_their_types() -> None:
-    assert draw.arguments('{"where": {"x": 1}, "colour": "blue"}') == {
+    assert draw.arguments(decoded('{"where": {"x": 1}, "colour": "blue"}')) == {
         "where": Point(1),
         "colour": Colour.BLUE,
         "size": 1.0,
@@ -68,8 +68,6 @@ def test_a_default_that_can_be_changed_is_made_anew_each_time() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("{", "not JSON"),
-        ("[]", "Expected `object`"),
         ("{}", "missing required field `where`"),
         ('{"where": {"x": "one"}}', "Expected `int`"),
         ('{"where": {"x": 1}, "size": 0}', "> 0"),
@@ -79,8 +77,14 @@ def test_a_default_that_can_be_changed_is_made_anew_each_time() -> None:
 )
 def test_what_does_not_fit_is_told_in_words_for_a_model(given: str, said: str) -> None:
     with pytest.raises(ToolArgumentsError, match="draw") as raised:
-        draw.arguments(given)
+        draw.arguments(decoded(given))
     assert said in str(raised.value)
+
+
+@pytest.mark.parametrize("given", ["{", "[]", "1", [1], "[" * 100_000])
+def test_arguments_that_are_no_object_are_told_in_words_for_a_model(given: Any) -> None:
+    with pytest.raises(ToolArgumentsError, match="the arguments are not a JSON object"):
+        decoded(given)
 
 
 def test_no_arguments_at_all_are_an_empty_object() -> None:
@@ -89,7 +93,7 @@ def test_no_arguments_at_all_are_an_empty_object() -> None:
         """The time."""
         return "late"
 
-    assert now.arguments("") == {}
+    assert now.arguments(decoded("")) == now.arguments(decoded(None)) == {}
 
 
 @pytest.mark.parametrize(

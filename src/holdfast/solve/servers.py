@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import importlib
 import importlib.util
+import logging
 import os
 import re
 import tempfile
@@ -28,8 +29,9 @@ _LISTING = "mcp.tools"
 """The step that asks a server what it has. No tool of a user can be called so."""
 _NAME_MAX = 64
 _NO_NAME = re.compile(r"[^A-Za-z0-9_-]")
-_SAID_MAX = 2000
+_SAID_MAX = 500
 _PAGES_MAX = 1000
+_QUIET = logging.NullHandler()
 
 
 class ServerError(HoldfastError):
@@ -124,6 +126,7 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     @contextlib.asynccontextmanager
     async def _open(self) -> "AsyncIterator[_Session]":
         mcp = await asyncio.to_thread(importlib.import_module, "mcp.client")  # it takes a second
+        logging.getLogger("mcp").addHandler(_QUIET)  # what goes wrong is told to the model and recorded
         with tempfile.TemporaryFile("w+", errors="replace") as errors:
             session = _Session(None, errors)
             try:
@@ -216,7 +219,7 @@ def _texts(content: Sequence[Any]) -> Iterator[str]:
         elif part.type == "resource_link":
             yield f"[{part.name}: {part.uri}]"
         else:
-            yield f"[{part.type}, {part.mime_type}, {len(part.data) * 3 // 4} bytes]"
+            yield f"[{part.type}, {part.mime_type}, {len(part.data) * 3 // 4 - part.data.count('=')} bytes]"
 
 
 def _is_lost(error: BaseException) -> bool:

@@ -165,8 +165,8 @@ def test_a_bound_counts_what_processes_used_that_are_dead(tmp_path: Path, bound:
 
 def used_by(steps: list[dict[str, Any]], bound: str) -> float:
     if bound == "turns":
-        return sum(step["kind"] == "generate" for step in steps)
+        return float(sum(step["kind"] == "generate" for step in steps))
     if bound == "seconds":
-        return sum(step["seconds"] for step in steps)
+        return float(sum(step["seconds"] for step in steps))
     usage = [step["usage"] for step in steps if step["usage"]]
-    return sum(each.get("input_tokens", 0) + each.get("output_tokens", 0) for each in usage)
+    return float(sum(each.get("input_tokens", 0) + each.get("output_tokens", 0) for each in usage))

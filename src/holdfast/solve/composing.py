@@ -8,11 +8,11 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, SpecError
 from holdfast.records.exchange import Answer, Message, Sample
 from holdfast.solve.context import Context
 from holdfast.solve.means import Positive
@@ -37,6 +37,13 @@ async def chain(sample: Sample, ctx: Context, solvers: Sequence[Solver], prompts
         messages += [{"role": "assistant", "content": answer.text}, _user(prompt.replace(_ANSWER, answer.text))]
         answer = await solver.solve(sample, ctx.with_messages(list(messages)))
     return answer
+
+
+def check_chain(given: dict[str, Any], place: str) -> None:
+    """A prompt that no solver would be given is a mistake."""
+    prompts, later = len(given.get("prompts") or ()), len(given["solvers"]) - 1
+    if prompts > later:
+        raise SpecError(f"{place}.prompts: there are {prompts}, and {later} solvers after the first, which has none")
 
 
 async def fork(

@@ -52,6 +52,8 @@ BUILT_IN: dict[str, Solve] = {
     "chain": composing.chain,
     "fork": composing.fork,
 }
+_FITTING: dict[str, Callable[[dict[str, Any], str], None]] = {"chain": composing.check_chain}
+"""Whether arguments fit together that are each right by themselves."""
 
 
 def resolve_solver(entry: Any, place: str) -> Solver:
@@ -64,6 +66,8 @@ def resolve_solver(entry: Any, place: str) -> Solver:
     function = _find(name, place)
     if name in BUILT_IN:
         given = read_arguments(function, arguments, f"{place}.{name}", resolve_solver)
+        if name in _FITTING:
+            _FITTING[name](given, f"{place}.{name}")
         return Solver(name, function, arguments, given)
     _check(name, function, arguments, place)
     return Solver(name, function, arguments, arguments)

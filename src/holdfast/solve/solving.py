@@ -56,16 +56,24 @@ class Solver(msgspec.Struct, frozen=True):
         """Of all code that a spec names with it: its own, that of the solvers and tools in its arguments, and of the
         functions there. Empty if all of it comes with Holdfast.
         """
-        functions = [each.function for each in self.every()]
-        for each in self._everything():
-            if isinstance(each, Tool):
-                functions += filter(None, (each.function, each.recover))
-            elif callable(each):
-                functions.append(each)
-        found = dict.fromkeys(filter(None, map(solver_digest, functions)))
+        found = dict.fromkeys(filter(None, map(solver_digest, self._functions())))
         if len(found) < 2:
             return next(iter(found), "")
         return xxhash.xxh3_128_hexdigest("\n".join(found).encode())
+
+    def described(self) -> str:
+        """Its name, and the modules of the parts that a spec names with it."""
+        parts = {each.__module__ for each in self._functions() if each is not self.function and solver_digest(each)}
+        return f"{self.name} with {', '.join(sorted(parts))}" if parts else self.name
+
+    def _functions(self) -> list[Callable[..., Any]]:
+        found: list[Callable[..., Any]] = [each.function for each in self.every()]
+        for each in self._everything():
+            if isinstance(each, Tool):
+                found += filter(None, (each.function, each.recover))
+            elif callable(each):
+                found.append(each)
+        return found
 
     def _everything(self) -> Iterator[Any]:
         """All that its arguments, and those of its parts, stand for."""

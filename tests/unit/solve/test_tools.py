@@ -1,6 +1,8 @@
 """Functions as a model sees them."""
 
 import enum
+import gc
+import weakref
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -123,3 +125,14 @@ def test_a_plain_function_is_a_tool_that_may_be_repeated() -> None:
 
 def test_results_are_told_as_text() -> None:
     assert [result_text(value) for value in ("as it is", {"a": 1}, None, 4)] == ["as it is", '{"a":1}', "null", "4"]
+
+
+def test_what_a_plain_function_takes_is_read_once_and_not_kept_longer_than_it() -> None:
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    assert as_tool(add).takes is as_tool(add).takes
+    gone = weakref.ref(add)
+    del add
+    gc.collect()
+    assert gone() is None

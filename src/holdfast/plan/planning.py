@@ -127,7 +127,7 @@ def prepare(
             )
         solver = resolve_solver(solvers.get(task.name, task.solver), f"{place}.solver")
         if solver.counts_cost:
-            check_prices((*models_of(spec, task), *spec.roles.values()), f"{place}.solver: cost_usd")
+            check_prices(models_of(spec, task), f"{place}.solver: cost_usd")  # an agent asks no role
         found: dict[Reference, Content] = {}
         shots = _shots(task, place, (stored or {}).get(task.name, TaskInputs()).shots, _noting(digests, found))
         prompt = Prompt(task.system, task.prompt, task.messages, task.template, shots, tuple(task.dataset.files))

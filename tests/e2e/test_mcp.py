@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.journal import Entry, Reader
 from holdfast.records.exchange import Message
 from tests.e2e.agents import agent, killed_and_whole, serving, transcript, write
 from tests.e2e.commands import Done, call, exported, run, start, wait_until
@@ -162,8 +163,12 @@ def test_what_is_entrusted_to_a_server_stands_in_no_record(tmp_path: Path) -> No
     assert done.code == 0, done.said
     (said,) = told(tmp_path)
     assert said.startswith("error: Error executing tool whisper: it is ")
-    for path in (tmp_path / "runs").rglob("*"):
-        assert not path.is_file() or secret.encode() not in path.read_bytes()
+    assert secret not in said
+    assert secret not in next((tmp_path / "runs").rglob("spec.yaml")).read_text()
+    (journal,) = (tmp_path / "runs").rglob("journal")
+    lines = [bytes(each.line.d) for each in Reader(str(journal)).read() if isinstance(each, Entry)]
+    assert any(b"whisper" in line for line in lines)
+    assert not any(secret.encode() in line for line in lines)
 
 
 @pytest.mark.parametrize("turns", [3, pytest.param(12, marks=pytest.mark.long)])

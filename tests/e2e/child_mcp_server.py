@@ -3,6 +3,7 @@
 `child_mcp_server.py FOLDER [PORT]`
 """
 
+import asyncio
 import base64
 import os
 import sys
@@ -31,6 +32,13 @@ def note(n: int) -> str:
 def fail(n: int) -> str:
     """Fail, and say why."""
     raise ToolError(f"no luck with {n}")
+
+
+@server.tool()
+async def sleep(n: int) -> str:
+    """Sleep for an hour."""
+    await asyncio.sleep(3600)
+    return "awake"
 
 
 @server.tool()

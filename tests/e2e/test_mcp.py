@@ -119,6 +119,16 @@ def test_a_server_that_dies_is_told_of_and_opened_anew(tmp_path: Path) -> None:
     assert noted == "noted 1"
 
 
+def test_a_call_that_takes_too_long_is_told_of_and_the_server_stays(tmp_path: Path) -> None:
+    with serving(calling("sleep", "note")) as server:
+        spec = write(tmp_path, server.base_url, react({"mcp": {"command": command(tmp_path), "seconds": 0.5}}))
+        assert go(tmp_path, spec).code == 0
+    late, noted = told(tmp_path)
+    assert "took longer than 0.5 s while sleep was called" in late
+    assert noted == "noted 1"
+    assert len(pids(tmp_path, "started.txt")) == 1
+
+
 @pytest.mark.parametrize(
     ("offer", "said"),
     [

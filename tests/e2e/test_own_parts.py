@@ -100,3 +100,10 @@ def test_what_no_package_offers_is_refused_with_the_nearest_name(tmp_path: Path,
     refused = go(tmp_path, write(tmp_path, {"react": {"tools": ["nte"]}}), installed)
     assert (refused.code, "tasks[0].solver.react.tools[0]: no installed" in refused.err) == (2, True)
     assert "did you mean 'note'?" in refused.err
+
+
+def test_a_role_that_is_not_there_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
+    refused = go(tmp_path, write(tmp_path, {"chain": {"solvers": ["chat", {"conversation": {"turns": 2}}]}}))
+    assert refused.code == 2
+    assert "tasks[0].solver: there is no role 'user'; there are: none; add it to `roles`" in refused.err
+    assert not (tmp_path / "runs").exists()

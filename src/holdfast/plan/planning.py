@@ -126,6 +126,7 @@ def prepare(
                 f"{place}.dataset.path: the task {task.name!r} has no data; name a .jsonl, .json or .csv file"
             )
         solver = resolve_solver(solvers.get(task.name, task.solver), f"{place}.solver")
+        _check_roles(solver, spec, f"{place}.solver")
         if solver.counts_cost:
             check_prices(models_of(spec, task), f"{place}.solver: cost_usd")  # an agent asks no role
         found: dict[Reference, Content] = {}
@@ -137,6 +138,13 @@ def prepare(
             raise SpecError(f"{place}.prompt: {error}") from error
         works[task.name] = Work(task, solver, prompt, renderer, rows.get(task.name), digests, found)
     return works
+
+
+def _check_roles(solver: Solver, spec: Spec, place: str) -> None:
+    for role in solver.roles():
+        if role not in spec.roles:
+            known = ", ".join(sorted(spec.roles)) or "none"
+            raise SpecError(f"{place}: there is no role {role!r}; there are: {known}; add it to `roles`")
 
 
 def survey(spec: Spec, works: Mapping[str, Work]) -> int:

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.records.exchange import Answer, Message, Sample
 from holdfast.solve.context import Context, ToolFailedError
-from holdfast.solve.means import Bounds, Positive
+from holdfast.solve.means import Bounds, Positive, Role
 from holdfast.solve.servers import Offer, offered
 from holdfast.solve.tools import Function, Tool, ToolArgumentsError, decoded, result_text
 
@@ -23,6 +23,7 @@ _SUMMARY = (
 )
 _KEPT_TURNS = 4
 _BOUNDS = Bounds()
+_NO_ROLE = Role()
 
 
 async def react(
@@ -57,7 +58,7 @@ async def conversation(
     sample: Sample,
     ctx: Context,
     user: list[str] | None = None,
-    role: str = "user",
+    role: Role = _NO_ROLE,
     turns: Positive = 5,
     until: str = "",
 ) -> Answer:
@@ -71,11 +72,16 @@ async def conversation(
         messages.append(answer.message)
         if turn + 1 == count:
             break
-        said = user[turn] if user else (await ctx.generate(_from_the_other_side(messages), role=role)).text
+        said = user[turn] if user else (await ctx.generate(_from_the_other_side(messages), role=role.name)).text
         if until and until in said:
             break
         messages.append(_user(said))
     return answer
+
+
+def fit_conversation(given: dict[str, Any], place: str) -> dict[str, Any]:
+    """Without a script the role `user` talks, unless another is named."""
+    return given if given.get("user") else {"role": Role("user"), **given}
 
 
 async def feedback(sample: Sample, ctx: Context, check: Function, max_iterations: Positive = 3) -> Answer:

@@ -15,6 +15,7 @@ import msgspec
 from holdfast.errors import SpecError
 from holdfast.solve.composing import Join, Pattern
 from holdfast.solve.finding import find_function, find_offers
+from holdfast.solve.means import Role
 from holdfast.solve.servers import Offer
 from holdfast.solve.solving import Solver
 from holdfast.solve.tools import Function
@@ -55,7 +56,7 @@ def _parameters(function: Callable[..., Any]) -> dict[str, _Parameter]:
     found: dict[str, _Parameter] = {}
     for each in list(inspect.signature(function).parameters.values())[2:]:  # the first two are ours
         hint = hints[each.name]
-        if inspect.isclass(hint) and issubclass(hint, msgspec.Struct):
+        if hint not in _READERS and inspect.isclass(hint) and issubclass(hint, msgspec.Struct):
             fields = typing.get_type_hints(hint, include_extras=True)
             found |= {name: _Parameter(fields[name], bundle=each.name) for name in hint.__struct_fields__}
         else:
@@ -100,6 +101,10 @@ def _join(given: Any, place: str) -> Any:
     return find_function(given, place)
 
 
+def _role(given: Any, place: str) -> Role:
+    return Role(_plain(given, str, place))
+
+
 def _plain(value: Any, hint: Any, place: str) -> Any:
     try:
         return msgspec.convert(value, hint)
@@ -113,4 +118,5 @@ _READERS: dict[Any, Read] = {
     Sequence[Offer]: find_offers,
     Pattern: _pattern,
     Join: _join,
+    Role: _role,
 }

@@ -15,12 +15,13 @@ import msgspec
 from holdfast.errors import HoldfastError, SpecError
 from holdfast.records.exchange import Answer, Message, Sample
 from holdfast.solve.context import Context
-from holdfast.solve.means import Positive
+from holdfast.solve.means import Positive, Role
 from holdfast.solve.solving import Solver
 from holdfast.solve.tools import Function
 
 _GO_ON = "Go on from here, and give your answer."
 _ANSWER = "{answer}"
+_NO_ROLE = Role()
 Pattern = re.Pattern[str] | None
 Join = Literal["best", "majority"] | Function
 
@@ -39,11 +40,12 @@ async def chain(sample: Sample, ctx: Context, solvers: Sequence[Solver], prompts
     return answer
 
 
-def check_chain(given: dict[str, Any], place: str) -> None:
+def fit_chain(given: dict[str, Any], place: str) -> dict[str, Any]:
     """A prompt that no solver would be given is a mistake."""
     prompts, later = len(given.get("prompts") or ()), len(given["solvers"]) - 1
     if prompts > later:
         raise SpecError(f"{place}.prompts: there are {prompts}, and {later} solvers after the first, which has none")
+    return given
 
 
 async def fork(
@@ -51,7 +53,7 @@ async def fork(
     ctx: Context,
     solvers: Sequence[Solver],
     join: Join = "best",
-    role: str = "",
+    role: Role = _NO_ROLE,
     pattern: Pattern = None,
 ) -> Answer:
     """Several solvers at once, from the same messages, and one answer of all: the `best`, as the model, or that of
@@ -66,7 +68,7 @@ async def fork(
 
 
 async def best_of(
-    sample: Sample, ctx: Context, n: Positive = 5, choose: Function | None = None, role: str = ""
+    sample: Sample, ctx: Context, n: Positive = 5, choose: Function | None = None, role: Role = _NO_ROLE
 ) -> Answer:
     """The best of `n` answers: `choose` takes their texts and the row and returns the index of one, or a text that it
     makes of all; without it, the model, or that of `role`, is asked.
@@ -83,14 +85,14 @@ async def majority(sample: Sample, ctx: Context, n: Positive = 5, pattern: Patte
 
 
 async def _chosen(
-    sample: Sample, ctx: Context, answers: Sequence[Answer], choose: Function | None, role: str
+    sample: Sample, ctx: Context, answers: Sequence[Answer], choose: Function | None, role: Role
 ) -> Answer:
     texts = [answer.text for answer in answers]
     if choose is not None:
         return _picked(await ctx.call(choose, {"texts": texts, "row": sample.row}), answers)
     listed = "\n\n".join(f"Answer {number}:\n{text}" for number, text in enumerate(texts, 1))
     question = f"{listed}\n\nWhich of these {len(texts)} answers is best? Say only its number."
-    said = await ctx.generate([*ctx.messages, _user(question)], role=role)
+    said = await ctx.generate([*ctx.messages, _user(question)], role=role.name)
     numbers = [int(each) for each in re.findall(r"\d+", said.text) if 1 <= int(each) <= len(texts)]
     return answers[numbers[-1] - 1 if numbers else 0]
 

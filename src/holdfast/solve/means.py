@@ -47,6 +47,7 @@ class Allowance(msgspec.Struct, frozen=True):
 
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
+"""How often, or how many: none at all would be no solver."""
 _Amount = Annotated[float, msgspec.Meta(gt=0)]
 
 
@@ -59,6 +60,12 @@ class Used(msgspec.Struct, frozen=True):
     """Of work: the recorded durations of its steps."""
     cost_usd: float = 0.0
     """Of the models whose price the spec says."""
+
+
+class Role(msgspec.Struct, frozen=True):
+    """A model that is asked and not evaluated, in an argument of a solver. No name: the evaluated one."""
+
+    name: str = ""
 
 
 class Bounds(msgspec.Struct, frozen=True):

@@ -31,6 +31,7 @@ _NAME_MAX = 64
 _NO_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _SAID_MAX = 500
 _PAGES_MAX = 1000
+_OPENING_SECONDS = 60.0
 _QUIET = logging.NullHandler()
 
 
@@ -65,7 +66,7 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     async def offered(self, ctx: Context) -> list[Tool]:
         """What it has, as tools. ToolFailedError if it cannot be asked."""
-        listing = Tool(_LISTING, "", {}, self._list, None, self.seconds)
+        listing = Tool(_LISTING, "", {}, self._list, None)
         found = await ctx.call(listing, {"server": self.label})
         return [self._tool(each) for each in found]
 
@@ -104,18 +105,26 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
         name = _NO_NAME.sub("_", f"{self.prefix}{own}")[:_NAME_MAX]
         description, parameters = described["description"], described["parameters"]
-        return Tool(name, description, parameters, call, None, self.seconds, self.repeatable)
+        return Tool(name, description, parameters, call, None, repeatable=self.repeatable)
 
     @contextlib.asynccontextmanager
     async def _session(self, ctx: Workplace, doing: str) -> "AsyncIterator[_Session]":
-        """The attempt's session. What goes wrong with it is told in words, and a dead one is forgotten."""
+        """The attempt's session, for no longer than a call may take; opening it does not count. What goes wrong is told
+        in words, and a dead session is forgotten.
+        """
         key = msgspec.json.encode([self.command, self.env, self.url, self.headers])
         try:
-            session = await ctx.keep(key, self._open)
+            async with asyncio.timeout(_OPENING_SECONDS):
+                session = await ctx.keep(key, self._open)
+        except TimeoutError as error:
+            raise ServerError(f"the MCP server {self.label} did not open within {_OPENING_SECONDS:g} s") from error
         except Exception as error:
             raise ServerError(f"the MCP server {self.label} cannot be used: {_said(error)}") from error
         try:
-            yield session
+            async with asyncio.timeout(self.seconds):
+                yield session
+        except TimeoutError as error:
+            raise ServerError(f"the MCP server {self.label} took longer than {self.seconds} s while {doing}") from error
         except Exception as error:
             if not _is_lost(error):
                 raise ServerError(_said(error)) from error
@@ -224,10 +233,10 @@ def _texts(content: Sequence[Any]) -> Iterator[str]:
 
 def _is_lost(error: BaseException) -> bool:
     """Whether nothing more can come of this session: not what a server says, but that it says nothing."""
-    from mcp_types import CONNECTION_CLOSED
+    from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST  # the latter: it does not know this session any more
 
     code = getattr(_leaf(error), "code", None)
-    return code == CONNECTION_CLOSED if code is not None else True
+    return code is None or code in (CONNECTION_CLOSED, INVALID_REQUEST)
 
 
 def _said(error: BaseException) -> str:

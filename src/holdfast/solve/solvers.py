@@ -16,11 +16,13 @@ from holdfast.solve import agents, composing
 from holdfast.solve.arguments import read_arguments
 from holdfast.solve.context import Context
 from holdfast.solve.finding import find_function, load
+from holdfast.solve.means import Role
 from holdfast.solve.solving import Solve, Solver
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result", bound=str | Answer)
 ENTRY_POINTS = "holdfast.solvers"
+_NO_ROLE = Role()
 
 
 def solver(
@@ -34,11 +36,13 @@ def solver(
     return function
 
 
-async def chat(sample: Sample, ctx: Context, tools: list[dict[str, Any]] | None = None, role: str = "") -> Answer:
+async def chat(
+    sample: Sample, ctx: Context, tools: list[dict[str, Any]] | None = None, role: Role = _NO_ROLE
+) -> Answer:
     """Ask once, with the task's prompt, and with tools as the server takes them; their calls are in the answer. With
     `role`, the model of that role is asked: as a part of other solvers.
     """
-    return await ctx.generate(tools=tools, role=role)
+    return await ctx.generate(tools=tools, role=role.name)
 
 
 BUILT_IN: dict[str, Solve] = {
@@ -52,8 +56,11 @@ BUILT_IN: dict[str, Solve] = {
     "chain": composing.chain,
     "fork": composing.fork,
 }
-_FITTING: dict[str, Callable[[dict[str, Any], str], None]] = {"chain": composing.check_chain}
-"""Whether arguments fit together that are each right by themselves."""
+_FITTING: dict[str, Callable[[dict[str, Any], str], dict[str, Any]]] = {
+    "chain": composing.fit_chain,
+    "conversation": agents.fit_conversation,
+}
+"""Arguments that are each right by themselves, made to fit each other."""
 
 
 def resolve_solver(entry: Any, place: str) -> Solver:
@@ -67,7 +74,7 @@ def resolve_solver(entry: Any, place: str) -> Solver:
     if name in BUILT_IN:
         given = read_arguments(function, arguments, f"{place}.{name}", resolve_solver)
         if name in _FITTING:
-            _FITTING[name](given, f"{place}.{name}")
+            given = _FITTING[name](given, f"{place}.{name}")
         return Solver(name, function, arguments, given)
     _check(name, function, arguments, place)
     return Solver(name, function, arguments, arguments)

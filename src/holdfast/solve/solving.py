@@ -9,7 +9,7 @@ import xxhash
 from holdfast.records.exchange import Answer, Sample
 from holdfast.score import solver_digest
 from holdfast.solve.context import Context
-from holdfast.solve.means import Bounds
+from holdfast.solve.means import Bounds, Role
 from holdfast.solve.servers import Server
 from holdfast.solve.tools import Tool
 
@@ -46,6 +46,10 @@ class Solver(msgspec.Struct, frozen=True):
     def servers(self) -> Iterator[Server]:
         """The servers that it, or a part of it, takes tools from."""
         return (each for each in self._everything() if isinstance(each, Server))
+
+    def roles(self) -> Iterator[str]:
+        """The roles that it, or a part of it, asks."""
+        return (each.name for each in self._everything() if isinstance(each, Role) and each.name)
 
     @property
     def counts_cost(self) -> bool:

@@ -177,3 +177,20 @@ def test_what_an_agent_names_is_looked_for_before_anything_is_asked(entry: Any, 
     with pytest.raises(SpecError, match=r"tasks\[0\].solver") as raised:
         resolve_solver(entry, "tasks[0].solver")
     assert said in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("entry", "roles"),
+    [
+        ("chat", []),
+        ({"conversation": {}}, ["user"]),
+        ({"conversation": {"role": "customer"}}, ["customer"]),
+        ({"conversation": {"user": ["sure?"]}}, []),
+        (
+            {"chain": {"solvers": [{"fork": {"solvers": ["chat"], "role": "judge"}}, {"chat": {"role": "editor"}}]}},
+            ["judge", "editor"],
+        ),
+    ],
+)
+def test_the_roles_that_a_solver_asks_are_known_beforehand(entry: Any, roles: list[str]) -> None:
+    assert sorted(resolve_solver(entry, "s").roles()) == sorted(roles)

@@ -15,7 +15,7 @@ HoldfastError
 
 Rooms add errors of their own below these: `records` (NotJsonError), `models` (ModelError, BadConnectionError),
 `datasets` (DataError, BadFileError), `plan` (BlobError), `score` (ScorerError, ScoringFailed), `solve`
-(StepFailedError, AskFailedError, LimitError), `testing` (ServerStartError).
+(StepFailedError, AskFailedError, LimitError, ToolArgumentsError, ServerError), `testing` (ServerStartError).
 
 Invariant: a message says what happened, to which file or field, and what the user does next. Damage is not an error
 here: a damaged journal still opens, reads and goes on; what was lost is reported as data (`holdfast.journal.Damage`).

@@ -22,7 +22,7 @@ from holdfast.journal import Entry, Reader, Request, Writer, journal_folder, ope
 from holdfast.records.exchange import Answer, Message, Sample, Usage
 from holdfast.records.facts import Step
 from holdfast.solve import Asking, Context, Means, Recorded, Scope, Steps, tool
-from holdfast.solve.agents import react
+from holdfast.solve.solvers import resolve_solver
 
 TURNS = (10, 100, 1_000)
 ARGUMENT_BYTES = 300
@@ -121,7 +121,7 @@ async def solve(model: Model, turns: int, journal: Writer, recorded: list[Record
     sample = Sample("1", "", "", {})
     ctx = Context(sample, first, steps, f"0/{_KEY}/1", Means({"": asking}))
     names = [f"bench.agent_size:{each}" for each in ("run_code", "read_file", "write_file", "search", "submit")]
-    await react(sample, ctx, tools=names, turns=turns)
+    await resolve_solver({"react": {"tools": names, "turns": turns}}, "bench").solve(sample, ctx)
     steps.close()
 
 

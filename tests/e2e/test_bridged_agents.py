@@ -12,8 +12,8 @@ import pytest
 
 from holdfast.records.exchange import Message
 from holdfast.testing import Behaviour, Fault, ModelServer
+from tests.e2e.agents import agent, serving, transcript, write
 from tests.e2e.commands import Done, call, exported, run, shown, start
-from tests.e2e.test_agents import agent, serving, transcript, write
 
 AGENT = '''
 import asyncio, json, os, signal, sys

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.e2e.agents import agent, serving, write
 from tests.e2e.commands import call, run, start
 from tests.e2e.live_runs import wait_for
-from tests.e2e.test_agents import agent, serving, write
 
 KEY = "t/m/s0/1"
 TOOLS = '''

@@ -112,6 +112,9 @@ def prepare_given(
     """`stored`: what the run holds of its tasks, if it has begun."""
     check_experiment(given.spec)
     works = prepare(given.spec, given.rows, given.solvers, stored, given.counted)
+    for index, task in enumerate(given.spec.tasks):
+        for server in works[task.name].solver.servers():
+            server.check(f"tasks[{index}].solver: mcp")  # only to see that it can be opened: it opens none
     for index, model in enumerate(given.spec.models):
         open_provider(model, f"models[{index}]")  # only to see that it can be made: it opens no connection
     for name, model in given.spec.roles.items():

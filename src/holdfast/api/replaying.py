@@ -26,7 +26,6 @@ from holdfast.plan import Work, prepare
 from holdfast.records.exchange import Answer, Message
 from holdfast.records.facts import Failure, TaskInputs
 from holdfast.records.keys import parse_key
-from holdfast.score import solver_digest
 from holdfast.solve import Recorded
 
 
@@ -64,7 +63,7 @@ def set_scene(place: RunPlace, key: str, given: Given) -> Scene:
 
 def _is_changed(work: Work, stored: TaskInputs) -> bool:
     """Changed code is what people replay for. A solver that only a script has cannot be found from here at all."""
-    digest = solver_digest(work.solver.function)
+    digest = work.solver.digest()
     if stored.solver and not digest:
         raise UsageError(
             f"the task {work.task.name!r} was run with a solver that a script or a notebook passed as a function; put "

@@ -20,7 +20,7 @@ from holdfast.api.preparing import Prepared
 from holdfast.api.provenance import write_spec_file
 from holdfast.api.tuning import note_record, tuned
 from holdfast.engine import Engine, Job, Orders, Watch
-from holdfast.errors import HoldfastError, JournalError
+from holdfast.errors import HoldfastError, JournalError, told
 from holdfast.journal import Lock, Options, Reader, Request, Writer, open_writer
 from holdfast.journal.lease import read_lease
 from holdfast.records import draft
@@ -124,8 +124,8 @@ async def work(undertaking: Undertaking, fold: Fold) -> Ended:
 
 def _beginning(story: Story) -> str:
     """What this process began with."""
-    told = {each.at: "run.resumed" for each in story.resumes} | {each.at: "run.extended" for each in story.extensions}
-    return told[max(told)] if told else "run.started"
+    later = {each.at: "run.resumed" for each in story.resumes} | {each.at: "run.extended" for each in story.extensions}
+    return later[max(later)] if later else "run.started"
 
 
 async def close_quietly(writer: Writer) -> None:
@@ -137,8 +137,8 @@ async def engine_for(undertaking: Undertaking, fold: Fold, name: str = "", *, an
     """An engine, and the record of the evaluation that its scores belong to, if it is another than before."""
     prepared, place, writer = undertaking.prepared, undertaking.place, undertaking.writer
     if prepared.evaluation and prepared.evaluation != fold.story.evaluation:
-        told = [{"task": task, **identity(each)} for task, every in prepared.scorers.items() for each in every]
-        await writer.append(draft("score.started", ScoringStarted(prepared.evaluation, told, name=name)))
+        scorers = [{"task": task, **identity(each)} for task, every in prepared.scorers.items() for each in every]
+        await writer.append(draft("score.started", ScoringStarted(prepared.evaluation, scorers, name=name)))
     job = Job(
         run=place.folder,
         journal_folder=place.journal,
@@ -242,26 +242,26 @@ async def _record_end(undertaking: Undertaking, engine: Engine, ended: Ended) ->
 
 async def _record_cancellation(undertaking: Undertaking, stand: Ended) -> None:
     """Whoever called us from Python wants no more of it: Ctrl-C in a script or a notebook, a time limit."""
-    told = "cancelled by the program that called it"
+    why = "cancelled by the program that called it"
     with contextlib.suppress(JournalError):
-        data = RunEnded(stand.finished, stand.failed, stand.unfinished, told)
+        data = RunEnded(stand.finished, stand.failed, stand.unfinished, why)
         await undertaking.writer.append(draft("run.interrupted", data))
-        undertaking.logbook.tell("run.interrupted", told)
+        undertaking.logbook.tell("run.interrupted", why)
 
 
 async def _record_failure(undertaking: Undertaking, stand: Ended, error: Exception) -> None:
     """The run ends by an error that is no sample's: of the journal, or ours."""
-    told = f"{type(error).__name__}: {error}"
-    data = RunEnded(stand.finished, stand.failed, stand.unfinished, told[:2000])
+    said = told(error)
+    data = RunEnded(stand.finished, stand.failed, stand.unfinished, said[:2000])
     try:
         await undertaking.writer.append(draft("run.failed", data))
-        undertaking.logbook.tell("run.failed", told)
+        undertaking.logbook.tell("run.failed", said)
     except JournalError as unwritable:
-        _tell_unwritten(undertaking, str(unwritable), told)
+        _tell_unwritten(undertaking, str(unwritable), said)
 
 
-def _tell_unwritten(undertaking: Undertaking, why: str, told: str) -> None:
-    undertaking.logbook.tell("run.status_write_failed", f"{why}; because of {told}")
+def _tell_unwritten(undertaking: Undertaking, why: str, said: str) -> None:
+    undertaking.logbook.tell("run.status_write_failed", f"{why}; because of {said}")
     sys.stderr.write(
         f"how the run ended could not be recorded ({why}); it counts as interrupted: "
         f"go on with `{undertaking.place.command('resume')}`\n"

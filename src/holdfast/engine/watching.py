@@ -19,6 +19,7 @@ import msgspec
 
 from holdfast.engine.flights import Flight
 from holdfast.engine.running import Engine
+from holdfast.errors import told
 from holdfast.journal.lease import InFlight, Lease, Stall, oom_kills, this_process, write_lease
 
 Tell = Callable[..., None]
@@ -81,7 +82,7 @@ class Watch:
         try:
             await self._orders.obey()
         except Exception as error:  # noqa: BLE001 - whatever a wish came to, the run goes on
-            self._tell("run.watch_failed", f"{type(error).__name__}: {error}")
+            self._tell("run.watch_failed", told(error))
 
     async def _write(self, lease: Lease) -> bool:
         """In a thread of its own: a solver may keep all the others busy."""
@@ -106,7 +107,7 @@ class Watch:
                 if self._obeying is None or self._obeying.done():  # it may have to wait for a thread
                     self._obeying = asyncio.ensure_future(self._obey())
             except Exception as error:  # noqa: BLE001 - the beat must go on, whatever a wish or a look came to
-                self._tell("run.watch_failed", f"{type(error).__name__}: {error}")
+                self._tell("run.watch_failed", told(error))
             await asyncio.sleep(min(_BEAT_SECONDS, self._stall_seconds / 4))
 
     @property

@@ -35,9 +35,8 @@ from holdfast.records.exchange import Row, Sample
 from holdfast.records.facts import Cell, Stored, TaskInputs
 from holdfast.records.keys import escape
 from holdfast.records.references import Reference, parse_reference, references_in
-from holdfast.score import solver_digest
 from holdfast.solve import Prompt, Renderer, Solver, columns_of, is_in_text, resolve_solver
-from holdfast.spec import Model, Spec, Task
+from holdfast.spec import Model, Spec, Task, check_prices
 
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 _IDS_COMPARED = 10_000
@@ -138,6 +137,9 @@ def prepare(
                 f"{place}.dataset.path: the task {task.name!r} has no data; name a .jsonl, .json or .csv file"
             )
         solver = resolve_solver(solvers.get(task.name, task.solver), f"{place}.solver")
+        _check_roles(solver, spec, f"{place}.solver")
+        if solver.counts_cost:
+            check_prices(models_of(spec, task), f"{place}.solver: cost_usd")  # an agent asks no role
         found: dict[Reference, Content] = {}
         shots = _shots(task, place, (stored or {}).get(task.name, TaskInputs()).shots, _noting(digests, found))
         prompt = Prompt(task.system, task.prompt, task.messages, task.template, shots, tuple(task.dataset.files))
@@ -147,6 +149,13 @@ def prepare(
             raise SpecError(f"{place}.prompt: {error}") from error
         works[task.name] = Work(task, solver, prompt, renderer, rows.get(task.name), digests, found, counted)
     return works
+
+
+def _check_roles(solver: Solver, spec: Spec, place: str) -> None:
+    for role in solver.roles():
+        if role not in spec.roles:
+            known = ", ".join(sorted(spec.roles)) or "none"
+            raise SpecError(f"{place}: there is no role {role!r}; there are: {known}; add it to `roles`")
 
 
 def survey(spec: Spec, works: Mapping[str, Work]) -> int:
@@ -194,8 +203,7 @@ def models_of(spec: Spec, task: Task) -> list[Model]:
 def inputs_of(works: Mapping[str, Work]) -> dict[str, TaskInputs]:
     """What the tasks are asked with that no field of the spec shows."""
     return {
-        name: TaskInputs(solver_digest(work.solver.function), [shot.row for shot in work.prompt.shots])
-        for name, work in works.items()
+        name: TaskInputs(work.solver.digest(), [shot.row for shot in work.prompt.shots]) for name, work in works.items()
     }
 
 
@@ -277,7 +285,7 @@ def _cell_digest(spec: Spec, work: Work, model: Model) -> bytes:
     asked = {
         "prompt": [task.system, task.prompt, task.messages, task.template, task.dataset.input],
         "shots": [[shot.row for shot in work.prompt.shots]],
-        "solver": [work.solver.name, work.solver.arguments, solver_digest(work.solver.function)],
+        "solver": [work.solver.name, work.solver.arguments, work.solver.digest()],
         "model": [model.provider, model.model, model.params, model.options],
         "seed": spec.seed,
     }

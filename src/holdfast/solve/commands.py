@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from holdfast.errors import HoldfastError, SpecError
 from holdfast.records.exchange import Answer, Message, Sample
@@ -54,10 +55,11 @@ async def command(sample: Sample, ctx: Context, run: Sequence[str], seconds: flo
     return Answer(out.decode(errors="replace").strip())
 
 
-def check_command(run: object) -> None:
+def fit_command(given: dict[str, Any], place: str) -> dict[str, Any]:
     """SpecError, in one sentence, for what cannot be run."""
-    if not isinstance(run, list) or not run or not all(isinstance(part, str) for part in run):
-        raise SpecError('run: give the command as a list of texts: [python, agent.py, "{prompt}"]')
+    if not given["run"]:
+        raise SpecError(f'{place}.run: give the command as a list of texts: [python, agent.py, "{{prompt}}"]')
+    return given
 
 
 def environment_for(base_url: str, environ: Mapping[str, str] = os.environ) -> dict[str, str]:

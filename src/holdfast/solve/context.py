@@ -7,7 +7,7 @@ time from `ctx` if it wants a replay to come out the same.
 import copy
 import hashlib
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,7 +19,7 @@ from holdfast.records.exchange import Answer, Message, Sample
 from holdfast.records.facts import Called, Step
 from holdfast.solve.calling import LimitError, recover_call
 from holdfast.solve.conversations import Conversations
-from holdfast.solve.means import AskFailedError, Door, Host, Means, Told, Used, Wish
+from holdfast.solve.means import AskFailedError, Asking, Door, Host, Means, Told, Used, Wish
 from holdfast.solve.steps import Once, StepFailedError, Steps, Taken
 from holdfast.solve.tools import Tool, as_tool
 from holdfast.solve.workplace import Workplace
@@ -41,6 +41,7 @@ class Context:
         self.messages = messages
         self.workplace = Workplace(sample, means.read_file, means.secrets)
         self._steps = steps
+        self._meters: tuple[_Meter, ...] = (_Meter(),)
         self._seed = seed
         self._means = means
         self._random: random.Random | None = None
@@ -62,8 +63,8 @@ class Context:
 
     @property
     def used(self) -> Used:
-        steps = self._steps
-        return Used(steps.count, steps.tokens, steps.seconds, steps.dollars)
+        """By the solver that has this: of one that does a part of another's work, only by that part."""
+        return self._meters[-1].used
 
     @property
     def openai_base_url(self) -> str:
@@ -97,10 +98,13 @@ class Context:
         return await self.workplace.file(reference)
 
     def with_messages(self, messages: list[Message]) -> "Context":
-        """The same attempt, with other first messages: for a solver that lets others do parts of its work."""
+        """The same attempt, with other first messages and `used` counted from here: for a solver that lets others do
+        parts of its work.
+        """
         assert self.random is not None  # one stream for all of them
         other = copy.copy(self)
         other.messages = messages
+        other._meters = (*self._meters, _Meter())  # noqa: SLF001 - a copy of ourselves
         return other
 
     async def generate(
@@ -147,10 +151,9 @@ class Context:
                 raise BadRecordError(f"the model's provider returned {type(answer).__name__}, not an answer")
             return Step(0, "", "", asked=asked, answer=answer, tries=tries)
 
-        taken = await self._steps.take(request, ask)
+        taken = await self._take(request, ask, asking=asking)
         assert taken.step.answer is not None
         self._conversations.answered(taken.n, taken.step, said)
-        self._steps.dollars += asking.dollars(taken.step.answer.usage)
         return taken
 
     async def call(self, tool: "Tool | Callable[..., Any]", arguments: Mapping[str, Any] | None = None) -> Any:
@@ -165,9 +168,9 @@ class Context:
         place = self.workplace
         once = None if wanted.repeatable else Once(called, lambda: recover_call(wanted, called, place))
         try:
-            taken = await self._steps.take(request, lambda: self._means.call(wanted, called, place), once)
+            taken = await self._take(request, lambda: self._means.call(wanted, called, place), once)
         except StepFailedError as error:
-            raise ToolFailedError(error.failure) from error
+            raise ToolFailedError(error.failure, error.seconds) from error
         return taken.told.value
 
     async def now(self) -> datetime:
@@ -176,20 +179,57 @@ class Context:
         async def look() -> Step:
             return Step(0, "", "", kind="now", value=datetime.now(UTC).isoformat())
 
-        taken = await self._steps.take(_NOW, look)
+        taken = await self._take(_NOW, look)
         return datetime.fromisoformat(taken.told.value)
 
+    async def _take(
+        self,
+        request: str,
+        ask: Callable[[], Awaitable[Step]],
+        once: Once | None = None,
+        asking: Asking | None = None,
+    ) -> Taken:
+        """Take a step, and count what it used, live or replayed: limits count both."""
+        for meter in self._meters:
+            meter.steps += 1
+        try:
+            taken = await self._steps.take(request, ask, once)
+        except StepFailedError as error:
+            for meter in self._meters:
+                meter.seconds += error.seconds
+            raise
+        usage = taken.step.answer.usage if taken.step.answer is not None else None
+        for meter in self._meters:
+            meter.seconds += taken.step.seconds
+            if usage is not None and asking is not None:
+                meter.tokens += usage.input_tokens + usage.output_tokens
+                meter.dollars += asking.dollars(usage)
+        return taken
+
     def _check_allowance(self) -> None:
-        allowed = self._means.allowance
-        if allowed.steps is not None and self._steps.count >= allowed.steps:
-            raise LimitError(f"the sample has made {self._steps.count} steps; its limit is {allowed.steps}")
-        if allowed.tokens is not None and self._steps.tokens >= allowed.tokens:
-            raise LimitError(f"the sample has used {self._steps.tokens} tokens; its limit is {allowed.tokens}")
-        if allowed.cost_usd is not None and self._steps.dollars >= allowed.cost_usd:
-            spent = f"{self._steps.dollars:.4g}"
+        allowed, used = self._means.allowance, self._meters[0]
+        if allowed.steps is not None and used.steps >= allowed.steps:
+            raise LimitError(f"the sample has made {used.steps} steps; its limit is {allowed.steps}")
+        if allowed.tokens is not None and used.tokens >= allowed.tokens:
+            raise LimitError(f"the sample has used {used.tokens} tokens; its limit is {allowed.tokens}")
+        if allowed.cost_usd is not None and used.dollars >= allowed.cost_usd:
             raise LimitError(
-                f"the sample has cost ${spent}; its limit, limits.sample.cost_usd, is {allowed.cost_usd:g}"
+                f"the sample has cost ${used.dollars:.4g}; its limit, limits.sample.cost_usd, is {allowed.cost_usd:g}"
             )
+
+
+class _Meter:
+    """What was used since it was begun."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.tokens = 0
+        self.seconds = 0.0
+        self.dollars = 0.0
+
+    @property
+    def used(self) -> Used:
+        return Used(self.steps, self.tokens, self.seconds, self.dollars)
 
 
 class ToolFailedError(StepFailedError):

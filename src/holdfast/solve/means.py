@@ -1,7 +1,7 @@
 """What an attempt at a sample is given to work with: models, limits, and what its run lends it."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import msgspec
 
@@ -44,6 +44,11 @@ class Allowance(msgspec.Struct, frozen=True):
     steps: int | None = None
     tokens: int | None = None
     cost_usd: float | None = None
+
+
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+"""How often, or how many: none at all would be no solver."""
+_Amount = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class Used(msgspec.Struct, frozen=True):
@@ -93,6 +98,26 @@ class Door(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class Role(msgspec.Struct, frozen=True):
+    """A model that is asked and not evaluated, in an argument of a solver. No name: the evaluated one."""
+
+    name: str = ""
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """What an agent may use before it has to answer; None is no bound. What earlier processes used counts."""
+
+    turns: Positive = 20
+    tokens: Positive | None = None
+    cost_usd: _Amount | None = None
+    seconds: _Amount | None = None
+
+    def are_reached(self, used: Used) -> bool:
+        """Whether any of them is used up, but for the turns."""
+        pairs = ((self.tokens, used.tokens), (self.cost_usd, used.cost_usd), (self.seconds, used.seconds))
+        return any(bound is not None and amount >= bound for bound, amount in pairs)
 
 
 class Means(msgspec.Struct, frozen=True):

@@ -51,9 +51,11 @@ class Journal(Protocol):
 class StepFailedError(HoldfastError):
     """A call failed, and the solver sees it: live, and again at every replay."""
 
-    def __init__(self, failure: Failure) -> None:
+    def __init__(self, failure: Failure, seconds: float = 0.0) -> None:
         super().__init__(f"{failure.kind}: {failure.message}")
         self.failure = failure
+        self.seconds = seconds
+        """How long it took."""
 
 
 class Recorded(msgspec.Struct, frozen=True):
@@ -136,8 +138,6 @@ class Steps:
         self._usage = _NO_USAGE
         self._saved = _NO_USAGE
         self._seconds = 0.0
-        self.dollars = 0.0
-        """What the answers cost, live or replayed, as far as prices are known; whoever asks adds it."""
 
     async def take(self, request: str, ask: Callable[[], Awaitable[Step]], once: "Once | None" = None) -> Taken:
         """The step for a request: recorded, or asked live and made durable. StepFailedError if it failed."""
@@ -168,7 +168,7 @@ class Steps:
             self._callers.discard(caller)
         self._seconds += recorded.step.seconds
         if recorded.step.failure is not None:
-            raise StepFailedError(recorded.step.failure)
+            raise StepFailedError(recorded.step.failure, recorded.step.seconds)
         return Taken(recorded.n, recorded.step, told)
 
     def spent(self) -> Spent:
@@ -186,21 +186,6 @@ class Steps:
         orphans = [each for each in left if not each.step.cancelled and not each.step.origin]
         usage = sum((_usage(each.step) for each in orphans), _NO_USAGE)
         return msgspec.structs.replace(spent, orphaned=len(orphans), orphaned_usage=usage)
-
-    @property
-    def tokens(self) -> int:
-        """Used by this attempt, live or replayed: limits count both."""
-        used = self._usage + self._saved
-        return used.input_tokens + used.output_tokens
-
-    @property
-    def count(self) -> int:
-        return self._begun
-
-    @property
-    def seconds(self) -> float:
-        """Of work, live or replayed."""
-        return self._seconds
 
     @property
     def calls(self) -> int:

@@ -7,7 +7,6 @@ the journal before it runs, and a sample that was cut off in between fails with 
 """
 
 import asyncio
-import functools
 import inspect
 import json
 import types
@@ -24,7 +23,6 @@ from holdfast.solve.workplace import Workplace
 Function = Callable[..., Any]
 _NAME_MAX = 64
 _WORKPLACE = "ctx"
-_REMEMBERED = 64
 
 
 class ToolArgumentsError(HoldfastError):
@@ -106,17 +104,7 @@ def tool(
 
 def as_tool(given: "Tool | Function") -> Tool:
     """A plain function is a tool that may be repeated."""
-    if isinstance(given, Tool):
-        return given
-    return _plain_tool(given) if isinstance(given, types.FunctionType) else _made(given, "", None, True, None)
-
-
-@functools.lru_cache(maxsize=_REMEMBERED)
-def _plain_tool(function: Function) -> Tool:
-    """A solver calls the same function again and again, and reading its parameters takes longer than a durable step.
-    What is remembered is bounded: functions made for one sample come and go.
-    """
-    return _made(function, "", None, True, None)
+    return given if isinstance(given, Tool) else _made(given, "", None, True, None)
 
 
 def result_text(value: Any) -> str:

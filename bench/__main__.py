@@ -4,6 +4,7 @@ import sys
 import time
 
 from bench import (
+    agent_size,
     http,
     journal_growth,
     journal_latency,
@@ -12,6 +13,7 @@ from bench import (
     journal_throughput,
     overhead,
     startup,
+    steps,
 )
 from bench.outcome import Verdict, print_verdicts
 
@@ -22,6 +24,8 @@ BENCHMARKS = {
     "journal_sealing": journal_sealing.main,
     "journal_syscalls": journal_syscalls.main,
     "overhead": overhead.main,
+    "agent_size": agent_size.main,
+    "steps": steps.main,
     "http": http.main,
     "startup": startup.main,
 }

@@ -16,17 +16,27 @@ HoldfastError
 
 Rooms add errors of their own below these: `records` (NotJsonError), `models` (ModelError, BadConnectionError),
 `datasets` (DataError, BadFileError), `plan` (BlobError), `score` (ScorerError, ScoringFailed), `solve`
-(StepFailedError, AskFailedError, LimitError), `testing` (ServerStartError).
+(StepFailedError, AskFailedError, LimitError, ToolArgumentsError, ServerError), `testing` (ServerStartError).
 
 Invariant: a message says what happened, to which file or field, and what the user does next. Damage is not an error
 here: a damaged journal still opens, reads and goes on; what was lost is reported as data (`holdfast.journal.Damage`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 
 class HoldfastError(Exception):
     """The one base, so that a caller can tell our refusals from bugs."""
+
+
+def told(error: BaseException) -> str:
+    """An exception in one line: its type, and what it says. Never raises: its `__str__` may be anybody's code."""
+    name = type(error).__name__
+    try:
+        said = str(error)
+    except Exception:  # noqa: BLE001 - anybody's code may raise anything
+        return f"{name} (its text cannot be made)"
+    return f"{name}: {said}" if said else name
 
 
 class BadNameError(HoldfastError):
@@ -42,12 +52,15 @@ class UsageError(HoldfastError):
 
 
 class DriftError(HoldfastError):
-    """A resume of `run_id` is refused. `changes` holds each difference with both values and its class."""
+    """A resume of `run_id` is refused. `changes` holds each difference with both values and its class, `commands` what
+    can be done instead, by verb.
+    """
 
     def __init__(self, message: str, changes: Sequence[object] = (), run_id: str = "") -> None:
         super().__init__(message)
         self.changes = tuple(changes)
         self.run_id = run_id
+        self.commands: Mapping[str, str] = {verb: f"holdfast {verb} {run_id}" for verb in ("extend", "fork")}
 
 
 class StoreError(HoldfastError):

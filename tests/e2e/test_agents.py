@@ -1,129 +1,17 @@
 """Agents of many turns, killed in the middle of a sample: they go on where they were, and nothing is paid for twice."""
 
-import asyncio
-import json
 import random
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from holdfast.records.exchange import Message
-from holdfast.testing import Behaviour, ModelServer
-from tests.e2e.commands import call, exported, finish, run, start
-
-MINE = '''
-import asyncio, os, signal
-from pathlib import Path
-import holdfast
-
-HERE = Path(__file__).parent
-
-@holdfast.tool
-async def note(n: int) -> str:
-    """Write a number down."""
-    with open(HERE / "done.txt", "a") as file:
-        file.write(f"{n}\\n")
-    await asyncio.sleep(0.02)
-    return f"noted {n}"
-
-@holdfast.tool(repeatable=False)
-async def pay(n: int) -> str:
-    """Pay."""
-    with open(HERE / "paid.txt", "a") as file:
-        file.write(f"{n}\\n")
-    if n == 20 and not (HERE / "died").exists():
-        (HERE / "died").touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return f"paid {n}"
-
-def die_once(name):
-    place = HERE / "points" / name
-    if not place.exists():
-        place.parent.mkdir(exist_ok=True)
-        place.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-
-async def fragile(sample, ctx):
-    """Dies after every acknowledgement, once."""
-    messages = list(ctx.messages)
-    turn = 0
-    while True:
-        answer = await ctx.generate(messages)
-        die_once(f"{sample.id}-asked-{turn}")
-        messages.append(answer.message)
-        if not answer.tool_calls:
-            return answer
-        for one in answer.tool_calls:
-            said = await ctx.call(note, {"n": turn})
-            die_once(f"{sample.id}-called-{turn}")
-            messages.append({"role": "tool", "tool_call_id": one["id"], "content": said})
-        turn += 1
-'''
-
-
-def agent(turns: int, tools: int = 1, name: str = "note") -> Any:
-    """A model that calls tools in each turn but the last."""
-
-    def reply(messages: list[Message]) -> Message:
-        turn = sum(message["role"] == "assistant" for message in messages)
-        if turn + 1 >= turns:
-            return {"role": "assistant", "content": f"done after {turn + 1}"}
-        calls = [
-            {
-                "id": f"c{turn}-{i}",
-                "type": "function",
-                "function": {"name": name, "arguments": json.dumps({"n": turn * 10 + i})},
-            }
-            for i in range(tools)
-        ]
-        return {"role": "assistant", "content": None, "tool_calls": calls}
-
-    return reply
-
-
-@contextmanager
-def serving(reply: Any, latency: float = 0.0) -> Iterator[ModelServer]:
-    """In a thread of this process, because it answers with a function."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-    server = ModelServer(Behaviour(reply=reply, latency_seconds=latency))
-    asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result(30)
-    try:
-        yield server
-    finally:
-        asyncio.run_coroutine_threadsafe(server.__aexit__(None, None, None), loop).result(30)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
-
-
-def write(folder: Path, base_url: str, solver: Any, samples: int = 1) -> Path:
-    folder.mkdir(exist_ok=True)
-    (folder / "mine.py").write_text(MINE)
-    rows = [{"id": f"s{i}", "q": f"go {i}"} for i in range(samples)]
-    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    spec = {
-        "models": [{"name": "m", "provider": "openai", "model": "m", "base_url": base_url}],
-        "tasks": [{"name": "t", "dataset": {"path": "rows.jsonl"}, "prompt": "{q}", "solver": solver}],
-    }
-    path = folder / "eval.yaml"
-    path.write_text(yaml.safe_dump(spec, sort_keys=False))
-    return path
-
-
-def transcript(folder: Path, key: str = "t/m/s0/1") -> list[Any]:
-    """What was asked and answered, step by step, without times and numbers."""
-    story = call("show", "r", key, "--json", "--store", folder / "runs", cwd=folder).json()
-    steps = story["attempts"][-1]["steps"]
-    return [(step["messages"], step["answer"], step["tool_calls"]) for step in steps] + [story["answer"]["text"]]
+from tests.e2e.agents import MINE, agent, killed_and_whole, serving, transcript, write
+from tests.e2e.commands import call, exported, finish, run, shown, start
 
 
 @pytest.mark.parametrize("turns", [6, pytest.param(50, marks=pytest.mark.long)])
@@ -181,6 +69,42 @@ def test_react_with_parallel_tools_killed_at_random_asks_again_only_what_was_in_
     assert sum(noted.values()) <= (turns - 1) * 3 * samples + 3 * in_flight
 
 
+GAMBLER = """
+import random
+from points import die_once
+
+async def gamble(sample, ctx):
+    messages = list(ctx.messages)
+    for turn in range(5):
+        answer = await ctx.generate(messages)
+        die_once(f"turn-{turn}")
+        messages += [answer.message, {"role": "user", "content": f"{random.choice('ab')} {turn}"}]
+    return "done"
+"""
+
+
+@pytest.mark.parametrize("time", [1, *(pytest.param(time, marks=pytest.mark.long) for time in range(2, 8))])
+def test_a_solver_that_asks_for_something_else_each_time_ends_and_says_what_was_bought_in_vain(
+    tmp_path: Path, time: int
+) -> None:
+    turns = 5
+    with serving(lambda messages: f"turn {len(messages)}") as server:
+        spec = write(tmp_path, server.base_url, "mine:gamble", code=GAMBLER)
+        (tmp_path / "points.py").write_text(MINE)
+        command = ("run", spec, "--id", "r", "--store", tmp_path / "runs")
+        codes: list[int] = []
+        while len(codes) <= turns and (not codes or codes[-1] == -9):
+            codes.append(run(*command, cwd=tmp_path).code)
+        requests = server.stats().requests
+    assert codes == [-9] * turns + [0]
+    story = call("show", "r", "t/m/s0/1", "--json", "--store", tmp_path / "runs", cwd=tmp_path).json()
+    spent = {"orphaned": 0, "live": 0, **story["attempts"][-1]["spent"]}
+    assert spent["live"] + spent["replayed"] == turns
+    assert spent["live"] + spent["replayed"] + spent["orphaned"] == requests
+    steps = shown("r", tmp_path / "runs")["steps"]
+    assert (steps["live"], steps["orphaned"]) == (requests, spent["orphaned"])
+
+
 def test_a_call_that_must_not_be_repeated_is_not_and_the_sample_says_why(tmp_path: Path) -> None:
     with serving(agent(5, name="pay")) as server:
         solver = {"react": {"tools": ["mine:pay"]}}
@@ -212,3 +136,73 @@ def read_journal(journal: Path) -> Iterator[bytes]:
     for each in Reader(str(journal)).read():
         if isinstance(each, Entry):
             yield bytes(each.line.d)
+
+
+def talker(messages: list[Message]) -> Message:
+    """Says how far the talk is, as whoever is asked sees it."""
+    return {"role": "assistant", "content": f"message {len(messages)}"}
+
+
+@pytest.mark.parametrize("turns", [6, pytest.param(50, marks=pytest.mark.long)])
+def test_a_simulated_user_killed_after_every_acknowledgement_is_asked_exactly_as_often(
+    tmp_path: Path, turns: int
+) -> None:
+    counts: list[tuple[int, int]] = []
+    with serving(talker) as model, serving(talker) as user:
+        roles = {"user": {"name": "user", "provider": "openai", "model": "user", "base_url": user.base_url}}
+        solver = {"mine:inside": {"solver": {"conversation": {"turns": turns}}}}
+
+        def make(folder: Path) -> Path:
+            counts.append((model.stats().requests, user.stats().requests))
+            return write(folder, model.base_url, solver, roles=roles)
+
+        deaths = killed_and_whole(tmp_path, make)
+        counts.append((model.stats().requests, user.stats().requests))
+    assert deaths == [2 * turns - 1, 0]
+    assert counts == [(0, 0), (turns, turns - 1), (2 * turns, 2 * (turns - 1))]
+    assert transcript(tmp_path / "killed") == transcript(tmp_path / "whole")
+    assert transcript(tmp_path / "killed")[-1] == f"message {2 * turns - 1}"
+
+
+@pytest.mark.parametrize("turns", [3, pytest.param(20, marks=pytest.mark.long)])
+def test_parallel_tools_killed_after_every_acknowledgement_cost_no_request(tmp_path: Path, turns: int) -> None:
+    solver = {"mine:inside": {"solver": {"react": {"tools": ["mine:note"], "turns": 40}}}}
+    with serving(agent(turns, tools=3)) as server:
+        deaths = killed_and_whole(tmp_path, lambda folder: write(folder, server.base_url, solver))
+        assert server.stats().requests == 2 * turns
+    assert deaths == [turns + 3 * (turns - 1), 0]
+    assert transcript(tmp_path / "killed") == transcript(tmp_path / "whole")
+    done = Counter((tmp_path / "killed" / "done.txt").read_text().split())
+    assert set(done) == set((tmp_path / "whole" / "done.txt").read_text().split())
+    assert max(done.values()) <= 3  # of three at once, those in flight when the others' acknowledgement killed it
+
+
+@pytest.mark.parametrize(
+    "bound", [{"turns": 2}, {"tokens": 60}, {"cost_usd": 60.0}, {"seconds": 0.5}], ids=lambda bound: next(iter(bound))
+)
+def test_a_bound_counts_what_processes_used_that_are_dead(tmp_path: Path, bound: dict[str, float]) -> None:
+    """A process is killed after each step: none of them alone comes near to the bound."""
+    solver = {"mine:inside": {"solver": {"react": {"tools": ["mine:note"], "turns": 12, **bound}}}}
+    price = {"input": 1e6, "output": 1e6}
+    with serving(agent(12), latency=0.2) as server:
+        models = [
+            {"name": "m", "provider": "openai", "model": "m", "base_url": server.base_url, "price": price},
+        ]
+        killed_and_whole(tmp_path, lambda folder: write(folder, server.base_url, solver, models=models))
+    (name, limit) = next(iter(bound.items()))
+    for place in ("killed", "whole"):
+        story = call("show", "r", "t/m/s0/1", "--json", "--store", tmp_path / place / "runs", cwd=tmp_path).json()
+        steps = story["attempts"][-1]["steps"]
+        turns = [index for index, step in enumerate(steps) if step["kind"] == "generate"]
+        assert "no turns left" in str(steps[-1]["messages"][-1])
+        used = [used_by(steps[:index], name) for index in turns]
+        assert used[-1] >= limit > used[-2] > 0
+
+
+def used_by(steps: list[dict[str, Any]], bound: str) -> float:
+    if bound == "turns":
+        return float(sum(step["kind"] == "generate" for step in steps))
+    if bound == "seconds":
+        return float(sum(step["seconds"] for step in steps))
+    usage = [step["usage"] for step in steps if step["usage"]]
+    return float(sum(each.get("input_tokens", 0) + each.get("output_tokens", 0) for each in usage))

@@ -3,7 +3,7 @@
 A block with a name after its language is a file; all are there from the start, and one that stands twice is replaced
 where it stands again. Commands and scripts are done in the order of the page. A line of a shell block begins with
 `holdfast`, or with `timeout` to kill it; `# exit 3` behind it is how it ends, else 0. A spec without a name is laid
-over the first spec of its page and run in a store of its own.
+over the first spec of its page and run in a store of its own. A `pyproject.toml` is installed, as pip would, in place.
 """
 
 import os
@@ -11,22 +11,27 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import yaml
 
-from tests.e2e.commands import Done, call, environment, shown
+from tests.e2e.commands import Done, call, environment, exported, shown
 
 DOCS = Path(__file__).parents[2] / "docs"
 FENCED = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-RUNNABLE = {"sh", "python", "yaml", "json"}
-SET = {"TEAM": "evals", "LOCAL_KEY": "none"}
+RUNNABLE = {"sh", "python", "yaml", "json", "toml"}
+PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+"""With the commands of this environment first."""
+SET = {"TEAM": "evals", "LOCAL_KEY": "none", "PATH": PATH}
 FOLLOWED = [
     "guide.md",
     "howto/compare-two-models.md",
+    "howto/evaluate-an-existing-agent.md",
     "howto/resume-on-a-preemptible-machine.md",
+    "howto/solvers.md",
     "howto/write-a-scorer.md",
     "howto/write-a-solver.md",
     "tutorial.md",
@@ -54,6 +59,22 @@ def write_files(page: str, folder: Path) -> None:
     for block in reversed(blocks(page)):  # of two with one name the first is there at the start
         if block.file:
             (folder / block.file).write_text(block.text)
+        if block.file == "pyproject.toml":
+            install(tomllib.loads(block.text)["project"], folder)
+
+
+def install(project: dict[str, Any], folder: Path) -> None:
+    """Beside its modules: what `pip install -e` would leave for others to find."""
+    about = folder / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    groups = {
+        name: [f"{each} = {where}" for each, where in points.items()]
+        for name, points in project["entry-points"].items()
+    }
+    (about / "entry_points.txt").write_text(
+        "\n".join(f"[{name}]\n" + "\n".join(lines) + "\n" for name, lines in groups.items())
+    )
 
 
 def test_every_page_with_something_to_run_is_followed() -> None:
@@ -91,10 +112,9 @@ def follow(line: str, folder: Path) -> int:
 
 
 def in_shell(words: list[str], folder: Path) -> Done:
-    """With the command of this environment first on the path. Who is killed by its own hand ends as a shell says."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    """Who is killed by its own hand ends as a shell says."""
     done = subprocess.run(
-        words, cwd=folder, env=environment({"PATH": path}), capture_output=True, text=True, check=False
+        words, cwd=folder, env=environment({"PATH": PATH}), capture_output=True, text=True, check=False
     )
     return Done(done.returncode if done.returncode >= 0 else 128 - done.returncode, done.stdout, done.stderr)
 
@@ -120,7 +140,10 @@ def test_every_spec_can_be_run_and_does_what_it_is_there_for(page: str, number: 
         return
     done = call("run", path, "--id", "part", "--store", tmp_path / "runs", cwd=tmp_path, env=SET)
     assert done.code == 0, done.said
-    assert [each for each in shown("part", tmp_path / "runs")["scores"] if each["failures"]] == []
+    told = shown("part", tmp_path / "runs")
+    assert [each for each in told["scores"] if each["failures"]] == []
+    if page == "howto/solvers.md":
+        assert {line["scores"]["numeric"] for line in exported("part", tmp_path / "runs")} == {True}
 
 
 def test_the_tests_of_the_guide_pass(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_each_key_is_a_test_case(mixed: Path) -> None:
 def test_a_threshold_says_which_answers_fail(mixed: Path, tmp_path: Path) -> None:
     path = tmp_path / "junit.xml"
     done = call("report", "mixed", "--format", "junit", "--at-least", "0.6", "--output", path, cwd=mixed)
-    assert (done.code, done.out) == (0, f"wrote {path}\n")
+    assert (done.code, done.out, done.err) == (0, "", f"wrote {path}\n")
     text = path.read_text("utf-8")
     assert kinds(text)["wrong"] == ["failure"]
     assert kinds(text)["right"] == []

@@ -83,7 +83,7 @@ def test_the_story_of_an_answer_is_whole(folder: Path) -> None:
         "[user] Compute: 1 + 7",
         "[answer] 8",
         "finish reason stop",
-        "step 2  live",
+        "turn 2  live",
         "… 5 messages as before",
         "[user] Check it once more: 1 + 7",
         "2 asked, 0 replayed",
@@ -145,7 +145,7 @@ def test_steps_that_a_later_process_was_given_again_are_told_apart(tmp_path: Pat
         as_json = call("show", "x", KEY, "--json", cwd=tmp_path).json()
         finish(process, signal.SIGKILL)
     assert f"{KEY}  unfinished" in live
-    assert "step 1  live" in live
+    assert "turn 1  live" in live
     assert "[answer] 8" in live
     assert "not ended: it is under way" in live
     assert as_json["attempts"][0]["status"] == "unfinished"

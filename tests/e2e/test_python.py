@@ -148,7 +148,7 @@ def test_a_scorer_that_raises_is_a_failure_and_not_a_zero() -> None:
 
     with holdfast.run(Task("t", ROWS, "{q}", scorers=[fragile, repeats]), models=["mock"]) as run:
         report = run.report()
-        story = run.story_of("t/mock/b/1")
+        story = run.show("t/mock/b/1")
         lines = run.samples()
     by_name = {each.scorer: each for each in report.cells[0].scorers}
     failed, other = by_name["fragile"], by_name["repeats"]
@@ -157,10 +157,10 @@ def test_a_scorer_that_raises_is_a_failure_and_not_a_zero() -> None:
     assert [line.status for line in lines] == ["finished", "finished"]
     assert "not a number" in lines[1].scores["fragile"]["failure"]["message"]
     assert lines[1].scores["repeats"] is True
-    failures = [data["failure"] for _, _, data in story if isinstance(data, dict) and data.get("failure")]
-    assert [failure["kind"] for failure in failures] == ["scorer"]
-    assert "not a number" in failures[0]["message"]
-    assert "in fragile" in failures[0]["detail"]
+    (failure,) = (each.failure for each in story.scores if each.failure)
+    assert failure.kind == "scorer"
+    assert "not a number" in failure.message
+    assert "in fragile" in failure.detail
 
 
 @pytest.mark.parametrize(

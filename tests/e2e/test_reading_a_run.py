@@ -154,4 +154,6 @@ def test_the_last_line_of_progress_says_what_failed(failed: Path) -> None:
 
 def test_the_help_of_export_says_what_its_columns_are(tmp_path: Path) -> None:
     said = call("export", "--help", cwd=tmp_path).out
-    assert all(name in said for name in ("attempt", "input_tokens", "output_tokens", "seconds", "score_errors"))
+    assert all(
+        name in said for name in ("attempt", "output_tokens", "seconds", "score_errors", "reasons", "tool_calls")
+    )

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.api import Run
 from holdfast.journal import Entry, Reader
 from holdfast.testing import Behaviour, start_server_process
 from tests.e2e.commands import call, environment, exported, finish, run, shown, start, write_spec
@@ -37,6 +38,20 @@ async def slow(sample, answer):
     import asyncio
     await asyncio.sleep(0.05)
     return 1
+"""
+STUBBORN = """
+import asyncio
+import pathlib
+import holdfast
+
+@holdfast.scorer
+async def stubborn(sample, answer):
+    pathlib.Path("scoring").touch()
+    while True:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            pass
 """
 
 
@@ -89,6 +104,33 @@ def test_scoring_again_adds_an_evaluation_and_asks_nothing(tmp_path: Path) -> No
     assert "length" in named.out
 
 
+def test_every_kind_of_report_and_a_comparison_show_the_evaluation_that_is_named(tmp_path: Path) -> None:
+    """Of the mock's answers, all "8", the run's own scorer finds few right; the second calls all of them long."""
+    store = completed(tmp_path)
+    call("run", "eval.yaml", "--id", "other", "--store", store, cwd=tmp_path)
+    first = shown("r", store)["evaluations"][0]
+    assert "evaluation" not in call("report", "r", "--store", store, cwd=tmp_path).out, "there is only one"
+    (tmp_path / "mine.py").write_text(SCORERS.format(limit=0))
+    for name in ("r", "other"):
+        call("score", name, "--scorers", "mine.py", "--name", "lengths", "--store", store, cwd=tmp_path)
+
+    def said(*words: str) -> str:
+        return call(*words, "--store", store, cwd=tmp_path).out
+
+    assert 'failures="0"' in said("report", "r", "--format", "junit", "--evaluation", "lengths")
+    assert 'failures="0"' not in said("report", "r", "--format", "junit", "--evaluation", first)
+    for kind in ("table", "markdown"):
+        told = said("report", "r", "--format", kind, "--evaluation", first).replace("\\", "")
+        assert f"the evaluation {first} (numeric), one of 2" in told
+    assert "(lengths), one of 2" in said("report", "r")
+    assert "length" in said("compare", "r", "other")
+    compared = said("compare", "r", "other", "--evaluation", first)
+    assert ("numeric" in compared, "length" in compared) == (True, False)
+    with Run.find(str(store), "r") as found:
+        assert {line.scorer for line in found.scores(first)} == {"numeric"}
+        assert {name for line in found.lines("lengths") for name in line.scores} == {"long", "length"}
+
+
 def test_the_same_run_command_after_scoring_asks_nothing_and_shows_its_own_scores(tmp_path: Path) -> None:
     store = completed(tmp_path)
     (tmp_path / "mine.py").write_text(SCORERS.format(limit=0))
@@ -132,6 +174,23 @@ def test_scoring_that_is_interrupted_says_how_to_go_on(tmp_path: Path) -> None:
         done = finish(process, signal.SIGTERM)
     assert done.code == 130
     assert "left, the same command goes on" in done.err
+    assert shown("r", store)["status"] == "completed"
+
+
+def test_a_scorer_that_will_not_be_cancelled_does_not_keep_the_process(tmp_path: Path) -> None:
+    store = completed(tmp_path)
+    (tmp_path / "mine.py").write_text(STUBBORN)
+    with start("score", "r", "--scorers", "mine.py", "--store", store, cwd=tmp_path) as process:
+        try:
+            while not (tmp_path / "scoring").exists():
+                assert process.poll() is None, finish(process).err
+                time.sleep(0.05)
+            process.send_signal(signal.SIGTERM)
+            done = finish(process, signal.SIGTERM)
+        finally:
+            process.kill()
+    assert done.code == 130, done.err
+    assert "6 left, the same command goes on" in done.err
     assert shown("r", store)["status"] == "completed"
 
 

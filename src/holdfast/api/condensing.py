@@ -16,7 +16,7 @@ from holdfast.journal.places import segment_path
 from holdfast.records import FORMAT, Draft, Fence, Line, Segment, draft, frame, seed_of
 from holdfast.records.facts import ScoreGiven, Step
 from holdfast.state import Fold
-from holdfast.state.folding import started_data, step_gist
+from holdfast.state.folding import step_gist
 
 _score = msgspec.json.Decoder(ScoreGiven)
 _step = msgspec.json.Decoder(Step)
@@ -59,11 +59,9 @@ class _Copy:
 
     def _kept(self, line: Line, fold: Fold) -> Draft | None:
         """The record with its references as they are now; None if it is left out."""
-        if line.t == "step.started" and started_data.decode(line.d).o in fold.finished:
+        if line.t in ("step", "step.started") and step_gist.decode(line.d).o in fold.finished:
             return None
         if line.t == "step":
-            if step_gist.decode(line.d).o in fold.finished:
-                return None
             return draft(line.t, self._renumbered(_step.decode(line.d)), line.k)
         if line.t == "score":
             score = _score.decode(line.d)
@@ -71,10 +69,10 @@ class _Copy:
         return draft(line.t, line.d, line.k)
 
     def _renumbered(self, step: Step) -> Step:
-        if step.asked is None or not step.asked.after:
+        if step.asked is None:
             return step
-        after = self._numbers.get(step.asked.after, 0)
-        return msgspec.structs.replace(step, asked=msgspec.structs.replace(step.asked, after=after))
+        numbers = {n: self._numbers.get(n, 0) for n in step.asked.needs}
+        return msgspec.structs.replace(step, asked=step.asked.renumbered(numbers))
 
     def _append(self, record: Draft, line: Line) -> None:
         if self._tip is None or self._tip.bytes > SEGMENT_BYTES:

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.api.forking import is_abandoned, remove_leftovers
 from holdfast.api.places import RunPlace, folders_in
-from holdfast.api.provenance import SPEC_FILE, check_spec_file, has_lost_journal, is_spec_file_new, write_spec_file
+from holdfast.api.provenance import SPEC_FILE, check_spec_file, is_spec_file_new, lost_of, write_spec_file
 from holdfast.api.resuming import read_fold, untold
 from holdfast.api.retention import remove_doomed
 from holdfast.api.runs import Run
@@ -127,14 +127,14 @@ def _of_run(place: RunPlace) -> Iterator[Trouble]:
 def _headless(place: RunPlace, fold: Fold) -> Finding:
     """A folder without the record that a run begins with: lost, damaged, or never written."""
     spec = os.path.join(place.folder, SPEC_FILE)
-    damaged = fold.damage or fold.story.steps or fold.story.resumes
-    if has_lost_journal(place) or (os.path.lexists(spec) and not damaged):
+    lost = lost_of(place, fold)
+    if lost == "journal":
         what = f"its journal {'is empty' if place.began else 'is gone'}"
         means = "its answers are lost unless there is a copy: put journal/ back, or run its spec anew, under another id"
         again = shlex.join(["holdfast", "run", spec, "--store", place.store])
         command = again if os.path.isfile(spec) else "restore journal/ from a copy of the run"
         return Finding(what, means, command, place.run_id)
-    if damaged:
+    if lost == "beginning":
         means = "it cannot go on: restore the journal from a copy, or start a run with another id"
         return Finding("the record that began it is damaged", means, place.command("verify"), place.run_id)
     means = "a process died before its first record: nothing was asked, nothing is lost; the same command begins it"

@@ -7,21 +7,23 @@ the same id reads the journal, refuses drift, and goes on.
 """
 
 import asyncio
+import logging
 import os
 import uuid
 
 from holdfast import __version__
+from holdfast.api.mirroring import Claimed, bring_home, claim_run
 from holdfast.api.places import RunPlace, make_run_id, place_of
 from holdfast.api.preparing import Given, Prepared, check_experiment, naming
-from holdfast.api.provenance import SPEC_FILE, code, has_lost_journal, host, write_spec_file
+from holdfast.api.provenance import code, host, lost_of, write_spec_file
 from holdfast.api.resuming import Reading, Resumption, Retry, read_and_prepare
 from holdfast.api.working import Ended, Observe, Undertaking, close_quietly, open_journal, work
 from holdfast.errors import JournalError, UsageError
-from holdfast.journal import OS_DISK, Lock, make_folders
+from holdfast.journal import OS_DISK, make_folders
 from holdfast.plan import Planned, inputs_of, survey, write_plan
 from holdfast.records import draft
 from holdfast.records.facts import Parent, RunStarted
-from holdfast.spec import spec_mapping
+from holdfast.spec import Mirror, spec_mapping
 from holdfast.state import Fold
 
 _ALL = Retry()
@@ -33,7 +35,8 @@ async def execute(
     observe: Observe | None = None,
     retry: Retry = _ALL,
 ) -> Ended:
-    """Run, or go on with, a spec in a place."""
+    """Run, or go on with, a spec in a place. A run that is only in the mirror is brought home first."""
+    await asyncio.to_thread(bring_home, given.spec.mirror, place, logging.getLogger("holdfast").warning)
     prepared, reading = await asyncio.to_thread(read_and_prepare, given, place)
     if reading.fold.story.started is None:
         with naming(given.where):
@@ -58,19 +61,19 @@ def place_for(given: Given, store: str, run_id: str | None = None) -> RunPlace:
 
 
 async def _begin(prepared: Prepared, place: RunPlace, observe: Observe | None, given: Given) -> Ended:
-    lock = await asyncio.to_thread(_claim, place)
+    claimed = await asyncio.to_thread(_claim, place, prepared.spec.mirror)
     try:
         reading = await asyncio.to_thread(Reading, place, prepared.evaluation)
         if reading.fold.story.started is not None:  # another process began it while we were preparing
-            lock.release()
+            await asyncio.to_thread(claimed.release)
             return await Resumption(prepared, reading, given, _ALL).go_on(observe)
         _refuse_headless(reading.fold, place)
         uid = reading.uid or uuid.uuid4().hex
         planned = await asyncio.to_thread(write_plan, place.folder, prepared.spec, prepared.works)
     except BaseException:
-        lock.release()
+        claimed.release()
         raise
-    writer, logbook = await open_journal(place, uid, lock)
+    writer, logbook = await open_journal(place, uid, claimed)
     try:
         record = await asyncio.to_thread(started, prepared, place, planned, given.where)  # it asks git
         await writer.append(draft("run.started", record))
@@ -102,19 +105,19 @@ def started(
 
 def _refuse_headless(fold: Fold, place: RunPlace) -> None:
     """Answers without the record that says what was asked: beginning anew would mix or repeat them."""
-    if has_lost_journal(place) or os.path.exists(os.path.join(place.folder, SPEC_FILE)):  # made after the first record
+    lost = lost_of(place, fold)
+    if lost == "journal":
         raise JournalError(f"{place.folder} had a run, and its journal is gone: restore it, or choose another id")
-    held = fold.story.steps or fold.finished.count or fold.failed.count or fold.story.resumes or fold.story.evaluations
-    if held or any(damage.records_lost for damage in fold.damage):
+    if lost == "beginning":
         raise JournalError(
             f"{place.journal} held a run, but the record that began it is damaged: "
             "restore the journal from a copy, or start a run with another id"
         )
 
 
-def _claim(place: RunPlace) -> Lock:
+def _claim(place: RunPlace, mirror: Mirror | None) -> Claimed:
     try:
         make_folders(OS_DISK, place.folder)
-        return Lock(place.folder)
+        return claim_run(mirror, place)
     except OSError as error:
         raise UsageError(f"{place.folder} cannot be made: {error.strerror}; choose another store") from error

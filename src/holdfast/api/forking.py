@@ -21,6 +21,7 @@ from holdfast.api.forecasting import Forecast, Guess, Mean
 from holdfast.api.places import RunPlace
 from holdfast.api.preparing import Given, Prepared, find_scorers, naming, prepare_given
 from holdfast.engine.asking import identity_of
+from holdfast.engine.places import Places
 from holdfast.engine.recollecting import Traces
 from holdfast.engine.rehearsing import Rehearsed, Scene, rehearse
 from holdfast.engine.tickets import Ticket, Tickets
@@ -51,6 +52,7 @@ class Fork:
         building = os.path.join(self._above, f"{_PREFIX}{uuid.uuid4().hex}")
         self._building = msgspec.structs.replace(place, folder=building)
         self._useful: set[int] = set()
+        self._places = {task.name: Places(task.max_samples or _AT_ONCE) for task in given.spec.tasks}
         self._steps = 0
         if os.path.exists(place.folder):
             raise _taken(place)
@@ -139,11 +141,19 @@ class Fork:
                 yield batch
 
     async def _rehearse(self, ticket: Ticket) -> tuple[Rehearsed, list[Recorded]]:
-        """What the key would reuse, and the steps that it has in the parent."""
+        """What the key would reuse, and the steps that it has in the parent. No more at once than a run would have: a
+        solver may start programs.
+        """
         attempt, recorded = self._parent.steps(ticket.key)
         work = self._prepared.works[ticket.cell.task]
         scene = Scene(ticket, work, self._prepared.spec, attempt, recorded, run=self._building.folder)
-        return await rehearse(scene), recorded
+        places = self._places[ticket.cell.task]
+        if not places.take():
+            await places.wait()
+        try:
+            return await rehearse(scene), recorded
+        finally:
+            places.give_back()
 
     async def _take_over(self, ticket: Ticket, writer: Writer) -> None:
         """A step's request refers to earlier steps by their numbers, which are others here."""
@@ -151,9 +161,7 @@ class Fork:
         attempt, steps = self._parent.steps(ticket.key)
         for each in steps:
             step = each.step
-            asked = step.asked
-            if asked is not None and asked.after:
-                asked = msgspec.structs.replace(asked, after=numbers[asked.after])
+            asked = None if step.asked is None else step.asked.renumbered(numbers)
             mine = msgspec.structs.replace(step, o=ticket.o, scope=f"solve/{attempt}", asked=asked, origin=each.n)
             numbers[each.n] = (await writer.append(draft("step", mine, ticket.key))).n
 
@@ -236,11 +244,11 @@ def _choice(fewshot: Fewshot | None) -> tuple[int, int] | None:
 
 
 def _whole(recorded: Iterable[Recorded]) -> list[Recorded]:
-    """Without those whose request begins with a step that is not here."""
+    """Without those whose request needs a step that is not here to be read."""
     kept: list[Recorded] = []
     numbers: set[int] = set()
     for each in recorded:
-        if each.step.asked is None or not each.step.asked.after or each.step.asked.after in numbers:
+        if each.step.asked is None or each.step.asked.needs <= numbers:
             kept.append(each)
             numbers.add(each.n)
     return kept

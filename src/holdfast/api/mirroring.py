@@ -5,20 +5,27 @@ here on every other machine has lost the run); what the mirror holds and the fol
 journal is opened under that epoch. Doing it again is always right.
 """
 
+import contextlib
 import os
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from holdfast.api.places import RunPlace
 from holdfast.errors import StoreError, UsageError
-from holdfast.journal import OS_DISK, folder_name, make_folders
+from holdfast.journal import OS_DISK, Cursor, Lock, folder_name, make_folders
 from holdfast.journal.chain import list_chain
-from holdfast.journal.claims import Beat, greatest_epoch, read_beat, take_epoch
+from holdfast.journal.claims import Beat, greatest_epoch, read_beat, take_epoch, write_beat
+from holdfast.journal.mirror import Keeping
+from holdfast.journal.mirror import Mirror as Kept
 from holdfast.journal.objects import Objects, StoredObjects, open_objects
 from holdfast.journal.pieces import MirrorSource, Source
 from holdfast.journal.restoring import Restored, restore
 from holdfast.journal.writer import Mirroring
+from holdfast.records import Fence
 from holdfast.spec import Mirror
 
+_REST_SECONDS = 60.0
 Warn = Callable[[str], None]
 
 
@@ -27,10 +34,38 @@ def objects_of(url: str, place: RunPlace) -> StoredObjects:
     return open_objects(url).below(f"{folder_name(place.experiment)}/{folder_name(place.run_id)}")
 
 
-def claim_mirror(mirror: Mirror | None, place: RunPlace, warn: Warn) -> Mirroring | None:
-    """The run is ours, here (the caller holds the lock) and in the mirror, and the folder has all that is there.
-    HeldError if another machine works on it.
+class Claimed(msgspec.Struct, frozen=True):
+    """A run that is ours to write, here and in its mirror."""
+
+    lock: Lock
+    mirroring: Mirroring | None = None
+    news: tuple[str, ...] = ()
+    """What bringing the mirror's records home came to."""
+    changed: bool = False
+    """Another process went on before us: what was read before is no longer what is stored."""
+
+    def release(self) -> None:
+        """Nothing was written: others need not wait."""
+        if self.mirroring is not None and self.mirroring.epoch is not None:
+            with contextlib.suppress(StoreError):  # then they wait
+                write_beat(self.mirroring.objects, self.mirroring.epoch, Beat(1, ended=True))
+        self.lock.release()
+
+
+def claim_run(mirror: Mirror | None, place: RunPlace) -> Claimed:
+    """HeldError if another process, here or on another machine, works on the run. Afterwards the folder has all that
+    the mirror has.
     """
+    lock = Lock(place.folder)
+    news: list[str] = []
+    try:
+        return Claimed(lock, _claim_mirror(mirror, place, news.append), tuple(news))
+    except BaseException:
+        lock.release()
+        raise
+
+
+def _claim_mirror(mirror: Mirror | None, place: RunPlace, warn: Warn) -> Mirroring | None:
     if mirror is None:
         return None
     objects = objects_of(mirror.url, place)
@@ -45,6 +80,20 @@ def claim_mirror(mirror: Mirror | None, place: RunPlace, warn: Warn) -> Mirrorin
     except StoreError as error:
         raise _unreachable(error) from error
     return Mirroring(objects, epoch, mirror.seconds, mirror.wait)
+
+
+def send_rest(mirror: Mirror | None, place: RunPlace, uid: str, end: Cursor) -> None:
+    """Of a run that is complete: what its process did not come to sending."""
+    if mirror is None:
+        return
+    lock = Lock(place.folder)
+    try:
+        tip = Fence(end.segment, end.offset, end.n, end.x)
+        kept = Kept(place.folder, uid, objects_of(mirror.url, place), None, Keeping(tip=lambda: tip))
+        kept.start()
+        kept.close(_REST_SECONDS)
+    finally:
+        lock.release()
 
 
 def bring_home(mirror: Mirror | None, place: RunPlace, warn: Warn) -> Restored | None:

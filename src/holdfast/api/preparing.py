@@ -6,7 +6,7 @@ Nothing here creates anything on disk or sends anything.
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -30,6 +30,8 @@ class Given(msgspec.Struct, frozen=True):
     scorers: Mapping[str, Sequence[Any]] = msgspec.field(default_factory=dict)
     where: str = ""
     """The file that the spec was read from, for errors."""
+    counted: Callable[[], None] | None = None
+    """Called for each row that is read, for whoever shows that."""
     from_run: bool = False
     """The spec is the one that the run itself holds: its rows are the run's too, and data files do not matter."""
 
@@ -109,7 +111,10 @@ def prepare_given(
 ) -> Prepared:
     """`stored`: what the run holds of its tasks, if it has begun."""
     check_experiment(given.spec)
-    works = prepare(given.spec, given.rows, given.solvers, stored)
+    works = prepare(given.spec, given.rows, given.solvers, stored, given.counted)
+    for index, task in enumerate(given.spec.tasks):
+        for server in works[task.name].solver.servers():
+            server.check(f"tasks[{index}].solver: mcp")  # only to see that it can be opened: it opens none
     for index, model in enumerate(given.spec.models):
         open_provider(model, f"models[{index}]")  # only to see that it can be made: it opens no connection
     for name, model in given.spec.roles.items():

@@ -7,7 +7,7 @@ import re
 import socket
 import subprocess
 import sys
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import yaml
@@ -18,7 +18,7 @@ from holdfast.errors import DriftError
 from holdfast.journal import OS_DISK, write_file
 from holdfast.records.kinds import FORMAT
 from holdfast.spec.reading import NO_YAML
-from holdfast.state import Story
+from holdfast.state import Fold, Story
 
 SPEC_FILE = "spec.yaml"
 _canonical = msgspec.json.Encoder(order="deterministic").encode
@@ -60,10 +60,18 @@ def is_spec_file_new(place: RunPlace, story: Story) -> bool:
         return False
 
 
-def has_lost_journal(place: RunPlace) -> bool:
-    """Whether there was a run, of which no journal is left: what is written or made of its records is still there."""
-    told = (SPEC_FILE, "index.db")
-    return not place.began and any(os.path.lexists(os.path.join(place.folder, name)) for name in told)
+def lost_of(place: RunPlace, fold: Fold) -> Literal["", "beginning", "journal"]:
+    """What a folder has lost that holds no record of a run's beginning; empty if no run ever began there.
+
+    Later records, or damage in their place, tell that only the beginning is lost; files that are made of records, when
+    there are no records, that the journal is.
+    """
+    story = fold.story
+    held = story.steps or fold.finished.count or fold.failed.count or story.resumes or story.evaluations
+    if held or any(damage.records_lost for damage in fold.damage):
+        return "beginning"
+    made = (SPEC_FILE,) if place.began else (SPEC_FILE, "index.db")  # an index is made of an empty journal too
+    return "journal" if any(os.path.lexists(os.path.join(place.folder, name)) for name in made) else ""
 
 
 def check_spec_file(place: RunPlace, story: Story) -> None:

@@ -26,7 +26,6 @@ from holdfast.plan import Work, prepare
 from holdfast.records.exchange import Answer, Message
 from holdfast.records.facts import Failure, TaskInputs
 from holdfast.records.keys import parse_key
-from holdfast.score import solver_digest
 from holdfast.solve import Recorded
 
 
@@ -64,7 +63,7 @@ def set_scene(place: RunPlace, key: str, given: Given) -> Scene:
 
 def _is_changed(work: Work, stored: TaskInputs) -> bool:
     """Changed code is what people replay for. A solver that only a script has cannot be found from here at all."""
-    digest = solver_digest(work.solver.function)
+    digest = work.solver.digest()
     if stored.solver and not digest:
         raise UsageError(
             f"the task {work.task.name!r} was run with a solver that a script or a notebook passed as a function; put "
@@ -87,16 +86,17 @@ async def _play(scene: Scene) -> tuple[Replay, BaseException | None]:
         missing.append(messages)
         raise NotRecordedError("this request is not recorded: a live run would send it now")
 
-    steps, ctx = set_stage(scene, ask)
+    stage = set_stage(scene, ask)
     answer, raised = None, None
     try:
-        answer = await scene.work.solver.solve(scene.ticket.sample, ctx)
+        answer = await scene.work.solver.solve(scene.ticket.sample, stage.ctx)
     except (KeyboardInterrupt, bdb.BdbQuit):
         raise  # the person at the keyboard, not the code
     except BaseException as error:  # noqa: BLE001 - the user's code may raise anything
         raised = error
-    spent = steps.spent()
-    steps.close()
+    finally:
+        spent = stage.steps.spent()
+        await stage.close()
     failure = failure_of("solver", raised) if raised is not None else None
     asked = missing[0] if missing else None
     return Replay(answer, failure, spent.replayed, spent.orphaned, asked), None if missing else raised

@@ -13,13 +13,15 @@ from typing import Any
 import msgspec
 
 from holdfast import __version__
+from holdfast.api.logbook import Logbook
+from holdfast.api.mirroring import Claimed, claim_run, send_rest
 from holdfast.api.places import RunPlace
 from holdfast.api.preparing import Given, Prepared, evaluation_of, find_scorers, naming, prepare_given
 from holdfast.api.provenance import check_spec_file, code, host, is_spec_file_new, write_spec_file
 from holdfast.api.working import Ended, Observe, Undertaking, close_quietly, open_journal, work
 from holdfast.datasets import DataError
 from holdfast.errors import DriftError, JournalError, StaleCursorError, UsageError
-from holdfast.journal import Damage, Lock, Reader, Writer
+from holdfast.journal import START, Cursor, Damage, Lock, Reader, Writer
 from holdfast.plan import (
     Extension,
     StoredRows,
@@ -34,7 +36,7 @@ from holdfast.plan import (
 from holdfast.records import draft
 from holdfast.records.exchange import Row
 from holdfast.records.facts import Change, RunExtended, RunResumed
-from holdfast.spec import Spec, spec_mapping
+from holdfast.spec import Mirror, Spec, spec_mapping
 from holdfast.spec.drift import differences, extending, refused
 from holdfast.state import Fold
 
@@ -60,6 +62,10 @@ class Reading:
         """As long as it is the same, nothing was recorded: the last number, how many resumes and extensions."""
         story = self.fold.story
         return self._reader.cursor.n if self._reader else 0, len(story.resumes), len(story.extensions)
+
+    @property
+    def end(self) -> Cursor:
+        return self._reader.cursor if self._reader else START
 
     def catch_up(self) -> None:
         if self._reader is None:
@@ -109,54 +115,54 @@ class Resumption:
         changes, retried = await asyncio.to_thread(self._compared)
         if not changes and self._has_nothing_to_do(retried):
             await asyncio.to_thread(self._mend_spec_file)
+            end = self._reading.end
+            await asyncio.to_thread(send_rest, self._prepared.spec.mirror, self._place, self._reading.uid, end)
             return self._complete()
-        lock, changed = await self._claim()
+        claimed = await claim(self._reading, self._prepared.spec.mirror)
         try:
-            if changed:
+            if claimed.changed:
                 changes, retried = await asyncio.to_thread(self._compared)
-            if changed and not changes and self._has_nothing_to_do(retried):  # another process has done it meanwhile
-                lock.release()
-                return self._complete()
+                if not changes and self._has_nothing_to_do(retried):  # another process has done it meanwhile
+                    await asyncio.to_thread(claimed.release)
+                    return self._complete()
         except BaseException:
-            lock.release()
+            claimed.release()
             raise
-        writer = await self._open(lock)
+        writer, logbook = await open_claimed(self._reading, claimed)
         try:
             spec = spec_mapping(self._prepared.spec) if changes else None
             versions = await asyncio.to_thread(code)  # it asks git
             resumed = RunResumed(tuple(changes), spec, versions, host(), __version__, retried)
             await writer.append(draft("run.resumed", resumed))
-            await self._catch_up()
         except BaseException:
             await close_quietly(writer)
             raise
-        return await self._work(writer, observe)
+        return await self._work(writer, logbook, observe)
 
     async def extend(self, observe: Observe | None) -> Ended:
         """Plan more keys, then go on."""
         with naming(self._given.where):
             await asyncio.to_thread(survey, self._prepared.spec, self._prepared.works)
         changes, extension = await asyncio.to_thread(self._compared_to_extend)
-        lock, changed = await self._claim()
+        claimed = await claim(self._reading, self._prepared.spec.mirror)
         try:
-            if changed:
+            if claimed.changed:
                 changes, extension = await asyncio.to_thread(self._compared_to_extend)
             planned = await asyncio.to_thread(extension.write)
         except BaseException:
-            lock.release()
+            claimed.release()
             raise
-        writer = await self._open(lock)
+        writer, logbook = await open_claimed(self._reading, claimed)
         try:
             spec, inputs = spec_mapping(self._prepared.spec), inputs_of(self._prepared.works)
             files = (planned.plan, planned.data, planned.cells)
             versions = await asyncio.to_thread(code)
             extended = RunExtended(tuple(changes), spec, *files, inputs, versions, host(), __version__)
             await writer.append(draft("run.extended", extended))
-            await self._catch_up()
         except BaseException:
             await close_quietly(writer)
             raise
-        return await self._work(writer, observe)
+        return await self._work(writer, logbook, observe)
 
     def _complete(self) -> Ended:
         finished, failed = self._fold.finished.count, self._fold.failed.count
@@ -180,19 +186,6 @@ class Resumption:
         self._refuse_none_new(extension)
         return changes, extension
 
-    async def _claim(self) -> tuple[Lock, bool]:
-        """From here on the run is ours, and we know what it holds. True if another process went on before us: then what
-        was compared is no longer what is stored.
-        """
-        before = self._reading.state
-        lock = await asyncio.to_thread(Lock, self._place.folder)
-        try:
-            await self._catch_up()
-        except BaseException:
-            lock.release()
-            raise
-        return lock, self._reading.state != before
-
     def _refuse_none_new(self, extension: Extension) -> None:
         if not extension.count():
             raise UsageError(
@@ -207,28 +200,14 @@ class Resumption:
         prepared = self._prepared
         return Extension(self._place.folder, prepared.spec, prepared.works, self._fold.story.blocks)
 
-    async def _open(self, lock: Lock) -> Writer:
-        """The journal, with every loss in it recorded."""
-        writer, self._logbook = await open_journal(self._place, self._reading.uid, lock)
+    async def _work(self, writer: Writer, logbook: Logbook, observe: Observe | None) -> Ended:
         try:
-            await self._catch_up()  # opening may have recorded losses
-            for damage in untold(self._fold):
-                await writer.append(draft("anomaly", damage.anomaly()))
-        except BaseException:
-            await close_quietly(writer)
-            raise
-        return writer
-
-    async def _catch_up(self) -> None:
-        await asyncio.to_thread(self._reading.catch_up)
-
-    async def _work(self, writer: Writer, observe: Observe | None) -> Ended:
-        try:
+            await asyncio.to_thread(self._reading.catch_up)  # what was just recorded
             await asyncio.to_thread(write_spec_file, self._place, self._fold.story)
         except BaseException:
             await close_quietly(writer)
             raise
-        undertaking = Undertaking(self._prepared, self._place, self._reading.uid, observe, writer, self._logbook)
+        undertaking = Undertaking(self._prepared, self._place, self._reading.uid, observe, writer, logbook)
         return await work(undertaking, self._fold)
 
     def _refuse(self, changes: Sequence[Change]) -> None:
@@ -331,6 +310,32 @@ def read_and_prepare(given: Given, place: RunPlace) -> tuple[Prepared, Reading]:
         scorers = find_scorers(given)
         reading = Reading(place, evaluation_of(scorers))
         return prepare_given(given, scorers, reading.fold.story.inputs), reading
+
+
+async def claim(reading: Reading, mirror: Mirror | None) -> Claimed:
+    """From here on the run is ours, and we know what it holds."""
+    before = reading.state
+    claimed = await asyncio.to_thread(claim_run, mirror, reading.place)
+    try:
+        await asyncio.to_thread(reading.catch_up)
+    except BaseException:
+        claimed.release()
+        raise
+    return msgspec.structs.replace(claimed, changed=reading.state != before)
+
+
+async def open_claimed(reading: Reading, claimed: Claimed) -> tuple[Writer, Logbook]:
+    """The journal, with every loss in it recorded."""
+    writer, logbook = await open_journal(reading.place, reading.uid, claimed)
+    try:
+        await asyncio.to_thread(reading.catch_up)  # opening may have recorded losses
+        for damage in untold(reading.fold):
+            await writer.append(draft("anomaly", damage.anomaly()))
+    except BaseException:
+        await close_quietly(writer)
+        logbook.close()
+        raise
+    return writer, logbook
 
 
 def untold(fold: Fold) -> list[Damage]:

@@ -1,7 +1,7 @@
 """A run, to be looked at: its summary, its report, its samples. Reads only; brings the index up to date on the way."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -13,7 +13,8 @@ from holdfast.journal import Reader
 from holdfast.plan import data_lines
 from holdfast.records import Anomaly
 from holdfast.records.exchange import Usage
-from holdfast.records.facts import Change, SampleFailed, SampleFinished, ScoringStarted, Step
+from holdfast.records.facts import Change, ScoringStarted
+from holdfast.records.keys import parse_key
 from holdfast.report import (
     CellReport,
     ExportLine,
@@ -31,7 +32,9 @@ from holdfast.report import (
     score_table,
 )
 from holdfast.report.choosing import Wanted, choose
-from holdfast.report.key_story import attempts_of, collect, doing_now, scores_of
+from holdfast.report.events import EventLine, with_events
+from holdfast.report.key_story import AttemptStory, Doing, KeyRecords, attempts_of, collect, doing_of, scores_of
+from holdfast.spec import Price, Spec
 from holdfast.state import Catalogue, Index, Standing, is_held, stamp_of, standing_of, status_of
 
 
@@ -137,13 +140,15 @@ class Run:
         """`evaluation`: its name or id; the newest unless it is given."""
         status, reason = self.status()
         story = self._index.story
+        found = self._evaluation(evaluation)
         return RunReport(
             run_id=self.place.run_id,
             experiment=self.place.experiment,
             status=status,
             reason=reason,
-            evaluation=self._evaluation(evaluation) or story.evaluation,
-            cells=tuple(self.cells(evaluation)),
+            evaluation=found or story.evaluation,
+            evaluations={each: _called(started) for each, started in story.evaluations.items()},
+            cells=tuple(report_cells(self._index, found)),
             steps=self._steps(),
             usage=story.usage,
             saved=story.saved,
@@ -202,17 +207,24 @@ class Run:
                 found[cell.task, line.id] = xxhash.xxh3_64_hexdigest(msgspec.json.encode(line.row))
         return found
 
-    def scorer_identities(self) -> list[dict[str, Any]]:
-        """What the newest evaluation was made with: names, arguments and digests of code."""
+    def scorer_identities(self, evaluation: str = "") -> list[dict[str, Any]]:
+        """What an evaluation, the newest unless it is given, was made with: names, arguments and digests of code."""
         story = self._index.story
-        return story.evaluations[story.evaluation].scorers if story.evaluation else []
+        found = self._evaluation(evaluation) or story.evaluation
+        return story.evaluations[found].scorers if found else []
 
     def planned_count(self) -> int:
         return self._index.story.planned
 
-    def lines(self) -> Iterator[ExportLine]:
-        """Every planned key once, in plan order."""
-        return export_lines(self.place.folder, self._index)
+    def lines(self, evaluation: str = "") -> Iterator[ExportLine]:
+        """Every planned key once, in plan order, with the scores of an evaluation; the newest unless it is given."""
+        return export_lines(self.place.folder, self._index, self._evaluation(evaluation))
+
+    def events(self, lines: Iterable[ExportLine], *, of_finished: bool = True) -> Iterator[EventLine]:
+        """The same lines with what happened on the way: `events`, the records of each key's steps, and `messages`, the
+        whole conversation. Streams: one key is in memory at a time.
+        """
+        return with_events(lines, self.place.folder, of_finished=of_finished)
 
     def samples(self) -> Table[ExportLine]:
         """Every planned key with its answer and its scores; `.to_pandas()` and `.to_polars()` make a frame of it. All
@@ -224,9 +236,9 @@ class Run:
         """The samples that failed, with their errors."""
         return sample_table(choose(self.lines(), Wanted(failed=True)))
 
-    def scores(self) -> Table[ScoreLine]:
-        """Every score of the newest evaluation, with its reason."""
-        return score_table(score_lines(self._index))
+    def scores(self, evaluation: str = "") -> Table[ScoreLine]:
+        """Every score of an evaluation, with its reason; of the newest unless it is given."""
+        return score_table(score_lines(self._index, self._evaluation(evaluation)))
 
     def show(self, key: str) -> KeyStory:
         """The whole story of one answer: what was asked and answered, what failed and where, how it was scored."""
@@ -235,39 +247,34 @@ class Run:
         found = collect(Reader(self.place.journal).read(live=True), key)
         planned = self.planned(key)
         finished = found.finished
-        attempts = attempts_of(found)
+        attempts = attempts_of(found, self._prices(parse_key(key).model))
         row = self._index.answer(key)
         status = row.status if row is not None else "unfinished"
+        doing = _doing(standing, key, found, attempts) if status == "unfinished" else None
         return KeyStory(
             run_id=self.run_id,
             key=key,
             o=planned.o,
             status=status,
-            doing=_doing(standing, key) if status == "unfinished" else "",
+            doing=_told(doing, standing) if status == "unfinished" else "",
             row=planned.row,
             messages=next((attempt.steps[0].messages for attempt in attempts if attempt.steps), []),
             attempts=attempts,
             answer=finished[1].answer if finished else None,
             failure=attempts[-1].failure if attempts and not finished else None,
             scores=scores_of(found, self._index.story.evaluation),
+            in_progress=doing,
+            resumes=tuple(found.begun_again),
         )
+
+    def _prices(self, model: str) -> dict[str, Price | None]:
+        """By role; that of the evaluated model under the empty one."""
+        spec = msgspec.convert(self._index.story.spec, Spec)
+        evaluated = next((each.price for each in spec.models if each.name == model), None)
+        return {"": evaluated} | {role: each.price for role, each in spec.roles.items()}
 
     def scorers(self) -> list[str]:
         return sorted({each.scorer for cell in self.cells() for each in cell.scorers})
-
-    def story_of(self, key: str) -> list[tuple[str, str, Step | SampleFinished | SampleFailed | dict[str, Any]]]:
-        """Everything the journal holds of one key, in order: type, time, data. Empty if it is planned and nothing is
-        recorded of it yet; UsageError if it is not planned.
-        """
-        found: list[tuple[str, str, Step | SampleFinished | SampleFailed | dict[str, Any]]] = []
-        kinds = {"step": Step, "sample.finished": SampleFinished, "sample.failed": SampleFailed}
-        for each in Reader(self.place.journal).read(live=True):
-            if hasattr(each, "line") and each.line.k == key:
-                kind = kinds.get(each.line.t, dict[str, Any])
-                found.append((each.line.t, each.line.at, msgspec.json.decode(each.line.d, type=kind)))
-        if not found:
-            self.planned(key)
-        return found
 
     def planned(self, key: str) -> PlannedKey:
         """A key's place in the plan, and its row. UsageError, with the key that was perhaps meant, if it has none."""
@@ -311,16 +318,19 @@ def list_runs(store: str) -> Iterator[RunSummary]:
     yield from sorted(summaries, key=lambda summary: summary.created)
 
 
-def _doing(standing: Standing, key: str) -> str:
-    """Of a live run; only its oldest samples are told of by name."""
-    if not standing.held or standing.lease is None:
-        return ""
+def _doing(standing: Standing, key: str, found: KeyRecords, attempts: Sequence[AttemptStory]) -> Doing | None:
+    """None if no process works on it, or nothing tells what it does with this sample."""
+    if not standing.held or standing.lease is None or standing.lease.scoring:
+        return None
     stalled = standing.lease.stall.samples if standing.lease.stall else []
-    found = doing_now([*stalled, *standing.lease.oldest], key)
-    if found is None:
-        return "the run is at work; this sample has not begun, or is not among its oldest"
-    seconds = max(standing.now - found.since, 0.0)
-    return f"in flight: {found.doing} for {seconds:.1f} s" + "".join(f"; {frame}" for frame in found.stack)
+    told = next((each for each in (*stalled, *standing.lease.oldest) if each.key == key), None)
+    return doing_of(told, attempts, standing.now, len(found.begun_again) + 1)
+
+
+def _told(doing: Doing | None, standing: Standing) -> str:
+    if doing is not None:
+        return str(doing)
+    return "the run is at work; this sample has not begun, or is not among its oldest" if standing.held else ""
 
 
 def _known(catalogue: Catalogue | None, place: RunPlace) -> RunSummary | None:

@@ -7,23 +7,23 @@ they have not scored. It never changes a run's status. Trying writes nothing at 
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
 from holdfast.api.places import RunPlace
 from holdfast.api.preparing import Given
-from holdfast.api.resuming import read_and_prepare, untold
-from holdfast.api.working import Observe, Undertaking, close_quietly, engine_for, observed, open_journal
+from holdfast.api.resuming import claim, open_claimed, read_and_prepare
+from holdfast.api.working import Observe, Undertaking, close_quietly, engine_for, observed
+from holdfast.engine.scoring import Judgement, at_once, judged
 from holdfast.engine.tickets import Tickets
-from holdfast.engine.tracebacks import failure_of, secrets_of
+from holdfast.engine.tracebacks import secrets_of
 from holdfast.errors import UsageError
-from holdfast.journal import Lock, Reader
+from holdfast.journal import Reader
 from holdfast.journal.lease import Lease, this_process, write_lease
-from holdfast.records import draft
-from holdfast.records.exchange import Answer, Sample, Score
-from holdfast.records.facts import SampleFinished
-from holdfast.score import Scorer, ScoringFailed, judge
+from holdfast.records.facts import SampleFinished, ScoreGiven
+from holdfast.score import Scorer
 from holdfast.state import Index
 
 _EXCERPT = 200
@@ -39,22 +39,14 @@ class Scored(msgspec.Struct, frozen=True):
     left: int
 
 
-class Recorded(msgspec.Struct, frozen=True):
-    """An answer of a run, and what it is the answer to."""
-
-    key: str
-    sample: Sample
-    answer: Answer
-
-
 class Trial(msgspec.Struct, frozen=True):
-    """What the scorers say of one answer; a failure is told in the place of a score."""
+    """What the scorers say of one answer."""
 
     key: str
     beginning: str
     """Of the answer."""
-    scores: dict[str, Score]
-    failures: dict[str, str]
+    scores: dict[str, ScoreGiven]
+    """By the scorer's name; a scorer that broke has its failure there."""
 
 
 def with_scorers(given: Given, scorers: Sequence[Scorer]) -> Given:
@@ -69,20 +61,11 @@ async def score(given: Given, place: RunPlace, name: str = "", observe: Observe 
         raise UsageError(f"{place.run_id} has not begun: there is nothing to score")
     if not reading.fold.unscored and prepared.evaluation == reading.fold.story.evaluation:
         return Scored(place, prepared.evaluation, 0, 0)
-    lock = await asyncio.to_thread(Lock, place.folder)
-    try:
-        await asyncio.to_thread(reading.catch_up)
-    except BaseException:
-        lock.release()
-        raise
-    writer, logbook = await open_journal(place, reading.uid, lock)
+    writer, logbook = await open_claimed(reading, await claim(reading, prepared.spec.mirror))
     undertaking = Undertaking(prepared, place, reading.uid, observe, writer, logbook)
     try:
-        await asyncio.to_thread(reading.catch_up)  # opening may have recorded losses
-        for damage in untold(reading.fold):
-            await writer.append(draft("anomaly", damage.anomaly()))
         engine = await engine_for(undertaking, reading.fold, name, answers=False)
-        with _leased(undertaking, reading.fold.story.end is not None):
+        async with _leased(undertaking, reading.fold.story.end is not None):
             await observed(undertaking, engine)
     except BaseException:
         await close_quietly(writer)
@@ -94,27 +77,34 @@ async def score(given: Given, place: RunPlace, name: str = "", observe: Observe 
     return Scored(place, prepared.evaluation, engine.progress.scored, left)
 
 
-@contextlib.contextmanager
-def _leased(undertaking: Undertaking, ended: bool) -> Iterator[None]:
+@contextlib.asynccontextmanager
+async def _leased(undertaking: Undertaking, ended: bool) -> AsyncIterator[None]:
     """Tell others that a run which has ended is being scored. Of a run that was cut off the last lease is kept: it is
     all that is known of how it died.
     """
     if not ended:
         yield
         return
-    now, spec = time.time(), undertaking.prepared.spec
-    lease = Lease(this_process(), undertaking.writer.epoch, 1, now, now, spec.stall_seconds, scoring=True)
-    write_lease(undertaking.place.folder, lease)
+    now, spec, writer = time.time(), undertaking.prepared.spec, undertaking.writer
+    lease = Lease(this_process(), writer.epoch, 1, now, now, spec.stall_seconds, scoring=True)
+
+    def write(lease: Lease) -> None:
+        if not writer.lost:
+            write_lease(undertaking.place.folder, lease)
+
+    loop, thread = asyncio.get_running_loop(), ThreadPoolExecutor(1, "holdfast-lease")  # a scorer may fill the others
+    await loop.run_in_executor(thread, write, lease)
     try:
         yield
     finally:
-        if not undertaking.writer.lost:
-            write_lease(undertaking.place.folder, msgspec.structs.replace(lease, released=True))
+        await loop.run_in_executor(thread, write, msgspec.structs.replace(lease, released=True))
+        thread.shutdown(wait=False)
 
 
-def recorded_answers(place: RunPlace, given: Given) -> Iterator[Recorded]:
+def recorded_answers(place: RunPlace, given: Given) -> Iterator[Judgement]:
     """Every answer that counts, in plan order, read as it is asked for."""
     prepared, reading = read_and_prepare(given, place)
+    secrets = secrets_of(given.spec)
     index, reader = Index(place.folder), Reader(place.journal)
     try:
         for cell in reading.fold.story.cells:
@@ -124,7 +114,8 @@ def recorded_answers(place: RunPlace, given: Given) -> Iterator[Recorded]:
                 ticket = next(each for each in every if each.o == row.o)  # both are in plan order
                 entry = reader.record_at(row.segment, row.at_byte)
                 if entry is not None and entry.line.n == row.n:
-                    yield Recorded(ticket.key, ticket.sample, _finished.decode(entry.line.d).answer)
+                    answer = _finished.decode(entry.line.d).answer
+                    yield Judgement(ticket, answer, row.n, prepared.evaluation, secrets)
     finally:
         reader.close()
         index.close()
@@ -132,19 +123,23 @@ def recorded_answers(place: RunPlace, given: Given) -> Iterator[Recorded]:
 
 async def try_scorers(place: RunPlace, given: Given, scorers: Sequence[Scorer]) -> list[Trial]:
     """What the scorers say of the answers of a run, unrecorded. Reads files as it goes: for a process of its own."""
-    secrets = secrets_of(given.spec)
-    found = recorded_answers(place, with_scorers(given, scorers))
-    return [await _tried(each, scorers, secrets) for each in found]
+    said: dict[str, dict[str, ScoreGiven]] = {}
+    beginnings: dict[str, str] = {}
+    for answers in _groups(recorded_answers(place, with_scorers(given, scorers)), scorers):
+        for scorer in scorers:
+            for together in at_once(answers, scorer):
+                for what, scores in zip(together, await judged(together, scorer), strict=True):
+                    beginnings[what.ticket.key] = what.answer.text[:_EXCERPT]
+                    said.setdefault(what.ticket.key, {}).update({each.scorer: each for each in scores})
+                await asyncio.sleep(0)  # whoever wants to stop is heard
+    return [Trial(key, beginnings[key], scores) for key, scores in said.items()]
 
 
-async def _tried(answer: Recorded, scorers: Sequence[Scorer], secrets: Sequence[str]) -> Trial:
-    scores: dict[str, Score] = {}
-    failures: dict[str, str] = {}
-    for scorer in scorers:
-        try:
-            scores.update(await judge(scorer, answer.sample, answer.answer))
-        except ScoringFailed as error:
-            failures[scorer.name] = error.failure.message
-        except Exception as error:  # noqa: BLE001 - the user's code may raise anything
-            failures[scorer.name] = failure_of("scorer", error, secrets).message
-    return Trial(answer.key, answer.answer.text[:_EXCERPT], scores, failures)
+def _groups(answers: Iterator[Judgement], scorers: Sequence[Scorer]) -> Iterable[Sequence[Judgement]]:
+    """Each answer alone, or, where a scorer asks for them, all repeats of a sample."""
+    if not any(scorer.group for scorer in scorers):
+        return ([each] for each in answers)
+    groups: dict[str, list[Judgement]] = {}
+    for each in answers:
+        groups.setdefault(each.ticket.key.rpartition("/")[0], []).append(each)
+    return groups.values()

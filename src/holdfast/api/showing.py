@@ -13,7 +13,7 @@ from holdfast.api.places import RunPlace
 from holdfast.api.working import Observe
 from holdfast.engine import Engine, Progress
 from holdfast.report.progress import bar_of, html_of, line_of
-from holdfast.report.wording import shortened
+from holdfast.report.wording import written_over
 
 _SHOW_SECONDS = 0.25
 
@@ -58,8 +58,7 @@ def _is_notebook() -> bool:
 class _Terminal:
     def show(self, progress: Progress) -> None:
         line = f"{bar_of(progress)} {line_of(progress, time.monotonic())}"
-        width = shutil.get_terminal_size().columns - 1  # a line that wraps cannot be written over
-        sys.stderr.write(f"\r\x1b[2K{shortened(line, width)}")
+        sys.stderr.write(written_over(line, shutil.get_terminal_size().columns))
         sys.stderr.flush()
 
     def end(self) -> None:

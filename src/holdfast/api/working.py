@@ -15,13 +15,14 @@ import msgspec
 
 from holdfast.api.control import Wish, answer_wish, wishes
 from holdfast.api.logbook import Logbook
+from holdfast.api.mirroring import Claimed
 from holdfast.api.places import RunPlace
 from holdfast.api.preparing import Prepared
 from holdfast.api.provenance import write_spec_file
 from holdfast.api.tuning import note_record, tuned
 from holdfast.engine import Engine, Job, Orders, Watch
-from holdfast.errors import HoldfastError, JournalError
-from holdfast.journal import Lock, Options, Reader, Request, Writer, open_writer
+from holdfast.errors import HoldfastError, JournalError, told
+from holdfast.journal import Options, Reader, Request, Writer, open_writer
 from holdfast.journal.lease import read_lease
 from holdfast.records import draft
 from holdfast.records.facts import RunEnded, ScoringStarted
@@ -71,12 +72,18 @@ class Undertaking(msgspec.Struct, frozen=True):
     """Wishes that were met."""
 
 
-async def open_journal(place: RunPlace, uid: str, lock: Lock | None = None) -> tuple[Writer, Logbook]:
+async def open_journal(place: RunPlace, uid: str, claimed: Claimed) -> tuple[Writer, Logbook]:
     """The journal, ours, with its troubles told to the run's log."""
     logbook = Logbook(place.folder, place.run_id)
+    mirroring = claimed.mirroring
     try:
+        for line in claimed.news:
+            logbook.tell("mirror.recovered", line)
         request = await asyncio.to_thread(_request, place, uid)
-        return await open_writer(place.folder, request, Options(tell=logbook.tell), lock), logbook
+        if mirroring is not None:
+            request = msgspec.structs.replace(request, epoch=mirroring.epoch)
+        options = Options(tell=logbook.tell, mirror=mirroring)
+        return await open_writer(place.folder, request, options, claimed.lock), logbook
     except BaseException:
         logbook.close()
         raise
@@ -124,8 +131,8 @@ async def work(undertaking: Undertaking, fold: Fold) -> Ended:
 
 def _beginning(story: Story) -> str:
     """What this process began with."""
-    told = {each.at: "run.resumed" for each in story.resumes} | {each.at: "run.extended" for each in story.extensions}
-    return told[max(told)] if told else "run.started"
+    later = {each.at: "run.resumed" for each in story.resumes} | {each.at: "run.extended" for each in story.extensions}
+    return later[max(later)] if later else "run.started"
 
 
 async def close_quietly(writer: Writer) -> None:
@@ -137,8 +144,8 @@ async def engine_for(undertaking: Undertaking, fold: Fold, name: str = "", *, an
     """An engine, and the record of the evaluation that its scores belong to, if it is another than before."""
     prepared, place, writer = undertaking.prepared, undertaking.place, undertaking.writer
     if prepared.evaluation and prepared.evaluation != fold.story.evaluation:
-        told = [{"task": name, **identity(each)} for name, every in prepared.scorers.items() for each in every]
-        await writer.append(draft("score.started", ScoringStarted(prepared.evaluation, told, name=name)))
+        scorers = [{"task": task, **identity(each)} for task, every in prepared.scorers.items() for each in every]
+        await writer.append(draft("score.started", ScoringStarted(prepared.evaluation, scorers, name=name)))
     job = Job(
         run=place.folder,
         journal_folder=place.journal,
@@ -171,6 +178,7 @@ async def _watched(undertaking: Undertaking, engine: Engine, fold: Fold) -> None
         run=place.folder,
         epoch=undertaking.writer.epoch,
         acknowledged=lambda: undertaking.writer.acknowledged.n,
+        mirrored=undertaking.writer.mirrored,
         lost=lambda: undertaking.writer.lost,
         tell=undertaking.logbook.tell,
         obey=lambda: _obey(undertaking, engine, fold),
@@ -242,29 +250,29 @@ async def _record_end(undertaking: Undertaking, engine: Engine, ended: Ended) ->
 
 async def _record_cancellation(undertaking: Undertaking, stand: Ended) -> None:
     """Whoever called us from Python wants no more of it: Ctrl-C in a script or a notebook, a time limit."""
-    told = "cancelled by the program that called it"
+    why = "cancelled by the program that called it"
     with contextlib.suppress(JournalError):
-        data = RunEnded(stand.finished, stand.failed, stand.unfinished, told)
+        data = RunEnded(stand.finished, stand.failed, stand.unfinished, why)
         await undertaking.writer.append(draft("run.interrupted", data))
-        undertaking.logbook.tell("run.interrupted", told)
+        undertaking.logbook.tell("run.interrupted", why)
 
 
 async def _record_failure(undertaking: Undertaking, stand: Ended, error: Exception) -> None:
     """The run ends by an error that is no sample's: of the journal, or ours."""
-    told = f"{type(error).__name__}: {error}"
-    data = RunEnded(stand.finished, stand.failed, stand.unfinished, told[:2000])
+    said = told(error)
+    data = RunEnded(stand.finished, stand.failed, stand.unfinished, said[:2000])
     try:
         await undertaking.writer.append(draft("run.failed", data))
-        undertaking.logbook.tell("run.failed", told)
+        undertaking.logbook.tell("run.failed", said)
     except JournalError as unwritable:
-        _tell_unwritten(undertaking, str(unwritable), told)
+        _tell_unwritten(undertaking, str(unwritable), said)
 
 
-def _tell_unwritten(undertaking: Undertaking, why: str, told: str) -> None:
-    undertaking.logbook.tell("run.status_write_failed", f"{why}; because of {told}")
+def _tell_unwritten(undertaking: Undertaking, why: str, said: str) -> None:
+    undertaking.logbook.tell("run.status_write_failed", f"{why}; because of {said}")
     sys.stderr.write(
         f"how the run ended could not be recorded ({why}); it counts as interrupted: "
-        f"go on with `holdfast resume {undertaking.place.run_id}`\n"
+        f"go on with `{undertaking.place.command('resume')}`\n"
     )
 
 

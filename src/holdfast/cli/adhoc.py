@@ -87,11 +87,13 @@ def given_of(options: AdHoc, sets: Sequence[str], part: Selection) -> Given:
 
 
 @contextlib.contextmanager
-def naming_options() -> Iterator[None]:
-    """A mistake is told with the option that made it: nobody has seen the spec."""
+def naming_options(where: str = "") -> Iterator[None]:
+    """A mistake is told with the option that made it: nobody has seen the spec, unless it is in a file, `where`."""
     try:
         yield
     except SpecError as error:
+        if where:
+            raise
         text = str(error).removeprefix(": ")
         for place, option in _OPTIONS:
             text, count = re.subn(f"^{place}(?=[:.])", option, text)

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from holdfast.api import Run, default_store
 from holdfast.cli.output import print_json, print_table, say, warn
 from holdfast.errors import UsageError
@@ -13,18 +15,26 @@ _COLUMNS = ("task", "first", "second", "scorer", "was", "is", "difference", "95%
 _EXCERPT = 70
 
 
-def compare_runs(names: Sequence[str], scorer: str | None, limit: int, store: str | None, as_json: bool) -> None:
+class Wanted(msgspec.Struct, frozen=True):
+    """Which scores to compare, and how many changed keys to show of each scorer."""
+
+    scorer: str | None = None
+    evaluation: str = ""
+    limit: int = 5
+
+
+def compare_runs(names: Sequence[str], wanted: Wanted, store: str | None, as_json: bool) -> None:
     if len(names) > 2:
         raise UsageError("compare takes one run, for its models and variants, or two runs")
     runs = [Run.find(store or default_store(), name) for name in names]
     try:
-        found = [each for each in _comparisons(runs) if scorer in (None, each.scorer)]
-        doubts = list(_doubts(runs))
+        found = [each for each in _comparisons(runs, wanted.evaluation) if wanted.scorer in (None, each.scorer)]
+        doubts = list(_doubts(runs, wanted.evaluation))
     finally:
         for run in runs:
             run.close()
     if not found:
-        raise UsageError(_nothing(names, scorer))
+        raise UsageError(_nothing(names, wanted.scorer))
     if as_json:
         print_json({"comparisons": found, "warnings": doubts})
         return
@@ -32,17 +42,17 @@ def compare_runs(names: Sequence[str], scorer: str | None, limit: int, store: st
         warn(doubt)
     print_table(Grid(_COLUMNS, list(map(_row, found)), titles=4, right=_COLUMNS[4:], whole=("scorer",)))
     for each in found:
-        _say_changed(each, limit)
+        _say_changed(each, wanted.limit)
 
 
-def _comparisons(runs: Sequence[Run]) -> Iterator[Comparison]:
-    sides = [sides_of(run.place.run_id, run.lines()) for run in runs]
+def _comparisons(runs: Sequence[Run], evaluation: str) -> Iterator[Comparison]:
+    sides = [sides_of(run.place.run_id, run.lines(evaluation)) for run in runs]
     pairs = pairs_between(sides[0], sides[1]) if len(sides) == 2 else pairs_within(sides[0])
     for first, second in pairs:
         yield from compare(first, second)
 
 
-def _doubts(runs: Sequence[Run]) -> Iterator[str]:
+def _doubts(runs: Sequence[Run], evaluation: str) -> Iterator[str]:
     """What a reader of the numbers must know."""
     for run in runs:
         status, _ = run.status()
@@ -55,7 +65,7 @@ def _doubts(runs: Sequence[Run]) -> Iterator[str]:
     other = sum(mine[each] != theirs[each] for each in mine.keys() & theirs.keys())
     if other:
         yield f"{counted(other, 'sample')} of one id have other rows in the second run: they are compared all the same"
-    for name in unlike_scorers(first.scorer_identities(), second.scorer_identities()):
+    for name in unlike_scorers(first.scorer_identities(evaluation), second.scorer_identities(evaluation)):
         yield f"the scorer {name} is not the same in both (other code or arguments): its difference may be the scorer's"
 
 
@@ -73,7 +83,7 @@ def _row(each: Comparison) -> list[str]:
     known = difference is not None and difference.low is not None
     interval = f"{difference.low:+.4f} .. {difference.high:+.4f}" if difference is not None and known else ""
     return [
-        each.first.task if each.first.task == each.second.task else each.first.task.partition("+")[0],
+        each.first.task if each.first.task == each.second.task else each.first.family,
         each.first.label(each.second),
         each.second.label(each.first),
         each.scorer,

@@ -4,11 +4,11 @@ import asyncio
 
 from holdfast.api import Run, RunPlace, default_store, find_run
 from holdfast.api.control import Wish, ask_run
+from holdfast.api.resuming import Reading, claim, open_claimed, stored_spec
 from holdfast.api.tuning import note_record
-from holdfast.api.working import close_quietly, open_journal
+from holdfast.api.working import close_quietly
 from holdfast.cli.output import resume_command, say
 from holdfast.errors import UsageError
-from holdfast.journal import Reader
 from holdfast.state import standing_of
 
 
@@ -73,7 +73,8 @@ def _write(place: RunPlace, wish: Wish) -> None:
 
 
 async def _append(place: RunPlace, wish: Wish) -> None:
-    writer, logbook = await open_journal(place, Reader(place.journal).uid)
+    reading = await asyncio.to_thread(Reading, place)
+    writer, logbook = await open_claimed(reading, await claim(reading, stored_spec(reading.fold).mirror))
     try:
         await writer.append(note_record(wish))
     except BaseException:

@@ -1,8 +1,7 @@
 """From an error to one sentence on standard error and an exit code. Drift has a line for each value as well."""
 
-import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import takewhile
 
 import msgspec
@@ -40,26 +39,10 @@ def _print_drift(error: DriftError) -> None:
     for change in changes:
         lines += _told(change, width)
     lines.append("Give the stored values, or:")
-    rest = _arguments(sys.argv)
     if not extending(changes):
-        lines += ["if this only asks for more of the same:", f"  holdfast extend {error.run_id}{rest}"]
-    lines += ["for a new run that reuses every unchanged step:", f"  holdfast fork {error.run_id}{rest}"]
+        lines += ["if this only asks for more of the same:", f"  {error.commands['extend']}"]
+    lines += ["for a new run that reuses every unchanged step:", f"  {error.commands['fork']}"]
     sys.stderr.write("\n".join(lines) + "\n")
-
-
-def _arguments(argv: Sequence[str]) -> str:
-    """What the same would be for another command: the spec and the options that say what is wanted."""
-    given = list(argv[2:]) if len(argv) > 2 else []
-    kept: list[str] = []
-    if argv[1:2] == ["resume"]:
-        given = given[1:]  # the run
-    while given:
-        word = given.pop(0)
-        if word == "--id":
-            given = given[1:]
-        elif not word.startswith("--id="):
-            kept.append(word)
-    return "".join(f" {shlex.quote(word)}" for word in kept)
 
 
 def _told(change: Change, width: int) -> Iterator[str]:

@@ -2,104 +2,23 @@
 
 import os
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
-_OTHER_WORDS = {
-    "list": "ls",
-    "runs": "ls",
-    "status": "show",
-    "info": "show",
-    "logs": "show",
-    "start": "run",
-    "eval": "run",
-    "evaluate": "run",
-    "continue": "resume",
-    "stop": "cancel",
-    "kill": "cancel",
-    "results": "report",
-    "scores": "report",
-    "validate": "check",
-    "lint": "check",
-    "rm": "gc",
-    "remove": "gc",
-    "delete": "gc",
-    "clean": "gc",
-    "new": "init",
-    "download": "export",
-    "help": "--help",
-    "version": "--version",
-}
-"""What other tools call it."""
-
-
-class _Commands(TyperGroup):
-    """The commands, and what is true of all of them."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """`--color` and `--no-color` may stand anywhere: nobody remembers which options come before the command."""
-        end = args.index("--") if "--" in args else len(args)
-        first = [each for each in args[:end] if each in ("--color", "--no-color")]
-        rest = [each for each in args[:end] if each not in first]
-        return super().parse_args(ctx, [*first, *rest, *args[end:]])
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args and args[0] in _OTHER_WORDS and args[0] not in self.commands:
-            from holdfast.errors import UsageError
-
-            raise UsageError(f"there is no command {args[0]!r}; you want: holdfast {_OTHER_WORDS[args[0]]}")
-        return super().resolve_command(ctx, args)
-
-
-app = typer.Typer(
-    cls=_Commands,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    help="Run LLM evaluations that cannot be lost.\n\nStart with: holdfast demo, holdfast init, holdfast run SPEC.",
+from holdfast.cli.app import (
+    Json,
+    MaybeSpec,
+    OtherSpec,
+    RunName,
+    Sets,
+    Spec,
+    Store,
+    app,
+    complete_experiment,
+    complete_run,
+    complete_status,
 )
-
-
-def _complete_run(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    from holdfast.cli.completing import offer_runs
-
-    return offer_runs(ctx.params.get("store"), incomplete)
-
-
-def _complete_experiment(ctx: typer.Context, incomplete: str) -> list[str]:
-    from holdfast.cli.completing import offer_experiments
-
-    return offer_experiments(ctx.params.get("store"), incomplete)
-
-
-def _complete_status(incomplete: str) -> list[str]:
-    from holdfast.cli.completing import offer_statuses
-
-    return offer_statuses(incomplete)
-
-
-Spec = Annotated[str, typer.Argument(metavar="SPEC", help="The spec, a YAML file.")]
-MaybeSpec = Annotated[str | None, typer.Argument(metavar="SPEC", help="The spec, a YAML file.")]
-RunName = Annotated[
-    str,
-    typer.Argument(
-        metavar="RUN",
-        help="A run id, a unique prefix of one, `latest`, or a folder.",
-        autocompletion=_complete_run,
-    ),
-]
-OtherSpec = Annotated[
-    str | None, typer.Argument(metavar="SPEC", help="A spec to go on with; default: the one that the run holds.")
-]
-Store = Annotated[str | None, typer.Option(help="Where runs are kept. Default: $HOLDFAST_STORE, else ./runs.")]
-Sets = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="FIELD=VALUE", help="Change one field: tasks.NAME.repeats=3. Repeatable."),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def _print_version(wanted: bool) -> None:
@@ -301,10 +220,10 @@ def check(
 def ls(
     store: Store = None,
     experiment: Annotated[
-        str | None, typer.Option(help="Only this experiment.", autocompletion=_complete_experiment)
+        str | None, typer.Option(help="Only this experiment.", autocompletion=complete_experiment)
     ] = None,
     status: Annotated[
-        str | None, typer.Option(help="Only runs with this status.", autocompletion=_complete_status)
+        str | None, typer.Option(help="Only runs with this status.", autocompletion=complete_status)
     ] = None,
     tag: Annotated[str | None, typer.Option(help="Only runs with this tag.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="At most the newest N.")] = 50,
@@ -327,10 +246,15 @@ def show(
     task: Annotated[list[str] | None, typer.Option(help="List the samples of this task. Repeatable.")] = None,
     model: Annotated[list[str] | None, typer.Option(help="List the samples of this model. Repeatable.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="List at most N.")] = 50,
+    full: Annotated[bool, typer.Option("--full", help="With KEY: long texts whole, not only their beginning.")] = False,
     store: Store = None,
     as_json: Json = False,
 ) -> None:
-    """Show how a run stands, the whole story of one key, or which samples failed, are wrong, or hold a text."""
+    """Show how a run stands, the whole story of one key, or which samples failed, are wrong, or hold a text.
+
+    Of a key: its attempts, turn by turn: what was new in each request, the calls and what came of them, tokens, cost
+    if the spec has prices, seconds; what was recorded before a resume; what it is doing now, if a process works on it.
+    """
     from holdfast.cli.reading import print_chosen, print_key, print_run
     from holdfast.errors import UsageError
     from holdfast.report.choosing import Wanted
@@ -339,7 +263,7 @@ def show(
     if key is not None and wanted:
         raise UsageError("name one key, or list keys with --failed, --wrong, --kind or --grep: not both")
     if key is not None:
-        print_key(name, key, store, as_json)
+        print_key(name, key, store, as_json, full)
     elif wanted:
         print_chosen(name, wanted, limit, store, as_json)
     else:
@@ -391,26 +315,25 @@ def compare(
     names: Annotated[
         list[str],
         typer.Argument(
-            metavar="RUN [RUN]", help="Two runs; or one, for its models and variants.", autocompletion=_complete_run
+            metavar="RUN [RUN]", help="Two runs; or one, for its models and variants.", autocompletion=complete_run
         ),
     ],
     scorer: Annotated[str | None, typer.Option(help="Only this scorer.")] = None,
+    evaluation: Evaluation = "",
     limit: Annotated[int, typer.Option(min=0, help="How many changed keys are shown of each.")] = 5,
     store: Store = None,
     as_json: Json = False,
 ) -> None:
     """Show what changed: scores on the keys that both have, and the answers that are scored otherwise."""
-    from holdfast.cli.comparing import compare_runs
+    from holdfast.cli.comparing import Wanted, compare_runs
 
-    compare_runs(names, scorer, limit, store, as_json)
+    compare_runs(names, Wanted(scorer, evaluation, limit), store, as_json)
 
 
 @app.command()
 def report(
     name: RunName,
-    evaluation: Annotated[
-        str, typer.Option(help="An evaluation's id, a prefix of it, or its name. Default: the newest.")
-    ] = "",
+    evaluation: Evaluation = "",
     format: Annotated[str, typer.Option(help="table, markdown, junit or json.")] = "table",
     output: Annotated[str | None, typer.Option(help="A file; default: standard output.")] = None,
     at_least: Annotated[
@@ -445,6 +368,12 @@ def export(
     name: RunName,
     format: Annotated[str, typer.Option(help="jsonl or csv.")] = "jsonl",
     output: Annotated[str | None, typer.Option(help="A file; default: standard output.")] = None,
+    events: Annotated[
+        bool | None,
+        typer.Option(
+            "--events/--no-events", help="With the steps of every key, or only of keys that are not finished."
+        ),
+    ] = None,
     failed: Annotated[bool, typer.Option("--failed", help="Only the samples that failed.")] = False,
     wrong: Annotated[bool, typer.Option("--wrong", help="Only the answers with a score of false or 0.")] = False,
     kind: Annotated[list[str] | None, typer.Option(help="Only the samples that failed so. Repeatable.")] = None,
@@ -456,22 +385,63 @@ def export(
     """Write one line for each planned key, or for those that are chosen, in plan order.
 
     key, task, model, sample_id, repeat; status: finished, failed or unfinished; output, error; attempt: which one
-    counts; input_tokens, output_tokens, seconds: what that attempt took, replayed steps included; scores.
+    counts; input_tokens, output_tokens, seconds: what that attempt took, replayed steps included; scores; reasons: what
+    scorers said of them.
 
-    In JSONL a score is a value, null if the scorer gave none, or {"failure": {"message": ...}} if the scorer failed.
-    In CSV each scorer has a column, and score_errors says which scorers failed and why.
+    In JSONL a score is a value, null if the scorer gave none, or {"failure": {"message": ...}} if the scorer failed;
+    finish_reason and tool_calls are the model's. In CSV each scorer has a column, and score_errors says which scorers
+    failed and why.
+
+    --events adds to each line of JSONL: events, the records of the key's steps (docs/format.md), and messages, the
+    last conversation with the model, whole. --no-events leaves them out (null) for finished keys, whose answer is on
+    the line anyway, and keeps them for those that failed or are not finished. Both stream, whatever the run's size.
     """
-    from holdfast.cli.reading import export_run
+    from holdfast.cli.reading import Sheet, export_run
     from holdfast.report.choosing import Wanted
 
     wanted = Wanted(failed, wrong, tuple(kind or ()), grep, tasks=tuple(task or ()), models=tuple(model or ()))
-    export_run(name, format, output, store, wanted)
+    export_run(name, Sheet(format, output, events), store, wanted)
+
+
+@app.command()
+def recover(
+    where: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[PATH|URL]", help="The folder of a run, or its URL in a mirror: s3://bucket/evals/exp/run."
+        ),
+    ] = None,
+    list_: Annotated[bool, typer.Option("--list", help="Show what can be recovered, here or below the URL.")] = False,
+    output: Annotated[
+        str | None, typer.Option(metavar="DIR", help="The store to put it in. Default: as --store.")
+    ] = None,
+    events: Annotated[
+        bool, typer.Option("--events/--no-events", help="With the steps of finished keys, or without them.")
+    ] = True,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Add to a run that is there; it loses nothing.")
+    ] = False,
+    cleanup: Annotated[
+        bool,
+        typer.Option("--cleanup/--no-cleanup", help="Remove a folder that was recovered from, if all of it is here."),
+    ] = True,
+    store: Store = None,
+    as_json: Json = False,
+) -> None:
+    """Bring back a run whose machine or folder is gone, from its mirror or from a copy."""
+    from holdfast.api.recovering import Wanted
+    from holdfast.cli.recovering import bring_back, list_all
+
+    if list_ or where is None:
+        raise typer.Exit(list_all(where, store, as_json))
+    wanted = Wanted(output or store or "", events, overwrite, cleanup)
+    raise typer.Exit(bring_back(where, wanted, as_json))
 
 
 @app.command()
 def doctor(
     name: Annotated[
-        str | None, typer.Argument(metavar="RUN", help="Only this run.", autocompletion=_complete_run)
+        str | None, typer.Argument(metavar="RUN", help="Only this run.", autocompletion=complete_run)
     ] = None,
     fix: Annotated[bool, typer.Option("--fix", help="Mend what is safe to mend.")] = False,
     store: Store = None,
@@ -487,13 +457,13 @@ def doctor(
 def gc(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[RUN]...", help="These runs, whatever their status.", autocompletion=_complete_run),
+        typer.Argument(metavar="[RUN]...", help="These runs, whatever their status.", autocompletion=complete_run),
     ] = None,
     older_than: Annotated[str | None, typer.Option(help="Completed runs older than this: 12h, 30d, 8w.")] = None,
     keep: Annotated[int | None, typer.Option(min=0, help="All but the newest N of each experiment.")] = None,
     max_size: Annotated[str | None, typer.Option(help="The oldest, until the store has at most this: 10GB.")] = None,
     experiment: Annotated[
-        str | None, typer.Option(help="Only in this experiment.", autocompletion=_complete_experiment)
+        str | None, typer.Option(help="Only in this experiment.", autocompletion=complete_experiment)
     ] = None,
     tagged_too: Annotated[bool, typer.Option("--tagged-too", help="Also runs that have tags.")] = False,
     latest_too: Annotated[bool, typer.Option("--latest-too", help="Also the newest of an experiment.")] = False,

@@ -49,7 +49,7 @@ def print_json(value: Any) -> None:
 
 @contextlib.contextmanager
 def opened(output: str | None) -> Iterator[IO[str]]:
-    """The file that a command writes to; standard output if none is named."""
+    """The file that a command writes to, which is then told; standard output if none is named."""
     if output is None:
         yield sys.stdout
         sys.stdout.flush()
@@ -60,6 +60,7 @@ def opened(output: str | None) -> Iterator[IO[str]]:
         raise UsageError(f"--output {output}: cannot be written: {error.strerror}") from error
     with file:
         yield file
+    sys.stderr.write(f"wrote {output}\n")
 
 
 def say(line: str, style: str = "") -> None:

@@ -13,7 +13,7 @@ from holdfast.cli.waiting import is_watched
 from holdfast.engine import Engine, Progress
 from holdfast.journal import OS_DISK, write_file
 from holdfast.report.progress import line_of
-from holdfast.report.wording import shortened
+from holdfast.report.wording import written_over
 
 _LIVE_SECONDS = 0.25
 _PLAIN_SECONDS = 10.0
@@ -56,7 +56,5 @@ def write_progress(progress: Progress, place: RunPlace, path: str) -> None:
 def show(progress: Progress, live: bool) -> None:
     """On a terminal the line is written over the last one; elsewhere each is a line of its own."""
     line = line_of(progress, time.monotonic())
-    if live:  # a line that wraps cannot be written over
-        line = shortened(line, terminal_width() - 1)
-    sys.stderr.write(f"\r\x1b[2K{line}" if live else f"{line}\n")
+    sys.stderr.write(written_over(line, terminal_width()) if live else f"{line}\n")
     sys.stderr.flush()

@@ -3,7 +3,6 @@
 import contextlib
 import itertools
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -104,7 +103,7 @@ def print_run(name: str, store: str | None, as_json: bool) -> None:
 def _next(summary: RunSummary, cells: Sequence[CellReport], place: RunPlace) -> Iterator[str]:
     """What to do now."""
     if summary.status != "running":
-        yield from again_lines(cells, place.run_id, resume_command(place))
+        yield from again_lines(cells, place.command)
     if summary.status in {"interrupted", "cancelled", "failed"}:
         yield f"Go on with: {resume_command(place)}"
 
@@ -112,6 +111,7 @@ def _next(summary: RunSummary, cells: Sequence[CellReport], place: RunPlace) -> 
 def print_chosen(name: str, wanted: WantedKeys, limit: int, store: str | None, as_json: bool) -> None:
     with Run.find(store or default_store(), name) as run:
         found = list(itertools.islice(_chosen(run, run.lines(), wanted), limit + 1))
+        place = run.place
     more = len(found) > limit
     if as_json:
         print_json(found[:limit])
@@ -126,7 +126,7 @@ def print_chosen(name: str, wanted: WantedKeys, limit: int, store: str | None, a
     if not found:
         say("No such sample.")
     elif more:
-        say(f"… and more; see them with --limit. The story of one: holdfast show {name} {found[0].key}")
+        say(f"… and more; see them with --limit. The story of one: {place.command('show', found[0].key)}")
 
 
 def _in_flight(place: RunPlace) -> Iterator[str]:
@@ -174,7 +174,7 @@ def _value(value: Any) -> str:
     return shortened(repr(value), 60)
 
 
-def print_key(name: str, key: str, store: str | None, as_json: bool) -> None:
+def print_key(name: str, key: str, store: str | None, as_json: bool, full: bool) -> None:
     """The whole story of one key, also while it is under way."""
     with Run.find(store or default_store(), name) as run:
         story, size_of = run.show(key), partial(blob_size, run.place.folder)
@@ -182,14 +182,15 @@ def print_key(name: str, key: str, store: str | None, as_json: bool) -> None:
         print_json(story)
         return
     with end_quietly():
-        for line, style in story_lines(story, size_of):
+        for line, style in story_lines(story, size_of, full=full):
             say(line, style)
 
 
 def verify_run(name: str, store: str | None, as_json: bool) -> int:
     place = find_run(store or default_store(), name)
-    with patience(f"verifying {human_bytes(place.size())}"):
-        found = verify(place.journal)
+    with patience("verifying the journal") as reading:
+        found = verify(place.journal, told=reading.tell)
+    with patience("verifying plan, data and files"):
         errors = [*found.errors, *_check_files(place)]
     if as_json:
         print_json({**msgspec.to_builtins(found), "errors": errors, "ok": not errors})
@@ -208,19 +209,30 @@ def verify_run(name: str, store: str | None, as_json: bool) -> int:
     return 5 if errors else 0
 
 
-def export_run(name: str, format: str, output: str | None, store: str | None, wanted: WantedKeys) -> None:
+class Sheet(msgspec.Struct, frozen=True):
+    """How an export is written. `events`: with the steps of all keys, of those that are not finished, or of none."""
+
+    format: str
+    output: str | None
+    events: bool | None
+
+
+def export_run(name: str, sheet: Sheet, store: str | None, wanted: WantedKeys) -> None:
+    format, output = sheet.format, sheet.output
     if format not in _FORMATS:
         raise UsageError(f"--format {format}: there is no such export{nearest(format, _FORMATS)}")
+    if sheet.events is not None and format != "jsonl":
+        raise UsageError(f"--format {format} has no room for events; leave out --events, or take --format jsonl")
     with Run.find(store or default_store(), name) as run:
         every = run.lines() if output is None else counting(run.lines(), "exporting", run.planned_count())
-        lines = _chosen(run, every, wanted)
+        lines: Iterator[ExportLine] = _chosen(run, every, wanted)
+        if sheet.events is not None:
+            lines = run.events(lines, of_finished=sheet.events)
         with end_quietly(), opened(output) as out:
             if format == "csv":
                 write_csv(lines, out, run.scorers())
             else:
                 write_jsonl(lines, out)
-    if output is not None:
-        sys.stderr.write(f"wrote {output}\n")
 
 
 def _chosen(run: Run, lines: Iterator[ExportLine], wanted: WantedKeys) -> Iterator[ExportLine]:

@@ -1,11 +1,12 @@
 """`report`: a run's scores on a terminal, in a file, or in the summary of a job."""
 
 import os
+from functools import partial
 
 import msgspec
 
 from holdfast.api import Run, default_store
-from holdfast.cli.output import end_quietly, opened, print_json, print_table, resume_command, say, warn
+from holdfast.cli.output import end_quietly, opened, print_json, print_table, warn
 from holdfast.errors import UsageError
 from holdfast.report import RunReport
 from holdfast.report.junit import write_junit
@@ -43,20 +44,19 @@ def print_report(name: str, store: str | None, paper: Paper) -> None:
 
 def _write(run: Run, report: RunReport, paper: Paper) -> None:
     if paper.format == "table":
-        print_table(report_table(report, resume_command(run.place)))
+        print_table(report_table(report, run.place.command))
         return
     if paper.format == "json" and paper.output is None:
         print_json(report)
         return
     with end_quietly(), opened(paper.output) as out:
         if paper.format == "junit":
-            write_junit(run.lines, out, f"{report.experiment}/{report.run_id}", paper.at_least)
+            lines = partial(run.lines, paper.evaluation)
+            write_junit(lines, out, f"{report.experiment}/{report.run_id}", paper.at_least)
         elif paper.format == "markdown":
             out.write(markdown(report))
         else:
             out.write(msgspec.json.format(msgspec.json.encode(report), indent=2).decode() + "\n")
-    if paper.output is not None:
-        say(f"wrote {paper.output}")
 
 
 def _append_summary(report: RunReport) -> None:

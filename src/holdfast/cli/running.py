@@ -1,7 +1,6 @@
 """`run`, `resume`, `retry`, `extend` and `fork`."""
 
 import asyncio
-import contextlib
 import itertools
 import logging
 import os
@@ -33,7 +32,8 @@ from holdfast.api.working import is_too_many
 from holdfast.cli.adhoc import AdHoc, given_of, naming_options, suggest_spec
 from holdfast.cli.output import print_table, resume_command, say, warn
 from holdfast.cli.progress import watch
-from holdfast.cli.stopping import Stopper, leave
+from holdfast.cli.repeating import assigning, offering
+from holdfast.cli.stopping import Stopper, run_stoppable
 from holdfast.cli.waiting import patience
 from holdfast.engine import Engine
 from holdfast.errors import HoldfastError, SpecError, UsageError
@@ -49,6 +49,10 @@ _RUNS_LOOKED_AT = 20
 _WITHOUT_DATA = "the run can go on only while its data files are there, unchanged, and cannot be audited without them"
 
 
+Work = Callable[[Given, Observe], Awaitable[Ended]]
+"""What a command does with a run."""
+
+
 class Choice(msgspec.Struct, frozen=True):
     """What the command line changes or selects in a spec."""
 
@@ -61,8 +65,8 @@ def run_spec(given: Given, run_id: str | None, store: str | None, choice: Choice
     if run_id is None:
         _point_to_interrupted(given.spec, where)
     place = place_for(given, where, run_id)
-    with contextlib.nullcontext() if given.where else naming_options():
-        code = _execute(given, place)
+    with naming_options(given.where):
+        code = _execute(given, place, choice)
     if code in (0, 1):
         _tell_the_whole(given, place, choice)
     return code
@@ -70,17 +74,24 @@ def run_spec(given: Given, run_id: str | None, store: str | None, choice: Choice
 
 def _tell_the_whole(given: Given, place: RunPlace, choice: Choice) -> None:
     """A run of a part is a trial: the command that makes it the whole, keeping what it has."""
-    part = choice.part
-    with Run(place) as run:
-        short_of = any(_is_cut(given.spec, cell) for cell in run.cells())
-    if not (short_of or part.samples or (given.where and (part.tasks or part.models))):
+    if not _is_part(given, place, choice.part):
         return
     if given.where:
-        options = [given.where, *itertools.chain.from_iterable(("--set", each) for each in choice.sets)]
+        options = [given.where, *assigning(choice.sets)]
     else:
         fields = [name for name in ("limit", "samples") if getattr(given.spec, name) is not None]
-        options = list(itertools.chain.from_iterable(("--set", f"{name}=null") for name in fields))
+        options = assigning(f"{name}=null" for name in fields)
     say(f"This was a part. The whole of it, keeping these answers: {place.command('extend', *options)}")
+
+
+def _is_part(given: Given, place: RunPlace, part: Selection) -> bool:
+    """Reads the run only if nothing else tells."""
+    if part.samples or (given.where and (part.tasks or part.models)):
+        return True
+    if part.limit is None:
+        return False
+    with Run(place) as run:
+        return any(_is_cut(given.spec, cell) for cell in run.cells())
 
 
 def _is_cut(spec: Spec, cell: CellReport) -> bool:
@@ -91,25 +102,26 @@ def _is_cut(spec: Spec, cell: CellReport) -> bool:
 
 def resume_run(name: str, path: str | None, store: str | None, choice: Choice, retry: Retry) -> int:
     place, given = given_of_run(name, path, store, choice)
-    return _execute(given, place, retry)
+    return _execute(given, place, choice, retry)
 
 
 def retry_run(name: str, keys: Sequence[str], kinds: Sequence[str], store: str | None) -> int:
     """Failed samples, all or some, get new attempts; unfinished ones are answered as well."""
     place, given = given_of_run(name, None, store, Choice())
-    return _execute(given, place, Retry(kinds=tuple(kinds), keys=tuple(keys)))
+    return _execute(given, place, Choice(), Retry(kinds=tuple(kinds), keys=tuple(keys)))
 
 
 def extend_run(name: str, path: str | None, store: str | None, choice: Choice) -> int:
     place, given = given_of_run(name, path, store, choice)
-    return _run(lambda observe: extend(given, place, observe))
+    with offering(place, given, choice.sets, choice.part):
+        return _run(given, lambda given, observe: extend(given, place, observe))
 
 
 def fork_run(name: str, path: str | None, store: str | None, choice: Choice, run_id: str | None, dry: bool) -> int:
     parent, given = given_of_run(name, path, store, choice)
     place = place_for(given, parent.store, run_id)
     asyncio.run(_fork(Fork(parent, place, given), parent.run_id, dry))
-    return 0 if dry else _execute(given, place)
+    return 0 if dry else _execute(given, place, choice)
 
 
 async def _fork(fork: Fork, parent: str, dry: bool) -> None:
@@ -180,25 +192,30 @@ def load(path: str, choice: Choice) -> Spec:
     return select(load_spec(path, choice.sets), choice.part)
 
 
-def _execute(given: Given, place: RunPlace, retry: Retry | None = None) -> int:
+def _execute(given: Given, place: RunPlace, choice: Choice, retry: Retry | None = None) -> int:
     if not given.spec.record_data:
         sys.stderr.write(f"record_data is off: {_WITHOUT_DATA}\n")
-    work = partial(execute, given, place, retry=retry or Retry())
-    return _run(lambda observe: work(observe=observe))
+    with offering(place, given, choice.sets, choice.part):
+        return _run(given, lambda given, observe: execute(given, place, observe, retry or Retry()))
 
 
-def _run(work: Callable[[Observe], Awaitable[Ended]]) -> int:
-    """`asyncio.run`, but it does not wait at the end for a solver that will not be cancelled: all is saved by then."""
+def _run(given: Given, work: Work) -> int:
     logging.getLogger("holdfast").addHandler(_Troubles(logging.WARNING))
-    runner = asyncio.Runner()
-    left_behind = False
-    try:
-        ended = runner.run(_until_signal(work))
-    finally:
-        left_behind = bool(asyncio.all_tasks(runner.get_loop()))
-        if not left_behind:
-            runner.close()
-    return leave(_told(ended), left_behind=left_behind)
+    return run_stoppable(partial(_watched, given, work), _told, "interrupted before anything was asked")
+
+
+async def _watched(given: Given, work: Work, stopper: Stopper) -> Ended:
+    """Rows that are read are counted until the engine begins; several passes are made over them."""
+    rows = itertools.count(1)
+
+    async def observe(engine: Engine, place: RunPlace) -> None:
+        stopper.watch(engine, place)
+        planning.end()
+        await watch(engine, place)
+
+    with patience("reading the data and planning, rows read:") as planning:
+        counted = msgspec.structs.replace(given, counted=lambda: planning.tell(next(rows)))
+        return await work(counted, observe)
 
 
 class _Troubles(logging.Handler):
@@ -219,7 +236,7 @@ def _told(ended: Ended) -> int:
             sys.stderr.write(f"{ended.place.run_id} is complete: nothing was asked\n")
         with Run(ended.place) as run:
             report = run.report()
-        print_table(report_table(report, resume_command(ended.place)))
+        print_table(report_table(report, ended.place.command))
         if _has_failed(report, ended.spec):
             return 1
     return ended.exit_code()
@@ -233,22 +250,6 @@ def _has_failed(report: RunReport, spec: Spec) -> bool:
     broken = sum(each.failures for cell in report.cells for each in cell.scorers)
     answered = sum(cell.finished for cell in report.cells for _ in cell.scorers)
     return is_too_many(broken, answered, spec.fail_on_error)
-
-
-async def _until_signal(work: Callable[[Observe], Awaitable[Ended]]) -> Ended:
-    stopper = Stopper()
-
-    async def observe(engine: Engine, place: RunPlace) -> None:
-        stopper.watch(engine, place)
-        begun()
-        await watch(engine, place)
-
-    try:
-        with patience("reading the data and planning") as begun:
-            return await work(observe)
-    except asyncio.CancelledError:
-        sys.stderr.write("interrupted before anything was asked; the same command begins again\n")
-        sys.exit(130)
 
 
 def _point_to_interrupted(spec: Spec, store: str) -> None:

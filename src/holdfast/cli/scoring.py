@@ -5,19 +5,20 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from holdfast.api import Given, Run, RunPlace
 from holdfast.api.scoring import Scored, Trial, score, try_scorers, with_scorers
 from holdfast.cli.output import print_table, say
 from holdfast.cli.running import Choice, given_of_run
-from holdfast.cli.stopping import Stopper
+from holdfast.cli.stopping import Stopper, run_stoppable
 from holdfast.cli.waiting import patience
 from holdfast.engine import Engine
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.report.grids import Grid
 from holdfast.report.tables import report_table
-from holdfast.report.wording import counted, first_line
+from holdfast.report.wording import counted, first_line, own_words
 from holdfast.score import Scorer, as_number, resolve
 from holdfast.score.files import scorers_in
 
@@ -34,28 +35,28 @@ def score_run(name: str, entries: Sequence[str], label: str, store: str | None) 
     place, given = given_of_run(name, None, store, Choice())
     if entries:
         given = with_scorers(given, find(entries))
-    done = asyncio.run(_score(given, place, label))
+    work = partial(_score, given, place, label)
+    return run_stoppable(work, _recorded_as, "interrupted before anything was scored")
+
+
+async def _score(given: Given, place: RunPlace, label: str, stopper: Stopper) -> Scored:
+    async def observe(engine: Engine, place: RunPlace) -> None:
+        stopper.watch(engine, place)
+        while True:
+            scoring.tell(engine.progress.scored)
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    with patience(f"scoring the answers of {place.run_id}") as scoring:
+        return await score(given, place, label, observe)
+
+
+def _recorded_as(done: Scored) -> int:
     left = f"; {done.left} left, the same command goes on" if done.left else ""
     scored = f"{counted(done.scored, 'answer')} scored"
     sys.stderr.write(f"evaluation {done.evaluation}: {scored}{left}; nothing was asked\n")
-    with Run(place) as run:
-        print_table(report_table(run.report(done.evaluation)))
+    with Run(done.place) as run:
+        print_table(report_table(run.report(done.evaluation), done.place.command))
     return 130 if done.left else 0
-
-
-async def _score(given: Given, place: RunPlace, label: str) -> Scored:
-    stopper = Stopper()
-
-    async def observe(engine: Engine, place: RunPlace) -> None:
-        stopper.watch(engine, place)
-        await asyncio.Event().wait()  # there is nothing to show but the time
-
-    try:
-        with patience(f"scoring the answers of {place.run_id}"):
-            return await score(given, place, label, observe)
-    except asyncio.CancelledError:
-        sys.stderr.write("interrupted before anything was scored; the same command begins again\n")
-        sys.exit(130)
 
 
 def watch_scorers(name: str, entries: Sequence[str], store: str | None) -> int:
@@ -143,7 +144,7 @@ def _differs(before: Values, values: Values, key: str, name: str) -> bool:
 
 
 def _because(trial: Trial, name: str) -> str:
-    reason = trial.scores[name].reason if name in trial.scores else ""
+    reason = trial.scores[name].reason
     return f" ({first_line(reason, _EXCERPT)})" if reason else ""
 
 
@@ -155,8 +156,10 @@ def _told(value: Any) -> str:
 
 def _values(trial: Trial) -> dict[str, Any]:
     """As an export tells them."""
-    broken = {name: {"failure": {"message": message}} for name, message in trial.failures.items()}
-    return {**{name: score.value for name, score in trial.scores.items()}, **broken}
+    return {
+        name: {"failure": {"message": own_words(name, given.failure.message)}} if given.failure else given.value
+        for name, given in trial.scores.items()
+    }
 
 
 def _recorded(place: RunPlace) -> Values:

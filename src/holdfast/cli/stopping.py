@@ -10,7 +10,9 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Awaitable, Callable
 from types import FrameType
+from typing import TypeVar
 
 from holdfast.api import RunPlace
 from holdfast.cli.output import resume_command
@@ -20,6 +22,8 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _DEAF_SECONDS = 3.0
 """An event loop that has not looked at a signal for so long is blocked."""
 _EXIT = 130
+
+T = TypeVar("T")
 
 
 class Stopper:
@@ -73,10 +77,32 @@ class Stopper:
         os._exit(_EXIT)
 
 
-def leave(code: int, *, left_behind: bool) -> int:
-    """The end of a command that worked on a run: a late signal must not spoil its exit code, nor may code that could
-    not be cancelled keep the process (`left_behind`).
+def run_stoppable(work: Callable[[Stopper], Awaitable[T]], tell: Callable[[T], int], nothing: str) -> int:
+    """`asyncio.run` for a command that works on a run, until signals stop it. It does not wait at the end for code that
+    will not be cancelled: all is saved by then. `tell` says what came of it and with which exit code; `nothing` is said
+    if there was nothing to stop in good order yet.
     """
+    runner = asyncio.Runner()
+    try:
+        done = runner.run(_until_signal(work, nothing))
+    finally:
+        left_behind = bool(asyncio.all_tasks(runner.get_loop()))
+        if not left_behind:
+            runner.close()
+    return _leave(tell(done), left_behind)
+
+
+async def _until_signal(work: Callable[[Stopper], Awaitable[T]], nothing: str) -> T:
+    stopper = Stopper()
+    try:
+        return await work(stopper)
+    except asyncio.CancelledError:
+        sys.stderr.write(f"{nothing}; the same command begins again\n")
+        sys.exit(_EXIT)
+
+
+def _leave(code: int, left_behind: bool) -> int:
+    """A late signal must not spoil the exit code, nor may code that could not be cancelled keep the process."""
     if code == _EXIT:
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_IGN)

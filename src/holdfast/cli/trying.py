@@ -1,7 +1,6 @@
 """`run --dry-run` and `replay`: what would be asked, and what a sample's code does with what was answered."""
 
 import asyncio
-import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -48,7 +47,7 @@ class Tried(msgspec.Struct, frozen=True):
 
 def dry_run(given: Given, as_json: bool) -> int:
     """The exact messages of each cell's first samples, and how much there is in all. Asks nothing, makes nothing."""
-    with contextlib.nullcontext() if given.where else naming_options():
+    with naming_options(given.where):
         prepared, planned = check_given(given)
     cells = [cell for name, work in prepared.works.items() for cell in _tried(name, work, given.spec)]
     if as_json:

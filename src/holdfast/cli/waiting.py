@@ -9,16 +9,15 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from holdfast.cli.output import terminal_width
 from holdfast.report.tables import duration
-from holdfast.report.wording import shortened
+from holdfast.report.wording import bar, written_over
 
 _FIRST_SECONDS = 0.5
 _NEXT_SECONDS = 0.25
-_BAR_WIDTH = 24
 _LOOK_EVERY = 256
 
 T = TypeVar("T")
@@ -29,24 +28,50 @@ def is_watched() -> bool:
     return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
+class Wait:
+    """Something long that is under way. Whoever does it may tell, from any thread, how far it is."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._far = (0, 0)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._tick, name="holdfast-patience", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def tell(self, done: int, total: int = 0) -> None:
+        """So much is done; of so much, if that is known."""
+        self._far = (done, total)
+
+    def end(self) -> None:
+        """Nothing of it is seen any more. Idempotent."""
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _tick(self) -> None:
+        began = time.monotonic()
+        if self._ended.wait(_FIRST_SECONDS):
+            return
+        while not self._ended.is_set():
+            done, total = self._far
+            far = share(done, total) if total else f"{done:,}" if done else "…"
+            _show(f"{self._what} {far} {duration(time.monotonic() - began)}")
+            self._ended.wait(_NEXT_SECONDS)
+        _show("")
+
+
 @contextlib.contextmanager
-def patience(what: str) -> Iterator[Callable[[], None]]:
-    """While the block works: what it does and for how long. The function that is given ends it earlier."""
-    if not is_watched():
-        yield lambda: None
-        return
-    ended = threading.Event()
-    thread = threading.Thread(target=_tick, args=(what, ended), name="holdfast-patience", daemon=True)
-    thread.start()
-
-    def end() -> None:
-        ended.set()
-        thread.join()
-
+def patience(what: str) -> Iterator[Wait]:
+    """While the block works: what it does, how far it is if that is told, and for how long."""
+    wait = Wait(what)
+    if is_watched():
+        wait.start()
     try:
-        yield end
+        yield wait
     finally:
-        end()
+        wait.end()
 
 
 def counting(items: Iterable[T], what: str, total: int = 0) -> Iterator[T]:
@@ -64,32 +89,20 @@ def counting(items: Iterable[T], what: str, total: int = 0) -> Iterator[T]:
                 shown = time.monotonic()
                 _show(f"{what} {told(count, total)} {duration(shown - began)}")
     finally:
-        _wipe()
+        _show("")
 
 
 def told(count: int, total: int) -> str:
     """A bar if it is known where it ends."""
     if not total:
         return f"{count}"
-    full = min(_BAR_WIDTH * count // total, _BAR_WIDTH)
-    return f"{'━' * full}{'╌' * (_BAR_WIDTH - full)} {min(100 * count // total, 100)}% {count}/{total}"
+    return f"{share(count, total)} {count}/{total}"
 
 
-def _tick(what: str, ended: threading.Event) -> None:
-    began = time.monotonic()
-    if ended.wait(_FIRST_SECONDS):
-        return
-    while not ended.is_set():
-        _show(f"{what} … {duration(time.monotonic() - began)}")
-        ended.wait(_NEXT_SECONDS)
-    _wipe()
+def share(done: int, total: int) -> str:
+    return f"{bar(done, total)} {min(100 * done // max(total, 1), 100)}%"
 
 
 def _show(line: str) -> None:
-    sys.stderr.write(f"\r\x1b[2K{shortened(line, terminal_width() - 1)}")
-    sys.stderr.flush()
-
-
-def _wipe() -> None:
-    sys.stderr.write("\r\x1b[2K")
+    sys.stderr.write(written_over(line, terminal_width()))
     sys.stderr.flush()

@@ -74,6 +74,27 @@ Keep = Callable[[Content | Reference], Reference]
 """What becomes of content: it is only looked at, or stored."""
 
 
+class Fingerprint:
+    """The reference of content, from its pieces on their way to somewhere."""
+
+    def __init__(self, content: Content) -> None:
+        self._content = content
+        self._digest = hashlib.sha256()
+        self._head = b""
+        self.size = 0
+
+    def pieces(self) -> Iterator[bytes]:
+        for piece in self._content.pieces():
+            self._head = self._head or piece[:_HEAD_BYTES]
+            self._digest.update(piece)
+            self.size += len(piece)
+            yield piece
+
+    def reference(self) -> Reference:
+        """Of the pieces that have passed."""
+        return Reference(self._digest.hexdigest(), self._content.type_of(self._head))
+
+
 class Digests:
     """References to content, without storing it. Remembers files that have not changed since: planning goes through the
     data several times.
@@ -90,15 +111,12 @@ class Digests:
         known = self._known.get(content.path)
         if known is not None and known[0] == stamp:
             return known[1]
-        size = 0
-        digest, head = hashlib.sha256(), b""
-        for piece in content.pieces():
-            head = head or piece[:_HEAD_BYTES]
-            digest.update(piece)
-            size += len(piece)
-        found = Reference(digest.hexdigest(), content.type_of(head))
+        fingerprint = Fingerprint(content)
+        for _ in fingerprint.pieces():
+            pass
+        found = fingerprint.reference()
         if len(self._sizes) < _REMEMBERED_MAX:
-            self._sizes[found.digest] = size
+            self._sizes[found.digest] = fingerprint.size
             if stamp is not None:
                 self._known[content.path] = (stamp, found)
         return found

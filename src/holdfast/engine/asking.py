@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from holdfast.engine.attaching import Attachments
 from holdfast.engine.places import Places
 from holdfast.errors import SpecError
@@ -37,6 +39,7 @@ class Line:
         """`retried` is told why, whenever a request is made again."""
         self.provider = open_provider(model, place)
         self._model = model
+        self._is_foreign = ":" in model.provider
         self._everywhere = everywhere
         self._places = Places(model.max_connections)
         self._retries = Retries(
@@ -73,12 +76,14 @@ class Line:
             if not self._everywhere.take():
                 await self._everywhere.wait()
             if self._draining:
+                self._everywhere.give_back()
                 await asyncio.get_running_loop().create_future()  # until the engine ends
             self.sending += 1
             try:
                 if attachments is not None:
                     messages = await attachments.put_into(messages)
-                return await ask(self.provider, Request(messages, params, tools), self._retries)
+                request = Request(messages, params, tools)
+                return await ask(self.provider, _copy(request) if self._is_foreign else request, self._retries)
             finally:
                 self.sending -= 1
                 self._everywhere.give_back()
@@ -93,6 +98,11 @@ class Line:
 def allowance_of(spec: Spec) -> Allowance:
     limits = spec.limits.sample
     return Allowance(limits.steps, limits.tokens, limits.cost_usd)
+
+
+def _copy(request: Request) -> Request:
+    """For anybody's provider: it may change what it is given, which the next turn and the record hold too."""
+    return msgspec.json.decode(msgspec.json.encode(request), type=Request)
 
 
 def identity_of(model: Model) -> dict[str, Any]:

@@ -2,12 +2,16 @@
 
 Everywhere else, in rows, messages and records, a file is a short reference. Invariant: what is sent is what the
 reference says, checked when it is read, or the request fails with the kind `file` and the name of the file. Memory is
-bounded: content that is sent often is kept up to so many bytes, and few files are read at a time.
+bounded: content that is sent often is kept up to so many bytes, and few files are read at a time, in threads of our
+own: a solver may keep all the others busy, with agents that wait for the very request that a file belongs to.
 """
 
 import asyncio
 import base64
 from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from holdfast.plan import BlobError, read_blob
@@ -19,6 +23,8 @@ _READ_AT_ONCE = 4
 _BARE = "data"
 """Under this name (`input_audio: {data: …}`) servers expect base64 alone; elsewhere a `data:` URI."""
 
+T = TypeVar("T")
+
 
 class Attachments:
     """The files of one run."""
@@ -29,6 +35,7 @@ class Attachments:
         self._kept: OrderedDict[str, str] = OrderedDict()
         self._kept_bytes = 0
         self._reading = asyncio.Semaphore(_READ_AT_ONCE)
+        self._threads = ThreadPoolExecutor(_READ_AT_ONCE, "holdfast-files")  # none before the first file is read
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # gone when nobody waits
 
     async def put_into(self, messages: list[Message]) -> list[Message]:
@@ -47,7 +54,7 @@ class Attachments:
     async def read(self, text: str) -> bytes:
         """For a solver that wants the content itself."""
         async with self._reading:
-            return await asyncio.to_thread(read_blob, self._run, _parsed(text))
+            return await self._in_thread(read_blob, text)
 
     async def _encoded(self, text: str) -> str:
         """As a `data:` URI."""
@@ -59,9 +66,12 @@ class Attachments:
         async with turn, self._reading:
             found = self._kept.get(text)  # another sample may have read it meanwhile
             if found is None:
-                found = await asyncio.to_thread(_read_encoded, self._run, _parsed(text))
+                found = await self._in_thread(_read_encoded, text)
                 self._keep(text, found)
         return found
+
+    async def _in_thread(self, read: Callable[[str, Reference], T], text: str) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, read, self._run, _parsed(text))
 
     def _keep(self, text: str, encoded: str) -> None:
         if text in self._kept or len(encoded) > self._kept_bytes_max:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from holdfast.engine.containing import inside
-from holdfast.engine.failing import failure_in, is_final, stalled, undo_cancel
+from holdfast.engine.failing import Failed, failure_in, stalled, undo_cancel
 from holdfast.engine.flights import Flight
 from holdfast.engine.grouping import Groups, Member
 from holdfast.engine.places import Places
@@ -75,6 +75,8 @@ class Past(msgspec.Struct, frozen=True):
 
     def unsure(self) -> list[Unsure]:
         """What was announced in any attempt, and has no step that says what came of it."""
+        if not self.begun:
+            return []
         done = {(each.step.scope, each.step.q, each.step.c) for each in self.steps if not each.step.cancelled}
         return [each for each in self.begun if (each.started.scope, each.started.q, each.started.c) not in done]
 
@@ -162,36 +164,37 @@ class Sampler:
                 return
             spent = steps.spent()
             first += not spent.live and spent.replayed > 0  # it failed before: this process has spent nothing on it
-            final = is_final(result) or attempt - first >= kit.work.task.sample_retries
-            failed = SampleFailed(ticket.o, attempt, result, final, spent)
+            final = result.final or attempt - first >= kit.work.task.sample_retries
+            failed = SampleFailed(ticket.o, attempt, result.failure, final, spent)
             await self._journal.append(draft("sample.failed", failed, ticket.key))
             if final:
                 await self._give_up(ticket, kit, failed, flight)
                 return
-            past = past.and_then(steps, {attempt: result.kind})
+            past = past.and_then(steps, {attempt: result.failure.kind})
             attempt += 1
             flight.since = asyncio.get_running_loop().time()
 
-    async def _attempt(self, ticket: Ticket, kit: Kit, flight: Flight, attempt: int) -> Answer | Failure:
+    async def _attempt(self, ticket: Ticket, kit: Kit, flight: Flight, attempt: int) -> Answer | Failed:
         work, steps = kit.work, flight.steps
         assert steps is not None
         seed = f"{kit.seed}/{ticket.key}/{attempt}"
+        ctx: Context | None = None
         try:
             messages = work.renderer.messages(ticket.sample)
             ctx = Context(ticket.sample, messages, steps, seed, kit.means[ticket.cell.model])
             try:
                 answer = await _solve(work.solver, ticket.sample, ctx, _seconds_left(kit, steps))
             finally:
-                await ctx.workplace.close()
+                await ctx.close()
             if _task().cancelling():  # the solver asked for it and did not wait for it: meet it here
                 await asyncio.sleep(0)
         except asyncio.CancelledError:
             if self._closing:
                 raise
             undo_cancel(flight.task)
-            return stalled(flight) or Failure("cancelled", "the solver cancelled itself")
+            return Failed(stalled(flight) or Failure("cancelled", "the solver cancelled itself"))
         except BaseException as error:  # noqa: BLE001 - user code may raise anything
-            return failure_in(error, kit.secrets)
+            return failure_in(error, kit.secrets, ctx.failed_outside if ctx is not None else None)
         finally:
             steps.close()
         if self._closing:

@@ -10,7 +10,7 @@ import contextvars
 from collections.abc import Coroutine, Generator, Iterator
 from typing import Any
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, told
 
 inside: "contextvars.ContextVar[bool]" = contextvars.ContextVar("holdfast_inside", default=False)
 """Whether the code that runs belongs to a sample; tasks inherit it."""
@@ -67,13 +67,13 @@ class _Contained(Coroutine[Any, Any, Any]):
         try:
             return self._work.send(value)
         except (SystemExit, KeyboardInterrupt) as error:
-            raise _told(error) from error
+            raise _as_error(error) from error
 
     def throw(self, *error: Any) -> Any:
         try:
             return self._work.throw(*error)
         except (SystemExit, KeyboardInterrupt) as raised:
-            raise _told(raised) from raised
+            raise _as_error(raised) from raised
 
     def close(self) -> None:
         self._work.close()
@@ -86,6 +86,5 @@ class _Contained(Coroutine[Any, Any, Any]):
         return getattr(self._work, name)
 
 
-def _told(error: BaseException) -> TaskExitError:
-    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return TaskExitError(f"{said}, in a task that the solver or scorer had made")
+def _as_error(error: BaseException) -> TaskExitError:
+    return TaskExitError(f"{told(error)}, in a task that the solver or scorer had made")

@@ -7,46 +7,52 @@ import msgspec
 
 from holdfast.engine.flights import Flight
 from holdfast.engine.tracebacks import failure_of, own_lines, redacted
-from holdfast.errors import BadRecordError, JournalError
+from holdfast.errors import BadRecordError, JournalError, SpecError
 from holdfast.plan import BlobError
 from holdfast.records.facts import Failure
 from holdfast.solve import LimitError, StepFailedError
 
 _FINAL_KINDS = {"auth", "bad_request", "unknown_model", "context_too_long", "content_filter", "limit", "unrepeatable"}
-_WRONG_CODE = (
-    "AttributeError:",
-    "ImportError:",
-    "ModuleNotFoundError:",
-    "NameError:",
-    "NotImplementedError",
-    "TypeError:",
-)
+_WRONG_CODE = (AttributeError, ImportError, NameError, NotImplementedError, SpecError, TypeError)
+"""Errors that the next attempt would meet again, whatever the model says."""
 
 
-def failure_in(error: BaseException, secrets: Sequence[str]) -> Failure:
-    """What a solver's exception means, also inside a group. A journal that has stopped stops the run."""
+class Failed(msgspec.Struct, frozen=True):
+    """How an attempt failed, and whether another would be money for nothing: the server has refused for good, or the
+    solver's code is wrong.
+    """
+
+    failure: Failure
+    final: bool = False
+
+
+def failure_in(error: BaseException, secrets: Sequence[str], outside: BaseException | None = None) -> Failed:
+    """What a solver's exception means, also inside a group. A journal that has stopped stops the run.
+
+    `outside`: why the last request of an agent that asks over HTTP had no answer. Its own exception, or its exit code,
+    does not say; but it gave up then, so that is the reason.
+    """
     for known in (JournalError, LimitError, StepFailedError, BadRecordError, BlobError):
         found = _first(error, known)
         if isinstance(found, StepFailedError):
-            return redacted(msgspec.structs.replace(found.failure, detail=own_lines(found)), secrets)
+            return _known(msgspec.structs.replace(found.failure, detail=own_lines(found)), secrets)
         if isinstance(found, LimitError):
-            return redacted(Failure(found.kind, str(found), own_lines(found)), secrets)
+            return _known(Failure(found.kind, str(found), own_lines(found)), secrets)
         if isinstance(found, BadRecordError):
-            return redacted(Failure("record", str(found), own_lines(found)), secrets)
+            return _known(Failure("record", str(found), own_lines(found)), secrets)
         if isinstance(found, BlobError):
-            return redacted(Failure("file", str(found), own_lines(found)), secrets)
+            return _known(Failure("file", str(found), own_lines(found)), secrets)
         if found is not None:
             raise found
-    return failure_of("solver", error, secrets)
+    failure = failure_of("solver", error, secrets)
+    if outside is not None:
+        reason = failure_in(outside, secrets)
+        return Failed(msgspec.structs.replace(reason.failure, detail=failure.detail), reason.final)
+    return Failed(failure, any(_first(error, kind) is not None for kind in _WRONG_CODE))
 
 
-def is_final(failure: Failure) -> bool:
-    """Whether another attempt would be money for nothing: the server has refused for good, or the solver's code is
-    wrong whatever the model says.
-    """
-    if failure.kind == "solver":
-        return failure.message.startswith(_WRONG_CODE)
-    return failure.kind in _FINAL_KINDS
+def _known(failure: Failure, secrets: Sequence[str]) -> Failed:
+    return Failed(redacted(failure, secrets), failure.kind in _FINAL_KINDS)
 
 
 def stalled(flight: Flight) -> Failure | None:

@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast.engine.asking import allowance_of, identity_of
 from holdfast.engine.attaching import Attachments
+from holdfast.engine.bridging import Bridge
 from holdfast.engine.tickets import Ticket
 from holdfast.errors import HoldfastError
 from holdfast.journal.marks import Position
@@ -25,6 +26,8 @@ from holdfast.solve import Asking, Context, Means, Recorded, Scope, Steps, Tool,
 from holdfast.spec import Spec
 
 _QUIET_ROUNDS = 20
+_QUIET_OUTSIDE_SECONDS = 0.1
+"""Branches of an agent that asks over HTTP are not seen by the event loop before they ask."""
 
 Ask = Callable[[list[Message], dict[str, Any], list[dict[str, Any]]], Awaitable[tuple[Answer, int]]]
 
@@ -55,8 +58,21 @@ class Rehearsed(msgspec.Struct, frozen=True):
     asks: bool
 
 
-def set_stage(scene: Scene, ask: Ask) -> tuple[Steps, Context]:
-    """What the solver is given; `ask` is told of every request that no step answers."""
+class Stage(msgspec.Struct, frozen=True):
+    """What the solver is given, to be closed behind it."""
+
+    steps: Steps
+    ctx: Context
+    bridge: Bridge
+
+    async def close(self) -> None:
+        await self.ctx.close()
+        self.steps.close()
+        await self.bridge.close()
+
+
+def set_stage(scene: Scene, ask: Ask) -> Stage:
+    """`ask` is told of every request that no step answers."""
     ticket, spec = scene.ticket, scene.spec
     steps = Steps(Scope(ticket.o, ticket.key, f"solve/{scene.attempt}"), _Nowhere(), scene.steps)
     models = {"": next(model for model in spec.models if model.name == ticket.cell.model), **spec.roles}
@@ -69,8 +85,10 @@ def set_stage(scene: Scene, ask: Ask) -> tuple[Steps, Context]:
         await ask([{"role": "assistant", "content": f"{called.tool}({called.arguments})"}], {}, [])
         raise NotRecordedError("code that runs on recorded steps calls no tool")
 
-    means = Means(asking, allowance_of(spec), None if files is None else files.read, call=call)
-    return steps, Context(ticket.sample, messages, steps, seed, means)
+    bridge = Bridge()
+    read = None if files is None else files.read
+    means = Means(asking, allowance_of(spec), read, call=call, open_door=bridge.open)
+    return Stage(steps, Context(ticket.sample, messages, steps, seed, means), bridge)
 
 
 async def rehearse(scene: Scene) -> Rehearsed:
@@ -81,17 +99,20 @@ async def rehearse(scene: Scene) -> Rehearsed:
             asked.set_result(None)
         return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return] # never
 
-    steps, ctx = set_stage(scene, ask)
-    solving = asyncio.ensure_future(_solve(scene, ctx))
+    stage = set_stage(scene, ask)
+    solving = asyncio.ensure_future(_solve(scene, stage.ctx))
     either: set[asyncio.Future[Any]] = {solving, asked}
     await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     for _ in range(_QUIET_ROUNDS if asked.done() else 0):
         await asyncio.sleep(0)
-    spent, asks = steps.spent(), asked.done()
-    steps.close()
+    if asked.done() and stage.bridge.is_open:
+        await asyncio.sleep(_QUIET_OUTSIDE_SECONDS)
+    spent, asks = stage.steps.spent(), asked.done()
+    stage.steps.close()
     solving.cancel()
     asked.cancel()
     await asyncio.gather(solving, return_exceptions=True)
+    await stage.close()
     return Rehearsed(spent.replayed, spent.saved, asks)
 
 

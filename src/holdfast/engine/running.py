@@ -16,6 +16,7 @@ import msgspec
 from holdfast.engine.asking import Line, allowance_of
 from holdfast.engine.attaching import Attachments
 from holdfast.engine.attempts import NO_PAST, Kit, Outcome, Sampler
+from holdfast.engine.bridging import Bridge
 from holdfast.engine.containing import containing
 from holdfast.engine.flights import Flight
 from holdfast.engine.grouping import Groups, Member
@@ -106,6 +107,7 @@ class Engine:
         self._roles = {name: Line(each, f"roles.{name}", everywhere, told) for name, each in job.spec.roles.items()}
         self._attachments = Attachments(job.run)
         self._groups = Groups({name: job.works[name].task.repeats for name in _grouped(job.scorers)})
+        self._bridge = Bridge()
         self._kits = {name: self._kit(work) for name, work in job.works.items()}
         self._workers: list[asyncio.Task[None]] = []
         self._tickets: dict[int, Tickets] = {}  # by the cell's first ordinal
@@ -200,6 +202,7 @@ class Engine:
         left = [worker for worker in self._workers if not worker.done()]
         if left:
             await asyncio.wait(left, timeout=_STUBBORN_SECONDS if self._stopped_at is None else _LOOK_SECONDS)
+        await self._bridge.close()
         for line in (*self._lines.values(), *self._roles.values()):
             await line.provider.close()
         self._reader.close()
@@ -327,6 +330,7 @@ class Engine:
             allowance=allowance_of(spec),
             read_file=None if files is None else files.read,
             secrets=secrets,
+            open_door=self._bridge.open,
         )
         return Kit(
             work=work,

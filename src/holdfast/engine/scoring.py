@@ -44,11 +44,10 @@ async def score_all(
     flight.doing = "scoring"
     try:
         for scorer in scorers:
-            together = [answers] if scorer.group else [[each] for each in answers]
             said: list[list[ScoreGiven]] = []
-            for judged in together:
+            for each_time in at_once(answers, scorer):
                 flight.since = asyncio.get_running_loop().time()
-                said += await _score(judged, scorer, flight, closing)
+                said += await _score(each_time, scorer, flight, closing)
             for each, new in zip(given, said, strict=True):
                 each += new
     finally:
@@ -58,12 +57,17 @@ async def score_all(
     return [_drafted(score, what.ticket.key) for what, each in zip(answers, given, strict=True) for score in each]
 
 
+def at_once(answers: Sequence[Judgement], scorer: Scorer) -> Sequence[Sequence[Judgement]]:
+    """What a scorer is asked of, time by time: each answer by itself, or all."""
+    return [answers] if scorer.group else [[each] for each in answers]
+
+
 async def _score(
     answers: Sequence[Judgement], scorer: Scorer, flight: Flight, closing: Callable[[], bool]
 ) -> list[list[ScoreGiven]]:
     """A scorer that hangs, or that cancels the task that it runs in, has failed."""
     try:
-        given = await _judged(answers, scorer)
+        given = await judged(answers, scorer)
         if flight.task.cancelling():  # the scorer asked for it and did not wait for it: meet it here
             await asyncio.sleep(0)
     except asyncio.CancelledError:
@@ -74,8 +78,8 @@ async def _score(
     return given
 
 
-async def _judged(answers: Sequence[Judgement], scorer: Scorer) -> list[list[ScoreGiven]]:
-    """For each answer what the scorer says of it: of the only one, or of a group."""
+async def judged(answers: Sequence[Judgement], scorer: Scorer) -> list[list[ScoreGiven]]:
+    """For each answer, alone or of a group, what the scorer says of it: scores, or the failure that it came to."""
     first = answers[0]
     try:
         if scorer.group:

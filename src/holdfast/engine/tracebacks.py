@@ -9,10 +9,13 @@ import os
 import re
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
+from holdfast.errors import told
 from holdfast.models.failures import redact
+from holdfast.records import writable
 from holdfast.records.facts import Failure
 from holdfast.spec import Spec
 
@@ -33,21 +36,16 @@ _LOOPS = os.path.dirname(os.path.abspath(asyncio.__file__)) + os.sep
 
 def failure_of(kind: str, error: BaseException, secrets: Sequence[str] = ()) -> Failure:
     """An exception as a record. Never raises: the exception's own `__str__` is the user's code too."""
-    try:
-        said = f"{type(error).__name__}: {error}"
-    except Exception:  # noqa: BLE001 - the user's code may raise anything
-        said = f"{type(error).__name__} (its text cannot be made)"
-    failure = Failure(kind, said, own_lines(error))
-    return redacted(failure, secrets)
+    return redacted(Failure(kind, told(error), own_lines(error)), secrets)
 
 
 def own_lines(error: BaseException) -> str:
     """The traceback without the frames that are ours or the event loop's. Empty if nothing else is in it."""
-    told = traceback.TracebackException.from_exception(error)
-    found = [_keep_own(each) for each in _every(told)]
+    trace = traceback.TracebackException.from_exception(error)
+    found = [_keep_own(each) for each in _every(trace)]
     if not any(found):
         return ""
-    lines = [_shortened(line) for line in told.format()]
+    lines = [_shortened(line) for line in trace.format()]
     return "".join(lines)
 
 
@@ -55,7 +53,7 @@ def redacted(failure: Failure, secrets: Sequence[str]) -> Failure:
     """Cut to its bounds after the secrets are out of it: half a secret would not be found."""
     message, detail = redact(failure.message, secrets), redact(failure.detail, secrets)
     return msgspec.structs.replace(
-        failure, message=_writable(message)[:_MESSAGE_MAX], detail=_writable(detail)[-_DETAIL_MAX:]
+        failure, message=writable(message)[:_MESSAGE_MAX], detail=writable(detail)[-_DETAIL_MAX:]
     )
 
 
@@ -72,8 +70,23 @@ def secrets_of(spec: Spec, environ: Mapping[str, str] = os.environ) -> tuple[str
     for model in (*spec.models, *spec.roles.values()):
         texts = [*model.headers.values(), "" if _WHOLE.fullmatch(model.base_url) else model.base_url]
         named |= {model.api_key_env, *_VARIABLE.findall(" ".join(texts))}
+    for task in spec.tasks:
+        named |= set(_VARIABLE.findall(" ".join(_server_texts(task.solver))))
     called = {name for name, value in environ.items() if _CREDENTIAL.search(name) and len(value) >= _CHARACTERS_MIN}
     return tuple(sorted({environ.get(name, "") for name in named | called} - {""}))
+
+
+def _server_texts(value: Any, inside: bool = False) -> Iterator[str]:
+    """All that a solver's arguments say of MCP servers."""
+    if isinstance(value, dict):
+        for name, each in value.items():
+            whole = name == "url" and isinstance(each, str) and _WHOLE.fullmatch(each)
+            yield from _server_texts("" if whole else each, inside or name == "mcp")
+    elif isinstance(value, list):
+        for each in value:
+            yield from _server_texts(each, inside)
+    elif inside and isinstance(value, str):
+        yield value
 
 
 def _every(told: traceback.TracebackException) -> Iterator[traceback.TracebackException]:
@@ -104,8 +117,3 @@ def _keep_own(told: traceback.TracebackException) -> bool:
 
 def _shortened(line: str) -> str:
     return line if len(line) <= _LINE_MAX else f"{line[:_LINE_MAX]}…\n"
-
-
-def _writable(text: str) -> str:
-    """Half a character cannot be written as JSON."""
-    return text.encode("utf-8", "replace").decode()

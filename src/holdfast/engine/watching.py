@@ -19,6 +19,7 @@ import msgspec
 
 from holdfast.engine.flights import Flight
 from holdfast.engine.running import Engine
+from holdfast.errors import told
 from holdfast.journal.lease import InFlight, Lease, Stall, oom_kills, this_process, write_lease
 
 Tell = Callable[..., None]
@@ -83,31 +84,32 @@ class Watch:
         try:
             await self._orders.obey()
         except Exception as error:  # noqa: BLE001 - whatever a wish came to, the run goes on
-            self._tell("run.watch_failed", f"{type(error).__name__}: {error}")
+            self._tell("run.watch_failed", told(error))
 
-    async def _write(self, lease: Lease) -> None:
+    async def _write(self, lease: Lease) -> bool:
         """In a thread of its own: a solver may keep all the others busy."""
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._writing, self._write_unless_lost, lease)
+        return await loop.run_in_executor(self._writing, self._write_unless_lost, lease)
 
-    def _write_unless_lost(self, lease: Lease) -> None:
-        """A process that was stopped, and has lost the run meanwhile, has no say any more."""
-        if not self._orders.lost():
-            write_lease(self._orders.run, lease)
+    def _write_unless_lost(self, lease: Lease) -> bool:
+        """False if it is lost: a process that was stopped, and has lost the run meanwhile, has no say any more."""
+        if self._orders.lost():
+            return False
+        write_lease(self._orders.run, lease)
+        return True
 
     async def _keep_beating(self) -> None:
         while True:
             self._beat += 1
             self._last_beat = time.monotonic()
             try:
-                if self._orders.lost():
+                if not await self._write(self._look()):
                     self._engine.stop_now()  # another process has the run: whatever is asked now is paid for twice
                     return
-                await self._write(self._look())
                 if self._obeying is None or self._obeying.done():  # it may have to wait for a thread
                     self._obeying = asyncio.ensure_future(self._obey())
             except Exception as error:  # noqa: BLE001 - the beat must go on, whatever a wish or a look came to
-                self._tell("run.watch_failed", f"{type(error).__name__}: {error}")
+                self._tell("run.watch_failed", told(error))
             await asyncio.sleep(min(_BEAT_SECONDS, self._stall_seconds / 4))
 
     @property

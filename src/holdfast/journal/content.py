@@ -14,6 +14,9 @@ from holdfast.journal.seekable import FRAME_BYTES_MAX, Frame, is_cut, is_whole, 
 
 PIECE_BYTES = 1024 * 1024
 _RECENT_FRAMES = 2
+LOOKUP_FRAMES = 16
+"""So many unpacked frames are kept for whoever looks up one record after the other: those of one key lie scattered
+among those of the samples that were in flight with it."""
 LOOKUP_BYTES = 64 * 1024
 """How much of a plain segment is read at once to find one record."""
 _PACKED_BYTES_MAX = FRAME_BYTES_MAX + FRAME_BYTES_MAX // 128 + 1024  # no frame of ours is longer
@@ -43,10 +46,12 @@ class Content(Protocol):
     def close(self) -> None: ...
 
 
-def open_content(disk: Disk, path: str, piece_bytes: int = PIECE_BYTES) -> Content:
+def open_content(disk: Disk, path: str, piece_bytes: int = PIECE_BYTES, recent_frames: int = _RECENT_FRAMES) -> Content:
     handle = disk.open(path)
     try:
-        return SealedContent(disk, handle) if path.endswith(".zst") else PlainContent(disk, handle, piece_bytes)
+        if path.endswith(".zst"):
+            return SealedContent(disk, handle, recent_frames)
+        return PlainContent(disk, handle, piece_bytes)
     except BaseException:
         disk.close(handle)
         raise
@@ -81,9 +86,10 @@ class PlainContent:
 class SealedContent:
     """A sealed segment. Without a usable seek table its frames are searched for. `cut`: its end is missing."""
 
-    def __init__(self, disk: Disk, handle: int) -> None:
+    def __init__(self, disk: Disk, handle: int, recent_frames: int = _RECENT_FRAMES) -> None:
         self._disk = disk
         self._handle = handle
+        self._recent_frames = recent_frames
         self._bytes = disk.size(handle)
         self._recent: dict[int, bytes] = {}
         table = read_table(self._read, self._bytes)
@@ -114,7 +120,7 @@ class SealedContent:
 
     def _remember(self, at: int, data: bytes) -> None:
         """Records that are looked up one by one mostly lie near each other."""
-        if len(self._recent) == _RECENT_FRAMES:
+        if len(self._recent) == self._recent_frames:
             del self._recent[next(iter(self._recent))]
         self._recent[at] = data
 
@@ -150,11 +156,10 @@ def line_at(content: Content, offset: int, limit: int) -> bytes:
     for piece in content.pieces(offset):
         if piece.gap:
             break
-        seen = len(out)
-        out += piece.data
-        end = out.find(b"\n", seen)
+        end = piece.data.find(b"\n")
         if end >= 0:
-            return bytes(out[: end + 1])
+            return bytes(out) + piece.data[: end + 1]
+        out += piece.data
         if len(out) > limit:
             break
     return bytes(out[:limit])

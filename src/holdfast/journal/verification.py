@@ -4,7 +4,8 @@ Reads everything once, in bounded memory, and changes nothing. An error is a los
 yet; a warning is something that is known, harmless or void.
 """
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -16,6 +17,7 @@ from holdfast.journal.marks import Damage
 from holdfast.journal.reader import Reader
 from holdfast.records import Anomaly, Line
 
+Told = Callable[[int, int], None]
 _anomaly = msgspec.json.Decoder(Anomaly)
 
 
@@ -40,19 +42,22 @@ class Verification(msgspec.Struct, frozen=True):
         return not self.errors
 
 
-def verify(folder: str, uid: str | None = None, disk: Disk = OS_DISK) -> Verification:
-    """Check every byte of a journal that is not being written."""
+def verify(folder: str, uid: str | None = None, disk: Disk = OS_DISK, told: Told | None = None) -> Verification:
+    """Check every byte of a journal that is not being written. `told`: how many bytes were checked, of how many."""
     reader = Reader(folder, uid, disk=disk)
     damage: list[Damage] = []
     anomalies: list[Anomaly] = []
     errors: list[str] = []
     records = 0
     try:
+        before, total = _layout(disk, folder, uid) if told is not None else ({}, 0)
         for found in reader.read():
             if isinstance(found, Damage):
                 damage.append(found)
                 continue
             records += 1
+            if told is not None:
+                told(before.get(found.segment, 0) + found.end, total)
             if found.line.t == "anomaly":
                 anomalies += _decoded(found.line)
         chain = list_chain(disk, folder, uid)
@@ -81,6 +86,17 @@ def verify(folder: str, uid: str | None = None, disk: Disk = OS_DISK) -> Verific
         known=tuple(known),
         keys=tuple(keys),
     )
+
+
+def _layout(disk: Disk, folder: str, uid: str | None) -> tuple[dict[int, int], int]:
+    """How many bytes there are before each segment, and in all."""
+    before: dict[int, int] = {}
+    total = 0
+    for file in list_chain(disk, folder, uid).segments:
+        before[file.number] = total
+        with contextlib.closing(open_content(disk, file.path)) as content:
+            total += content.size()
+    return before, total
 
 
 def _decoded(line: Line) -> list[Anomaly]:

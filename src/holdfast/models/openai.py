@@ -13,6 +13,7 @@ import msgspec
 from multidict import CIMultiDict
 from yarl import URL
 
+from holdfast.errors import told
 from holdfast.models.completion import parse_completion, parse_models
 from holdfast.models.failures import BadConnectionError, Kind, ModelError, redact
 from holdfast.models.provider import Connection, Request
@@ -112,7 +113,7 @@ class OpenAIProvider:
     def _lose(self, error: Exception) -> NoReturn:
         if isinstance(error, BadResponseError):
             self._fail("malformed", str(error))
-        self._fail("connection", f"the connection failed ({_name(error)})")
+        self._fail("connection", f"the connection failed ({told(error)})")
 
     def _refuse(self, response: Response, text: str) -> NoReturn:
         status = response.status
@@ -173,7 +174,3 @@ def _secrets(connection: Connection, key: str, base: URL) -> set[str]:
 
 def _mapping(response: Response) -> CIMultiDict[str]:
     return CIMultiDict((name.decode("latin-1"), value.decode("latin-1")) for name, value in response.headers)
-
-
-def _name(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

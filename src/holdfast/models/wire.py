@@ -61,7 +61,7 @@ class Wire:
         self._all: set[_Connection] = set()
 
     async def send(self, body: bytes = b"") -> Response:
-        """Send one request, once. TimeoutError, OSError or BadResponseError."""
+        """Send one request, once. TimeoutError if no answer came in time, else OSError or BadResponseError."""
         connection = self._take() or await self._connect()
         answer = connection.ask(b"%b%d\r\n\r\n%b" % (self._head, len(body), body), self._timeout_seconds)
         try:
@@ -97,14 +97,17 @@ class Wire:
         assert url.host is not None
         assert url.port is not None
         seconds = min(self._timeout_seconds, _CONNECT_SECONDS_MAX)
-        async with asyncio.timeout(seconds):
-            _, connection = await asyncio.get_running_loop().create_connection(
-                lambda: _Connection(self._all),
-                url.host,
-                url.port,
-                ssl=_tls() if url.scheme == "https" else None,
-                happy_eyeballs_delay=_EYEBALLS_SECONDS,
-            )
+        try:
+            async with asyncio.timeout(seconds):
+                _, connection = await asyncio.get_running_loop().create_connection(
+                    lambda: _Connection(self._all),
+                    url.host,
+                    url.port,
+                    ssl=_tls() if url.scheme == "https" else None,
+                    happy_eyeballs_delay=_EYEBALLS_SECONDS,
+                )
+        except TimeoutError as error:
+            raise ConnectionError(f"no connection within {seconds:g} s") from error
         return connection
 
 

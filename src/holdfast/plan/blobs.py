@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 
 from holdfast.datasets import BadFileError, Content, Digests
+from holdfast.datasets.files import Fingerprint
 from holdfast.errors import HoldfastError, JournalError
 from holdfast.journal import OS_DISK, make_folders
 from holdfast.journal.disk import Disk, remove_if_there, write_all
@@ -22,7 +23,6 @@ from holdfast.spec import Spec
 
 FOLDER = "blobs"
 _TEMPORARY = "new.tmp"
-_HEAD_BYTES = 16
 
 
 class BlobError(HoldfastError):
@@ -58,16 +58,14 @@ class BlobStore:
         temporary = os.path.join(self._folder, _TEMPORARY)
         remove_if_there(self._disk, temporary)
         handle = self._disk.create(temporary)
-        digest, head = hashlib.sha256(), b""
+        fingerprint = Fingerprint(content)
         try:
-            for piece in content.pieces():
-                head = head or piece[:_HEAD_BYTES]
-                digest.update(piece)
+            for piece in fingerprint.pieces():
                 write_all(self._disk, handle, [piece])
             self._disk.sync(handle)
         finally:
             self._disk.close(handle)
-        stored = Reference(digest.hexdigest(), content.type_of(head))
+        stored = fingerprint.reference()
         self._disk.replace(temporary, blob_path(self._run, stored))
         return stored
 

@@ -23,7 +23,7 @@ def changed_inputs(stored: Mapping[str, TaskInputs], works: Mapping[str, Work]) 
     for name, given in inputs_of({name: work for name, work in works.items() if name in stored}).items():
         was = stored[name]
         if was.solver != given.solver:
-            solver = works[name].solver.name
+            solver = works[name].solver.described()
             changes.append(Change(f"tasks.{name}.solver", f"the code of {solver}", "other code", "result"))
         if was.shots != given.shots:
             old, new = f"{len(was.shots)} rows", "other rows in that file"

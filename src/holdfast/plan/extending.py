@@ -12,7 +12,7 @@ from holdfast.datasets import Columns, resolved
 from holdfast.plan.blobs import BlobStore
 from holdfast.plan.comparing import MismatchError, changed_rows, is_new
 from holdfast.plan.files import DataLine, LineFile, PlanLine, data_path, plan_path, planned_lines, read_lines
-from holdfast.plan.planning import Planned, Work, cell_lines, data_line, models_of
+from holdfast.plan.planning import Planned, Work, cell_lines, data_line, keep_shots, models_of
 from holdfast.records.exchange import Sample
 from holdfast.records.facts import Block, Cell, Change
 from holdfast.spec import Model, Spec
@@ -59,9 +59,7 @@ class Extension:
         starts: dict[str, int] = {}
         store = BlobStore(self._run)
         data = data_file.write(self._data(data_file, starts, store))
-        for work in self._works.values():
-            work.keep_shots(store)
-        store.sync()
+        keep_shots(self._works, store)
         plan_file = LineFile(plan_path(self._run, self.number))
         cells: list[Cell] = []
         plan = plan_file.write(self._plan(plan_file, starts, cells))

@@ -9,7 +9,7 @@ import difflib
 import itertools
 import os
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -35,9 +35,8 @@ from holdfast.records.exchange import Row, Sample
 from holdfast.records.facts import Cell, Stored, TaskInputs
 from holdfast.records.keys import escape
 from holdfast.records.references import Reference, parse_reference, references_in
-from holdfast.score import solver_digest
 from holdfast.solve import Prompt, Renderer, Solver, columns_of, is_in_text, resolve_solver
-from holdfast.spec import Model, Spec, Task
+from holdfast.spec import Model, Spec, Task, check_prices
 
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 _IDS_COMPARED = 10_000
@@ -59,6 +58,8 @@ class Work(msgspec.Struct, frozen=True):
     """What is known of the files that its rows name."""
     shot_files: Mapping[Reference, Content] = msgspec.field(default_factory=dict)
     """Where the content that the examples name comes from; empty if the run holds it already."""
+    counted: Callable[[], None] | None = None
+    """Called for each row that is read."""
 
     @property
     def columns(self) -> Columns:
@@ -78,6 +79,8 @@ class Work(msgspec.Struct, frozen=True):
             stored = isinstance(self.rows, StoredRows)
             source = FileColumns(dataset.files, folder, self._keep(store), where, stored).applied(source)
         every = samples(source, self.columns, where, unique=not surveyed)
+        if self.counted is not None:
+            every = _counting(every, self.counted)
         if spec.samples is not None:
             wanted = set(spec.samples)
             every = (sample for sample in every if sample.id in wanted)
@@ -101,6 +104,12 @@ class Work(msgspec.Struct, frozen=True):
         return digests.reference if store is None else lambda content: store.keep(content, digests)
 
 
+def _counting(samples: Iterator[Sample], counted: Callable[[], None]) -> Iterator[Sample]:
+    for sample in samples:
+        counted()
+        yield sample
+
+
 class Planned(msgspec.Struct, frozen=True):
     """What was written, and where each cell is in it."""
 
@@ -114,9 +123,10 @@ def prepare(
     rows: Mapping[str, Rows],
     solvers: Mapping[str, Any],
     stored: Mapping[str, TaskInputs] | None = None,
+    counted: Callable[[], None] | None = None,
 ) -> dict[str, Work]:
     """Resolve every task's solver and prompt. `rows` and `solvers` hold what a script passed as objects; `stored`, what
-    the run holds, for examples whose file is gone.
+    the run holds, for examples whose file is gone. `counted` is called for each row that is read later.
     """
     works = {}
     digests = Digests()
@@ -127,6 +137,9 @@ def prepare(
                 f"{place}.dataset.path: the task {task.name!r} has no data; name a .jsonl, .json or .csv file"
             )
         solver = resolve_solver(solvers.get(task.name, task.solver), f"{place}.solver")
+        _check_roles(solver, spec, f"{place}.solver")
+        if solver.counts_cost:
+            check_prices(models_of(spec, task), f"{place}.solver: cost_usd")  # an agent asks no role
         found: dict[Reference, Content] = {}
         shots = _shots(task, place, (stored or {}).get(task.name, TaskInputs()).shots, _noting(digests, found))
         prompt = Prompt(task.system, task.prompt, task.messages, task.template, shots, tuple(task.dataset.files))
@@ -134,8 +147,15 @@ def prepare(
             renderer = Renderer(prompt)
         except SpecError as error:
             raise SpecError(f"{place}.prompt: {error}") from error
-        works[task.name] = Work(task, solver, prompt, renderer, rows.get(task.name), digests, found)
+        works[task.name] = Work(task, solver, prompt, renderer, rows.get(task.name), digests, found, counted)
     return works
+
+
+def _check_roles(solver: Solver, spec: Spec, place: str) -> None:
+    for role in solver.roles():
+        if role not in spec.roles:
+            known = ", ".join(sorted(spec.roles)) or "none"
+            raise SpecError(f"{place}: there is no role {role!r}; there are: {known}; add it to `roles`")
 
 
 def survey(spec: Spec, works: Mapping[str, Work]) -> int:
@@ -183,8 +203,7 @@ def models_of(spec: Spec, task: Task) -> list[Model]:
 def inputs_of(works: Mapping[str, Work]) -> dict[str, TaskInputs]:
     """What the tasks are asked with that no field of the spec shows."""
     return {
-        name: TaskInputs(solver_digest(work.solver.function), [shot.row for shot in work.prompt.shots])
-        for name, work in works.items()
+        name: TaskInputs(work.solver.digest(), [shot.row for shot in work.prompt.shots]) for name, work in works.items()
     }
 
 
@@ -196,13 +215,18 @@ def write_plan(folder: str, spec: Spec, works: Mapping[str, Work], parent: str =
     starts: dict[str, int] = {}
     store = BlobStore(folder, parent)
     data = data_file.write(_data_lines(data_file, spec, works, starts, store))
-    for work in works.values():
-        work.keep_shots(store)
-    store.sync()
+    keep_shots(works, store)
     plan_file = LineFile(plan_path(folder))
     cells: list[Cell] = []
     plan = plan_file.write(_plan_lines(plan_file, spec, works, starts, cells))
     return Planned(plan, data, tuple(cells))
+
+
+def keep_shots(works: Mapping[str, Work], store: BlobStore) -> None:
+    """The examples' files beside those of the rows; after this line all of them are durable."""
+    for work in works.values():
+        work.keep_shots(store)
+    store.sync()
 
 
 def _data_lines(
@@ -261,7 +285,7 @@ def _cell_digest(spec: Spec, work: Work, model: Model) -> bytes:
     asked = {
         "prompt": [task.system, task.prompt, task.messages, task.template, task.dataset.input],
         "shots": [[shot.row for shot in work.prompt.shots]],
-        "solver": [work.solver.name, work.solver.arguments, solver_digest(work.solver.function)],
+        "solver": [work.solver.name, work.solver.arguments, work.solver.digest()],
         "model": [model.provider, model.model, model.params, model.options],
         "seed": spec.seed,
     }

@@ -6,7 +6,7 @@ the data of each record type, `keys` the identity of an answer.
 """
 
 from holdfast.records.kinds import FORMAT, Anomaly, Fence, Segment, is_known
-from holdfast.records.line import LINE_BYTES_MAX, Draft, Line, draft, frame, parse, seed_of
+from holdfast.records.line import LINE_BYTES_MAX, Draft, Line, draft, frame, parse, seed_of, writable
 
 __all__ = [
     "FORMAT",
@@ -21,4 +21,5 @@ __all__ = [
     "is_known",
     "parse",
     "seed_of",
+    "writable",
 ]

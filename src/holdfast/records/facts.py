@@ -3,6 +3,7 @@
 `o` is the key's plan ordinal: a fold marks it in a bitmap without looking at the key.
 """
 
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -132,7 +133,8 @@ class RunEnded(msgspec.Struct, frozen=True, omit_defaults=True):
 class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
     """A request without what earlier steps of the same key already hold.
 
-    The messages are the first `keep` of step `after`'s messages followed by its answer, then `new`.
+    The messages are the first `keep` of step `after`'s messages followed by its answer, then `new`. Parameters and
+    tools are in this record, or in the step that `params_of` or `tools_of` names, which holds them itself.
     """
 
     new: list[Message]
@@ -140,7 +142,26 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
     keep: int = 0
     role: str = ""
     params: dict[str, Any] = msgspec.field(default_factory=dict)
+    params_of: int = 0
     tools: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    tools_of: int = 0
+
+    @property
+    def needs(self) -> set[int]:
+        """The numbers of the steps without which this cannot be read."""
+        return {self.after, self.params_of, self.tools_of} - {0}
+
+    def renumbered(self, numbers: dict[int, int]) -> "Asked":
+        """The same where the steps that it needs have other numbers."""
+        after, params_of, tools_of = (
+            numbers[each] if each else 0 for each in (self.after, self.params_of, self.tools_of)
+        )
+        return msgspec.structs.replace(self, after=after, params_of=params_of, tools_of=tools_of)
+
+    def filled(self, earlier: Mapping[int, "Asked"]) -> "Asked":
+        """With the parameters and tools that earlier steps hold. Those of a step that was lost stay away."""
+        params, tools = earlier.get(self.params_of, self).params, earlier.get(self.tools_of, self).tools
+        return msgspec.structs.replace(self, params=params, tools=tools)
 
 
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -83,6 +83,11 @@ def draft(kind: str, data: object, key: str | None = None) -> Draft:
     return Draft(encoded_kind, encoded_key, encoded, size)
 
 
+def writable(text: str) -> str:
+    """Half a character (a lone surrogate) cannot be written as JSON: a mark stands in its place."""
+    return text.encode("utf-8", "replace").decode()
+
+
 def frame(record: Draft, n: int, at: bytes, seed: int) -> tuple[bytes, bytes, str]:
     """The bytes before and after `d`, and the checksum: `d` itself is not copied if it is large."""
     head = b'{"n":%d,"at":"%b","t":%b,%b"d":' % (n, at, record.t, record.k)

@@ -68,6 +68,8 @@ class RunReport(msgspec.Struct, frozen=True):
     usage: Usage
     saved: Usage
     anomalies: int
+    evaluations: dict[str, str] = msgspec.field(default_factory=dict)
+    """All that the run has: what each is called, or its scorers."""
 
     def __str__(self) -> str:
         from holdfast.report.tables import as_text, report_table  # rich is brought in only when something is shown

@@ -51,7 +51,7 @@ def _chosen(lines: Iterable[ExportLine], wanted: Wanted, pattern: "re.Pattern[st
 
 def is_wrong(scores: dict[str, Any]) -> bool:
     """A score is false or zero. A missing score is not wrong: nobody has said so."""
-    return any(as_number(value) == 0 for value in scores.values() if not isinstance(value, dict))
+    return any(as_number(value) == 0 for value in scores.values())
 
 
 def _text(line: ExportLine) -> str:

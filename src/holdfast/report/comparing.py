@@ -25,6 +25,11 @@ class Side(msgspec.Struct, frozen=True):
     task: str
     model: str
 
+    @property
+    def family(self) -> str:
+        """The task that this one is, or is a variant of."""
+        return self.task.partition("+")[0]
+
     def label(self, other: "Side") -> str:
         """What tells it apart from the other one."""
         parts = [(self.run, other.run), (self.task, other.task), (self.model, other.model)]
@@ -70,7 +75,7 @@ class Answers:
 
     def add(self, line: ExportLine) -> None:
         pair = (line.sample_id, line.repeat)
-        self.scores[pair] = {name: value for name, value in line.scores.items() if not isinstance(value, dict)}
+        self.scores[pair] = line.values
         self.outputs[pair] = (line.output or "")[:_EXCERPT]
 
 
@@ -107,7 +112,7 @@ def pairs_within(answers: Mapping[tuple[str, str], Answers]) -> Iterator[tuple[A
     for model in dict.fromkeys(model for _, model in answers):
         families: dict[str, list[str]] = {}
         for task in (task for task in tasks if (task, model) in answers):
-            families.setdefault(task.partition("+")[0], []).append(task)
+            families.setdefault(answers[task, model].side.family, []).append(task)
         for names in families.values():
             yield from ((answers[names[0], model], answers[other, model]) for other in names[1:])
 

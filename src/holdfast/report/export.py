@@ -7,7 +7,7 @@ two must not look alike. Tokens and seconds are those of the attempt that counts
 import contextlib
 import csv
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import IO, Any
 
 import msgspec
@@ -46,6 +46,16 @@ class ExportLine(msgspec.Struct, frozen=True):
     reasons: dict[str, str] = msgspec.field(default_factory=dict)
     """Of the scorers that gave one."""
 
+    @property
+    def values(self) -> dict[str, Any]:
+        """What the scorers said; None is no score. Those that broke are not in it."""
+        return {name: score for name, score in self.scores.items() if not isinstance(score, dict)}
+
+    @property
+    def broken(self) -> dict[str, str]:
+        """The scorers that broke, and how."""
+        return {name: score["failure"]["message"] for name, score in self.scores.items() if isinstance(score, dict)}
+
 
 def export_lines(run: str, index: Index, evaluation: str = "") -> Iterator[ExportLine]:
     """Every key once, finished or not. `evaluation` empty means the newest."""
@@ -69,7 +79,7 @@ def _export(run: str, index: Index, evaluation: str, reader: Reader) -> Iterator
         yield _line(line, mine, given, reader)
 
 
-def write_jsonl(lines: Iterator[ExportLine], out: IO[str]) -> None:
+def write_jsonl(lines: Iterable[ExportLine], out: IO[str]) -> None:
     for line in lines:
         out.write(msgspec.json.encode(line).decode() + "\n")
 
@@ -84,9 +94,9 @@ def write_csv(lines: Iterator[ExportLine], out: IO[str], scorers: list[str]) -> 
         plain = [getattr(line, name) for name in _PLAIN]
         spent = [getattr(line, name) for name in _SPENT]
         error = "" if line.error is None else f"{line.error.kind}: {line.error.message}"
-        broken = {name: score["failure"]["message"] for name, score in line.scores.items() if isinstance(score, dict)}
-        values = [None if name in broken else line.scores.get(name) for name in scorers]
-        writer.writerow([*plain, error, *spent, *values, _listed(broken), _listed(line.reasons)])
+        given = line.values
+        values = [given.get(name) for name in scorers]
+        writer.writerow([*plain, error, *spent, *values, _listed(line.broken), _listed(line.reasons)])
 
 
 def _listed(told: dict[str, str]) -> str:

@@ -99,10 +99,10 @@ def _sample_columns(lines: Sequence[ExportLine]) -> Columns:
     made["error_kind"] = [line.error.kind if line.error else None for line in lines]
     made["error"] = [line.error.message if line.error else None for line in lines]
     made |= {name: [getattr(line, name) for line in lines] for name in _SPENT}
+    given = [line.values for line in lines]
     for scorer in sorted({scorer for line in lines for scorer in line.scores}):
-        values = [line.scores.get(scorer) for line in lines]
         column = f"score.{scorer}" if scorer in made else scorer
-        made[column] = [None if isinstance(value, dict) else value for value in values]
+        made[column] = [values.get(scorer) for values in given]
     return made
 
 

@@ -54,10 +54,9 @@ def verdict(line: ExportLine, at_least: float | None) -> Verdict:
         return Verdict("error", line.error.kind, line.error.message) if line.error else Verdict("error")
     if line.status != "finished":
         return Verdict("skipped", message="not finished")
-    broken = {name: score["failure"]["message"] for name, score in line.scores.items() if isinstance(score, dict)}
-    if broken:
-        return Verdict("error", "scorer", "; ".join(f"{name}: {message}" for name, message in broken.items()))
-    values = {name: value for name, value in line.scores.items() if value is not None}
+    if line.broken:
+        return Verdict("error", "scorer", "; ".join(f"{name}: {message}" for name, message in line.broken.items()))
+    values = {name: value for name, value in line.values.items() if value is not None}
     low = [name for name, value in values.items() if _is_low(value, at_least)]
     if low:
         told = (f"{name} {values[name]!r}{_because(line, name)}" for name in low)

@@ -5,7 +5,8 @@ that was recorded before the process that ended the attempt began was replayed, 
 any more (`orphaned`, which is counted for an attempt and not recorded for a step).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -13,9 +14,22 @@ import msgspec
 from holdfast.journal import Entry
 from holdfast.journal.lease import InFlight
 from holdfast.records.exchange import Answer, Message, Row, Usage
-from holdfast.records.facts import Called, Failure, RunResumed, SampleFailed, SampleFinished, ScoreGiven, Spent, Step
+from holdfast.records.facts import (
+    Asked,
+    Called,
+    Failure,
+    RunResumed,
+    SampleFailed,
+    SampleFinished,
+    ScoreGiven,
+    Spent,
+    Step,
+    StepStarted,
+)
+from holdfast.spec import Price
 
 _step = msgspec.json.Decoder(Step)
+_started = msgspec.json.Decoder(StepStarted)
 _finished = msgspec.json.Decoder(SampleFinished)
 _failed = msgspec.json.Decoder(SampleFailed)
 _score = msgspec.json.Decoder(ScoreGiven)
@@ -28,7 +42,7 @@ class StepStory(msgspec.Struct, frozen=True):
     n: int
     at: str
     how: str
-    """`live`, `replayed` (asked by a process or an attempt before the one that ended), `taken over` (by a fork)."""
+    """`live`, `replayed` (recorded by a process before the one that ended the attempt), `taken over` (by a fork)."""
     role: str
     kept: int
     after: int
@@ -47,6 +61,21 @@ class StepStory(msgspec.Struct, frozen=True):
     called: Called | None = None
     value: Any = None
     """What a tool, or the clock, said."""
+    turn: int = 0
+    """A turn is a model request, of whatever role, and the calls that follow it. 0: before the first request."""
+    process: int = 1
+    """Which of the processes that worked on the run recorded it; each resume begins another."""
+    dollars: float | None = None
+    """None if the spec has no price for the model."""
+
+
+class BegunStory(msgspec.Struct, frozen=True):
+    """A call that must not be made twice was begun, and nothing is recorded of what came of it."""
+
+    n: int
+    at: str
+    process: int
+    called: Called | None
 
 
 class AttemptStory(msgspec.Struct, frozen=True):
@@ -60,6 +89,30 @@ class AttemptStory(msgspec.Struct, frozen=True):
     failure: Failure | None
     final: bool
     spent: Spent | None
+    turns: int = 0
+    usage: Usage = Usage()
+    """Of all its steps that are listed here."""
+    dollars: float | None = None
+    begun: tuple[BegunStory, ...] = ()
+
+
+class Doing(msgspec.Struct, frozen=True):
+    """What a sample of a live run is doing, as far as its journal and its lease tell."""
+
+    turn: int
+    what: str
+    """`waiting for the model`, `waiting for tools`, `solving`, `saving`, …; empty if only the journal tells."""
+    seconds: float
+    """Since it last moved; where only the journal tells, the age of its last record."""
+    tools: tuple[str, ...] = ()
+    stack: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        if not self.what:
+            return f"in progress: turn {self.turn}; its last record is {self.seconds:.1f} s old"
+        tools = f" {', '.join(self.tools)}" if self.tools else ""
+        told = f"in progress: turn {self.turn}, {self.what}{tools} for {self.seconds:.1f} s"
+        return told + "".join(f"; {frame}" for frame in self.stack)
 
 
 class ScoreStory(msgspec.Struct, frozen=True):
@@ -92,11 +145,14 @@ class KeyStory(msgspec.Struct, frozen=True):
     failure: Failure | None
     """Why there is no answer: of the last attempt."""
     scores: tuple[ScoreStory, ...]
+    in_progress: Doing | None = None
+    resumes: tuple[str, ...] = ()
+    """When further processes went on with the run: the second, the third, …"""
 
     def __str__(self) -> str:
         from holdfast.report.key_lines import story_lines
 
-        return "\n".join(line for line, _ in story_lines(self))
+        return "\n".join(line for line, _ in story_lines(self, full=True))
 
     __repr__ = __str__
 
@@ -113,6 +169,7 @@ class KeyRecords(msgspec.Struct):
     """n, at, sitting, step. A sitting is one process's work on the run, counted from 1."""
     ends: list[tuple[int, str, int, SampleFinished | SampleFailed]] = msgspec.field(default_factory=list)
     scores: list[tuple[str, ScoreGiven]] = msgspec.field(default_factory=list)
+    begun: list[tuple[int, str, int, StepStarted]] = msgspec.field(default_factory=list)
     begun_again: list[str] = msgspec.field(default_factory=list)
     """When further processes went on with the run."""
 
@@ -136,6 +193,8 @@ def collect(entries: Iterable[object], key: str) -> KeyRecords:
             continue
         if line.t == "step":
             found.steps.append((line.n, line.at, sitting, _step.decode(line.d)))
+        elif line.t == "step.started":
+            found.begun.append((line.n, line.at, sitting, _started.decode(line.d)))
         elif line.t == "sample.finished":
             found.ends.append((line.n, line.at, sitting, _finished.decode(line.d)))
         elif line.t == "sample.failed":
@@ -145,11 +204,14 @@ def collect(entries: Iterable[object], key: str) -> KeyRecords:
     return found
 
 
-def attempts_of(found: KeyRecords) -> tuple[AttemptStory, ...]:
-    """In order. An attempt of a number may come to more than one end: each retry of a run counts on."""
+def attempts_of(found: KeyRecords, prices: Mapping[str, Price | None]) -> tuple[AttemptStory, ...]:
+    """In order. An attempt of a number may come to more than one end: each retry of a run counts on. `prices` are by
+    role, that of the evaluated model under the empty one.
+    """
     ends = {end.attempt: (at, sitting, end) for _, at, sitting, end in reversed(found.ends)}
-    numbers = sorted({*ends, *(_attempt(step) for *_, step in found.steps)})
-    return tuple(_attempt_story(number, found, ends.get(number)) for number in numbers)
+    scopes = [step.scope for *_, step in found.steps] + [started.scope for *_, started in found.begun]
+    numbers = sorted({*ends, *map(_attempt, scopes)})
+    return tuple(_attempt_story(number, found, ends.get(number), prices) for number in numbers)
 
 
 def scores_of(found: KeyRecords, evaluation: str) -> tuple[ScoreStory, ...]:
@@ -171,30 +233,99 @@ def scores_of(found: KeyRecords, evaluation: str) -> tuple[ScoreStory, ...]:
     return tuple(sorted(told, key=lambda score: score.current))
 
 
-def doing_now(oldest: Sequence[InFlight], key: str) -> InFlight | None:
-    return next((each for each in oldest if each.key == key), None)
+def doing_of(found: InFlight | None, attempts: Sequence[AttemptStory], now: float, process: int) -> Doing | None:
+    """What an unfinished sample of a live run is doing. `found`: what the lease says of it, which tells only of the
+    oldest samples; of others the journal tells, if this process has recorded something of them.
+    """
+    steps = attempts[-1].steps if attempts and attempts[-1].status == "unfinished" else ()
+    turn, open_tools = _open_turn(steps)
+    if found is not None:
+        what, waits = found.doing, found.doing == "waiting for an answer"
+        if waits:
+            what = "waiting for tools" if open_tools else "waiting for the model"
+        since = round(max(now - found.since, 0.0), 3)
+        return Doing(turn, what, since, open_tools if waits else (), tuple(found.stack))
+    if steps and steps[-1].process == process:
+        written = datetime.fromisoformat(steps[-1].at).timestamp()
+        return Doing(turn, "", round(max(now - written, 0.0), 3))
+    return None
+
+
+def _open_turn(steps: Sequence[StepStory]) -> tuple[int, tuple[str, ...]]:
+    """The turn that a sample is in, and the tools that its last answer called and that no step tells of. A solver that
+    records no calls at all is not taken to wait for them.
+    """
+    asked = [index for index, step in enumerate(steps) if step.kind == "generate"]
+    if not asked:
+        return 1, ()
+    last, after = steps[asked[-1]], steps[asked[-1] + 1 :]
+    wanted = list(last.tool_calls)
+    for step in after:
+        done = next((each for each in wanted if step.called and call_name(each) == step.called.tool), None)
+        if done is not None:
+            wanted.remove(done)
+    records_calls = len(asked) == 1 or any(step.called for step in steps)
+    if wanted and records_calls:
+        return last.turn, tuple(dict.fromkeys(map(call_name, wanted)))
+    return last.turn + 1, ()
+
+
+def call_name(call: Any) -> str:
+    """The tool that a model calls, as the wire has it."""
+    function = call.get("function") if isinstance(call, dict) else None
+    return str(function.get("name")) if isinstance(function, dict) else ""
 
 
 def _attempt_story(
-    number: int, found: KeyRecords, end: tuple[str, int, SampleFinished | SampleFailed] | None
+    number: int,
+    found: KeyRecords,
+    end: tuple[str, int, SampleFinished | SampleFailed] | None,
+    prices: Mapping[str, Price | None],
 ) -> AttemptStory:
-    own = [each for each in found.steps if _attempt(each[3]) == number]
     at, last, data = end if end is not None else ("", len(found.begun_again) + 1, None)
     failed = data if isinstance(data, SampleFailed) else None
+    steps = tuple(_step_stories(number, found, last, prices))
+    priced = [step.dollars for step in steps if step.dollars is not None]
     return AttemptStory(
         attempt=number,
         status="unfinished" if data is None else "failed" if failed is not None else "finished",
-        began=min((each[1] for each in own), default=at),
+        began=min((step.at for step in steps), default=at),
         ended=at,
-        steps=tuple(_step_story(n, at, step, replayed=sitting < last) for n, at, sitting, step in own),
+        steps=steps,
         failure=failed.failure if failed is not None else None,
         final=failed.final if failed is not None else data is not None,
         spent=data.spent if data is not None else None,
+        turns=max((step.turn for step in steps), default=0),
+        usage=sum((step.usage for step in steps), Usage()),
+        dollars=sum(priced) if priced else None,
+        begun=tuple(_unsure(number, found)),
     )
 
 
-def _step_story(n: int, at: str, step: Step, *, replayed: bool) -> StepStory:
-    asked, answer = step.asked, step.answer
+def _step_stories(number: int, found: KeyRecords, last: int, prices: Mapping[str, Price | None]) -> Iterator[StepStory]:
+    asked = {n: step.asked for n, _, _, step in found.steps if step.asked is not None}
+    turn = 0
+    for n, at, sitting, step in found.steps:
+        if _attempt(step.scope) != number:
+            continue
+        turn += step.kind == "generate"
+        whole = asked[n].filled(asked) if n in asked else None
+        told = _step_story(n, at, step, whole, replayed=sitting < last)
+        price = prices.get(told.role) if told.answer is not None else None
+        dollars = price.dollars(told.usage.input_tokens, told.usage.output_tokens) if price is not None else None
+        yield msgspec.structs.replace(told, turn=turn, process=sitting, dollars=dollars)
+
+
+def _unsure(number: int, found: KeyRecords) -> Iterator[BegunStory]:
+    """As a resume judges it: what was begun, and has no step that says what came of it."""
+    done = {(step.scope, step.q, step.c) for *_, step in found.steps if not step.cancelled}
+    for n, at, sitting, started in found.begun:
+        if _attempt(started.scope) == number and (started.scope, started.q, started.c) not in done:
+            yield BegunStory(n, at, sitting, started.called)
+
+
+def _step_story(n: int, at: str, step: Step, asked: Asked | None, *, replayed: bool) -> StepStory:
+    answer = step.answer
     return StepStory(
         n=n,
         at=at,
@@ -225,5 +356,5 @@ def _tool_names(tools: Iterable[dict[str, Any]]) -> Iterator[str]:
         yield str(function.get("name") if isinstance(function, dict) else tool.get("name", "tool"))
 
 
-def _attempt(step: Step) -> int:
-    return int(step.scope.split("/")[1]) if step.scope.startswith("solve/") else 0
+def _attempt(scope: str) -> int:
+    return int(scope.split("/")[1]) if scope.startswith("solve/") else 0

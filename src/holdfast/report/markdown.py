@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from holdfast.report.cells import CellReport, RunReport, ScorerReport
-from holdfast.report.tables import duration, failure_lines, short
+from holdfast.report.tables import duration, evaluation_lines, failure_lines, short
 from holdfast.report.wording import counted
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~])")
@@ -19,6 +19,8 @@ def markdown(report: RunReport) -> str:
     lines = [f"### {mark} {_text(f'{report.experiment}/{report.run_id}')}: {report.status}", ""]
     if report.reason:
         lines += [_text(report.reason), ""]
+    for line in evaluation_lines(report):
+        lines += [_text(line), ""]
     lines += [_row(_HEAD), _row("---" if name in _HEAD[:3] else "--:" for name in _HEAD)]
     lines += [row for cell in report.cells for row in _rows(cell)]
     found = list(failure_lines(report.cells))

@@ -4,11 +4,10 @@ import html
 
 from holdfast.engine import Progress
 from holdfast.report.tables import duration, short
-from holdfast.report.wording import counted, first_line
+from holdfast.report.wording import bar, counted, first_line
 
 _FAILURE_WIDTH = 80
 _WHY_WIDTH = 60
-_BAR_WIDTH = 24
 
 
 def line_of(progress: Progress, now: float) -> str:
@@ -36,14 +35,11 @@ def line_of(progress: Progress, now: float) -> str:
 
 
 def bar_of(progress: Progress) -> str:
-    """`████████░░░░`: how much is done."""
-    share = (progress.finished + progress.failed) / max(progress.planned, 1)
-    full = int(share * _BAR_WIDTH)
-    return "█" * full + "░" * (_BAR_WIDTH - full)
+    return bar(progress.finished + progress.failed, progress.planned)
 
 
 def html_of(progress: Progress, now: float) -> str:
     """The bar of a browser, and the line."""
     done = progress.finished + progress.failed
-    bar = f'<progress value="{done}" max="{max(progress.planned, 1)}"></progress>'
-    return f"<div>{bar} {html.escape(line_of(progress, now))}</div>"
+    shown = f'<progress value="{done}" max="{max(progress.planned, 1)}"></progress>'
+    return f"<div>{shown} {html.escape(line_of(progress, now))}</div>"

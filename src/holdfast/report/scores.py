@@ -1,4 +1,4 @@
-"""One line for each score of the newest evaluation, in plan order, with its reason."""
+"""One line for each score of an evaluation, in plan order, with its reason."""
 
 from collections.abc import Iterator
 from typing import Any

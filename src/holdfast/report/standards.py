@@ -46,13 +46,12 @@ def shortcomings(lines: Iterable[ExportLine], standard: Standard) -> list[str]:
     values: dict[tuple[str, str, str], list[tuple[float, ExportLine]]] = {}
     missing: list[str] = []
     for line in lines:
-        broken = [name for name, score in line.scores.items() if isinstance(score, dict)]
         if line.status != "finished":
             missing.append(f"{line.key} is {line.status}")
-        elif any(standard.scorer in ("", name) for name in broken):
+        elif any(standard.scorer in ("", name) for name in line.broken):
             missing.append(f"{line.key} could not be scored")
-        for name, score in line.scores.items():
-            number = None if isinstance(score, dict) else as_number(score)
+        for name, value in line.values.items():
+            number = as_number(value)
             if number is not None and standard.scorer in ("", name):
                 values.setdefault((line.task, line.model, name), []).append((number, line))
     measured = [_measured(place, found, standard) for place, found in values.items()]

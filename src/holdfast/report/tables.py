@@ -2,7 +2,7 @@
 
 import html
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
@@ -35,19 +35,24 @@ _OF_THE_CODE = ("solver", "record")
 _ONLY_IF_ANY = {"no score", "scorer failed", "failed", "unfinished"}
 _STATUS_STYLE = {"completed": "green", "running": "cyan", "interrupted": "yellow", "failed": "red", "stalled": "red"}
 
+Command = Callable[..., str]
+"""From a verb and its options to a command about the run that works when it is copied."""
 
-def report_table(report: RunReport, resume: str = "") -> RenderableType:
+
+def report_table(report: RunReport, command: Command | None = None) -> RenderableType:
     """The cells of a run, and under them what is not in the numbers. Columns in which nothing happened are left out.
-    `resume` is the command that tries failed samples again.
+    With `command`, what to do about failed samples.
     """
     names, rows = report_rows(report)
-    return Group(headline(report), "", plain_table(names, rows), *_footnotes(report, resume))
+    above: list[RenderableType] = [headline(report), *map(_line, evaluation_lines(report)), ""]
+    return Group(*above, plain_table(names, rows), *_footnotes(report, command))
 
 
 def report_html(report: RunReport) -> str:
     """The same for a notebook."""
-    below = "".join(f"<div>{html.escape(str(line))}</div>" for line in _footnotes(report, "") if str(line))
-    return f"<div>{html.escape(headline(report).plain)}</div>{html_table(*report_rows(report))}{below}"
+    below = "".join(f"<div>{html.escape(str(line))}</div>" for line in _footnotes(report, None) if str(line))
+    above = "".join(f"<div>{html.escape(line)}</div>" for line in (headline(report).plain, *evaluation_lines(report)))
+    return f"{above}{html_table(*report_rows(report))}{below}"
 
 
 def report_rows(report: RunReport) -> tuple[list[str], list[list[str]]]:
@@ -86,6 +91,13 @@ def headline(report: RunReport) -> Text:
     return text
 
 
+def evaluation_lines(report: RunReport) -> Iterator[str]:
+    """Whose scores these are, where there are others too."""
+    if len(report.evaluations) > 1:
+        called = report.evaluations.get(report.evaluation, "")
+        yield f"scores of the evaluation {report.evaluation} ({called}), one of {len(report.evaluations)}"
+
+
 def tokens(usage: Usage) -> str:
     return f"{short(usage.input_tokens)} in, {short(usage.output_tokens)} out"
 
@@ -117,7 +129,7 @@ def failure_lines(cells: Iterable[CellReport]) -> Iterator[str]:
                 yield f"{place}: scorer {each.scorer} failed on {answers}{_such_as(each.example)}"
 
 
-def again_lines(cells: Iterable[CellReport], run_id: str, resume: str) -> Iterator[str]:
+def again_lines(cells: Iterable[CellReport], command: Command) -> Iterator[str]:
     """Each resume grants failed samples a fresh allowance; nobody guesses that. What failed in the solver's own code
     fails again until the code is mended, and then it is another experiment.
     """
@@ -125,12 +137,12 @@ def again_lines(cells: Iterable[CellReport], run_id: str, resume: str) -> Iterat
     broken = sum(cell.failures.get(kind, 0) for cell in cells for kind in _OF_THE_CODE)
     failed = sum(cell.failed for cell in cells) - broken
     if failed:
-        yield f"{counted(failed, 'failed sample')} can be tried again with: {resume}"
+        yield f"{counted(failed, 'failed sample')} can be tried again with: {command('resume')}"
     if broken:
         keys = (cell.examples[kind].key for cell in cells for kind in _OF_THE_CODE if kind in cell.examples)
-        look = f"look at one: holdfast show {run_id} {next(keys)}"
+        look = f"look at one: {command('show', next(keys))}"
         told = f"{counted(broken, 'sample')} failed in the solver's code; {look}. If it depends on chance, try again: "
-        yield f"{told}{resume}. If the code is wrong, mend it, then: holdfast fork {run_id}"
+        yield f"{told}{command('resume')}. If the code is wrong, mend it, then: {command('fork')}"
 
 
 def _such_as(example: Example | None) -> str:
@@ -158,7 +170,7 @@ def _numbers(summary: Summary, scorer: ScorerReport) -> tuple[str, ...]:
     return f"{summary.mean:.4f}", error, interval, str(summary.n), *missing
 
 
-def _footnotes(report: RunReport, resume: str) -> Iterable[RenderableType]:
+def _footnotes(report: RunReport, command: Command | None) -> Iterable[RenderableType]:
     steps = report.steps
     yield ""
     line = f"steps: {steps['live']} asked, {steps['replayed']} replayed"
@@ -169,12 +181,13 @@ def _footnotes(report: RunReport, resume: str) -> Iterable[RenderableType]:
     yield _line(line, style="dim")
     for failure in failure_lines(report.cells):
         yield _line(failure, style="red")
-    if resume and report.status != "running":
-        for again in again_lines(report.cells, report.run_id, resume):
+    if command is not None and report.status != "running":
+        for again in again_lines(report.cells, command):
             yield _line(again)
     if report.anomalies:
         found = counted(report.anomalies, "anomaly", "anomalies")
-        yield _line(f"{found} in the journal: see `holdfast verify {report.run_id}`", style="red")
+        look = command("verify") if command is not None else f"holdfast verify {report.run_id}"
+        yield _line(f"{found} in the journal: see `{look}`", style="red")
 
 
 def _line(text: str, style: str = "") -> Text:

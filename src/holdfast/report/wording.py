@@ -8,6 +8,7 @@ from holdfast.records.references import parse_reference
 _SHORT_WIDTH = 100
 _INLINE = "data:"
 _CENT = 0.01
+_BAR_WIDTH = 24
 
 
 def counted(count: int, noun: str, several: str = "") -> str:
@@ -31,6 +32,17 @@ def own_words(scorer: str, failure: str) -> str:
 def shortened(text: str, width: int) -> str:
     """At most `width` characters; `…` stands for the rest."""
     return text if len(text) <= width else f"{text[: max(width - 1, 0)]}…"
+
+
+def bar(done: int, total: int) -> str:
+    """`████████░░░░`: how much is done; full only at the end."""
+    full = min(_BAR_WIDTH * done // max(total, 1), _BAR_WIDTH)
+    return "█" * full + "░" * (_BAR_WIDTH - full)
+
+
+def written_over(line: str, width: int) -> str:
+    """What shows a line on a terminal in the place of the one before it; one that wraps could not be written over."""
+    return f"\r\x1b[2K{shortened(line, max(width - 1, 0))}"
 
 
 def human_bytes(count: int) -> str:

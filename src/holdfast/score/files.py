@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from types import ModuleType
 
+from holdfast.errors import told
 from holdfast.score.definition import Scorer
 from holdfast.score.errors import ScorerError
 
@@ -46,11 +47,11 @@ def _load(path: str) -> ModuleType:
         sys.modules.pop(name, None)
         if before is not None:
             sys.modules[name] = before
-        raise ScorerError(path, f"cannot be run ({_told(error)})") from error
+        raise ScorerError(path, f"cannot be run ({_why(error)})") from error
     return module
 
 
-def _told(error: BaseException) -> str:
+def _why(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         return f"line {error.lineno}: {error.msg}"
-    return f"{type(error).__name__}: {error}"
+    return told(error)

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, told
 from holdfast.records.exchange import Answer, Sample, Score
 from holdfast.score.definition import Scorer
 from holdfast.score.errors import ScoringFailed
@@ -132,5 +132,4 @@ def _failed(scorer: Scorer, error: Exception) -> ScoringFailed:
     ours = {__file__, Scorer.__call__.__code__.co_filename}
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename not in ours]
     lines = traceback.format_list(frames[-_FRAMES_MAX:]) + traceback.format_exception_only(error)
-    message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return ScoringFailed(scorer.name, message[:_MESSAGE_MAX], "".join(lines)[:_DETAIL_MAX])
+    return ScoringFailed(scorer.name, told(error)[:_MESSAGE_MAX], "".join(lines)[:_DETAIL_MAX])

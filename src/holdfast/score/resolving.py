@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.errors import told
 from holdfast.score.choices import choice
 from holdfast.score.definition import Scorer, arguments_of, scorer
 from holdfast.score.errors import ScorerError
@@ -66,7 +67,7 @@ def _imported(reference: str, place: str) -> Scorer:
     try:
         module = importlib.import_module(module_name)
     except Exception as error:
-        problem = f"{module_name!r} cannot be imported ({type(error).__name__}: {error})"
+        problem = f"{module_name!r} cannot be imported ({told(error)})"
         raise ScorerError(place, f"{problem}; check its name and that its folder is on PYTHONPATH") from error
     try:
         found = functools.reduce(getattr, path.split("."), module)

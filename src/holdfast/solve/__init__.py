@@ -5,7 +5,8 @@ from holdfast.solve.context import Context, ToolFailedError
 from holdfast.solve.means import Allowance, AskFailedError, Asking, Means
 from holdfast.solve.parts import is_in_text
 from holdfast.solve.prompts import Prompt, Renderer, columns_of
-from holdfast.solve.solvers import Solve, Solver, resolve_solver, solver
+from holdfast.solve.solvers import resolve_solver, solver
+from holdfast.solve.solving import Solve, Solver
 from holdfast.solve.steps import Recorded, Scope, StepFailedError, Steps, Unsure
 from holdfast.solve.tools import Tool, ToolArgumentsError, tool
 from holdfast.solve.workplace import ReadFile, Workplace

@@ -4,10 +4,11 @@ import asyncio
 
 import msgspec
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, told
 from holdfast.models.failures import redact
+from holdfast.records import writable
 from holdfast.records.facts import Called, Failure, Step
-from holdfast.solve.tools import Tool, ToolArgumentsError, invoke
+from holdfast.solve.tools import Tool, invoke
 from holdfast.solve.workplace import Workplace
 
 _TOLD_MAX = 8000
@@ -29,11 +30,10 @@ async def call_tool(tool: Tool, called: Called, workplace: Workplace) -> Step:
     except TimeoutError as error:
         late = f"{tool.name} took longer than {tool.seconds:g} s" if tool.seconds else f"{tool.name}: {error!r}"
         return _failed(tool, called, late, workplace)
-    except ToolArgumentsError as error:
+    except HoldfastError as error:
         return _failed(tool, called, str(error), workplace)
     except Exception as error:  # noqa: BLE001 - the user's code may raise anything
-        said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        return _failed(tool, called, said, workplace)
+        return _failed(tool, called, told(error), workplace)
     return Step(0, "", "", kind="call", called=called, once=not tool.repeatable, value=value)
 
 
@@ -51,5 +51,5 @@ async def recover_call(tool: Tool, called: Called, workplace: Workplace) -> Step
 
 def _failed(tool: Tool, called: Called, message: str, workplace: Workplace) -> Step:
     """Half a character cannot be written as JSON, and half a secret would not be found: cut last."""
-    told = redact(message, workplace.secrets).encode("utf-8", "replace").decode()[:_TOLD_MAX]
-    return Step(0, "", "", kind="call", called=called, once=not tool.repeatable, failure=Failure("tool", told))
+    failure = Failure("tool", writable(redact(message, workplace.secrets))[:_TOLD_MAX])
+    return Step(0, "", "", kind="call", called=called, once=not tool.repeatable, failure=failure)

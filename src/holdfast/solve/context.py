@@ -7,7 +7,7 @@ time from `ctx` if it wants a replay to come out the same.
 import copy
 import hashlib
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,10 +16,11 @@ import xxhash
 
 from holdfast.errors import BadRecordError, HoldfastError
 from holdfast.records.exchange import Answer, Message, Sample
-from holdfast.records.facts import Asked, Called, Step
+from holdfast.records.facts import Called, Step
 from holdfast.solve.calling import LimitError, recover_call
-from holdfast.solve.means import AskFailedError, Means, Used
-from holdfast.solve.steps import Once, StepFailedError, Steps
+from holdfast.solve.conversations import Conversations
+from holdfast.solve.means import AskFailedError, Asking, Door, Host, Means, Told, Used, Wish
+from holdfast.solve.steps import Once, StepFailedError, Steps, Taken
 from holdfast.solve.tools import Tool, as_tool
 from holdfast.solve.workplace import Workplace
 
@@ -30,7 +31,6 @@ _NOW = "now"
 """The request of every look at the clock: they are told apart by their count."""
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 _encode = msgspec.json.Encoder().encode
-_messages = msgspec.json.Decoder(list[Message])
 
 
 class Context:
@@ -41,11 +41,12 @@ class Context:
         self.messages = messages
         self.workplace = Workplace(sample, means.read_file, means.secrets)
         self._steps = steps
+        self._meters: tuple[_Meter, ...] = (_Meter(),)
         self._seed = seed
         self._means = means
         self._random: random.Random | None = None
-        self._told_last: list[tuple[int, list[Message]]] = []
-        self._known: dict[bytes, tuple[int, int]] = {}  # beginnings of conversations, and the step that holds each
+        self._doors: list[Door] = []  # at most one; a list, because those who do parts of the work share it
+        self._conversations = Conversations()
 
     @property
     def seed(self) -> int:
@@ -62,18 +63,48 @@ class Context:
 
     @property
     def used(self) -> Used:
-        steps = self._steps
-        return Used(steps.count, steps.tokens, steps.seconds, steps.dollars)
+        """By the solver that has this: of one that does a part of another's work, only by that part."""
+        return self._meters[-1].used
+
+    @property
+    def openai_base_url(self) -> str:
+        """An OpenAI-compatible address for this attempt alone: an agent that was written without Holdfast asks there,
+        and each of its requests is a durable step. It can be asked from a thread and from another process.
+        """
+        if not self._doors:
+            if self._means.open_door is None:
+                raise HoldfastError("ctx.openai_base_url: there is no address for the models here")
+            self._steps.be_patient()
+            model = self._means.models[""].identity.get("model")
+            roles = tuple(filter(None, self._means.models))
+            self._doors.append(self._means.open_door(Host(str(model or "model"), roles, self._answer)))
+        return self._doors[0].url
+
+    @property
+    def failed_outside(self) -> BaseException | None:
+        """Why the last request through `openai_base_url` had no answer. None if it had one, or there was none."""
+        return self._doors[0].failed if self._doors else None
+
+    async def close(self) -> None:
+        """The attempt is over: what its tools opened is closed, its address is nobody's."""
+        try:
+            await self.workplace.close()
+        finally:
+            for door in self._doors:
+                door.close()
 
     async def file(self, reference: str) -> bytes:
         """The content of a file of the sample's row. It is the same whenever it is read, so this is no step."""
         return await self.workplace.file(reference)
 
     def with_messages(self, messages: list[Message]) -> "Context":
-        """The same attempt, with other first messages: for a solver that lets others do parts of its work."""
+        """The same attempt, with other first messages and `used` counted from here: for a solver that lets others do
+        parts of its work.
+        """
         assert self.random is not None  # one stream for all of them
         other = copy.copy(self)
         other.messages = messages
+        other._meters = (*self._meters, _Meter())  # noqa: SLF001 - a copy of ourselves
         return other
 
     async def generate(
@@ -85,33 +116,45 @@ class Context:
         **params: Any,
     ) -> Answer:
         """Ask the evaluated model, or the model of a role. The answer is durable before it is returned."""
+        taken = await self._generate(self.messages if messages is None else _as_messages(messages), role, tools, params)
+        assert taken.told.answer is not None
+        return taken.told.answer
+
+    async def _answer(self, wish: Wish) -> Told:
+        """For code that is not the solver's own."""
+        taken = await self._generate(wish.messages, wish.role, wish.tools, wish.params)
+        assert taken.told.answer is not None
+        name = f"{self._steps.key} {taken.step.q} {taken.step.c}"
+        return Told(xxhash.xxh3_128_hexdigest(name.encode()), taken.told.answer)
+
+    async def _generate(
+        self, messages: list[Message], role: str, tools: list[dict[str, Any]] | None, params: dict[str, Any]
+    ) -> Taken:
         asking = self._means.models.get(role)
         if asking is None:
             known = ", ".join(sorted(filter(None, self._means.models))) or "none"
             raise HoldfastError(f"there is no role {role!r} in the spec; there are: {known}")
         self._check_allowance()
-        said = _snapshot(_as_messages(self.messages if messages is None else messages))
         merged = {**asking.params, **params} if params else asking.params
         if merged.get("seed") == PER_KEY:
             merged = {**merged, "seed": self.seed}
-        request = _canonical([asking.identity, merged, said, tools or []])
+        said = self._conversations.take(messages, asking.identity, merged)
+        request = said.digest(_canonical(tools or []))
 
         async def ask() -> Step:
-            asked = self._asked(said, role, params, tools or [])
+            asked = self._conversations.asked(said, role, params, tools or [])
             try:
-                answer, tries = await asking.ask(said, merged, tools or [])
+                answer, tries = await asking.ask(said.messages, merged, tools or [])
             except AskFailedError as error:
                 return Step(0, "", "", asked=asked, failure=error.failure, tries=error.tries)
             if not isinstance(answer, Answer):
                 raise BadRecordError(f"the model's provider returned {type(answer).__name__}, not an answer")
             return Step(0, "", "", asked=asked, answer=answer, tries=tries)
 
-        taken = await self._steps.take(xxhash.xxh3_128_hexdigest(request), ask)
+        taken = await self._take(request, ask, asking=asking)
         assert taken.step.answer is not None
-        assert taken.told.answer is not None
-        self._told_last.append((taken.n, [*said, taken.step.answer.message]))
-        self._steps.dollars += asking.dollars(taken.step.answer.usage)
-        return taken.told.answer
+        self._conversations.answered(taken.n, taken.step, said)
+        return taken
 
     async def call(self, tool: "Tool | Callable[..., Any]", arguments: Mapping[str, Any] | None = None) -> Any:
         """Call a tool, or any function, sync or async. What it returns is durable before it is handed on, and is what
@@ -125,9 +168,9 @@ class Context:
         place = self.workplace
         once = None if wanted.repeatable else Once(called, lambda: recover_call(wanted, called, place))
         try:
-            taken = await self._steps.take(request, lambda: self._means.call(wanted, called, place), once)
+            taken = await self._take(request, lambda: self._means.call(wanted, called, place), once)
         except StepFailedError as error:
-            raise ToolFailedError(error.failure) from error
+            raise ToolFailedError(error.failure, error.seconds) from error
         return taken.told.value
 
     async def now(self) -> datetime:
@@ -136,33 +179,57 @@ class Context:
         async def look() -> Step:
             return Step(0, "", "", kind="now", value=datetime.now(UTC).isoformat())
 
-        taken = await self._steps.take(_NOW, look)
+        taken = await self._take(_NOW, look)
         return datetime.fromisoformat(taken.told.value)
 
-    def _asked(self, said: list[Message], role: str, params: dict[str, Any], tools: list[dict[str, Any]]) -> Asked:
-        """The request, without the messages that an earlier step of this sample already holds."""
-        for earlier, messages in self._told_last:  # most samples ask once: only a further request pays for this
-            for length, prefix in enumerate(_prefixes(messages), 1):
-                self._known.setdefault(prefix, (earlier, length))
-        self._told_last.clear()
-        n = keep = 0
-        for prefix in _prefixes(said) if self._known else ():
-            if prefix not in self._known:
-                break
-            n, keep = self._known[prefix]
-        return Asked(new=said[keep:], after=n, keep=keep, role=role, params=params, tools=tools)
+    async def _take(
+        self,
+        request: str,
+        ask: Callable[[], Awaitable[Step]],
+        once: Once | None = None,
+        asking: Asking | None = None,
+    ) -> Taken:
+        """Take a step, and count what it used, live or replayed: limits count both."""
+        for meter in self._meters:
+            meter.steps += 1
+        try:
+            taken = await self._steps.take(request, ask, once)
+        except StepFailedError as error:
+            for meter in self._meters:
+                meter.seconds += error.seconds
+            raise
+        usage = taken.step.answer.usage if taken.step.answer is not None else None
+        for meter in self._meters:
+            meter.seconds += taken.step.seconds
+            if usage is not None and asking is not None:
+                meter.tokens += usage.input_tokens + usage.output_tokens
+                meter.dollars += asking.dollars(usage)
+        return taken
 
     def _check_allowance(self) -> None:
-        allowed = self._means.allowance
-        if allowed.steps is not None and self._steps.count >= allowed.steps:
-            raise LimitError(f"the sample has made {self._steps.count} steps; its limit is {allowed.steps}")
-        if allowed.tokens is not None and self._steps.tokens >= allowed.tokens:
-            raise LimitError(f"the sample has used {self._steps.tokens} tokens; its limit is {allowed.tokens}")
-        if allowed.cost_usd is not None and self._steps.dollars >= allowed.cost_usd:
-            spent = f"{self._steps.dollars:.4g}"
+        allowed, used = self._means.allowance, self._meters[0]
+        if allowed.steps is not None and used.steps >= allowed.steps:
+            raise LimitError(f"the sample has made {used.steps} steps; its limit is {allowed.steps}")
+        if allowed.tokens is not None and used.tokens >= allowed.tokens:
+            raise LimitError(f"the sample has used {used.tokens} tokens; its limit is {allowed.tokens}")
+        if allowed.cost_usd is not None and used.dollars >= allowed.cost_usd:
             raise LimitError(
-                f"the sample has cost ${spent}; its limit, limits.sample.cost_usd, is {allowed.cost_usd:g}"
+                f"the sample has cost ${used.dollars:.4g}; its limit, limits.sample.cost_usd, is {allowed.cost_usd:g}"
             )
+
+
+class _Meter:
+    """What was used since it was begun."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.tokens = 0
+        self.seconds = 0.0
+        self.dollars = 0.0
+
+    @property
+    def used(self) -> Used:
+        return Used(self.steps, self.tokens, self.seconds, self.dollars)
 
 
 class ToolFailedError(StepFailedError):
@@ -181,19 +248,3 @@ def _as_messages(messages: str | list[Message]) -> list[Message]:
     if isinstance(messages, str):
         return [{"role": "user", "content": messages}]
     return messages
-
-
-def _snapshot(messages: list[Message]) -> list[Message]:
-    """As they are now: what is recorded must not change when the solver goes on with its own."""
-    try:
-        return _messages.decode(_encode(messages))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise BadRecordError(f"the messages cannot be written as JSON: {error}") from error
-
-
-def _prefixes(messages: list[Message]) -> Iterator[bytes]:
-    """A digest of the first message, of the first two, and so on."""
-    digest = b""
-    for message in messages:
-        digest = xxhash.xxh3_128_digest(digest + _canonical(message))
-        yield digest

@@ -1,7 +1,7 @@
 """What an attempt at a sample is given to work with: models, limits, and what its run lends it."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Annotated, Any, Protocol
 
 import msgspec
 
@@ -46,6 +46,11 @@ class Allowance(msgspec.Struct, frozen=True):
     cost_usd: float | None = None
 
 
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+"""How often, or how many: none at all would be no solver."""
+_Amount = Annotated[float, msgspec.Meta(gt=0)]
+
+
 class Used(msgspec.Struct, frozen=True):
     """What an attempt has used so far, replayed steps included: limits survive a resume."""
 
@@ -55,6 +60,64 @@ class Used(msgspec.Struct, frozen=True):
     """Of work: the recorded durations of its steps."""
     cost_usd: float = 0.0
     """Of the models whose price the spec says."""
+
+
+class Told(msgspec.Struct, frozen=True):
+    """An answer, and a name for it that is the same at every replay."""
+
+    id: str
+    answer: Answer
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """A request that came from outside of the solver's own code."""
+
+    messages: list[Message]
+    role: str
+    tools: list[dict[str, Any]]
+    params: dict[str, Any]
+
+
+class Host(msgspec.Struct, frozen=True):
+    """What an attempt offers to code that is not its own: models by name, and how they are asked."""
+
+    model: str
+    roles: tuple[str, ...]
+    ask: Callable[[Wish], Awaitable[Told]]
+
+
+class Door(Protocol):
+    """The address of one attempt. It is nobody's once the attempt has ended."""
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def failed(self) -> BaseException | None:
+        """Why the last request that came through it had no answer; None if it had one."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Role(msgspec.Struct, frozen=True):
+    """A model that is asked and not evaluated, in an argument of a solver. No name: the evaluated one."""
+
+    name: str = ""
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """What an agent may use before it has to answer; None is no bound. What earlier processes used counts."""
+
+    turns: Positive = 20
+    tokens: Positive | None = None
+    cost_usd: _Amount | None = None
+    seconds: _Amount | None = None
+
+    def are_reached(self, used: Used) -> bool:
+        """Whether any of them is used up, but for the turns."""
+        pairs = ((self.tokens, used.tokens), (self.cost_usd, used.cost_usd), (self.seconds, used.seconds))
+        return any(bound is not None and amount >= bound for bound, amount in pairs)
 
 
 class Means(msgspec.Struct, frozen=True):
@@ -69,3 +132,5 @@ class Means(msgspec.Struct, frozen=True):
     """What must not be in a record of what went wrong."""
     call: Call = call_tool
     """What happens where a tool is to be called and no step says what came of it."""
+    open_door: Callable[[Host], Door] | None = None
+    """Makes the address under which other programs ask this attempt's models."""

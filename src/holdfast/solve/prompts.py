@@ -42,7 +42,7 @@ class Renderer:
     """A prompt that was read once and is filled in for every sample."""
 
     def __init__(self, prompt: Prompt) -> None:
-        compile_template = _jinja if prompt.template == "jinja" else _fields
+        compile_template = _jinja if prompt.template == "jinja" else compile_fields
         self._system = compile_template(prompt.system) if prompt.system else None
         self._prompt = compile_template(prompt.prompt) if prompt.prompt else None
         self._messages = [(message, _content(message.get("content"), compile_template)) for message in prompt.messages]
@@ -84,6 +84,21 @@ def as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
+def compile_fields(template: str) -> Render:
+    """A template of fields, read once. What it returns raises KeyError for a column that a row does not have."""
+    parts: list[tuple[str, str]] = []  # a column, and the text before it
+    text, at = "", 0
+    for match in _FIELD.finditer(template):
+        text += template[at : match.start()]
+        at = match.end()
+        if match[2]:
+            parts.append((text, match[2]))
+            text = ""
+        else:
+            text += f"{{{match[1]}}}"
+    return partial(_fill, parts, text + template[at:])
+
+
 def columns_of(template: Any) -> list[str]:
     """The columns that a template of fields names; also one with parts."""
     found: list[str] = []
@@ -118,20 +133,6 @@ def _is_placed(column: str, prompt: Prompt) -> bool:
     if prompt.template == "jinja":
         return re.search(rf"\b{re.escape(column)}\b", str(every)) is not None
     return column in columns_of(every)
-
-
-def _fields(template: str) -> Render:
-    parts: list[tuple[str, str]] = []  # a column, and the text before it
-    text, at = "", 0
-    for match in _FIELD.finditer(template):
-        text += template[at : match.start()]
-        at = match.end()
-        if match[2]:
-            parts.append((text, match[2]))
-            text = ""
-        else:
-            text += f"{{{match[1]}}}"
-    return partial(_fill, parts, text + template[at:])
 
 
 def _fill(parts: list[tuple[str, str]], end: str, row: Row) -> str:

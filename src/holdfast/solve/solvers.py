@@ -5,42 +5,25 @@ name.
 """
 
 import difflib
-import importlib
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from importlib.metadata import entry_points
-from typing import Any, Concatenate, ParamSpec, TypeVar
-
-import msgspec
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from holdfast.errors import SpecError
 from holdfast.records.exchange import Answer, Sample
-from holdfast.solve import agents
+from holdfast.solve import agents, composing
+from holdfast.solve.arguments import read_arguments
+from holdfast.solve.commands import command, fit_command
 from holdfast.solve.context import Context
-from holdfast.solve.finding import find_function, find_tools
+from holdfast.solve.finding import find_function, load
+from holdfast.solve.means import Role
+from holdfast.solve.solving import Solve, Solver
 
-Solve = Callable[..., Awaitable[str | Answer]]
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result", bound=str | Answer)
 ENTRY_POINTS = "holdfast.solvers"
-
-
-class Solver(msgspec.Struct, frozen=True):
-    """A solver with its arguments."""
-
-    name: str
-    function: Solve
-    arguments: dict[str, Any]
-
-    async def solve(self, sample: Sample, ctx: Context) -> Answer:
-        result = await self.function(sample, ctx, **self.arguments)
-        if isinstance(result, Answer):
-            return result
-        if isinstance(result, str):
-            return Answer(text=result)
-        raise TypeError(
-            f"the solver {self.name} returned {type(result).__name__}; it must return a string or an answer"
-        )
+_NO_ROLE = Role()
 
 
 def solver(
@@ -50,13 +33,17 @@ def solver(
     refused where it is written, rather than when a run begins.
     """
     name = getattr(function, "__name__", "solver")
-    _checked(Solver(name, function, _required(function)), "@holdfast.solver")
+    _check(name, function, _required(function), "@holdfast.solver")
     return function
 
 
-async def chat(sample: Sample, ctx: Context, tools: list[dict[str, Any]] | None = None) -> Answer:
-    """Ask once, with the task's prompt, and with tools as the server takes them; their calls are in the answer."""
-    return await ctx.generate(tools=tools)
+async def chat(
+    sample: Sample, ctx: Context, tools: list[dict[str, Any]] | None = None, role: Role = _NO_ROLE
+) -> Answer:
+    """Ask once, with the task's prompt, and with tools as the server takes them; their calls are in the answer. With
+    `role`, the model of that role is asked: as a part of other solvers.
+    """
+    return await ctx.generate(tools=tools, role=role.name)
 
 
 BUILT_IN: dict[str, Solve] = {
@@ -65,50 +52,61 @@ BUILT_IN: dict[str, Solve] = {
     "conversation": agents.conversation,
     "feedback": agents.feedback,
     "critique": agents.critique,
-    "best_of": agents.best_of,
-    "majority": agents.majority,
+    "best_of": composing.best_of,
+    "majority": composing.majority,
+    "chain": composing.chain,
+    "fork": composing.fork,
+    "command": command,
 }
-_FUNCTIONS = ("check", "choose")
-"""Arguments of these that name a function."""
+_FITTING: dict[str, Callable[[dict[str, Any], str], dict[str, Any]]] = {
+    "chain": composing.fit_chain,
+    "command": fit_command,
+    "conversation": agents.fit_conversation,
+}
+"""Arguments that are each right by themselves, made to fit each other."""
 
 
-def resolve_solver(entry: str | dict[str, dict[str, Any]] | Solve, place: str) -> Solver:
+def resolve_solver(entry: Any, place: str) -> Solver:
     """The solver that a spec or a script names. SpecError with the place and the nearest name if there is none."""
     if callable(entry):
-        return _checked(Solver(getattr(entry, "__name__", "solver"), entry, {}), place)
-    name, arguments = (entry, {}) if isinstance(entry, str) else next(iter(entry.items()))
-    return _checked(Solver(name, _find(name, place), dict(arguments or {})), place)
+        name = getattr(entry, "__name__", "solver")
+        _check(name, entry, {}, place)
+        return Solver(name, entry, {}, {})
+    name, arguments = _named(entry, place)
+    function = _find(name, place)
+    if name in BUILT_IN:
+        given = read_arguments(function, arguments, f"{place}.{name}", resolve_solver)
+        if name in _FITTING:
+            given = _FITTING[name](given, f"{place}.{name}")
+        return Solver(name, function, arguments, given)
+    _check(name, function, arguments, place)
+    return Solver(name, function, arguments, arguments)
+
+
+def _named(entry: Any, place: str) -> tuple[str, dict[str, Any]]:
+    if isinstance(entry, str):
+        return entry, {}
+    if isinstance(entry, dict) and len(entry) == 1:
+        name, arguments = next(iter(entry.items()))
+        if isinstance(name, str) and isinstance(arguments, dict | None):
+            return name, dict(arguments or {})
+    raise SpecError(f"{place}: expected one solver, as in {{name: {{argument: value}}}}; it is {entry!r}")
 
 
 def _find(name: str, place: str) -> Solve:
     if name in BUILT_IN:
         return BUILT_IN[name]
     if ":" in name:
-        return _import(name, place)
+        return cast(Solve, find_function(name, place))
     offered = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
     if name in offered:
-        return _as_solve(offered[name].load(), name, place)
+        return cast(Solve, load(offered[name], place))
     known = sorted({*BUILT_IN, *offered})
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
     hint = (
         f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}, or name your own as module:function"
     )
     raise SpecError(f"{place}: there is no solver {name!r}; {hint}")
-
-
-def _import(name: str, place: str) -> Solve:
-    module, _, attribute = name.partition(":")
-    try:
-        return _as_solve(getattr(importlib.import_module(module), attribute), name, place)
-    except Exception as error:
-        raise SpecError(f"{place}: {name!r} cannot be imported: {type(error).__name__}: {error}") from error
-
-
-def _as_solve(found: Any, name: str, place: str) -> Solve:
-    if not callable(found):
-        raise SpecError(f"{place}: {name!r} is not a function")
-    solve: Solve = found
-    return solve
 
 
 def _required(function: Callable[..., Any]) -> dict[str, Any]:
@@ -118,25 +116,11 @@ def _required(function: Callable[..., Any]) -> dict[str, Any]:
     return {each.name: None for each in parameters if each.default is each.empty and each.kind in kinds}
 
 
-def _checked(solver: Solver, place: str) -> Solver:
-    if not inspect.iscoroutinefunction(solver.function):
-        raise SpecError(f"{place}: the solver {solver.name} must be written as `async def solve(sample, ctx)`")
+def _check(name: str, function: Callable[..., Any], arguments: dict[str, Any], place: str) -> None:
+    """A solver that is not ours: whether it can be called so."""
+    if not inspect.iscoroutinefunction(function):
+        raise SpecError(f"{place}: the solver {name} must be written as `async def solve(sample, ctx)`")
     try:
-        inspect.signature(solver.function).bind(None, None, **solver.arguments)
+        inspect.signature(function).bind(None, None, **arguments)
     except TypeError as error:
-        raise SpecError(f"{place}: the solver {solver.name} does not take these arguments: {error}") from error
-    if solver.function in BUILT_IN.values():
-        _check_functions(solver, place)
-    return solver
-
-
-def _check_functions(solver: Solver, place: str) -> None:
-    """What a built-in solver's arguments name must be there before anything is asked."""
-    try:
-        if solver.name == "react":
-            find_tools(solver.arguments.get("tools", ()))
-        for name in _FUNCTIONS:
-            if solver.arguments.get(name):
-                find_function(solver.arguments[name])
-    except SpecError as error:
-        raise SpecError(f"{place}.{solver.name}: {error}") from error
+        raise SpecError(f"{place}: the solver {name} does not take these arguments: {error}") from error

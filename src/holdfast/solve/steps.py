@@ -9,6 +9,7 @@ and told.
 
 import asyncio
 import functools
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
@@ -26,6 +27,8 @@ _HOLD_SECONDS = 30.0
 """How much longer than it took then a call that the solver cancelled is held back, before it goes live after all."""
 _BRANCH_SECONDS = 0.25
 """How long a recorded step is kept back for an earlier one that the sample has not asked for yet."""
+_OUTSIDE_SECONDS = 0.02
+"""How long code outside of this event loop may take from an answer to its next request, while others wait."""
 _REFUSALS = 3
 """So often a closed scope says no; then it keeps whoever asks."""
 
@@ -48,9 +51,11 @@ class Journal(Protocol):
 class StepFailedError(HoldfastError):
     """A call failed, and the solver sees it: live, and again at every replay."""
 
-    def __init__(self, failure: Failure) -> None:
+    def __init__(self, failure: Failure, seconds: float = 0.0) -> None:
         super().__init__(f"{failure.kind}: {failure.message}")
         self.failure = failure
+        self.seconds = seconds
+        """How long it took."""
 
 
 class Recorded(msgspec.Struct, frozen=True):
@@ -119,6 +124,8 @@ class Steps:
         self._asked = 0  # grows whenever the sample asks for something or stops waiting for it
         self._news: asyncio.Event | None = None  # made when there is something to replay
         self._driver: asyncio.Task[None] | None = None
+        self._outside = False
+        self._handed_at = -math.inf
         self._closing = False
         self._refused = 0
         self._draining = False
@@ -131,8 +138,6 @@ class Steps:
         self._usage = _NO_USAGE
         self._saved = _NO_USAGE
         self._seconds = 0.0
-        self.dollars = 0.0
-        """What the answers cost, live or replayed, as far as prices are known; whoever asks adds it."""
 
     async def take(self, request: str, ask: Callable[[], Awaitable[Step]], once: "Once | None" = None) -> Taken:
         """The step for a request: recorded, or asked live and made durable. StepFailedError if it failed."""
@@ -163,7 +168,7 @@ class Steps:
             self._callers.discard(caller)
         self._seconds += recorded.step.seconds
         if recorded.step.failure is not None:
-            raise StepFailedError(recorded.step.failure)
+            raise StepFailedError(recorded.step.failure, recorded.step.seconds)
         return Taken(recorded.n, recorded.step, told)
 
     def spent(self) -> Spent:
@@ -183,24 +188,19 @@ class Steps:
         return msgspec.structs.replace(spent, orphaned=len(orphans), orphaned_usage=usage)
 
     @property
-    def tokens(self) -> int:
-        """Used by this attempt, live or replayed: limits count both."""
-        used = self._usage + self._saved
-        return used.input_tokens + used.output_tokens
-
-    @property
-    def count(self) -> int:
-        return self._begun
-
-    @property
-    def seconds(self) -> float:
-        """Of work, live or replayed."""
-        return self._seconds
-
-    @property
     def calls(self) -> int:
         """How many are under way: asked and not answered, or waiting for their turn in a replay."""
         return self._in_flight + len(self._waiting) + self._draining  # what is held back is our doing
+
+    @property
+    def key(self) -> str:
+        return self._scope.key
+
+    def be_patient(self) -> None:
+        """From here on requests may come from threads and processes, of which the event loop sees nothing before they
+        ask: a quiet loop alone does not mean that the sample waits.
+        """
+        self._outside = True
 
     def drain(self) -> None:
         """From here on nothing new is asked: what is under way may end, the rest waits for the end."""
@@ -262,6 +262,8 @@ class Steps:
     async def _pass_on(self, turn: asyncio.Lock) -> None:
         try:
             await self._settle()
+            if self._outside:
+                await self._is_quiet_outside()
         finally:
             turn.release()
 
@@ -298,6 +300,8 @@ class Steps:
             await self._settle()
             news.clear()
             wanted = [each for each in self._left if self._awaited(_identity(each.step))]
+            if self._is_hasty(wanted) and not await self._is_quiet_outside():
+                continue
             if not wanted:
                 self._let_live()
                 if self._left:
@@ -309,10 +313,26 @@ class Steps:
         await self._settle()
         self._let_live()
 
+    def _is_hasty(self, wanted: list[Recorded]) -> bool:
+        """Whether code outside, which is slower than the loop, could still ask for something that comes first: where
+        something would go live, or two answers would reach it at once.
+        """
+        if not self._outside:
+            return False
+        if wanted:
+            return self._asked_at[_identity(wanted[0].step)] <= self._handed_at
+        return any(not waiting.done() for waiting in self._waiting.values())
+
+    async def _is_quiet_outside(self) -> bool:
+        seen = self._asked
+        await asyncio.sleep(_OUTSIDE_SECONDS)
+        return self._asked == seen
+
     def _hand_out(self, found: Recorded) -> None:
         """What was passed over goes to the end: it may still be asked for."""
         index = self._left.index(found)
         self._left = self._left[index + 1 :] + self._left[:index]
+        self._handed_at = asyncio.get_running_loop().time()
         self._waiting[_identity(found.step)].set_result(None if found.step.cancelled else found)
 
     def _let_live(self) -> None:

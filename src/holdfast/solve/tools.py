@@ -11,6 +11,7 @@ import inspect
 import json
 import types
 import typing
+import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any, overload
 
@@ -28,6 +29,17 @@ class ToolArgumentsError(HoldfastError):
     """The model called a tool with something that its parameters do not take. The text is for the model."""
 
 
+def decoded(given: Any) -> dict[str, Any]:
+    """The arguments of a call as a model wrote them. ToolArgumentsError if they are no JSON object."""
+    try:
+        found = json.loads(given or "{}") if isinstance(given, str) or given is None else given
+    except (ValueError, RecursionError) as error:
+        raise ToolArgumentsError(f"the arguments are not a JSON object: {error}") from None
+    if not isinstance(found, dict):
+        raise ToolArgumentsError(f"the arguments are not a JSON object: it is a {type(found).__name__}")
+    return found
+
+
 class Tool(msgspec.Struct, frozen=True):
     """A function as a model sees it, and how it is to be called."""
 
@@ -36,8 +48,9 @@ class Tool(msgspec.Struct, frozen=True):
     parameters: dict[str, Any]
     """A JSON Schema."""
     function: Function
-    takes: type[msgspec.Struct]
-    """The arguments, to be read and checked as one."""
+    takes: type[msgspec.Struct] | None
+    """The arguments, to be read and checked as one. None: whoever stands behind the tool checks them; the function is
+    called with the workplace and the arguments as they are."""
     seconds: float | None = None
     repeatable: bool = True
     recover: Function | None = None
@@ -50,14 +63,12 @@ class Tool(msgspec.Struct, frozen=True):
         told = {"name": self.name, "description": self.description, "parameters": self.parameters}
         return {"type": "function", "function": told}
 
-    def arguments(self, given: str | dict[str, Any]) -> dict[str, Any]:
+    def arguments(self, given: dict[str, Any]) -> dict[str, Any]:
         """What the function is called with. ToolArgumentsError in words that a model can act on."""
+        if self.takes is None:
+            return given
         try:
-            decoded = json.loads(given or "{}") if isinstance(given, str) else given
-        except ValueError as error:
-            raise ToolArgumentsError(f"the arguments of {self.name} are not JSON ({error}); send an object") from None
-        try:
-            read = msgspec.convert(decoded, self.takes, strict=False)
+            read = msgspec.convert(given, self.takes, strict=False)
         except msgspec.ValidationError as error:
             raise ToolArgumentsError(f"{self.name}: {error}; its parameters are {self._told()}") from None
         return {name: getattr(read, name) for name in self.takes.__struct_fields__}
@@ -103,6 +114,8 @@ def result_text(value: Any) -> str:
 
 async def invoke(tool: Tool, arguments: dict[str, Any], workplace: Workplace) -> Any:
     """Call it; a sync function in a thread, so that it holds up nobody."""
+    if tool.takes is None:
+        return await tool.function(workplace, arguments)
     if tool.wants_workplace:
         arguments = {_WORKPLACE: workplace, **arguments}
     if inspect.iscoroutinefunction(tool.function):
@@ -117,17 +130,49 @@ def _made(function: Function, name: str, seconds: float | None, repeatable: bool
         raise SpecError(
             f"a tool cannot be called {called!r}: give it a name of letters, digits and _, at most {_NAME_MAX}"
         )
-    parameters = _parameters_of(function, called)
+    found = _described.get(function) if isinstance(function, types.FunctionType) else None
+    if found is None or found.name != called:
+        found = _describe(function, called)
+        if isinstance(function, types.FunctionType):
+            _described[function] = found
+    description = inspect.cleandoc(function.__doc__ or "")
+    return Tool(
+        called,
+        description,
+        found.parameters,
+        function,
+        found.takes,
+        seconds,
+        repeatable,
+        recover,
+        found.wants_workplace,
+    )
+
+
+class _Description(msgspec.Struct, frozen=True):
+    """What a function takes; it does not hold the function."""
+
+    name: str
+    parameters: dict[str, Any]
+    takes: type[msgspec.Struct]
+    wants_workplace: bool
+
+
+_described: "weakref.WeakKeyDictionary[types.FunctionType, _Description]" = weakref.WeakKeyDictionary()
+"""A solver calls the same plain function again and again: what it takes is read once."""
+
+
+def _describe(function: Function, name: str) -> _Description:
+    parameters = _parameters_of(function, name)
     wants_workplace = parameters.pop(_WORKPLACE, None) is not None
-    takes = _arguments_of(parameters, called)
+    takes = _arguments_of(parameters, name)
     schema = msgspec.json.schema(takes, ref_template="#/$defs/{name}")
     definitions = schema.pop("$defs", {})
-    body = definitions.pop(called, schema)
+    body = definitions.pop(name, schema)
     body.pop("title", None)
     if definitions:
         body["$defs"] = definitions
-    description = inspect.cleandoc(function.__doc__ or "")
-    return Tool(called, description, body, function, takes, seconds, repeatable, recover, wants_workplace)
+    return _Description(name, body, takes, wants_workplace)
 
 
 def _parameters_of(function: Function, name: str) -> dict[str, inspect.Parameter]:

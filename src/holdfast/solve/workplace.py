@@ -50,6 +50,13 @@ class Workplace:
                 self._kept.pop(name, None)  # the next call tries again
             raise
 
+    def forget(self, name: Hashable) -> None:
+        """What was kept under this name is of no more use: it is closed, and the next `keep` opens it anew."""
+        kept = self._kept.pop(name, None)
+        if kept is not None:
+            self._kept[_Forgotten()] = kept
+            kept.release()
+
     async def close(self) -> None:
         """Close what was opened, the last first. What goes wrong here hurts nothing that is recorded."""
         while self._kept:
@@ -57,16 +64,24 @@ class Workplace:
             await kept.close()
 
 
+class _Forgotten:
+    """The name of what nobody asks for any more, and the attempt's end still waits for."""
+
+
 class _Kept:
     """Something open, and the task that opened it and will close it: some can be closed by no other."""
 
     def __init__(self, open_it: "Callable[[], AbstractAsyncContextManager[Any]]") -> None:
         self.opened: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._wanted = asyncio.Event()
+        self._done = asyncio.Event()
         self._owner = asyncio.ensure_future(self._own(open_it))
 
+    def release(self) -> None:
+        """Let it be closed, without waiting for it."""
+        self._done.set()
+
     async def close(self) -> None:
-        self._wanted.set()
+        self.release()
         if not self.opened.done():
             self._owner.cancel()
         await asyncio.gather(self._owner, return_exceptions=True)
@@ -78,7 +93,7 @@ class _Kept:
             async with open_it() as opened:
                 if not self.opened.done():
                     self.opened.set_result(opened)
-                await self._wanted.wait()
+                await self._done.wait()
         except BaseException as error:
             if self.opened.done():
                 raise

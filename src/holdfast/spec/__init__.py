@@ -1,6 +1,6 @@
 """What is asked: the types of a spec, how it is read, and what changing each field means."""
 
-from holdfast.spec.loading import build_spec, load_spec, spec_mapping
+from holdfast.spec.loading import build_spec, check_prices, load_spec, spec_mapping
 from holdfast.spec.types import Concurrency, Dataset, Fewshot, Limits, Mirror, Model, Price, SampleLimits, Spec, Task
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Spec",
     "Task",
     "build_spec",
+    "check_prices",
     "load_spec",
     "spec_mapping",
 ]

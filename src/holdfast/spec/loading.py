@@ -6,7 +6,7 @@ the nearest valid name. It creates nothing on disk.
 
 import copy
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -121,13 +121,19 @@ def _check(spec: Spec, where: str) -> Spec:
                 raise SpecError(f"{where}: tasks[{index}].models: there is no model {each!r}{nearest(each, names)}")
         if isinstance(task.solver, dict) and len(task.solver) != 1:
             raise SpecError(f"{where}: tasks[{index}].solver: expected one solver, as in {{name: {{argument: value}}}}")
-    for model in (*spec.models, *spec.roles.values()) if spec.limits.sample.cost_usd is not None else ():
+    if spec.limits.sample.cost_usd is not None:
+        check_prices((*spec.models, *spec.roles.values()), f"{where}: limits.sample.cost_usd")
+    return spec
+
+
+def check_prices(models: Iterable[Model], place: str) -> None:
+    """A limit of money needs to know what each model costs that may be asked."""
+    for model in models:
         if model.price is None:
             raise SpecError(
-                f"{where}: limits.sample.cost_usd needs to know what {model.name!r} costs; add to it "
+                f"{place} needs to know what {model.name!r} costs; add to it "
                 "price: {input: …, output: …}, in dollars for a million tokens"
             )
-    return spec
 
 
 def _check_names(kind: str, names: Sequence[str], where: str) -> None:

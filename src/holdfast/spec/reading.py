@@ -1,8 +1,8 @@
 """Reading a spec's text: YAML without repeated keys, `${VAR}` from the environment, and `.env` files.
 
-Environment values are put in where `${VAR}` stands (`$${VAR}` stands for `${VAR}` itself), except in `headers` and
-`base_url`: those may hold secrets and stay as they are written until a request is made, so that a secret never reaches
-spec.yaml or the journal.
+Environment values are put in where `${VAR}` stands (`$${VAR}` stands for `${VAR}` itself), except in `headers`,
+`base_url` and `mcp`: those may hold secrets and stay as they are written until a request is made or a server started,
+so that a secret never reaches spec.yaml or the journal.
 """
 
 import os
@@ -18,7 +18,7 @@ _VARIABLE = re.compile(r"(?<!\$)\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 NO_YAML = (UnicodeDecodeError, ValueError, RecursionError, KeyError, AttributeError, IndexError, TypeError)
 """What PyYAML raises, beside its own errors, where a tag such as `!!int` stands before something else."""
 _UNTYPED = re.compile(r"\.params\.")
-_LATE = {"headers", "base_url"}  # may hold secrets: filled in when a request is made
+_LATE = {"headers", "base_url", "mcp"}  # may hold secrets: filled in when a request is made, or a server started
 _ENV_LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*$")
 
 

@@ -49,12 +49,14 @@ def select(spec: Spec, wanted: Selection) -> Spec:
 def _named(kind: str, names: Sequence[str], parts: Sequence[T]) -> list[T]:
     known = {part.name for part in parts}
     for name in names:
-        if name not in known and not any(base_of(each, {name: None}) for each in known):
+        if not any(_means(name, each, known) for each in known):
             raise SpecError(f"--{kind} {name}: the spec has no {kind} of that name{nearest(name, known)}")
-    wanted = dict.fromkeys(names)
-    return [
-        part for part in parts if not names or part.name in wanted or base_of(part.name, wanted) not in known | {""}
-    ]
+    return [part for part in parts if not names or any(_means(name, part.name, known) for name in names)]
+
+
+def _means(wanted: str, name: str, known: set[str]) -> bool:
+    """A name means the part that is called so; if there is none, all variants of it."""
+    return name == wanted or (wanted not in known and base_of(name, {wanted: None}) == wanted)
 
 
 def _asked_of(models: set[str], tasks: Sequence[Task]) -> list[Task]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import msgspec
 
 from holdfast.journal.marks import Damage, Entry, Position
-from holdfast.records.facts import SampleFailed, SampleFinished, ScoreGiven, StepStarted
+from holdfast.records.facts import SampleFailed, SampleFinished, ScoreGiven
 from holdfast.state.story import StepGist, Story
 
 
@@ -52,7 +52,6 @@ class Trail(msgspec.Struct):
 step_gist = msgspec.json.Decoder(StepGist)
 finished_data = msgspec.json.Decoder(SampleFinished)
 failed_data = msgspec.json.Decoder(SampleFailed)
-started_data = msgspec.json.Decoder(StepStarted)
 score_data = msgspec.json.Decoder(ScoreGiven)
 
 
@@ -88,12 +87,10 @@ class Fold:
     def apply(self, entry: Entry) -> None:
         kind = entry.line.t
         self.story.updated = entry.line.at
-        if kind == "step":
+        if kind in ("step", "step.started"):
             self._step(entry)
         elif kind == "sample.finished":
             self._finished(entry)
-        elif kind == "step.started":
-            self._begun(entry)
         elif kind == "score":
             self._score(entry)
         elif kind == "sample.failed":
@@ -112,13 +109,8 @@ class Fold:
 
     def _step(self, entry: Entry) -> None:
         found = step_gist.decode(entry.line.d)
-        self.story.answered(found)
-        if found.o not in self.finished:
-            trail = self.trails.setdefault(found.o, Trail())
-            trail.steps.append(Position(entry.line.n, entry.segment, entry.offset))
-
-    def _begun(self, entry: Entry) -> None:
-        found = started_data.decode(entry.line.d)
+        if entry.line.t == "step":
+            self.story.answered(found)
         if found.o not in self.finished:
             trail = self.trails.setdefault(found.o, Trail())
             trail.steps.append(Position(entry.line.n, entry.segment, entry.offset))

@@ -54,7 +54,7 @@ class _Said(msgspec.Struct, frozen=True):
 
 
 class StepGist(msgspec.Struct, frozen=True):
-    """The little of a step that a fold needs; the rest is not decoded."""
+    """The little of a step, or of its announcement, that a fold needs; the rest is not decoded."""
 
     o: int
     origin: int = 0

@@ -75,9 +75,13 @@ def test_runs_are_found_by_id_prefix_and_latest(tmp_path: Path) -> None:
 def test_everything_that_the_journal_holds_of_a_key_is_shown_in_order(tmp_path: Path) -> None:
     with holdfast.run(task(), models=["mock/m"], store=str(tmp_path)) as run:
         key = run.samples()[0].key
-        assert [kind for kind, _, _ in run.story_of(key)] == ["step", "sample.finished", "score"]
+        story = run.show(key)
+        (attempt,) = story.attempts
+        (score,) = story.scores
+        assert (len(attempt.steps), attempt.status, score.current) == (1, "finished", True)
+        assert attempt.steps[0].at <= attempt.ended <= score.at
         with pytest.raises(UsageError, match="no key 'sums/m/99/1'; did you mean 'sums/m/2/1'"):
-            run.story_of("sums/m/99/1")
+            run.show("sums/m/99/1")
 
 
 SPEC = """

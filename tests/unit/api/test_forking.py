@@ -64,6 +64,18 @@ async def same_twice(sample: Sample, ctx: Context) -> str:
     return f"{first.text} {second.text}"
 
 
+SCHEMAS = [{"type": "function", "function": {"name": "look", "description": "Looks for something. " * 9}}]
+
+
+async def talk_with_tools(sample: Sample, ctx: Context) -> str:
+    """Every request but the first finds its tools and parameters in the first's record."""
+    messages = list(ctx.messages)
+    for turn in range(3):
+        answer = await ctx.generate(messages, tools=SCHEMAS, stop=["a long word to stop at, and another one"])
+        messages += [answer.message, {"role": "user", "content": f"{sample.id} turn {turn}"}]
+    return str(messages[-1]["content"])
+
+
 def one_task(told: Told, solver: Any = None, count: int = 3, **fields: Any) -> Any:
     task = Asked(rows=rows(count), scorers=[right], solver=solver, fields=fields.pop("task", {}))
     return given([task], [model("m", told, **fields.pop("model", {}))], **fields)
@@ -210,6 +222,22 @@ def test_the_half_done_samples_of_a_killed_parent_are_gone_on_with(tmp_path: Pat
     assert told_of(tmp_path, FORK) == told_of(whole)
 
 
+def test_what_a_fork_takes_over_refers_to_its_own_records(tmp_path: Path) -> None:
+    told = Told()
+    go(tmp_path, one_task(told, talk_with_tools))
+    steps = iter(range(100))
+    cut_after(tmp_path, lambda kind, data: kind != "step" or next(steps) < 8)
+    fork(tmp_path, one_task(told, talk_with_tools))
+    assert steps_of(tmp_path, FORK) == (1, 8, 0)
+    with Run.find(str(tmp_path), FORK) as run:
+        for sample in ("s0", "s1", "s2"):
+            (attempt,) = run.show(f"task/m/{sample}/1").attempts
+            numbers = {step.n for step in attempt.steps}
+            assert [step.tools for step in attempt.steps] == [["look"]] * 3
+            assert [list(step.params) for step in attempt.steps] == [["stop"]] * 3
+            assert all(not step.after or step.after in numbers for step in attempt.steps)
+
+
 def test_a_parent_of_which_nothing_is_recorded_is_simply_run(tmp_path: Path) -> None:
     told = Told()
     go(tmp_path, one_task(told))
@@ -290,7 +318,7 @@ def test_a_fork_needs_its_parent_no_more(tmp_path: Path) -> None:
     assert verify(os.path.join(folder(tmp_path, FORK), "journal")).ok
     assert {status for status, _, _ in told_of(tmp_path, FORK).values()} == {"finished"}
     with Run.find(str(tmp_path), FORK) as run:
-        assert [kind for kind, _, _ in run.story_of("task/m/s0/1")][:3] == ["step"] * 3
+        assert [len(attempt.steps) for attempt in run.show("task/m/s0/1").attempts] == [3]
 
 
 def test_a_fork_of_a_fork_asks_nothing_either(tmp_path: Path) -> None:

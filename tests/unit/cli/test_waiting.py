@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from holdfast.cli import waiting
-from holdfast.cli.waiting import counting, patience, told
+from holdfast.cli.waiting import counting, patience, share, told
 
 
 class Terminal:
@@ -44,14 +44,22 @@ def test_counting_gives_every_item_and_shows_how_far_it_is(terminal: Terminal) -
     assert terminal.text.endswith("\r\x1b[2K")
 
 
+def seen(terminal: Terminal, text: str) -> None:
+    for _ in range(10_000):
+        if text in terminal.text:
+            return
+        time.sleep(0.001)
+    raise AssertionError(f"{text!r} is not shown")
+
+
 def test_patience_says_what_takes_so_long_until_it_ends(terminal: Terminal) -> None:
-    with patience("planning") as end:
-        for _ in range(10_000):
-            if "planning … 0." in terminal.text:
-                break
-            time.sleep(0.001)
-        assert "planning … 0." in terminal.text
-        end()
+    with patience("planning") as wait:
+        seen(terminal, "planning … 0.")
+        wait.tell(1234)
+        seen(terminal, "planning 1,234 0.")
+        wait.tell(5, 10)
+        seen(terminal, f"planning {share(5, 10)} 0.")
+        wait.end()
         before = terminal.text
     assert before.endswith("\r\x1b[2K")
     assert terminal.text == before
@@ -76,8 +84,8 @@ def test_elsewhere_nothing_is_shown(
 
 
 def test_a_bar_is_full_at_the_end_and_not_before() -> None:
-    assert told(0, 10).startswith("╌")
-    assert "╌" in told(999, 1000)
-    assert "╌" not in told(1000, 1000)
+    assert told(0, 10).startswith("░")
+    assert "░" in told(999, 1000)
+    assert "░" not in told(1000, 1000)
     assert told(5, 10).endswith("50% 5/10")
     assert told(5, 0) == "5"

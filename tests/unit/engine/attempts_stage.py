@@ -12,8 +12,7 @@ from holdfast.plan import Work
 from holdfast.records.exchange import Answer, Sample
 from holdfast.records.facts import Cell, SampleFailed, SampleFinished, ScoreGiven, StepStarted
 from holdfast.score import Scorer, scorer
-from holdfast.solve import Allowance, Context, Means, Prompt, Recorded, Renderer, Unsure
-from holdfast.solve.solvers import Solver
+from holdfast.solve import Allowance, Context, Means, Prompt, Recorded, Renderer, Solver, Unsure
 from holdfast.spec import Task
 from tests.unit.solve.stage import MemoryJournal, World, run
 
@@ -64,7 +63,7 @@ class Story(NamedTuple):
 
 def kit(solve: Solve, world: World, setting: Setting) -> Kit:
     task = Task(name="task", sample_retries=setting.retries)
-    work = Work(task, Solver("solve", solve, {}), Prompt(), Renderer(Prompt()))
+    work = Work(task, Solver("solve", solve, {}, {}), Prompt(), Renderer(Prompt()))
     scorers: Sequence[Scorer] = [scorer(each) for each in setting.scorers]
     return Kit(
         work=work,

@@ -4,7 +4,8 @@ import asyncio
 
 from holdfast.engine.asking import Line
 from holdfast.engine.places import Places
-from holdfast.records.exchange import Answer
+from holdfast.models import Request
+from holdfast.records.exchange import Answer, Message
 from holdfast.solve import AskFailedError
 from holdfast.spec import Model
 from holdfast.testing import Behaviour, Fault, ModelServer, Stats
@@ -72,3 +73,43 @@ def test_waiting_for_a_connection_is_not_on_the_clock() -> None:
     assert isinstance(first, AskFailedError)
     assert first.failure.kind == "timeout"
     assert isinstance(second, Answer)
+
+
+def test_a_request_that_is_not_sent_any_more_leaves_its_place_to_others() -> None:
+    """A model whose line is drained shares the run's limit with one that goes on."""
+
+    async def run() -> str:
+        async with ModelServer() as server:
+            everywhere = Places(1)
+            drained, other = line(server, 8, everywhere), line(server, 8, everywhere)
+            drained.drain()
+            waiting = asyncio.ensure_future(ask(drained))
+            await asyncio.sleep(0)
+            answer = await asyncio.wait_for(ask(other), 5)
+            assert not waiting.done()
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+            assert everywhere.take()
+            assert not everywhere.take()
+            for each in (drained, other):
+                await each.provider.close()
+            return answer.text
+
+    assert asyncio.run(run()) == "42"
+
+
+async def meddles(request: Request) -> str:
+    """A provider of somebody's own, which takes the messages for its own."""
+    request.messages[0]["content"] = "changed"
+    request.messages.append({"role": "user", "content": "more"})
+    return "ok"
+
+
+def test_a_provider_that_changes_what_it_is_given_changes_its_own_copy() -> None:
+    async def run() -> list[Message]:
+        asked = Line(Model(name="m", provider=f"{__name__}:meddles", model="m"), "models[0]", Places(1))
+        messages: list[Message] = [{"role": "user", "content": "as it was"}]
+        await asked.asking().ask(messages, {}, [])
+        return messages
+
+    assert asyncio.run(run()) == [{"role": "user", "content": "as it was"}]

@@ -1,6 +1,7 @@
 """Checking: `ok` means that nothing is wrong that the journal does not tell of itself."""
 
 import os
+from collections.abc import Callable
 
 import pytest
 
@@ -11,6 +12,7 @@ from tests.journals import (
     QUICK,
     UID,
     QuickDisk,
+    Snapshot,
     flipped,
     note,
     notes,
@@ -37,6 +39,17 @@ def test_a_journal_that_is_as_written_is_ok(folder: str) -> None:
     assert (result.ok, result.errors, result.warnings, result.damage, result.known) == (True, (), (), (), ())
     assert (result.uid, result.segments) == (UID, len(written.files))
     assert (result.records, result.last_n) == (len(written.lines), max(written.lines))
+
+
+@pytest.mark.parametrize("make", [small_journal, sealed_journal])
+def test_how_far_it_is_grows_to_the_whole(folder: str, make: Callable[[str], Snapshot]) -> None:
+    make(folder)
+    told: list[tuple[int, int]] = []
+    result = verify(folder, disk=QUICK, told=lambda done, total: told.append((done, total)))
+    done, totals = zip(*told, strict=True)
+    assert (result.ok, len(told), result.segments > 1) == (True, result.records, True)
+    assert list(done) == sorted(set(done))
+    assert {done[-1]} == set(totals)
 
 
 def test_a_closed_run_is_ok(folder: str) -> None:

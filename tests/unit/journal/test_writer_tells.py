@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.api import find_run
+from holdfast.api.mirroring import claim_run
 from holdfast.api.working import open_journal
 from holdfast.errors import StoppedError
 from holdfast.journal import Lock, Options, Reader, Request, journal_folder, open_writer, writer
@@ -87,7 +88,7 @@ def test_a_lease_of_another_epoch_claims_nothing_of_this_journal(tmp_path: Path)
     write_lease(place.folder, Lease(this_process(), 99, 1, 1.0, 1.0, 30.0, acknowledged=10**12))
 
     async def reopen() -> int:
-        opened, logbook = await open_journal(place, Reader(journal_folder(place.folder)).uid)
+        opened, logbook = await open_journal(place, Reader(journal_folder(place.folder)).uid, claim_run(None, place))
         n = opened.acknowledged.n
         await opened.close()
         logbook.close()
@@ -112,7 +113,7 @@ def test_opening_a_journal_keeps_the_event_loop_free(tmp_path: Path, monkeypatch
 
     async def reopen() -> None:
         monkeypatch.setattr("builtins.open", watched)
-        opened, logbook = await open_journal(place, uid)
+        opened, logbook = await open_journal(place, uid, claim_run(None, place))
         await opened.close()
         logbook.close()
 

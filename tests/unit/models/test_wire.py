@@ -238,6 +238,19 @@ def test_a_late_answer_is_a_timeout_and_is_never_given_to_the_next_request() -> 
     assert server.connections == 2
 
 
+def test_a_server_that_accepts_and_then_says_nothing_gives_no_connection() -> None:
+    """It never answers the handshake: the request was not sent, so this is no late answer."""
+
+    async def story() -> None:
+        async with serving(Server()) as url:
+            made = Wire(URL(url).with_scheme("https"), {}, timeout_seconds=0.2)
+            with pytest.raises(ConnectionError, match=r"no connection within 0\.2 s"):
+                await made.send(b"{}")
+            await made.close()
+
+    asyncio.run(story())
+
+
 def test_a_cancelled_request_takes_its_connection_with_it() -> None:
     server = Server()
 

@@ -123,6 +123,14 @@ def test_a_survey_creates_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_every_row_that_is_read_is_counted_also_one_that_is_not_wanted() -> None:
+    read: list[None] = []
+    spec = spec_of(samples=[ROWS[-1]["id"]])
+    works = prepare(spec, {"t": ROWS}, {}, counted=lambda: read.append(None))
+    assert survey(spec, works) == 1
+    assert len(read) == len(ROWS)
+
+
 def peak_of_planning(folder: Path, rows: int, characters: int) -> int:
     """The most memory, in bytes, that a plan of so many rows takes while it is surveyed and written."""
     path = folder / "rows.jsonl"

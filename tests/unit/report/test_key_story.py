@@ -46,7 +46,7 @@ def test_the_words_tell_parameters_tools_calls_roles_and_failures(tmp_path: Path
     for text in (
         "t/m/a/1  failed",
         'params {"temperature":0.5}',
-        "step 2  live of role adviser",
+        "turn 2  live of role adviser",
         "tools add",
         "[tool call] add([1])",
         "[tool] a part",

@@ -13,7 +13,7 @@ from holdfast.report.tables import failure_lines, report_table
 from holdfast.solve import Context
 from tests.unit.engine.runs import RUN, Asked, given, go, rows
 
-AGAIN = "holdfast resume run-1"
+AGAIN = "holdfast resume run-1 --store elsewhere"
 
 
 async def partly(sample: Sample, ctx: Context) -> Any:
@@ -28,10 +28,14 @@ def moody(sample: Sample, answer: Answer) -> float | None:
     return None if sample.id == "s3" else 1.0
 
 
-def shown(store: Path, resume: str = AGAIN) -> str:
+def command(verb: str, *options: str) -> str:
+    return " ".join(["holdfast", verb, RUN, *options, "--store", "elsewhere"])
+
+
+def shown(store: Path) -> str:
     out = io.StringIO()
     with Run.find(str(store), RUN) as run:
-        Console(file=out, width=300).print(report_table(run.report(), resume))
+        Console(file=out, width=300).print(report_table(run.report(), command))
     return out.getvalue()
 
 
@@ -50,8 +54,11 @@ def test_failures_are_shown_by_kind_with_one_example_shortened(mixed: Path) -> N
 
 def test_failed_samples_come_with_the_command_that_tries_them_again(mixed: Path) -> None:
     said = shown(mixed)
-    assert "2 samples failed in the solver's code; look at one: holdfast show run-1 task/mock/s1/1" in said
-    assert f"try again: {AGAIN}. If the code is wrong, mend it, then: holdfast fork run-1" in said
+    assert (
+        "2 samples failed in the solver's code; look at one: holdfast show run-1 task/mock/s1/1 --store elsewhere"
+        in said
+    )
+    assert f"try again: {AGAIN}. If the code is wrong, mend it, then: holdfast fork run-1 --store elsewhere" in said
 
 
 def test_without_failed_samples_nothing_is_to_be_tried_again(tmp_path: Path) -> None:

@@ -145,6 +145,15 @@ class World:
         return Answer(text, {"role": "assistant", "content": text}, usage=Usage(2, 1)), 1
 
 
+class NoDoor(NamedTuple):
+    """An address where nobody is: looking at it is how a solver says that others will ask for it."""
+
+    url: str = "http://127.0.0.1:9/v1"
+    failed: BaseException | None = None
+
+    def close(self) -> None: ...
+
+
 class Played(NamedTuple):
     """How one attempt went."""
 
@@ -180,7 +189,8 @@ async def playing(
     journal = MemoryJournal(recorded[-1].n + 1 if recorded else 1, commit_seconds)
     steps = Steps(Scope(0, KEY, "solve/1"), journal, recorded, asyncio.get_running_loop().time)
     messages = [{"role": "user", "content": "question"}]
-    ctx = Context(SAMPLE, messages, steps, "0/key/1", Means({"": world.asking()}, allowance or Allowance()))
+    means = Means({"": world.asking()}, allowance or Allowance(), open_door=lambda host: NoDoor())
+    ctx = Context(SAMPLE, messages, steps, "0/key/1", means)
     before = len(world.asked)
     result: Any
     try:

@@ -1,13 +1,19 @@
 """A recorded request holds only what is new, and with the steps before it all of it can be read again."""
 
 import asyncio
+import contextlib
+import random
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 import pytest
+import xxhash
 
-from holdfast.records.exchange import Message
-from holdfast.solve import Context, Recorded
+from holdfast.records.exchange import Answer, Message
+from holdfast.records.facts import Asked, Step
+from holdfast.solve import Context, Recorded, StepFailedError
+from holdfast.solve.conversations import Conversations
 from tests.unit.solve.stage import World, play
 
 
@@ -137,3 +143,93 @@ def test_parameters_and_tools_of_a_request_are_recorded() -> None:
         [{"name": "t"}],
         [{"role": "user", "content": "q"}],
     )
+
+
+LONG_TOOLS = [{"name": "search", "description": "Looks for something. " * 10}]
+LONG_PARAMS: dict[str, Any] = {
+    "response_format": {"type": "json_schema", "json_schema": {"name": "found", "schema": {}}}
+}
+
+
+async def talk_with_tools(ctx: Context, turns: int = 4, tools: list[dict[str, Any]] = LONG_TOOLS) -> None:
+    messages: list[Message] = [{"role": "user", "content": "go"}]
+    for turn in range(turns):
+        messages.append((await ctx.generate(messages, tools=tools, **LONG_PARAMS)).message)
+        messages.append({"role": "user", "content": f"turn {turn}"})
+
+
+def asked_in(recorded: Sequence[Recorded]) -> dict[int, Asked]:
+    return {each.n: each.step.asked for each in recorded if each.step.asked is not None}
+
+
+def test_tools_and_parameters_are_held_once_and_later_requests_refer_to_the_step_that_holds_them() -> None:
+    asked = asked_in(play(talk_with_tools, World()).recorded)
+    first, *later = asked.values()
+    assert (first.tools, first.params, first.needs) == (LONG_TOOLS, LONG_PARAMS, set())
+    assert [(each.tools, each.tools_of, each.params, each.params_of) for each in later] == [([], 1, {}, 1)] * 3
+    assert [each.filled(asked).tools for each in asked.values()] == [LONG_TOOLS] * 4
+    assert [each.filled(asked).params for each in asked.values()] == [LONG_PARAMS] * 4
+
+
+def test_other_tools_are_held_by_the_first_step_that_has_them() -> None:
+    other = [{"name": "write", "description": "Writes something. " * 10}]
+
+    async def solve(ctx: Context) -> None:
+        for tools in (LONG_TOOLS, other, LONG_TOOLS, other, []):
+            await ctx.generate("q", tools=tools)
+
+    asked = asked_in(play(solve, World()).recorded)
+    assert [each.tools_of for each in asked.values()] == [0, 0, 1, 2, 0]
+    assert [each.filled(asked).tools for each in asked.values()] == [LONG_TOOLS, other, LONG_TOOLS, other, []]
+
+
+def test_tools_are_referred_to_after_a_replay_and_never_those_of_a_request_that_failed() -> None:
+    world = World()
+    first = play(lambda ctx: talk_with_tools(ctx, 2), world)
+    again = play(lambda ctx: talk_with_tools(ctx, 5), world, first.recorded)
+    assert [each.tools_of for each in asked_in(again.new).values()] == [1, 1, 1]
+    world.failing["go"] = "server"
+
+    async def fails_first(ctx: Context) -> None:
+        for question in ("go", "on", "on"):
+            with contextlib.suppress(StepFailedError):
+                await ctx.generate(question, tools=LONG_TOOLS)
+
+    asked = asked_in(play(fails_first, world).recorded)
+    assert [each.tools_of for each in asked.values()] == [0, 0, 2]
+
+
+def changed(chance: random.Random, messages: list[Any]) -> list[Any]:
+    """As a solver goes on: more at the end, something in place, something taken away, or nothing."""
+    new = {"role": "user", "content": chance.choice(["a", "b", 1, 1.0, True, None, ["a"], "ä"])}
+    what = chance.randrange(6)
+    if what < 3 or not messages:
+        messages.append(new)
+    elif what == 3:
+        messages[chance.randrange(len(messages))]["content"] = new["content"]
+    elif what == 4:
+        del messages[chance.randrange(len(messages)) :]
+    return messages
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_request_is_digested_and_read_back_as_if_it_were_looked_at_alone(seed: int) -> None:
+    chance = random.Random(seed)
+    conversations = Conversations()
+    talks: list[list[Any]] = [[], [], []]
+    held: dict[int, list[Any]] = {}
+    for n in range(1, 60):
+        messages = changed(chance, chance.choice(talks))
+        params, tools = {"seed": chance.randrange(2)}, chance.choice([[], LONG_TOOLS])
+        said = conversations.take(messages, {"model": "m"}, params)
+        whole = msgspec.json.encode([{"model": "m"}, params, messages, tools], order="deterministic")
+        assert said.digest(msgspec.json.encode(tools, order="deterministic")) == xxhash.xxh3_128_hexdigest(whole)
+        asked = conversations.asked(said, "", params, tools)
+        read = held.get(asked.after, [])[: asked.keep] + asked.new
+        assert msgspec.json.encode(read) == msgspec.json.encode(messages)
+        if chance.random() < 0.8:
+            answer = Answer("", {"role": "assistant", "content": str(chance.randrange(3))})
+            conversations.answered(n, Step(0, "", "", asked=asked, answer=answer), said)
+            held[n] = [*msgspec.json.decode(msgspec.json.encode(messages)), answer.message]
+            if chance.random() < 0.7:
+                messages.append(dict(answer.message))

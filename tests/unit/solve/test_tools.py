@@ -1,6 +1,8 @@
 """Functions as a model sees them."""
 
 import enum
+import gc
+import weakref
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -8,7 +10,7 @@ import pytest
 
 from holdfast.errors import SpecError
 from holdfast.solve import ToolArgumentsError, tool
-from holdfast.solve.tools import as_tool, result_text
+from holdfast.solve.tools import as_tool, decoded, result_text
 
 
 class Colour(enum.Enum):
@@ -51,7 +53,7 @@ def test_the_schema_comes_from_the_type_hints() -> None:
 
 
 def test_arguments_are_read_as_their_types() -> None:
-    assert draw.arguments('{"where": {"x": 1}, "colour": "blue"}') == {
+    assert draw.arguments(decoded('{"where": {"x": 1}, "colour": "blue"}')) == {
         "where": Point(1),
         "colour": Colour.BLUE,
         "size": 1.0,
@@ -68,8 +70,6 @@ def test_a_default_that_can_be_changed_is_made_anew_each_time() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("{", "not JSON"),
-        ("[]", "Expected `object`"),
         ("{}", "missing required field `where`"),
         ('{"where": {"x": "one"}}', "Expected `int`"),
         ('{"where": {"x": 1}, "size": 0}', "> 0"),
@@ -79,8 +79,14 @@ def test_a_default_that_can_be_changed_is_made_anew_each_time() -> None:
 )
 def test_what_does_not_fit_is_told_in_words_for_a_model(given: str, said: str) -> None:
     with pytest.raises(ToolArgumentsError, match="draw") as raised:
-        draw.arguments(given)
+        draw.arguments(decoded(given))
     assert said in str(raised.value)
+
+
+@pytest.mark.parametrize("given", ["{", "[]", "1", [1], "[" * 100_000])
+def test_arguments_that_are_no_object_are_told_in_words_for_a_model(given: Any) -> None:
+    with pytest.raises(ToolArgumentsError, match="the arguments are not a JSON object"):
+        decoded(given)
 
 
 def test_no_arguments_at_all_are_an_empty_object() -> None:
@@ -89,7 +95,7 @@ def test_no_arguments_at_all_are_an_empty_object() -> None:
         """The time."""
         return "late"
 
-    assert now.arguments("") == {}
+    assert now.arguments(decoded("")) == now.arguments(decoded(None)) == {}
 
 
 @pytest.mark.parametrize(
@@ -119,3 +125,26 @@ def test_a_plain_function_is_a_tool_that_may_be_repeated() -> None:
 
 def test_results_are_told_as_text() -> None:
     assert [result_text(value) for value in ("as it is", {"a": 1}, None, 4)] == ["as it is", '{"a":1}', "null", "4"]
+
+
+def test_another_function_of_the_same_name_is_a_tool_of_its_own() -> None:
+    def made(unit: str) -> Any:
+        def convert(amount: int) -> str:
+            return f"{amount} {unit}"
+
+        return convert
+
+    metres, feet = made("m"), made("ft")
+    assert as_tool(metres).function(1) == "1 m"
+    assert as_tool(feet).function(1) == "1 ft"
+
+
+def test_what_a_plain_function_takes_is_read_once_and_not_kept_longer_than_it() -> None:
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    assert as_tool(add).takes is as_tool(add).takes
+    gone = weakref.ref(add)
+    del add
+    gc.collect()
+    assert gone() is None

@@ -1,0 +1,67 @@
+"""`recover`: bring back what is left of a run."""
+
+import msgspec
+
+from holdfast.api.recovering import Recoverable, Recovered, Wanted, list_recoverable, recover
+from holdfast.cli.output import print_json, print_table, say, warn
+from holdfast.cli.waiting import patience
+from holdfast.report.grids import Grid
+from holdfast.report.tables import duration
+from holdfast.report.wording import counted
+
+_COLUMNS = ("run", "source", "finished", "failed", "in flight", "lost", "last heard of", "place")
+
+
+def list_all(where: str | None, store: str | None, as_json: bool) -> int:
+    found = list(list_recoverable(where or store or ""))
+    if as_json:
+        print_json(found)
+    elif not found:
+        say("There is nothing to recover.")
+    else:
+        print_table(_table(found))
+        say("bring one back with: holdfast recover PLACE; go on with one that is here with: holdfast resume RUN")
+    return 0
+
+
+def bring_back(where: str, wanted: Wanted, as_json: bool) -> int:
+    with patience("recovering") as wait:
+        found = recover(where, wanted, wait.tell)
+    for line in found.warnings:
+        warn(line)
+    if as_json:
+        print_json({**msgspec.to_builtins(found), "place": found.place.folder})
+    else:
+        _tell(found)
+    return 0
+
+
+def _tell(found: Recovered) -> None:
+    left = found.planned - found.finished - found.failed
+    counts = f"{found.finished} of {found.planned} finished, {found.failed} failed, {left} unfinished"
+    say(f"recovered {found.place.experiment}/{found.place.run_id}: {counts}", "bold")
+    if found.in_flight:
+        say(f"  {counted(found.in_flight, 'sample')} had begun: they go on where their last recorded step is")
+    if found.lost:
+        say(f"  {counted(found.lost, 'record')} had been acknowledged and are nowhere: what they held is asked again")
+    if found.cleaned:
+        say("  what it was recovered from is all here now, and was removed")
+    if left:
+        say(f"  go on with it: {found.place.command('resume')}")
+
+
+def _table(found: list[Recoverable]) -> Grid:
+    rows = [
+        (
+            f"{each.experiment}/{each.run_id}",
+            each.source,
+            f"{each.finished} of {each.planned}",
+            str(each.failed),
+            str(each.in_flight),
+            str(each.lost),
+            f"{duration(each.age_seconds)} ago",
+            each.place,
+        )
+        for each in found
+    ]
+    return Grid(_COLUMNS, rows, right=_COLUMNS[2:6], whole=("run", "place"))

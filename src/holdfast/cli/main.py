@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.app import (
+    Evaluation,
     Json,
     MaybeSpec,
     OtherSpec,
@@ -14,7 +15,7 @@ from holdfast.cli.app import (
     Sets,
     Spec,
     Store,
-    app,
+    app as app,
     complete_experiment,
     complete_run,
     complete_status,

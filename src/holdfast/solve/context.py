@@ -5,6 +5,7 @@ time from `ctx` if it wants a replay to come out the same.
 """
 
 import copy
+import functools
 import hashlib
 import random
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +19,7 @@ from holdfast.errors import BadRecordError, HoldfastError
 from holdfast.records.exchange import Answer, Message, Sample
 from holdfast.records.facts import Asked, Called, Step
 from holdfast.solve.calling import LimitError, recover_call
+from holdfast.solve.finding import find_tools
 from holdfast.solve.means import AskFailedError, Means, Used
 from holdfast.solve.steps import Once, StepFailedError, Steps
 from holdfast.solve.tools import Tool, as_tool
@@ -39,7 +41,10 @@ class Context:
     def __init__(self, sample: Sample, messages: list[Message], steps: Steps, seed: str, means: Means) -> None:
         self.sample = sample
         self.messages = messages
-        self.workplace = Workplace(sample, means.read_file, means.secrets)
+        box = None if means.open_box is None else means.open_box(sample, steps.scope)
+        self.workplace = Workplace(sample, means.read_file, means.secrets, box)
+        if box is not None:
+            steps.note_files = box.note
         self._steps = steps
         self._seed = seed
         self._means = means
@@ -113,21 +118,31 @@ class Context:
         self._steps.dollars += asking.dollars(taken.step.answer.usage)
         return taken.told.answer
 
-    async def call(self, tool: "Tool | Callable[..., Any]", arguments: Mapping[str, Any] | None = None) -> Any:
-        """Call a tool, or any function, sync or async. What it returns is durable before it is handed on, and is what
-        JSON makes of it. ToolFailedError, live and at every replay, if it raised or took too long.
+    async def call(self, tool: "Tool | Callable[..., Any] | str", arguments: Mapping[str, Any] | None = None) -> Any:
+        """Call a tool, any function, sync or async, or a tool that comes with Holdfast, by its name. What it returns is
+        durable before it is handed on, and is what JSON makes of it. ToolFailedError, live and at every replay, if it
+        raised or took too long.
         """
-        wanted = as_tool(tool)
+        wanted = find_tools([tool])[0] if isinstance(tool, str) else as_tool(tool)
         self._check_allowance()
         given = _plain(dict(arguments or {}), f"the arguments of {wanted.name}")
         called = Called(wanted.name, given)
         request = xxhash.xxh3_128_hexdigest(_canonical(["call", wanted.name, given]))
-        place = self.workplace
+        place = self.workplace.inside() if wanted.sandboxed else self.workplace
         once = None if wanted.repeatable else Once(called, lambda: recover_call(wanted, called, place))
+        turn = place.box.turn() if wanted.sandboxed and place.box is not None else None
+
+        async def ask() -> Step:
+            made = functools.partial(self._means.call, wanted, called, place)
+            return await (made() if turn is None else turn.during(made))
+
         try:
-            taken = await self._steps.take(request, lambda: self._means.call(wanted, called, place), once)
+            taken = await self._steps.take(request, ask, once)
         except StepFailedError as error:
             raise ToolFailedError(error.failure) from error
+        finally:
+            if turn is not None:
+                turn.end()
         return taken.told.value
 
     async def now(self) -> datetime:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from holdfast.errors import SpecError
+from holdfast.solve.toolbox import TOOLS
 from holdfast.solve.tools import Tool, as_tool
 
 
@@ -14,7 +15,7 @@ def find_function(name: str) -> Callable[..., Any]:
     """SpecError, in one sentence, if there is no such function."""
     module, colon, path = name.partition(":")
     if not colon or not module or not path:
-        raise SpecError(f"{name!r}: name a function as module:function")
+        raise SpecError(f"{name!r}: name a function as module:function, or a tool: {', '.join(TOOLS)}")
     try:
         found = functools.reduce(getattr, path.split("."), importlib.import_module(module))
     except Exception as error:
@@ -25,8 +26,10 @@ def find_function(name: str) -> Callable[..., Any]:
 
 
 def find_tools(entries: Sequence[str]) -> list[Tool]:
-    """Tools by name. SpecError for two of one name: a model could not tell them apart."""
-    found = [as_tool(find_function(entry)) for entry in entries]
+    """Tools by name: those that come with Holdfast, or `module:function`. SpecError for two of one name: a model could
+    not tell them apart.
+    """
+    found = [TOOLS[entry] if entry in TOOLS else as_tool(find_function(entry)) for entry in entries]
     names = [each.name for each in found]
     for name in names:
         if names.count(name) > 1:

@@ -18,6 +18,7 @@ from holdfast.records.exchange import Answer, Sample
 from holdfast.solve import agents
 from holdfast.solve.context import Context
 from holdfast.solve.finding import find_function, find_tools
+from holdfast.solve.tools import Tool
 
 Solve = Callable[..., Awaitable[str | Answer]]
 Arguments = ParamSpec("Arguments")
@@ -78,6 +79,11 @@ def resolve_solver(entry: str | dict[str, dict[str, Any]] | Solve, place: str) -
         return _checked(Solver(getattr(entry, "__name__", "solver"), entry, {}), place)
     name, arguments = (entry, {}) if isinstance(entry, str) else next(iter(entry.items()))
     return _checked(Solver(name, _find(name, place), dict(arguments or {})), place)
+
+
+def tools_of(solver: Solver) -> list[Tool]:
+    """The tools that a solver is known to offer: those of `react`. What a function of the user's calls is not known."""
+    return find_tools(solver.arguments.get("tools", ())) if solver.function is agents.react else []
 
 
 def _find(name: str, place: str) -> Solve:

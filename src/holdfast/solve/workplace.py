@@ -5,13 +5,17 @@ opens nothing: only a tool that is really called does.
 """
 
 import asyncio
+import copy
 from collections.abc import Awaitable, Callable, Hashable
 from contextlib import AbstractAsyncContextManager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.errors import HoldfastError
 from holdfast.records.exchange import Sample
 from holdfast.records.references import parse_reference
+
+if TYPE_CHECKING:
+    from holdfast.solve.sandbox import Box
 
 ReadFile = Callable[[str], Awaitable[bytes]]
 """From a reference to its content, checked."""
@@ -23,11 +27,32 @@ T = TypeVar("T")
 class Workplace:
     """A tool that has a parameter `ctx` is given this: `async def look(ctx, path: str)`. The model does not see it."""
 
-    def __init__(self, sample: Sample, read_file: ReadFile | None = None, secrets: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        sample: Sample,
+        read_file: ReadFile | None = None,
+        secrets: tuple[str, ...] = (),
+        box: "Box | None" = None,
+    ) -> None:
         self.sample = sample
         self.secrets = secrets
+        self.box = box
+        self.entered = False
         self._read_file = read_file
         self._kept: dict[Hashable, _Kept] = {}
+
+    @property
+    def sandbox(self) -> "Box":
+        """The attempt's sandbox, for a tool that says `sandboxed=True`: the call has it for itself."""
+        if self.box is None or not self.entered:
+            raise HoldfastError("ctx.sandbox is there for tools that say so: @holdfast.tool(sandboxed=True)")
+        return self.box
+
+    def inside(self) -> "Workplace":
+        """The same workplace, as a sandboxed tool sees it."""
+        other = copy.copy(self)
+        other.entered = True
+        return other
 
     async def file(self, reference: str) -> bytes:
         """The content of a file of the sample's row. It is the same whenever it is read."""
@@ -55,6 +80,8 @@ class Workplace:
         while self._kept:
             _, kept = self._kept.popitem()
             await kept.close()
+        if self.box is not None:
+            await self.box.close()
 
 
 class _Kept:

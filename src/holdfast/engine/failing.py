@@ -10,7 +10,7 @@ from holdfast.engine.tracebacks import failure_of, own_lines, redacted
 from holdfast.errors import BadRecordError, JournalError
 from holdfast.plan import BlobError
 from holdfast.records.facts import Failure
-from holdfast.solve import LimitError, StepFailedError
+from holdfast.solve import LimitError, SandboxError, StepFailedError
 
 _FINAL_KINDS = {"auth", "bad_request", "unknown_model", "context_too_long", "content_filter", "limit", "unrepeatable"}
 _WRONG_CODE = (
@@ -25,11 +25,11 @@ _WRONG_CODE = (
 
 def failure_in(error: BaseException, secrets: Sequence[str]) -> Failure:
     """What a solver's exception means, also inside a group. A journal that has stopped stops the run."""
-    for known in (JournalError, LimitError, StepFailedError, BadRecordError, BlobError):
+    for known in (JournalError, SandboxError, LimitError, StepFailedError, BadRecordError, BlobError):
         found = _first(error, known)
         if isinstance(found, StepFailedError):
             return redacted(msgspec.structs.replace(found.failure, detail=own_lines(found)), secrets)
-        if isinstance(found, LimitError):
+        if isinstance(found, LimitError | SandboxError):
             return redacted(Failure(found.kind, str(found), own_lines(found)), secrets)
         if isinstance(found, BadRecordError):
             return redacted(Failure("record", str(found), own_lines(found)), secrets)

@@ -18,6 +18,7 @@ from holdfast.engine.attaching import Attachments
 from holdfast.engine.attempts import NO_PAST, Kit, Outcome, Sampler
 from holdfast.engine.containing import containing
 from holdfast.engine.flights import Flight
+from holdfast.engine.keeping import blobs_of
 from holdfast.engine.places import Places
 from holdfast.engine.recollecting import read_past
 from holdfast.engine.tickets import Ticket, Tickets
@@ -27,7 +28,7 @@ from holdfast.plan import Work
 from holdfast.records.exchange import Usage
 from holdfast.records.facts import Cell, SampleFinished
 from holdfast.score import Scorer
-from holdfast.solve import Means
+from holdfast.solve import Means, Sandboxes, sandboxes_of
 from holdfast.spec import Spec
 from holdfast.state import Fold
 
@@ -104,6 +105,7 @@ class Engine:
         self._lines = {each.name: Line(each, f"models.{each.name}", everywhere, told) for each in job.spec.models}
         self._roles = {name: Line(each, f"roles.{name}", everywhere, told) for name, each in job.spec.roles.items()}
         self._attachments = Attachments(job.run)
+        self._sandboxes = Sandboxes(job.uid, blobs_of(job.run), job.tell)
         self._kits = {name: self._kit(work) for name, work in job.works.items()}
         self._workers: list[asyncio.Task[None]] = []
         self._tickets: dict[int, Tickets] = {}  # by the cell's first ordinal
@@ -119,6 +121,8 @@ class Engine:
         """Answer and score everything that is not. Raises what stops the whole run; a sample's failure does not."""
         with _fewer_collections(), containing():
             try:
+                if self._job.answers:
+                    await self._sandboxes.begin(sandboxes_of(self._job.spec))
                 for cell in self._job.cells if not self._stopping else ():
                     self._start_scoring(cell)
                     if self._job.answers:
@@ -196,6 +200,7 @@ class Engine:
         left = [worker for worker in self._workers if not worker.done()]
         if left:
             await asyncio.wait(left, timeout=_STUBBORN_SECONDS if self._stopped_at is None else _LOOK_SECONDS)
+        self._sandboxes.close()
         for line in (*self._lines.values(), *self._roles.values()):
             await line.provider.close()
         self._reader.close()
@@ -318,6 +323,7 @@ class Engine:
             allowance=allowance_of(spec),
             read_file=None if files is None else files.read,
             secrets=secrets,
+            open_box=self._sandboxes.opener(work.task.sandbox, None if files is None else files.read),
         )
         return Kit(
             work=work,

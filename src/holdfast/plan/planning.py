@@ -36,7 +36,7 @@ from holdfast.records.facts import Cell, Stored, TaskInputs
 from holdfast.records.keys import escape
 from holdfast.records.references import Reference, parse_reference, references_in
 from holdfast.score import solver_digest
-from holdfast.solve import Prompt, Renderer, Solver, columns_of, is_in_text, resolve_solver
+from holdfast.solve import Prompt, Renderer, Solver, check_paths, columns_of, is_in_text, resolve_solver
 from holdfast.spec import Model, Spec, Task
 
 _canonical = msgspec.json.Encoder(order="deterministic").encode
@@ -126,6 +126,8 @@ def prepare(
             raise SpecError(
                 f"{place}.dataset.path: the task {task.name!r} has no data; name a .jsonl, .json or .csv file"
             )
+        if task.sandbox is not None:
+            check_paths(task.sandbox, place)
         solver = resolve_solver(solvers.get(task.name, task.solver), f"{place}.solver")
         found: dict[Reference, Content] = {}
         shots = _shots(task, place, (stored or {}).get(task.name, TaskInputs()).shots, _noting(digests, found))
@@ -195,6 +197,7 @@ def write_plan(folder: str, spec: Spec, works: Mapping[str, Work], parent: str =
     data_file = LineFile(data_path(folder))
     starts: dict[str, int] = {}
     store = BlobStore(folder, parent)
+    store.remove_leftovers()
     data = data_file.write(_data_lines(data_file, spec, works, starts, store))
     for work in works.values():
         work.keep_shots(store)
@@ -316,6 +319,10 @@ def _check_prompt(work: Work, sample: Sample, place: str) -> None:
         hint = f"did you mean {near[0]!r}?" if near else f"the row has: {columns}"
         where = f"{place}.{_template_naming(work.task, named)}"
         raise SpecError(f"{where}: there is no column {named!r} in row {sample.id!r}; {hint}") from error
+    for path, column in work.task.sandbox.files.items() if work.task.sandbox is not None else ():
+        if column not in sample.row:
+            hint = f"the row has: {', '.join(sample.row)}"
+            raise SpecError(f"{place}.sandbox.files.{path}: no column {column!r} in row {sample.id!r}; {hint}")
     for column in work.task.dataset.files:
         if any(is_in_text(reference, messages) for reference in references_in(sample.row[column])):
             part = f"{{type: image_url, image_url: {{url: '{{{column}}}'}}}}"

@@ -6,12 +6,13 @@ from typing import Any
 import msgspec
 
 from holdfast.records.exchange import Message
-from holdfast.records.facts import Failure
+from holdfast.records.facts import Failure, Files
 from holdfast.records.references import with_strings
 from holdfast.report.key_story import AttemptStory, KeyStory, ScoreStory, StepStory
 from holdfast.report.tables import duration, tokens
-from holdfast.report.wording import counted, own_words, told_content
+from holdfast.report.wording import counted, human_bytes, own_words, told_content
 
+_FILES_SHOWN = 20
 SizeOf = Callable[[str], int | None]
 Line = tuple[str, str]
 """A text without a line break in it, and its style."""
@@ -68,7 +69,19 @@ def _step(number: int, step: StepStory, size_of: SizeOf) -> Iterator[Line]:
         yield from _indented(f"{step.failure.kind}: {step.failure.message}", 4, "red")
     else:
         yield from _indented(f"[result] {step.value if isinstance(step.value, str) else _compact(step.value)}", 4)
+    if step.files is not None:
+        yield from _indented(_changes(step.files), 4)
     yield f"    {duration(step.seconds)}", ""
+
+
+def _changes(files: Files) -> str:
+    """What a call changed in the sandbox: a + for what is there now, a - for what is not."""
+    if files.lost:
+        return f"[files] not kept: {files.lost}"
+    told = [f"+{path} {human_bytes(each.size)}" if each.blob else f"+{path}" for path, each in files.changed.items()]
+    told += [f"-{path}" for path in files.removed]
+    more = f", and {len(told) - _FILES_SHOWN} more" if len(told) > _FILES_SHOWN else ""
+    return f"[files] {', '.join(told[:_FILES_SHOWN])}{more}"
 
 
 def _request(number: int, step: StepStory, size_of: SizeOf) -> Iterator[Line]:

@@ -13,7 +13,17 @@ import msgspec
 from holdfast.journal import Entry
 from holdfast.journal.lease import InFlight
 from holdfast.records.exchange import Answer, Message, Row, Usage
-from holdfast.records.facts import Called, Failure, RunResumed, SampleFailed, SampleFinished, ScoreGiven, Spent, Step
+from holdfast.records.facts import (
+    Called,
+    Failure,
+    Files,
+    RunResumed,
+    SampleFailed,
+    SampleFinished,
+    ScoreGiven,
+    Spent,
+    Step,
+)
 
 _step = msgspec.json.Decoder(Step)
 _finished = msgspec.json.Decoder(SampleFinished)
@@ -47,6 +57,8 @@ class StepStory(msgspec.Struct, frozen=True):
     called: Called | None = None
     value: Any = None
     """What a tool, or the clock, said."""
+    files: Files | None = None
+    """What it changed in the sample's sandbox."""
 
 
 class AttemptStory(msgspec.Struct, frozen=True):
@@ -215,6 +227,7 @@ def _step_story(n: int, at: str, step: Step, *, replayed: bool) -> StepStory:
         cancelled=step.cancelled,
         kind=step.kind,
         called=step.called,
+        files=step.files,
         value=None if step.value is msgspec.UNSET else step.value,
     )
 

@@ -8,7 +8,7 @@ from holdfast.solve.parts import is_in_text
 from holdfast.solve.prompts import Prompt, Renderer, columns_of
 from holdfast.solve.sandbox import Box, Sandboxes, check_paths, sandbox_doubts
 from holdfast.solve.snapshots import Blobs
-from holdfast.solve.solvers import Solve, Solver, resolve_solver, solver, tools_of
+from holdfast.solve.solvers import Solve, Solver, resolve_solver, sandboxes_of, solver
 from holdfast.solve.steps import Recorded, Scope, StepFailedError, Steps, Unsure
 from holdfast.solve.tools import Tool, ToolArgumentsError, tool
 from holdfast.solve.workplace import ReadFile, Workplace
@@ -43,7 +43,7 @@ __all__ = [
     "is_in_text",
     "resolve_solver",
     "sandbox_doubts",
+    "sandboxes_of",
     "solver",
     "tool",
-    "tools_of",
 ]

@@ -29,7 +29,9 @@ def clear(uid: str, place: str, docker: bool = False) -> tuple[int, int]:
 
     The folders go last: if this is cut short, the next start finds them.
     """
-    dead = {name for name in _folders(uid, place) if not _has_live_owner(os.path.join(place, name))}
+    dead = [name for name in _folders(uid, place) if not _has_live_owner(os.path.join(place, name))]
+    if not dead:
+        return 0, 0
     ended = sum(map(_end, _marked(uid, place)))
     if docker:
         ended += _end_containers(uid, place)

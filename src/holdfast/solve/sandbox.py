@@ -189,7 +189,10 @@ class Box:
             return None  # it came to nothing
         wanted, known, blobs = self.wanted, self._known, self._sandboxes.blobs
         bounds = Bounds(wanted.files_mb * MIB, wanted.files_max)
-        files, after = await self._sandboxes.in_thread(lambda: take_snapshot(folder.files, known, bounds, blobs))
+        try:
+            files, after = await self._sandboxes.in_thread(lambda: take_snapshot(folder.files, known, bounds, blobs))
+        except OSError as error:
+            raise SandboxFailedError(f"what the call changed in the sandbox cannot be kept: {error}") from error
         if files is None:
             self._known = after
         else:

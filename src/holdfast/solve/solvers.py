@@ -4,6 +4,7 @@ A solver is `async def solve(sample, ctx)` and returns a string or an answer. Ar
 name.
 """
 
+import contextlib
 import difflib
 import importlib
 import inspect
@@ -18,7 +19,7 @@ from holdfast.records.exchange import Answer, Sample
 from holdfast.solve import agents
 from holdfast.solve.context import Context
 from holdfast.solve.finding import find_function, find_tools
-from holdfast.solve.tools import Tool
+from holdfast.spec import Sandbox, Spec, Task
 
 Solve = Callable[..., Awaitable[str | Answer]]
 Arguments = ParamSpec("Arguments")
@@ -81,9 +82,16 @@ def resolve_solver(entry: str | dict[str, dict[str, Any]] | Solve, place: str) -
     return _checked(Solver(name, _find(name, place), dict(arguments or {})), place)
 
 
-def tools_of(solver: Solver) -> list[Tool]:
-    """The tools that a solver is known to offer: those of `react`. What a function of the user's calls is not known."""
-    return find_tools(solver.arguments.get("tools", ())) if solver.function is agents.react else []
+def sandboxes_of(spec: Spec) -> list[Sandbox]:
+    """The sandboxes that a spec is known to need. What a function of the user's calls is not known before it does."""
+    return [task.sandbox or Sandbox() for task in spec.tasks if task.sandbox is not None or _offers_sandboxed(task)]
+
+
+def _offers_sandboxed(task: Task) -> bool:
+    arguments = task.solver.get("react") if isinstance(task.solver, dict) else None
+    with contextlib.suppress(SpecError):  # told of where solvers are resolved
+        return any(each.sandboxed for each in find_tools((arguments or {}).get("tools", ())))
+    return False
 
 
 def _find(name: str, place: str) -> Solve:

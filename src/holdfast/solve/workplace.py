@@ -75,6 +75,11 @@ class Workplace:
                 self._kept.pop(name, None)  # the next call tries again
             raise
 
+    def raise_loss(self) -> None:
+        """If the sandbox could not be restored: an attempt without it is none, whatever its solver made of that."""
+        if self.box is not None and self.box.lost is not None:
+            raise self.box.lost
+
     async def close(self) -> None:
         """Close what was opened, the last first. What goes wrong here hurts nothing that is recorded."""
         while self._kept:

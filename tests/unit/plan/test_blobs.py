@@ -135,11 +135,14 @@ def test_content_that_the_parent_has_lost_is_told(tmp_path: Path) -> None:
 def test_what_a_died_start_left_is_used_or_replaced(tmp_path: Path) -> None:
     reference = stored(tmp_path)
     before = os.stat(blob_path(str(tmp_path), reference)).st_mtime_ns
-    (tmp_path / "blobs" / "new.tmp").write_bytes(b"half")
+    (tmp_path / "blobs" / "new-1.tmp").write_bytes(b"half")
+    (tmp_path / "blobs" / "new-7.tmp").write_bytes(b"half")
     assert stored(tmp_path) == reference
     assert os.stat(blob_path(str(tmp_path), reference)).st_mtime_ns == before
     stored(tmp_path, PNG + b"more")
-    assert "new.tmp" not in blobs(tmp_path)
+    assert "new-1.tmp" not in blobs(tmp_path)
+    BlobStore(str(tmp_path)).remove_leftovers()
+    assert len(blobs(tmp_path)) == 2
 
 
 class RecordingDisk(OsDisk):

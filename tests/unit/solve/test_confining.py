@@ -73,7 +73,7 @@ def test_it_says_what_the_command_said_and_how_it_ended(folder: Folder, namespac
 
 @ways
 def test_a_command_that_is_not_there_is_told_as_such(folder: Folder, namespaces: bool) -> None:
-    with pytest.raises(SandboxFailedError, match="no-such-command: .*No such file"):
+    with pytest.raises(SandboxFailedError, match=r"no-such-command: .*No such file"):
         Call(folder, Sandbox(), namespaces).run(["no-such-command"])
 
 

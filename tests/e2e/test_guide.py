@@ -27,6 +27,7 @@ FOLLOWED = [
     "guide.md",
     "howto/compare-two-models.md",
     "howto/resume-on-a-preemptible-machine.md",
+    "howto/run-tools-in-a-sandbox.md",
     "howto/write-a-scorer.md",
     "howto/write-a-solver.md",
     "tutorial.md",

@@ -149,6 +149,9 @@ def survey(spec: Spec, works: Mapping[str, Work]) -> int:
         if work.task.dataset.files and not spec.record_data:
             what = "files are stored with the run, and record_data is off; leave out one of the two"
             raise SpecError(f"tasks[{index}].dataset.files: {what}")
+        if work.task.sandbox is not None and work.task.sandbox.files and not spec.record_data:
+            what = "a sandbox's files are stored with the run, and record_data is off; leave out one of the two"
+            raise SpecError(f"tasks[{index}].sandbox.files: {what}")
         try:
             for sample in work.samples(spec):
                 _check_prompt(work, sample, f"tasks[{index}]")

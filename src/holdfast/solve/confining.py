@@ -141,7 +141,7 @@ class Call:
             self._finish(process)
         ended = _report(report_said)
         if ended.get("error"):
-            raise SandboxFailedError(f"the sandbox could not run {argv[0]}: {ended['error']}")
+            raise SandboxFailedError(f"the sandbox could not be set up: {ended['error']}")
         ran = Ran(_as_shell(ended.get("code", -signal.SIGKILL)), said[0], said[1], ended.get("why", "stopped"))
         if wanted.image and ran.code == _DOCKER_FAILED and not ran.why:
             raise SandboxFailedError(f"docker could not run {wanted.image}: {ran.stderr.strip()[:_SAID_MAX]}")

@@ -41,10 +41,9 @@ class Context:
     def __init__(self, sample: Sample, messages: list[Message], steps: Steps, seed: str, means: Means) -> None:
         self.sample = sample
         self.messages = messages
-        box = None if means.open_box is None else means.open_box(sample, steps.scope)
+        box = None if means.open_box is None else functools.partial(means.open_box, sample, steps.scope)
         self.workplace = Workplace(sample, means.read_file, means.secrets, box)
-        if box is not None:
-            steps.note_files = box.note
+        steps.note_files = self.workplace.note_files
         self._steps = steps
         self._seed = seed
         self._means = means

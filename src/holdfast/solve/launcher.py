@@ -193,7 +193,6 @@ def begin(order: Order, go: int, errors: int) -> NoReturn:
     signal.set_wakeup_fd(-1)
     for each in (signal.SIGCHLD, signal.SIGTERM):
         signal.signal(each, signal.SIG_DFL)
-    what = "setting up"
     try:
         if LINUX:
             libc.prctl(PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -202,17 +201,15 @@ def begin(order: Order, go: int, errors: int) -> NoReturn:
         order["given"] = os.open(order["input"] or os.devnull, os.O_RDONLY)
         if not order["namespaces"]:
             os.setpgid(0, 0)
-            what = order["argv"][0]
             execute(order)
         make_world(order)
         command = os.fork()
         if command == 0:
-            what = order["argv"][0]
             execute(order)
         os.close(errors)
         wait_as_first(command)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the parent must hear of it, and nothing may return
-        os.write(errors, f"{what}: {error}".encode()[:2000])
+        os.write(errors, str(error).encode()[:2000])
     os._exit(1)
 
 
@@ -238,7 +235,11 @@ def execute(order: Order) -> NoReturn:
         libc.prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0)
     for name, value in order["kernel_limits"].items():
         limit(name, value, order["namespaces"])
-    os.execvpe(order["argv"][0], order["argv"], order["environment"])
+    try:
+        os.execvpe(order["argv"][0], order["argv"], order["environment"])
+    except OSError as error:  # as a shell says it
+        os.write(2, f"{order['argv'][0]}: {error.strerror}\n".encode())
+    os._exit(127)
 
 
 def limit(name: str, value: int, alone: bool) -> None:

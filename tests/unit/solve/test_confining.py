@@ -73,8 +73,16 @@ def test_it_says_what_the_command_said_and_how_it_ended(folder: Folder, namespac
 
 @ways
 def test_a_command_that_is_not_there_is_told_as_such(folder: Folder, namespaces: bool) -> None:
-    with pytest.raises(SandboxFailedError, match=r"no-such-command: .*No such file"):
-        Call(folder, Sandbox(), namespaces).run(["no-such-command"])
+    ran = Call(folder, Sandbox(), namespaces).run(["no-such-command"])
+    assert (ran.code, ran.stderr) == (127, "no-such-command: No such file or directory\n")
+
+
+@ways
+def test_that_it_cannot_be_set_up_is_no_answer_of_the_command(folder: Folder, namespaces: bool) -> None:
+    os.rmdir(os.path.join(folder.files, "tmp"))
+    os.rmdir(folder.files)
+    with pytest.raises(SandboxFailedError, match=r"could not be set up: .*No such file"):
+        bash(folder, "true", namespaces)
 
 
 @ways

@@ -34,9 +34,10 @@ def play(
 ) -> Played:
     """An attempt that finds these steps recorded; its sandbox is gone afterwards."""
     (folder / "boxes").mkdir(exist_ok=True)
+    saving_seconds = wanted.pop("saving_seconds", 0.0)
 
     async def run() -> Played:
-        journal = MemoryJournal(1000)
+        journal = MemoryJournal(1000, saving_seconds)
         sandboxes = Sandboxes("uid", blobs_of(str(folder / "run")), lambda *_: None, str(folder / "boxes"))
         means = Means({}, open_box=sandboxes.opener(Sandbox(**wanted), None))
         steps = Steps(Scope(0, KEY, "solve/1"), journal, recorded)
@@ -104,6 +105,20 @@ def test_what_a_cancelled_call_changed_belongs_to_the_next(tmp_path: Path) -> No
         return f"{await do(ctx, 'cat a')} {await do(ctx, 'cat a')}"
 
     assert play(tmp_path, rest, after_first[1:]).result == "early early"
+
+
+def test_what_a_call_changed_that_was_cancelled_while_it_was_saved_belongs_to_the_next(tmp_path: Path) -> None:
+    async def impatient(ctx: Context) -> str:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1.0):
+                await do(ctx, "echo early > a")
+        await do(ctx, "true")
+        return str(await do(ctx, "cat a"))
+
+    whole = play(tmp_path, impatient, saving_seconds=2.0)
+    assert whole.result == "early"
+    assert [each.step.cancelled for each in whole.recorded][-3:] == [True, False, False]
+    assert play(tmp_path, impatient, whole.recorded[:-1]).result == "early"
 
 
 def test_a_tool_that_fails_keeps_what_it_did(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from bench import (
     journal_syscalls,
     journal_throughput,
     overhead,
+    sandbox,
     startup,
 )
 from bench.outcome import Verdict, print_verdicts
@@ -23,6 +24,7 @@ BENCHMARKS = {
     "journal_syscalls": journal_syscalls.main,
     "overhead": overhead.main,
     "http": http.main,
+    "sandbox": sandbox.main,
     "startup": startup.main,
 }
 

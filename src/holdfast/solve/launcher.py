@@ -17,15 +17,17 @@ import marshal
 import os
 import resource
 import select
-import signal
 import sys
 import time
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing it would take a quarter of our start
+if TYPE_CHECKING:
+    import signal
     from typing import Any, NoReturn
 
     Order = dict[str, Any]
+else:
+    import _signal as signal  # what is around it, and `typing`, would take as long to import as Python to start
 
 LINUX = sys.platform == "linux"
 POLL_SECONDS = 0.1

@@ -13,6 +13,7 @@ from holdfast.engine.keeping import blobs_of
 from holdfast.errors import HoldfastError, SpecError
 from holdfast.records.exchange import Sample
 from holdfast.solve import Context, Means, Recorded, Sandboxes, Scope, Steps, ToolFailedError, Workplace
+from holdfast.solve.confining import SandboxFailedError
 from holdfast.solve.snapshots import LostFilesError
 from holdfast.solve.toolbox import bash, read_file, write_file
 from holdfast.spec import Sandbox
@@ -191,6 +192,18 @@ def test_files_that_are_lost_end_the_attempt_whatever_the_solver_makes_of_it(tmp
     with pytest.raises(LostFilesError):
         play(tmp_path, attempt, whole.recorded[:2])
     assert play(tmp_path, several, whole.recorded).result == whole.result  # a replay alone needs no files
+
+
+def test_that_a_sandbox_cannot_be_made_is_nothing_that_a_model_is_told(tmp_path: Path) -> None:
+    async def solve(ctx: Context) -> None:
+        os.rmdir(tmp_path / "boxes")
+        try:
+            await do(ctx, "true")
+        finally:
+            os.mkdir(tmp_path / "boxes")
+
+    with pytest.raises(SandboxFailedError, match=r"cannot be made: .*No such file"):
+        play(tmp_path, solve)
 
 
 def test_steps_that_do_not_fit_together_are_found(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import errno
 import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,18 @@ import pytest
 from holdfast.datasets import Content, Digests
 from holdfast.errors import JournalError, SpecError
 from holdfast.journal.disk import OsDisk
-from holdfast.plan import BlobError, StoredRows, blob_size, check_blobs, inputs_of, prepare, read_blob, write_plan
+from holdfast.plan import (
+    BlobError,
+    StoredRows,
+    blob_size,
+    check_blobs,
+    check_kept,
+    inputs_of,
+    prepare,
+    read_blob,
+    read_pieces,
+    write_plan,
+)
 from holdfast.plan.blobs import BlobStore, blob_path
 from holdfast.records.references import Reference, parse_reference
 from holdfast.spec import Spec
@@ -185,3 +197,24 @@ def test_names_that_a_died_process_left_are_made_durable_too(tmp_path: Path) -> 
     store.keep(Content(data=PNG), Digests())
     store.sync()
     assert disk.told == ["sync blobs"]
+
+
+def test_content_in_pieces_is_durable_before_it_has_its_name_and_stored_once(tmp_path: Path) -> None:
+    disk = RecordingDisk()
+    store = BlobStore(str(tmp_path), disk=disk)
+    digest = store.keep_pieces([b"one ", b"and ", b"two"])
+    assert store.keep_pieces([b"one and two"]) == digest
+    store.sync()
+    assert disk.told == [f"sync {tmp_path.name}", "write", "write", "write", "sync", "name", "sync blobs"]
+    assert b"".join(read_pieces(str(tmp_path), digest)) == b"one and two"
+
+
+def test_many_threads_may_keep_content_at_once(tmp_path: Path) -> None:
+    store = BlobStore(str(tmp_path))
+    contents = [[b"x" * 1000, bytes([number % 7]) * 1000] for number in range(100)]
+    with ThreadPoolExecutor(8) as threads:
+        digests = list(threads.map(store.keep_pieces, contents))
+    assert sorted(set(digests)) == blobs(tmp_path)
+    assert list(check_kept(str(tmp_path), digests)) == []
+    (tmp_path / "blobs" / digests[0]).write_bytes(b"other")
+    assert [error.partition(" is ")[2].partition(":")[0] for error in check_kept(str(tmp_path), digests)] == ["damaged"]

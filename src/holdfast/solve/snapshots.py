@@ -79,9 +79,10 @@ def take_snapshot(folder: str, before: Snapshot, bounds: Bounds, blobs: Blobs) -
     """What is other than before, its content kept. None if nothing is. What cannot be kept leaves `before` in force."""
     digest = before.state.digest()
     try:
-        found = dict(_scan(folder))
-        _check(found, bounds)
-        entries, stamps = _keep_all(folder, found, before, blobs)
+        with contextlib.ExitStack() as opened:
+            found = dict(_scan(folder, opened))
+            _check(found, bounds)
+            entries, stamps = _keep_all(folder, found, before, blobs)
     except _CannotKeepError as error:
         files = Files(digest, lost=str(error))
         return files, Snapshot(State(before.state.entries, files.lost), before.stamps)
@@ -108,17 +109,18 @@ def restore(folder: str, state: State, blobs: Blobs) -> Snapshot:
             _restore_file(_inside(folder, path), path, each, blobs)
     for path, each in links.items():  # last: nothing is made through one
         os.symlink(each.link, _inside(folder, path))
+    stamps = {path: _stamp(os.lstat(_inside(folder, path))) for path, each in state.entries.items() if each.blob}
     for path in reversed(folders):
         os.chmod(_inside(folder, path), state.entries[path].mode)
-    stamps = {path: _stamp(os.lstat(_inside(folder, path))) for path, each in state.entries.items() if each.blob}
     return Snapshot(state, stamps)
 
 
 def remove_folder(path: str) -> None:
     """Also what the command has forbidden itself to change."""
+    with contextlib.suppress(OSError):
+        os.chmod(path, 0o700)
     for above, names, _ in os.walk(path):
-        for name in (".", *names):
-            inner = os.path.join(above, name)
+        for inner in (os.path.join(above, name) for name in names):
             if not os.path.islink(inner):
                 with contextlib.suppress(OSError):
                     os.chmod(inner, 0o700)
@@ -129,15 +131,17 @@ class _CannotKeepError(Exception):
     """Why."""
 
 
-def _scan(folder: str, above: str = "") -> Iterator[tuple[str, os.stat_result]]:
-    """Everything below, a folder before what is in it."""
-    with _allowed(os.path.join(folder, above), 0o700), os.scandir(os.path.join(folder, above)) as entries:
-        for entry in sorted(entries, key=lambda each: each.name):
-            path = f"{above}/{entry.name}" if above else entry.name
-            status = entry.stat(follow_symlinks=False)
-            yield path, status
-            if stat.S_ISDIR(status.st_mode):
-                yield from _scan(folder, path)
+def _scan(folder: str, opened: contextlib.ExitStack, above: str = "") -> Iterator[tuple[str, os.stat_result]]:
+    """Everything below, a folder before what is in it. Folders that were closed to us stay open until `opened` ends."""
+    opened.enter_context(_allowed(os.path.join(folder, above), 0o700))
+    with os.scandir(os.path.join(folder, above)) as entries:
+        names = sorted(entries, key=lambda each: each.name)
+    for entry in names:
+        path = f"{above}/{entry.name}" if above else entry.name
+        status = entry.stat(follow_symlinks=False)
+        yield path, status
+        if stat.S_ISDIR(status.st_mode):
+            yield from _scan(folder, opened, path)
 
 
 def _check(found: Mapping[str, os.stat_result], bounds: Bounds) -> None:

@@ -4,6 +4,8 @@ import os
 import random
 import socket
 import stat
+import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -197,6 +199,38 @@ def test_a_path_that_leads_out_is_refused(tmp_path: Path, blobs: Blobs, path: st
     with pytest.raises(LostFilesError, match="leads out"):
         restore(str(tmp_path / "again"), state, blobs)
     assert not (tmp_path / "a").exists()
+
+
+CLOSED = """
+import os, sys, tempfile
+from holdfast.engine.keeping import blobs_of
+from holdfast.solve.snapshots import *
+place = tempfile.mkdtemp()
+if os.geteuid() == 0:  # root may read everything
+    os.chown(place, 65534, 65534)
+    os.setgid(65534)
+    os.setuid(65534)
+blobs, box, again = blobs_of(f"{place}/run"), f"{place}/box", f"{place}/again"
+os.makedirs(f"{box}/a/b")
+open(f"{box}/a/b/c", "w").write("closed")
+for path, mode in (("a/b/c", 0), ("a/b", 0o100), ("a", 0)):
+    os.chmod(f"{box}/{path}", mode)
+files, known = take_snapshot(box, Snapshot(State()), Bounds(1000, 100), blobs)
+assert [each.mode for each in files.changed.values()] == [0, 0o100, 0], files
+assert os.stat(f"{box}/a").st_mode & 0o777 == 0
+restored = restore(again, known.state, blobs)
+assert take_snapshot(again, restored, Bounds(1000, 100), blobs)[0] is None
+os.chmod(box, 0)
+for path in (box, again, f"{place}/run"):
+    remove_folder(path)
+os.rmdir(place)
+print("done")
+"""
+
+
+def test_what_a_command_has_closed_to_itself_is_kept_and_removed_all_the_same() -> None:
+    done = subprocess.run([sys.executable, "-c", CLOSED], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("done\n", "")
 
 
 def test_links_lead_nobody_out_of_the_folder(box: Path, tmp_path: Path, blobs: Blobs) -> None:

@@ -12,6 +12,7 @@ from bench import (
     journal_syscalls,
     journal_throughput,
     overhead,
+    sandbox,
     startup,
     steps,
 )
@@ -27,6 +28,7 @@ BENCHMARKS = {
     "agent_size": agent_size.main,
     "steps": steps.main,
     "http": http.main,
+    "sandbox": sandbox.main,
     "startup": startup.main,
 }
 

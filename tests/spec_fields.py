@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.spec import Dataset, Fewshot, Model, Spec, Task
+from holdfast.spec import Dataset, Fewshot, Model, Sandbox, Spec, Task
 from holdfast.spec.classes import field_classes, nested_type
 from tests.e2e.commands import sums, write_rows
 
@@ -90,6 +90,7 @@ def full_spec(folder: Path) -> Mapping:
                 "prompt": "Compute: {question}",
                 "fewshot": {"path": f"{folder}/shots.jsonl", "n": 2},
                 "scorers": ["numeric"],
+                "sandbox": {"seconds": 30.0},
             }
         ],
     }
@@ -202,6 +203,7 @@ _OTHER: dict[tuple[type[msgspec.Struct], str], Callable[[Any], Any]] = {
     (Dataset, "input"): lambda _: "answer",
     (Dataset, "target"): lambda _: "question",
     (Fewshot, "path"): _copied,
+    (Sandbox, "files"): lambda _: {"question.txt": "question"},
     (Task, "messages"): lambda _: [{"role": "user", "content": "Are you ready?"}],
     (Task, "solver"): lambda _: "holdfast.solve.solvers:chat",
     (Task, "scorers"): lambda _: [{"numeric": {"name": "close", "tolerance": 50.0}}, "exact_match"],

@@ -31,6 +31,7 @@ FOLLOWED = [
     "howto/compare-two-models.md",
     "howto/evaluate-an-existing-agent.md",
     "howto/resume-on-a-preemptible-machine.md",
+    "howto/run-tools-in-a-sandbox.md",
     "howto/solvers.md",
     "howto/write-a-scorer.md",
     "howto/write-a-solver.md",

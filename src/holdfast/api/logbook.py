@@ -35,6 +35,12 @@ EVENTS: dict[str, tuple[str, str]] = {
     "sample.save_failed": ("error", "a sample's record could not be saved; it counts as failed"),
     "sample.stalled": ("warning", "a sample neither asks nor returns; with where its code waits"),
     "sample.overdue": ("warning", "a sample is past its time limit and does not end"),
+    "sandbox.cleared": (
+        "info",
+        "what sandboxes of a dead process of this run had left was ended and removed",
+    ),
+    "sandbox.unconfined": ("warning", "the machine does not let sandboxed commands be confined as they should be"),
+    "sandbox.lost": ("warning", "the files of a sample's sandbox cannot be restored; the sample begins anew"),
     "journal.commit_slow": ("warning", "a commit took longer than a second"),
     "journal.disk_full": ("error", "no space is left; the run waits for some"),
     "journal.poisoned": ("error", "a write or sync failed; the journal goes on in a new segment"),

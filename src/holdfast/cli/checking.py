@@ -12,6 +12,7 @@ from holdfast.cli.adhoc import suggest_spec
 from holdfast.cli.output import print_json, say, warn
 from holdfast.cli.running import Choice, load
 from holdfast.report.wording import counted
+from holdfast.solve import sandbox_doubts, sandboxes_of
 from holdfast.spec import Spec
 from holdfast.spec.doubts import doubts
 
@@ -22,7 +23,11 @@ def check_spec(path: str, choice: Choice, servers: bool, as_json: bool) -> int:
     spec = load(path, choice)
     prepared, planned = check_given(Given(spec, where=path))
     asked = asyncio.run(ask_servers(spec)) if servers else []
-    warnings = [*doubts(spec, os.environ), *(each.doubt for each in asked if each.doubt)]
+    warnings = [
+        *doubts(spec, os.environ),
+        *sandbox_doubts(sandboxes_of(spec)),
+        *(each.doubt for each in asked if each.doubt),
+    ]
     errors = [each.error for each in asked if each.error]
     for warning in warnings:
         warn(f"{path}: {warning}")

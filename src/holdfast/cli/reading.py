@@ -15,9 +15,10 @@ from holdfast.cli.completing import STATUSES
 from holdfast.cli.output import end_quietly, opened, print_json, print_table, resume_command, say
 from holdfast.cli.waiting import counting, patience
 from holdfast.errors import JournalError, UsageError
-from holdfast.journal import OS_DISK, verify
+from holdfast.journal import OS_DISK, Entry, Reader, verify
 from holdfast.journal.chain import is_whole_file
-from holdfast.plan import blob_size, check_blobs, digest_file, originals
+from holdfast.plan import blob_size, check_blobs, check_kept, digest_file, originals
+from holdfast.records.facts import Step
 from holdfast.report import CellReport, ExportLine, write_csv, write_jsonl
 from holdfast.report.choosing import Wanted as WantedKeys
 from holdfast.report.choosing import choose
@@ -274,3 +275,12 @@ def _check_blobs(place: RunPlace, fold: Fold) -> Iterator[str]:
         return
     with contextlib.suppress(JournalError, OSError):
         yield from check_blobs(place.folder, stored_spec(fold), fold.story.cells, fold.story.inputs)
+        yield from check_kept(place.folder, _kept_by_steps(place))
+
+
+def _kept_by_steps(place: RunPlace) -> Iterator[str]:
+    """What the steps of a run name of the content of sandboxes."""
+    for each in Reader(place.journal).read(live=True):
+        if isinstance(each, Entry) and each.line.t == "step" and b'"files":' in bytes(each.line.d):
+            files = msgspec.json.decode(each.line.d, type=Step).files
+            yield from (file.blob for file in (files.changed.values() if files else ()) if file.blob)

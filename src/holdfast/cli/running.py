@@ -40,6 +40,7 @@ from holdfast.errors import HoldfastError, SpecError, UsageError
 from holdfast.report import CellReport, RunReport
 from holdfast.report.tables import report_table, short
 from holdfast.report.wording import counted, money
+from holdfast.solve import sandbox_doubts, sandboxes_of
 from holdfast.spec import Spec, build_spec, load_spec
 from holdfast.spec.doubts import doubts
 from holdfast.spec.drift import differences, refused
@@ -173,7 +174,7 @@ def given_to_run(path: str | None, options: AdHoc, choice: Choice) -> Given:
         options.refuse_beside_spec(path)
         return load_given(path, choice)
     given = given_of(options, choice.sets, choice.part)
-    for doubt in doubts(given.spec, os.environ):
+    for doubt in (*doubts(given.spec, os.environ), *sandbox_doubts(sandboxes_of(given.spec))):
         warn(doubt)
     return given
 
@@ -182,7 +183,7 @@ def load_given(path: str, choice: Choice) -> Given:
     """A spec with what the command line changes in it, and its doubts told."""
     suggest_spec(path)
     spec = load(path, choice)
-    for doubt in doubts(spec, os.environ):
+    for doubt in (*doubts(spec, os.environ), *sandbox_doubts(sandboxes_of(spec))):
         warn(f"{path}: {doubt}")
     return Given(spec, where=path)
 

@@ -36,7 +36,7 @@ from holdfast.solve import (
 )
 from holdfast.solve.steps import Journal
 
-_SOLVER_KINDS = {"solver", "cancelled", "record", "tool"}
+_SOLVER_KINDS = {"solver", "cancelled", "record", "tool", "sandbox"}
 
 
 class Past(msgspec.Struct, frozen=True):
@@ -163,8 +163,9 @@ class Sampler:
                 await self._finish(ticket, kit, finished, flight)
                 return
             spent = steps.spent()
-            first += not spent.live and spent.replayed > 0  # it failed before: this process has spent nothing on it
-            final = result.final or attempt - first >= kit.work.task.sample_retries
+            begins_anew = result.failure.kind == "sandbox" and spent.replayed > 0  # our loss, not the sample's attempt
+            first += begins_anew or (not spent.live and spent.replayed > 0)  # this process has spent nothing on it
+            final = not begins_anew and (result.final or attempt - first >= kit.work.task.sample_retries)
             failed = SampleFailed(ticket.o, attempt, result.failure, final, spent)
             await self._journal.append(draft("sample.failed", failed, ticket.key))
             if final:
@@ -186,6 +187,7 @@ class Sampler:
                 answer = await _solve(work.solver, ticket.sample, ctx, _seconds_left(kit, steps))
             finally:
                 await ctx.close()
+                ctx.workplace.raise_loss()
             if _task().cancelling():  # the solver asked for it and did not wait for it: meet it here
                 await asyncio.sleep(0)
         except asyncio.CancelledError:

@@ -10,7 +10,7 @@ from holdfast.engine.tracebacks import failure_of, own_lines, redacted
 from holdfast.errors import BadRecordError, JournalError, SpecError
 from holdfast.plan import BlobError
 from holdfast.records.facts import Failure
-from holdfast.solve import LimitError, StepFailedError
+from holdfast.solve import LimitError, SandboxError, StepFailedError
 
 _FINAL_KINDS = {"auth", "bad_request", "unknown_model", "context_too_long", "content_filter", "limit", "unrepeatable"}
 _WRONG_CODE = (AttributeError, ImportError, NameError, NotImplementedError, SpecError, TypeError)
@@ -32,11 +32,11 @@ def failure_in(error: BaseException, secrets: Sequence[str], outside: BaseExcept
     `outside`: why the last request of an agent that asks over HTTP had no answer. Its own exception, or its exit code,
     does not say; but it gave up then, so that is the reason.
     """
-    for known in (JournalError, LimitError, StepFailedError, BadRecordError, BlobError):
+    for known in (JournalError, SandboxError, LimitError, StepFailedError, BadRecordError, BlobError):
         found = _first(error, known)
         if isinstance(found, StepFailedError):
             return _known(msgspec.structs.replace(found.failure, detail=own_lines(found)), secrets)
-        if isinstance(found, LimitError):
+        if isinstance(found, LimitError | SandboxError):
             return _known(Failure(found.kind, str(found), own_lines(found)), secrets)
         if isinstance(found, BadRecordError):
             return _known(Failure("record", str(found), own_lines(found)), secrets)

@@ -20,6 +20,7 @@ from holdfast.engine.bridging import Bridge
 from holdfast.engine.containing import containing
 from holdfast.engine.flights import Flight
 from holdfast.engine.grouping import Groups, Member
+from holdfast.engine.keeping import blobs_of
 from holdfast.engine.places import Places
 from holdfast.engine.recollecting import read_past
 from holdfast.engine.tickets import Ticket, Tickets
@@ -29,7 +30,7 @@ from holdfast.plan import Work
 from holdfast.records.exchange import Answer, Usage
 from holdfast.records.facts import Cell, SampleFinished
 from holdfast.score import Scorer
-from holdfast.solve import Means
+from holdfast.solve import Means, Sandboxes, sandboxes_of
 from holdfast.spec import Spec
 from holdfast.state import Fold
 
@@ -108,6 +109,7 @@ class Engine:
         self._attachments = Attachments(job.run)
         self._groups = Groups({name: job.works[name].task.repeats for name in _grouped(job.scorers)})
         self._bridge = Bridge()
+        self._sandboxes = Sandboxes(job.uid, blobs_of(job.run), job.tell)
         self._kits = {name: self._kit(work) for name, work in job.works.items()}
         self._workers: list[asyncio.Task[None]] = []
         self._tickets: dict[int, Tickets] = {}  # by the cell's first ordinal
@@ -125,6 +127,8 @@ class Engine:
             try:
                 job = self._job
                 await asyncio.to_thread(self._groups.recollect, job.run, job.cells, self._fold, self._reader)
+                if job.answers:
+                    await self._sandboxes.begin(sandboxes_of(job.spec))
                 for cell in job.cells if not self._stopping else ():
                     self._start_scoring(cell)
                     if job.answers:
@@ -203,6 +207,7 @@ class Engine:
         if left:
             await asyncio.wait(left, timeout=_STUBBORN_SECONDS if self._stopped_at is None else _LOOK_SECONDS)
         await self._bridge.close()
+        self._sandboxes.close()
         for line in (*self._lines.values(), *self._roles.values()):
             await line.provider.close()
         self._reader.close()
@@ -331,6 +336,7 @@ class Engine:
             read_file=None if files is None else files.read,
             secrets=secrets,
             open_door=self._bridge.open,
+            open_box=self._sandboxes.opener(work.task.sandbox, None if files is None else files.read),
         )
         return Kit(
             work=work,

@@ -1,6 +1,6 @@
 """From a spec to exact keys, and the two files that pin them."""
 
-from holdfast.plan.blobs import BlobError, blob_size, check_blobs, read_blob
+from holdfast.plan.blobs import BlobError, BlobStore, blob_size, check_blobs, check_kept, read_blob, read_pieces
 from holdfast.plan.comparing import changed_inputs, changed_rows
 from holdfast.plan.extending import Extension
 from holdfast.plan.files import (
@@ -21,6 +21,7 @@ __all__ = [
     "DATA",
     "PLAN",
     "BlobError",
+    "BlobStore",
     "DataLine",
     "Extension",
     "PlanLine",
@@ -32,6 +33,7 @@ __all__ = [
     "changed_inputs",
     "changed_rows",
     "check_blobs",
+    "check_kept",
     "data_lines",
     "digest_file",
     "inputs_of",
@@ -41,6 +43,7 @@ __all__ = [
     "prepare",
     "read_blob",
     "read_lines",
+    "read_pieces",
     "survey",
     "write_plan",
 ]

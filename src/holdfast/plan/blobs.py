@@ -7,8 +7,9 @@ checks it: damaged or missing content is an error with the file's name, never an
 
 import contextlib
 import hashlib
+import itertools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from holdfast.datasets import BadFileError, Content, Digests
 from holdfast.datasets.files import Fingerprint
@@ -22,7 +23,8 @@ from holdfast.records.references import Reference, parse_reference, references_i
 from holdfast.spec import Spec
 
 FOLDER = "blobs"
-_TEMPORARY = "new.tmp"
+_TEMPORARY = ".tmp"
+_PIECE_BYTES = 1 << 20
 
 
 class BlobError(HoldfastError):
@@ -39,6 +41,8 @@ class BlobStore:
         self._parent = parent
         self._disk = disk
         self._made = False
+        self._sound: set[str] = set()  # what this process has written, or read and found right
+        self._numbers = itertools.count(1)
 
     def keep(self, content: Content | Reference, digests: Digests) -> Reference:
         """Store it if it is not there. Dying here leaves content that no record names; the next start uses it."""
@@ -47,6 +51,27 @@ class BlobStore:
         known = digests.reference(content)
         return known if self._has(known) else self._write(content)
 
+    def keep_pieces(self, pieces: Iterable[bytes]) -> str:
+        """Store content that comes in pieces, from any thread; returns its SHA-256. What lies there under its name and
+        is damaged is replaced. Durable after `sync`.
+        """
+        every = iter(pieces)
+        first = list(itertools.islice(every, 2))
+        if len(first) < 2 and self._has_sound(digest := hashlib.sha256(b"".join(first)).hexdigest()):
+            return digest
+        temporary = self._temporary()
+        digest = self._write_pieces(temporary, itertools.chain(first, every))
+        self._disk.replace(temporary, os.path.join(self._folder, digest))
+        self._sound.add(digest)
+        return digest
+
+    def remove_leftovers(self) -> None:
+        """What a process was writing when it died."""
+        names = self._disk.names(self._folder) if os.path.isdir(self._folder) else []
+        for name in names:
+            if name.endswith(_TEMPORARY):
+                remove_if_there(self._disk, os.path.join(self._folder, name))
+
     def sync(self) -> None:
         """After this line all names are durable, also those that a process left which died before it."""
         if os.path.isdir(self._folder):
@@ -54,20 +79,41 @@ class BlobStore:
 
     def _write(self, content: Content) -> Reference:
         """The digest is that of the bytes that were stored, also if the file has just changed."""
-        self._make_folder()
-        temporary = os.path.join(self._folder, _TEMPORARY)
+        fingerprint = Fingerprint(content)
+        temporary = self._temporary()
+        self._write_pieces(temporary, fingerprint.pieces())
+        stored = fingerprint.reference()
+        self._disk.replace(temporary, blob_path(self._run, stored))
+        return stored
+
+    def _write_pieces(self, temporary: str, pieces: Iterable[bytes]) -> str:
+        """The SHA-256 of what was written, and synced."""
         remove_if_there(self._disk, temporary)
         handle = self._disk.create(temporary)
-        fingerprint = Fingerprint(content)
+        digest = hashlib.sha256()
         try:
-            for piece in fingerprint.pieces():
+            for piece in pieces:
+                digest.update(piece)
                 write_all(self._disk, handle, [piece])
             self._disk.sync(handle)
         finally:
             self._disk.close(handle)
-        stored = fingerprint.reference()
-        self._disk.replace(temporary, blob_path(self._run, stored))
-        return stored
+        return digest.hexdigest()
+
+    def _temporary(self) -> str:
+        """A name of its own for each thread."""
+        self._make_folder()
+        return os.path.join(self._folder, f"new-{next(self._numbers)}{_TEMPORARY}")
+
+    def _has_sound(self, digest: str) -> bool:
+        if digest in self._sound:
+            return True
+        with contextlib.suppress(HoldfastError):
+            for _ in read_pieces(self._run, digest):
+                pass
+            self._sound.add(digest)
+            return True
+        return False
 
     def _take_over(self, reference: Reference) -> Reference:
         """From the parent: a second name for the same bytes, or a copy where the file system has no such names."""
@@ -109,6 +155,31 @@ def read_blob(run: str, reference: Reference) -> bytes:
     if hashlib.sha256(data).hexdigest() != reference.digest:
         raise BlobError(f"{path} is damaged: its content has another digest; restore it from a copy of the run")
     return data
+
+
+def read_pieces(run: str, digest: str) -> Iterator[bytes]:
+    """Its content, in pieces. BlobError, at the latest when the last piece has been given, if it is not what it was."""
+    path = os.path.join(run, FOLDER, digest)
+    found = hashlib.sha256()
+    try:
+        with open(path, "rb") as file:
+            while piece := file.read(_PIECE_BYTES):
+                found.update(piece)
+                yield piece
+    except OSError as error:
+        raise BlobError(f"{path} cannot be read ({error.strerror}); restore it from a copy of the run") from error
+    if found.hexdigest() != digest:
+        raise BlobError(f"{path} is damaged: its content has another digest; restore it from a copy of the run")
+
+
+def check_kept(run: str, digests: Iterable[str]) -> Iterator[str]:
+    """What is wrong with the content that a run's steps name."""
+    for digest in sorted(set(digests)):
+        try:
+            for _ in read_pieces(run, digest):
+                pass
+        except BlobError as error:
+            yield str(error)
 
 
 def blob_size(run: str, text: str) -> int | None:

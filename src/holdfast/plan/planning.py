@@ -35,7 +35,7 @@ from holdfast.records.exchange import Row, Sample
 from holdfast.records.facts import Cell, Stored, TaskInputs
 from holdfast.records.keys import escape
 from holdfast.records.references import Reference, parse_reference, references_in
-from holdfast.solve import Prompt, Renderer, Solver, columns_of, is_in_text, resolve_solver
+from holdfast.solve import Prompt, Renderer, Solver, check_paths, columns_of, is_in_text, resolve_solver
 from holdfast.spec import Model, Spec, Task, check_prices
 
 _canonical = msgspec.json.Encoder(order="deterministic").encode
@@ -136,6 +136,8 @@ def prepare(
             raise SpecError(
                 f"{place}.dataset.path: the task {task.name!r} has no data; name a .jsonl, .json or .csv file"
             )
+        if task.sandbox is not None:
+            check_paths(task.sandbox, place)
         solver = resolve_solver(solvers.get(task.name, task.solver), f"{place}.solver")
         _check_roles(solver, spec, f"{place}.solver")
         if solver.counts_cost:
@@ -167,6 +169,9 @@ def survey(spec: Spec, works: Mapping[str, Work]) -> int:
         if work.task.dataset.files and not spec.record_data:
             what = "files are stored with the run, and record_data is off; leave out one of the two"
             raise SpecError(f"tasks[{index}].dataset.files: {what}")
+        if work.task.sandbox is not None and work.task.sandbox.files and not spec.record_data:
+            what = "a sandbox's files are stored with the run, and record_data is off; leave out one of the two"
+            raise SpecError(f"tasks[{index}].sandbox.files: {what}")
         try:
             for sample in work.samples(spec):
                 _check_prompt(work, sample, f"tasks[{index}]")
@@ -214,6 +219,7 @@ def write_plan(folder: str, spec: Spec, works: Mapping[str, Work], parent: str =
     data_file = LineFile(data_path(folder))
     starts: dict[str, int] = {}
     store = BlobStore(folder, parent)
+    store.remove_leftovers()
     data = data_file.write(_data_lines(data_file, spec, works, starts, store))
     keep_shots(works, store)
     plan_file = LineFile(plan_path(folder))
@@ -340,6 +346,10 @@ def _check_prompt(work: Work, sample: Sample, place: str) -> None:
         hint = f"did you mean {near[0]!r}?" if near else f"the row has: {columns}"
         where = f"{place}.{_template_naming(work.task, named)}"
         raise SpecError(f"{where}: there is no column {named!r} in row {sample.id!r}; {hint}") from error
+    for path, column in work.task.sandbox.files.items() if work.task.sandbox is not None else ():
+        if column not in sample.row:
+            hint = f"the row has: {', '.join(sample.row)}"
+            raise SpecError(f"{place}.sandbox.files.{path}: no column {column!r} in row {sample.id!r}; {hint}")
     for column in work.task.dataset.files:
         if any(is_in_text(reference, messages) for reference in references_in(sample.row[column])):
             part = f"{{type: image_url, image_url: {{url: '{{{column}}}'}}}}"

@@ -189,6 +189,28 @@ class StepStarted(msgspec.Struct, frozen=True, omit_defaults=True):
     called: Called | None = None
 
 
+class KeptFile(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One entry of a sandbox: a file with its content in `blobs/<blob>`, a symbolic link, or a folder (neither)."""
+
+    mode: int
+    """Its permission bits."""
+    blob: str = ""
+    size: int = 0
+    link: str = ""
+
+
+class Files(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a call changed in its sample's sandbox. All content is durable before the step is."""
+
+    before: str
+    """A digest of the sandbox that the call began with: these changes mean something only there."""
+    changed: dict[str, KeptFile] = msgspec.field(default_factory=dict)
+    """By path, new or other than before."""
+    removed: list[str] = msgspec.field(default_factory=list)
+    lost: str = ""
+    """Why the sandbox could not be kept as the call left it. If the process ends here, the sample must begin anew."""
+
+
 class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     """One durable call. Exactly one of `answer`, `value`, `failure` is set, or `cancelled`."""
 
@@ -205,6 +227,8 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     value: Any = msgspec.UNSET
     failure: Failure | None = None
     cancelled: bool = False
+    files: Files | None = None
+    """If the call changed files of its sample's sandbox."""
     seconds: float = 0.0
     tries: int = 1
     origin: int = 0

@@ -6,12 +6,13 @@ from typing import Any
 import msgspec
 
 from holdfast.records.exchange import Message
-from holdfast.records.facts import Failure
+from holdfast.records.facts import Failure, Files
 from holdfast.records.references import with_strings
 from holdfast.report.key_story import AttemptStory, BegunStory, KeyStory, ScoreStory, StepStory, call_name
 from holdfast.report.tables import duration, tokens
-from holdfast.report.wording import counted, own_words, told_content
+from holdfast.report.wording import counted, human_bytes, own_words, told_content
 
+_FILES_SHOWN = 20
 SizeOf = Callable[[str], int | None]
 Line = tuple[str, str]
 """A text without a line break in it, and its style."""
@@ -155,6 +156,18 @@ def _call(step: StepStory, manner: _Manner) -> Iterator[Line]:
         yield from _text(f"[error] {step.failure.kind}: {step.failure.message}", 4, manner, "red")
     else:
         yield from _text(f"[result] {_result(step)}", 4, manner)
+    if step.files is not None:
+        yield from _text(_changes(step.files), 4, manner)
+
+
+def _changes(files: Files) -> str:
+    """What a call changed in the sandbox: a + for what is there now, a - for what is not."""
+    if files.lost:
+        return f"[files] not kept: {files.lost}"
+    told = [f"+{path} {human_bytes(each.size)}" if each.blob else f"+{path}" for path, each in files.changed.items()]
+    told += [f"-{path}" for path in files.removed]
+    more = f", and {len(told) - _FILES_SHOWN} more" if len(told) > _FILES_SHOWN else ""
+    return f"[files] {', '.join(told[:_FILES_SHOWN])}{more}"
 
 
 def _request(step: StepStory, before: _Turn | None, manner: _Manner) -> Iterator[Line]:

@@ -18,6 +18,7 @@ from holdfast.records.facts import (
     Asked,
     Called,
     Failure,
+    Files,
     RunResumed,
     SampleFailed,
     SampleFinished,
@@ -61,6 +62,8 @@ class StepStory(msgspec.Struct, frozen=True):
     called: Called | None = None
     value: Any = None
     """What a tool, or the clock, said."""
+    files: Files | None = None
+    """What it changed in the sample's sandbox."""
     turn: int = 0
     """A turn is a model request, of whatever role, and the calls that follow it. 0: before the first request."""
     process: int = 1
@@ -346,6 +349,7 @@ def _step_story(n: int, at: str, step: Step, asked: Asked | None, *, replayed: b
         cancelled=step.cancelled,
         kind=step.kind,
         called=step.called,
+        files=step.files,
         value=None if step.value is msgspec.UNSET else step.value,
     )
 

@@ -1,11 +1,14 @@
 """From a sample to an answer: prompts, solvers, and the durable steps that they take."""
 
 from holdfast.solve.calling import LimitError
+from holdfast.solve.confining import SandboxError
 from holdfast.solve.context import Context, ToolFailedError
 from holdfast.solve.means import Allowance, AskFailedError, Asking, Means
 from holdfast.solve.parts import is_in_text
 from holdfast.solve.prompts import Prompt, Renderer, columns_of
-from holdfast.solve.solvers import resolve_solver, solver
+from holdfast.solve.sandbox import Box, Sandboxes, check_paths, sandbox_doubts
+from holdfast.solve.snapshots import Blobs
+from holdfast.solve.solvers import resolve_solver, sandboxes_of, solver
 from holdfast.solve.solving import Solve, Solver
 from holdfast.solve.steps import Recorded, Scope, StepFailedError, Steps, Unsure
 from holdfast.solve.tools import Tool, ToolArgumentsError, tool
@@ -15,6 +18,8 @@ __all__ = [
     "Allowance",
     "AskFailedError",
     "Asking",
+    "Blobs",
+    "Box",
     "Context",
     "LimitError",
     "Means",
@@ -22,6 +27,8 @@ __all__ = [
     "ReadFile",
     "Recorded",
     "Renderer",
+    "SandboxError",
+    "Sandboxes",
     "Scope",
     "Solve",
     "Solver",
@@ -32,9 +39,12 @@ __all__ = [
     "ToolFailedError",
     "Unsure",
     "Workplace",
+    "check_paths",
     "columns_of",
     "is_in_text",
     "resolve_solver",
+    "sandbox_doubts",
+    "sandboxes_of",
     "solver",
     "tool",
 ]

@@ -8,6 +8,7 @@ from holdfast.errors import HoldfastError, told
 from holdfast.models.failures import redact
 from holdfast.records import writable
 from holdfast.records.facts import Called, Failure, Step
+from holdfast.solve.confining import SandboxError
 from holdfast.solve.tools import Tool, invoke
 from holdfast.solve.workplace import Workplace
 
@@ -23,13 +24,17 @@ class LimitError(HoldfastError):
 
 
 async def call_tool(tool: Tool, called: Called, workplace: Workplace) -> Step:
-    """What a tool raises is the step's failure: the solver sees it, and decides."""
+    """What a tool raises is the step's failure: the solver sees it, and decides. That its sandbox is gone is no
+    failure of the tool: it ends the attempt.
+    """
     try:
         async with asyncio.timeout(tool.seconds):
             value = await invoke(tool, tool.arguments(called.arguments), workplace)
     except TimeoutError as error:
         late = f"{tool.name} took longer than {tool.seconds:g} s" if tool.seconds else f"{tool.name}: {error!r}"
         return _failed(tool, called, late, workplace)
+    except SandboxError:
+        raise
     except HoldfastError as error:
         return _failed(tool, called, str(error), workplace)
     except Exception as error:  # noqa: BLE001 - the user's code may raise anything

@@ -5,6 +5,7 @@ time from `ctx` if it wants a replay to come out the same.
 """
 
 import copy
+import functools
 import hashlib
 import random
 from collections.abc import Awaitable, Callable, Mapping
@@ -21,6 +22,7 @@ from holdfast.solve.calling import LimitError, recover_call
 from holdfast.solve.conversations import Conversations
 from holdfast.solve.means import AskFailedError, Asking, Door, Host, Means, Told, Used, Wish
 from holdfast.solve.steps import Once, StepFailedError, Steps, Taken
+from holdfast.solve.toolbox import find_own
 from holdfast.solve.tools import Tool, as_tool
 from holdfast.solve.workplace import Workplace
 
@@ -39,7 +41,9 @@ class Context:
     def __init__(self, sample: Sample, messages: list[Message], steps: Steps, seed: str, means: Means) -> None:
         self.sample = sample
         self.messages = messages
-        self.workplace = Workplace(sample, means.read_file, means.secrets)
+        box = None if means.open_box is None else functools.partial(means.open_box, sample, steps.scope)
+        self.workplace = Workplace(sample, means.read_file, means.secrets, box)
+        steps.note_files = self.workplace.note_files
         self._steps = steps
         self._meters: tuple[_Meter, ...] = (_Meter(),)
         self._seed = seed
@@ -156,21 +160,31 @@ class Context:
         self._conversations.answered(taken.n, taken.step, said)
         return taken
 
-    async def call(self, tool: "Tool | Callable[..., Any]", arguments: Mapping[str, Any] | None = None) -> Any:
-        """Call a tool, or any function, sync or async. What it returns is durable before it is handed on, and is what
-        JSON makes of it. ToolFailedError, live and at every replay, if it raised or took too long.
+    async def call(self, tool: "Tool | Callable[..., Any] | str", arguments: Mapping[str, Any] | None = None) -> Any:
+        """Call a tool, any function, sync or async, or a tool that comes with Holdfast, by its name. What it returns is
+        durable before it is handed on, and is what JSON makes of it. ToolFailedError, live and at every replay, if it
+        raised or took too long.
         """
-        wanted = as_tool(tool)
+        wanted = find_own(tool) if isinstance(tool, str) else as_tool(tool)
         self._check_allowance()
         given = _plain(dict(arguments or {}), f"the arguments of {wanted.name}")
         called = Called(wanted.name, given)
         request = xxhash.xxh3_128_hexdigest(_canonical(["call", wanted.name, given]))
-        place = self.workplace
+        place = self.workplace.inside() if wanted.sandboxed else self.workplace
         once = None if wanted.repeatable else Once(called, lambda: recover_call(wanted, called, place))
+        turn = place.box.turn() if wanted.sandboxed and place.box is not None else None
+
+        async def ask() -> Step:
+            made = functools.partial(self._means.call, wanted, called, place)
+            return await (made() if turn is None else turn.during(made))
+
         try:
-            taken = await self._take(request, lambda: self._means.call(wanted, called, place), once)
+            taken = await self._take(request, ask, once)
         except StepFailedError as error:
             raise ToolFailedError(error.failure, error.seconds) from error
+        finally:
+            if turn is not None:
+                turn.end()
         return taken.told.value
 
     async def now(self) -> datetime:

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from holdfast.errors import SpecError, told
 from holdfast.solve.servers import Offer, read_server
+from holdfast.solve.toolbox import TOOLS
 from holdfast.solve.tools import Tool, as_tool
 
 TOOL_ENTRY_POINTS = "holdfast.tools"
@@ -58,14 +59,19 @@ def _find_offer(entry: Any, place: str) -> Offer:
         return read_server(entry["mcp"], f"{place}.mcp")
     if not isinstance(entry, str):
         raise SpecError(f"{place}: {entry!r}: name a tool as module:function, or a server as {{mcp: {{command: […]}}}}")
+    if entry in TOOLS:
+        return TOOLS[entry]
     if ":" in entry:
         return _tool(find_function(entry, place), place)
     offered = {point.name: point for point in entry_points(group=TOOL_ENTRY_POINTS)}
     if entry in offered:
         return _tool(load(offered[entry], place), place)
-    close = difflib.get_close_matches(entry, offered, n=1, cutoff=0.5)
-    hint = f"did you mean {close[0]!r}?" if close else "name your own as module:function"
-    raise SpecError(f"{place}: no installed package offers a tool {entry!r}; {hint}")
+    known = [*TOOLS, *offered]
+    close = difflib.get_close_matches(entry, known, n=1, cutoff=0.5)
+    hint = (
+        f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}, or name your own: module:function"
+    )
+    raise SpecError(f"{place}: there is no tool {entry!r}; {hint}")
 
 
 def _tool(found: Any, place: str) -> Tool:

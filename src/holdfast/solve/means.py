@@ -6,9 +6,11 @@ from typing import Annotated, Any, Protocol
 import msgspec
 
 from holdfast.errors import HoldfastError
-from holdfast.records.exchange import Answer, Message, Usage
+from holdfast.records.exchange import Answer, Message, Sample, Usage
 from holdfast.records.facts import Called, Failure, Step
 from holdfast.solve.calling import call_tool
+from holdfast.solve.sandbox import Box
+from holdfast.solve.steps import Scope
 from holdfast.solve.tools import Tool
 from holdfast.solve.workplace import ReadFile, Workplace
 from holdfast.spec import Price
@@ -130,6 +132,8 @@ class Means(msgspec.Struct, frozen=True):
     """From a reference to its content, checked; for tasks whose rows name files."""
     secrets: tuple[str, ...] = ()
     """What must not be in a record of what went wrong."""
+    open_box: Callable[[Sample, Scope], Box] | None = None
+    """An attempt's sandbox, which is made when it is first used."""
     call: Call = call_tool
     """What happens where a tool is to be called and no step says what came of it."""
     open_door: Callable[[Host], Door] | None = None

@@ -4,6 +4,7 @@ A solver is `async def solve(sample, ctx)` and returns a string or an answer. Ar
 name.
 """
 
+import contextlib
 import difflib
 import inspect
 from collections.abc import Callable, Coroutine
@@ -19,6 +20,7 @@ from holdfast.solve.context import Context
 from holdfast.solve.finding import find_function, load
 from holdfast.solve.means import Role
 from holdfast.solve.solving import Solve, Solver
+from holdfast.spec import Sandbox, Spec, Task
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result", bound=str | Answer)
@@ -91,6 +93,17 @@ def _named(entry: Any, place: str) -> tuple[str, dict[str, Any]]:
         if isinstance(name, str) and isinstance(arguments, dict | None):
             return name, dict(arguments or {})
     raise SpecError(f"{place}: expected one solver, as in {{name: {{argument: value}}}}; it is {entry!r}")
+
+
+def sandboxes_of(spec: Spec) -> list[Sandbox]:
+    """The sandboxes that a spec is known to need. What a function of the user's calls is not known before it does."""
+    return [task.sandbox or Sandbox() for task in spec.tasks if task.sandbox is not None or _is_sandboxed(task)]
+
+
+def _is_sandboxed(task: Task) -> bool:
+    with contextlib.suppress(SpecError):  # told of where solvers are resolved
+        return resolve_solver(task.solver, "solver").is_sandboxed
+    return False
 
 
 def _find(name: str, place: str) -> Solve:

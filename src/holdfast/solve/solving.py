@@ -56,6 +56,11 @@ class Solver(msgspec.Struct, frozen=True):
         """Whether it needs to know what the models cost."""
         return any(isinstance(each, Bounds) and each.cost_usd is not None for each in self._everything())
 
+    @property
+    def is_sandboxed(self) -> bool:
+        """Whether it offers a model tools that work in a sandbox."""
+        return any(isinstance(each, Tool) and each.sandboxed for each in self._everything())
+
     def digest(self) -> str:
         """Of all code that a spec names with it: its own, that of the solvers and tools in its arguments, and of the
         functions there. Empty if all of it comes with Holdfast.

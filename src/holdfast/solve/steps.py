@@ -19,7 +19,7 @@ from holdfast.errors import HoldfastError
 from holdfast.journal.marks import Position
 from holdfast.records import Draft, draft
 from holdfast.records.exchange import Usage
-from holdfast.records.facts import Called, Failure, Spent, Step, StepStarted, checked
+from holdfast.records.facts import Called, Failure, Files, Spent, Step, StepStarted, checked
 
 _SETTLED_ROUNDS = 10
 """A sample counts as waiting when so many rounds of the event loop brought no new request from it."""
@@ -107,6 +107,8 @@ class Steps:
         unsure: Sequence[Unsure] = (),
     ) -> None:
         self._scope = scope
+        self.note_files: Callable[[Files], None] | None = None
+        """Is told what a step changed in the sandbox, when it is delivered, live or replayed."""
         self._journal = journal
         self._clock = clock or asyncio.get_running_loop().time
         self._made: dict[str, int] = {}
@@ -167,9 +169,15 @@ class Steps:
         finally:
             self._callers.discard(caller)
         self._seconds += recorded.step.seconds
+        if recorded.step.files is not None and self.note_files is not None:
+            self.note_files(recorded.step.files)
         if recorded.step.failure is not None:
             raise StepFailedError(recorded.step.failure, recorded.step.seconds)
         return Taken(recorded.n, recorded.step, told)
+
+    @property
+    def scope(self) -> Scope:
+        return self._scope
 
     def spent(self) -> Spent:
         """What this scope has used so far; what is still recorded and not asked for counts as orphaned."""

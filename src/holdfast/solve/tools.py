@@ -57,6 +57,8 @@ class Tool(msgspec.Struct, frozen=True):
     """Given the arguments of a call that was cut off: returns what it came to, or raises if that cannot be known."""
     wants_workplace: bool = False
     """It has a parameter `ctx`, which is for us to fill, not for the model."""
+    sandboxed: bool = False
+    """It works in the sample's sandbox, `ctx.sandbox`, which it has for itself while it is called."""
 
     def schema(self) -> dict[str, Any]:
         """As a request tells a model of it."""
@@ -83,7 +85,12 @@ def tool(function: Function, /) -> Tool: ...
 
 @overload
 def tool(
-    *, name: str = "", seconds: float | None = None, repeatable: bool = True, recover: Function | None = None
+    *,
+    name: str = "",
+    seconds: float | None = None,
+    repeatable: bool = True,
+    recover: Function | None = None,
+    sandboxed: bool = False,
 ) -> Callable[[Function], Tool]: ...
 
 
@@ -95,16 +102,27 @@ def tool(
     seconds: float | None = None,
     repeatable: bool = True,
     recover: Function | None = None,
+    sandboxed: bool = False,
 ) -> Tool | Callable[[Function], Tool]:
     """Make a tool of a function, sync or async: `@tool` or `@tool(seconds=30, repeatable=False)`."""
-    if function is None:
-        return lambda written: _made(written, name, seconds, repeatable, recover)
-    return _made(function, name, seconds, repeatable, recover)
+
+    def made(written: Function) -> Tool:
+        plain = _made(written, name)
+        if sandboxed and not (repeatable and plain.wants_workplace):
+            raise SpecError(
+                f"the tool {plain.name} is sandboxed: it needs a parameter `ctx`, and is always repeatable, because "
+                "its files are put back; let another tool do what must not be done twice"
+            )
+        return msgspec.structs.replace(
+            plain, seconds=seconds, repeatable=repeatable, recover=recover, sandboxed=sandboxed
+        )
+
+    return made if function is None else made(function)
 
 
 def as_tool(given: "Tool | Function") -> Tool:
     """A plain function is a tool that may be repeated."""
-    return given if isinstance(given, Tool) else _made(given, "", None, True, None)
+    return given if isinstance(given, Tool) else _made(given)
 
 
 def result_text(value: Any) -> str:
@@ -124,7 +142,7 @@ async def invoke(tool: Tool, arguments: dict[str, Any], workplace: Workplace) ->
     return await result if isinstance(result, Awaitable) else result
 
 
-def _made(function: Function, name: str, seconds: float | None, repeatable: bool, recover: Function | None) -> Tool:
+def _made(function: Function, name: str = "") -> Tool:
     called = name or getattr(function, "__name__", type(function).__name__)
     if not called.isidentifier() or len(called) > _NAME_MAX:
         raise SpecError(
@@ -136,17 +154,8 @@ def _made(function: Function, name: str, seconds: float | None, repeatable: bool
         if isinstance(function, types.FunctionType):
             _described[function] = found
     description = inspect.cleandoc(function.__doc__ or "")
-    return Tool(
-        called,
-        description,
-        found.parameters,
-        function,
-        found.takes,
-        seconds,
-        repeatable,
-        recover,
-        found.wants_workplace,
-    )
+    takes, wants = found.takes, found.wants_workplace
+    return Tool(called, description, found.parameters, function, takes, wants_workplace=wants)
 
 
 class _Description(msgspec.Struct, frozen=True):

@@ -5,13 +5,18 @@ opens nothing: only a tool that is really called does.
 """
 
 import asyncio
+import copy
 from collections.abc import Awaitable, Callable, Hashable
 from contextlib import AbstractAsyncContextManager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.errors import HoldfastError
 from holdfast.records.exchange import Sample
+from holdfast.records.facts import Files
 from holdfast.records.references import parse_reference
+
+if TYPE_CHECKING:
+    from holdfast.solve.sandbox import Box
 
 ReadFile = Callable[[str], Awaitable[bytes]]
 """From a reference to its content, checked."""
@@ -23,11 +28,47 @@ T = TypeVar("T")
 class Workplace:
     """A tool that has a parameter `ctx` is given this: `async def look(ctx, path: str)`. The model does not see it."""
 
-    def __init__(self, sample: Sample, read_file: ReadFile | None = None, secrets: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        sample: Sample,
+        read_file: ReadFile | None = None,
+        secrets: tuple[str, ...] = (),
+        open_box: "Callable[[], Box] | None" = None,
+    ) -> None:
         self.sample = sample
         self.secrets = secrets
+        self.entered = False
+        self._open_box = open_box
+        self._box: Box | None = None
         self._read_file = read_file
         self._kept: dict[Hashable, _Kept] = {}
+
+    @property
+    def box(self) -> "Box | None":
+        """The attempt's sandbox, made when it is first asked for: most samples have none."""
+        if self._box is None and self._open_box is not None:
+            self._box = self._open_box()
+        return self._box
+
+    def note_files(self, files: Files) -> None:
+        """What a step that is being delivered changed in the sandbox."""
+        if self.box is not None:
+            self.box.note(files)
+
+    @property
+    def sandbox(self) -> "Box":
+        """The attempt's sandbox, for a tool that says `sandboxed=True`: the call has it for itself."""
+        box = self.box if self.entered else None
+        if box is None:
+            raise HoldfastError("ctx.sandbox is there for tools that say so: @holdfast.tool(sandboxed=True)")
+        return box
+
+    def inside(self) -> "Workplace":
+        """The same workplace, as a sandboxed tool sees it."""
+        _ = self.box  # made before the copy: one for both
+        other = copy.copy(self)
+        other.entered = True
+        return other
 
     async def file(self, reference: str) -> bytes:
         """The content of a file of the sample's row. It is the same whenever it is read."""
@@ -57,11 +98,18 @@ class Workplace:
             self._kept[_Forgotten()] = kept
             kept.release()
 
+    def raise_loss(self) -> None:
+        """If the sandbox could not be restored: an attempt without it is none, whatever its solver made of that."""
+        if self._box is not None and self._box.lost is not None:
+            raise self._box.lost
+
     async def close(self) -> None:
         """Close what was opened, the last first. What goes wrong here hurts nothing that is recorded."""
         while self._kept:
             _, kept = self._kept.popitem()
             await kept.close()
+        if self._box is not None:
+            await self._box.close()
 
 
 class _Forgotten:

@@ -1,7 +1,19 @@
 """What is asked: the types of a spec, how it is read, and what changing each field means."""
 
 from holdfast.spec.loading import build_spec, check_prices, load_spec, spec_mapping
-from holdfast.spec.types import Concurrency, Dataset, Fewshot, Limits, Mirror, Model, Price, SampleLimits, Spec, Task
+from holdfast.spec.types import (
+    Concurrency,
+    Dataset,
+    Fewshot,
+    Limits,
+    Mirror,
+    Model,
+    Price,
+    SampleLimits,
+    Sandbox,
+    Spec,
+    Task,
+)
 
 __all__ = [
     "Concurrency",
@@ -12,6 +24,7 @@ __all__ = [
     "Model",
     "Price",
     "SampleLimits",
+    "Sandbox",
     "Spec",
     "Task",
     "build_spec",

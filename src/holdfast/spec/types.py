@@ -89,6 +89,21 @@ class Limits(_Part, frozen=True, kw_only=True):
 
 
 @classified
+class Sandbox(_Part, frozen=True, kw_only=True):
+    """Where `bash`, `python` and other sandboxed tools of a task work, and what one call of them may use."""
+
+    seconds: Annotated[Seconds, RESULT] = 60.0
+    memory_mb: Annotated[Positive, RESULT] = 1024
+    processes: Annotated[Positive, RESULT] = 128
+    output_kb: Annotated[Positive, RESULT] = 32
+    files_mb: Annotated[Positive, RESULT] = 64
+    files_max: Annotated[Positive, RESULT] = 10_000
+    network: Annotated[bool, RESULT] = False
+    image: Annotated[str, RESULT] = ""
+    files: Annotated[dict[str, str], RESULT] = field(default_factory=dict)
+
+
+@classified
 class Task(_Part, frozen=True, kw_only=True):
     """A data set, how it is asked, and how the answers are scored."""
 
@@ -100,6 +115,7 @@ class Task(_Part, frozen=True, kw_only=True):
     template: Annotated[str, RESULT, Meta(pattern="^(fields|jinja)$")] = "fields"
     fewshot: Annotated[Fewshot | None, NESTED] = None
     solver: Annotated[str | dict[str, dict[str, Any]], RESULT] = "chat"
+    sandbox: Annotated[Sandbox | None, NESTED] = None
     scorers: Annotated[list[str | dict[str, dict[str, Any]]], EVALUATION] = field(default_factory=list)
     models: Annotated[Annotated[list[str], Meta(min_length=1)] | None, RESULT] = None
     repeats: Annotated[Positive, RESULT] = 1

@@ -3,6 +3,7 @@
 import errno
 import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,18 @@ import pytest
 from holdfast.datasets import Content, Digests
 from holdfast.errors import JournalError, SpecError
 from holdfast.journal.disk import OsDisk
-from holdfast.plan import BlobError, StoredRows, blob_size, check_blobs, inputs_of, prepare, read_blob, write_plan
+from holdfast.plan import (
+    BlobError,
+    StoredRows,
+    blob_size,
+    check_blobs,
+    check_kept,
+    inputs_of,
+    prepare,
+    read_blob,
+    read_pieces,
+    write_plan,
+)
 from holdfast.plan.blobs import BlobStore, blob_path
 from holdfast.records.references import Reference, parse_reference
 from holdfast.spec import Spec
@@ -135,11 +147,14 @@ def test_content_that_the_parent_has_lost_is_told(tmp_path: Path) -> None:
 def test_what_a_died_start_left_is_used_or_replaced(tmp_path: Path) -> None:
     reference = stored(tmp_path)
     before = os.stat(blob_path(str(tmp_path), reference)).st_mtime_ns
-    (tmp_path / "blobs" / "new.tmp").write_bytes(b"half")
+    (tmp_path / "blobs" / "new-1.tmp").write_bytes(b"half")
+    (tmp_path / "blobs" / "new-7.tmp").write_bytes(b"half")
     assert stored(tmp_path) == reference
     assert os.stat(blob_path(str(tmp_path), reference)).st_mtime_ns == before
     stored(tmp_path, PNG + b"more")
-    assert "new.tmp" not in blobs(tmp_path)
+    assert "new-1.tmp" not in blobs(tmp_path)
+    BlobStore(str(tmp_path)).remove_leftovers()
+    assert len(blobs(tmp_path)) == 2
 
 
 class RecordingDisk(OsDisk):
@@ -182,3 +197,24 @@ def test_names_that_a_died_process_left_are_made_durable_too(tmp_path: Path) -> 
     store.keep(Content(data=PNG), Digests())
     store.sync()
     assert disk.told == ["sync blobs"]
+
+
+def test_content_in_pieces_is_durable_before_it_has_its_name_and_stored_once(tmp_path: Path) -> None:
+    disk = RecordingDisk()
+    store = BlobStore(str(tmp_path), disk=disk)
+    digest = store.keep_pieces([b"one ", b"and ", b"two"])
+    assert store.keep_pieces([b"one and two"]) == digest
+    store.sync()
+    assert disk.told == [f"sync {tmp_path.name}", "write", "write", "write", "sync", "name", "sync blobs"]
+    assert b"".join(read_pieces(str(tmp_path), digest)) == b"one and two"
+
+
+def test_many_threads_may_keep_content_at_once(tmp_path: Path) -> None:
+    store = BlobStore(str(tmp_path))
+    contents = [[b"x" * 1000, bytes([number % 7]) * 1000] for number in range(100)]
+    with ThreadPoolExecutor(8) as threads:
+        digests = list(threads.map(store.keep_pieces, contents))
+    assert sorted(set(digests)) == blobs(tmp_path)
+    assert list(check_kept(str(tmp_path), digests)) == []
+    (tmp_path / "blobs" / digests[0]).write_bytes(b"other")
+    assert [error.partition(" is ")[2].partition(":")[0] for error in check_kept(str(tmp_path), digests)] == ["damaged"]

@@ -1,0 +1,370 @@
+"""One command, run confined by a launcher of its own, seen to its end, its output bounded. Blocks: for threads.
+
+Invariant: when `Call.run` returns or raises, nothing of the command runs any more. The launcher does the confining;
+this starts it, holds its lifeline, reads what the command says, and ends it if it is not heard of in time.
+"""
+
+import contextlib
+import functools
+import marshal
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import HoldfastError
+from holdfast.spec import Sandbox
+
+PLACE = "/sandbox"
+"""Where the private folder is, for a command that has a file system of its own."""
+MARKER = "HOLDFAST_SANDBOX"
+"""In the environment of launchers and of what runs without namespaces: the run's uid and the folder's name."""
+PLAIN = "HOLDFAST_NO_NAMESPACES"
+FILES, ROOT, INPUT = "files", "root", "input"
+"""Inside a sandbox's folder: what the command works in, where its root is made, what it reads from standard input."""
+
+_LAUNCHER = "import sys; sys.path.append(sys.argv[1]); import launcher; launcher.main()"
+"""As a module, so that it is compiled once; what lies beside it comes after everything of Python's own."""
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_GRACE_SECONDS = 10.0
+"""How long a launcher may take beyond the command's time."""
+_DRAIN_SECONDS = 0.5
+"""How long output is waited for when the launcher has ended: only what escaped it could still write."""
+_PIECE_BYTES = 1 << 16
+_OPEN_FILES_MAX = 1024
+_DOCKER_FAILED = 125
+_SAID_MAX = 500
+MIB = 1 << 20
+
+
+class SandboxError(HoldfastError):
+    """An attempt cannot go on with its sandbox. It is nothing that a tool or a model could mend."""
+
+    kind = "sandbox"
+
+
+class SandboxFailedError(SandboxError):
+    """A sandbox could not be made or used: the machine's fault, not the command's. Another attempt may do better."""
+
+    kind = "sandbox_failed"
+
+
+class Said(msgspec.Struct, frozen=True):
+    """What came out of a command: the bytes that are kept, the first and the last, and how many are not."""
+
+    head: bytes
+    tail: bytes = b""
+    left_out: int = 0
+
+    def text(self) -> str:
+        """For people and models. Bytes that are no text are shown as such."""
+        if not self.left_out:
+            return (self.head + self.tail).decode("utf-8", "replace")
+        note = f"\n[… {self.left_out} bytes are left out …]\n"
+        return f"{self.head.decode('utf-8', 'replace')}{note}{self.tail.decode('utf-8', 'replace')}"
+
+
+class Ran(msgspec.Struct, frozen=True):
+    """How a command ended. `why`: empty if by itself, else the limit that ended it, or `stopped`."""
+
+    code: int
+    """As a shell says it: 128 and more is a signal."""
+    out: Said
+    err: Said
+    why: str = ""
+
+    @property
+    def stdout(self) -> str:
+        return self.out.text()
+
+    @property
+    def stderr(self) -> str:
+        return self.err.text()
+
+
+class Folder(msgspec.Struct, frozen=True):
+    """A sandbox's private folder, and whose it is."""
+
+    path: str
+    uid: str
+    """The run's."""
+
+    @property
+    def files(self) -> str:
+        return os.path.join(self.path, FILES)
+
+    @property
+    def marker(self) -> str:
+        return f"{self.uid}/{os.path.basename(self.path)}"
+
+
+class Call:
+    """One command in one folder. `run` in one thread; `stop` from any."""
+
+    def __init__(self, folder: Folder, wanted: Sandbox, namespaces: bool) -> None:
+        self._folder = folder
+        self._wanted = wanted
+        self._namespaces = namespaces and not wanted.image
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stopped = False
+
+    def stop(self) -> None:
+        """Everything that was started is killed; `run` returns soon."""
+        self._stopped = True
+        if self._process is not None:
+            self._process.terminate()
+
+    def run(self, argv: Sequence[str], given: bytes = b"", output_bytes: int | None = None) -> Ran:
+        """SandboxFailedError if it could not even be started."""
+        wanted = self._wanted
+        most = wanted.output_kb << 10 if output_bytes is None else output_bytes
+        report, told = os.pipe()
+        try:
+            process = self._start(argv, given, told)
+        finally:
+            os.close(told)
+        self._process = process
+        if self._stopped:
+            process.terminate()
+        try:
+            said, report_said = self._listen(process, report, most)
+        finally:
+            os.close(report)
+            self._finish(process)
+        ended = _report(report_said)
+        if ended.get("error"):
+            raise SandboxFailedError(f"the sandbox could not be set up: {ended['error']}")
+        ran = Ran(_as_shell(ended.get("code", -signal.SIGKILL)), said[0], said[1], ended.get("why", "stopped"))
+        if wanted.image and ran.code == _DOCKER_FAILED and not ran.why:
+            raise SandboxFailedError(f"docker could not run {wanted.image}: {ran.stderr.strip()[:_SAID_MAX]}")
+        return ran
+
+    def _start(self, argv: Sequence[str], given: bytes, told: int) -> "subprocess.Popen[bytes]":
+        order = marshal.dumps(self._order(argv, self._put(given), told))
+        environment = {"PATH": os.environ.get("PATH", _PATH), MARKER: self._folder.marker}
+        if self._wanted.image:
+            environment = {**os.environ, MARKER: self._folder.marker}
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _LAUNCHER, _HERE],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=environment,
+                cwd=self._folder.path,
+                pass_fds=(told,),
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise SandboxFailedError(f"the sandbox's launcher could not be started: {error}") from error
+        assert process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it ended: its report, or its silence, says why
+            process.stdin.write(b"%08x" % len(order) + order)
+            process.stdin.flush()
+        return process
+
+    def _put(self, given: bytes) -> str:
+        """What the command reads, as a file that is not among its own."""
+        if not given:
+            return ""
+        path = os.path.join(self._folder.path, INPUT)
+        with open(path, "wb") as file:
+            file.write(given)
+        return path
+
+    def _order(self, argv: Sequence[str], given: str, told: int) -> dict[str, Any]:
+        wanted, folder = self._wanted, self._folder
+        name = f"{os.path.basename(folder.path)}-{time.monotonic_ns()}"
+        inside = self._namespaces or bool(wanted.image)
+        environment = environment_of(PLACE if inside else folder.files, "/tmp" if inside else f"{folder.files}/tmp")
+        if wanted.image:
+            argv, environment = _in_docker(folder, wanted, name, argv, environment), dict(os.environ)
+        elif not self._namespaces:
+            environment[MARKER] = folder.marker
+        return {
+            "argv": list(argv),
+            "environment": environment,
+            "folder": folder.files,
+            "place": PLACE if self._namespaces else folder.files,
+            "root": os.path.join(folder.path, ROOT),
+            "shown": homes_of_python(),
+            "input": given,
+            "namespaces": self._namespaces,
+            "network": wanted.network,
+            "seconds": wanted.seconds,
+            "limits": None if wanted.image else {"processes": wanted.processes, "memory": wanted.memory_mb * MIB},
+            "kernel_limits": {} if wanted.image else _kernel_limits(wanted),
+            "memory_files": min(wanted.memory_mb, wanted.files_mb) * MIB,
+            "after": ["docker", "rm", "-f", name] if wanted.image else [],
+            "report": told,
+            "parent": os.getpid(),
+        }
+
+    def _listen(self, process: "subprocess.Popen[bytes]", report: int, most: int) -> tuple[tuple[Said, Said], bytes]:
+        """Until the launcher has reported and the output has ended."""
+        assert process.stdout is not None
+        assert process.stderr is not None
+        out, err, told = _Kept(most), _Kept(most), _Kept(_PIECE_BYTES)
+        end_at = time.monotonic() + self._wanted.seconds + _GRACE_SECONDS
+        with selectors.DefaultSelector() as selector:
+            for handle, kept in ((process.stdout.fileno(), out), (process.stderr.fileno(), err), (report, told)):
+                selector.register(handle, selectors.EVENT_READ, kept)
+            while selector.get_map():
+                ready = selector.select(max(end_at - time.monotonic(), 0))
+                if not ready and time.monotonic() >= end_at:
+                    break
+                for key, _ in ready:
+                    piece = os.read(key.fd, _PIECE_BYTES)
+                    key.data.add(piece)
+                    if not piece:
+                        selector.unregister(key.fd)
+                        if key.fd == report:
+                            end_at = min(end_at, time.monotonic() + _DRAIN_SECONDS)
+        return (out.said(), err.said()), told.said().head
+
+    def _finish(self, process: "subprocess.Popen[bytes]") -> None:
+        """By now it has ended, or must."""
+        assert process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()
+        try:
+            process.wait(_DRAIN_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        for pipe in (process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+
+class _Kept:
+    """The first and the last bytes of a stream, as many as may be kept."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._count = 0
+
+    def add(self, piece: bytes) -> None:
+        self._count += len(piece)
+        room = self._most // 2 - len(self._head)
+        self._head += piece[: max(room, 0)]
+        self._tail += piece[max(room, 0) :]
+        if len(self._tail) > 2 * self._most + _PIECE_BYTES:
+            del self._tail[: -self._most]
+
+    def said(self) -> Said:
+        tail = bytes(self._tail[-(self._most - len(self._head)) :])
+        return Said(bytes(self._head), tail, self._count - len(self._head) - len(tail))
+
+
+def environment_of(home: str, temporary: str) -> dict[str, str]:
+    """What a command is told of the machine: nothing that a key could be in."""
+    own = os.path.dirname(sys.executable)
+    return {"PATH": f"{own}:{_PATH}", "HOME": home, "LANG": "C.UTF-8", "TMPDIR": temporary}
+
+
+@functools.cache
+def homes_of_python() -> list[str]:
+    """The folders that this Python needs, wherever they are: a virtual environment's, the interpreter's own."""
+    found = [sys.prefix, sys.base_prefix]
+    path = sys.executable
+    while os.path.islink(path):
+        path = os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(path)))
+        found.append(os.path.dirname(os.path.dirname(path)))
+    found = [os.path.abspath(each) for each in found]
+    return sorted({each for each in found if each.count(os.sep) > 1 and not each.startswith("/usr/")}, key=len)
+
+
+@functools.cache
+def why_no_namespaces() -> str:
+    """Why commands cannot have namespaces of their own here; empty if they can. Found by trying."""
+    if sys.platform != "linux":
+        return "this system has none"
+    if os.environ.get(PLAIN):
+        return f"{PLAIN} is set"
+    with tempfile.TemporaryDirectory(prefix="holdfast-probe-") as path:
+        folder = Folder(path, "probe")
+        make_folders(folder)
+        try:
+            ran = Call(folder, Sandbox(seconds=_GRACE_SECONDS), namespaces=True).run([sys.executable, "-c", ""])
+        except SandboxFailedError as error:
+            return str(error)
+    return "" if ran.code == 0 else f"Python cannot be started in one: {ran.stderr.strip()[-_SAID_MAX:]}"
+
+
+def why_no_docker() -> str:
+    """Why images cannot be used here; empty if they can."""
+    try:
+        asked = subprocess.run(
+            ["docker", "version", "--format", "{{.Server.Version}}"],
+            capture_output=True,
+            text=True,
+            timeout=_GRACE_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"the command docker cannot be used ({error})"
+    return "" if asked.returncode == 0 else f"no engine answers the command docker ({asked.stderr.strip()})"
+
+
+def make_folders(folder: Folder) -> None:
+    """What a command needs to be there. Nobody else may look in."""
+    os.makedirs(folder.path, mode=0o700, exist_ok=True)
+    for path in (folder.files, os.path.join(folder.path, ROOT), os.path.join(folder.files, "tmp")):
+        os.makedirs(path, mode=0o755, exist_ok=True)
+
+
+def _kernel_limits(wanted: Sandbox) -> dict[str, int]:
+    """For each process. CPU time guards against a launcher that was killed: the launcher minds the clock."""
+    return {
+        "CORE": 0,
+        "CPU": int(wanted.seconds * (os.cpu_count() or 1)) + 1,
+        "DATA": wanted.memory_mb * MIB,
+        "FSIZE": wanted.files_mb * MIB,
+        "NOFILE": _OPEN_FILES_MAX,
+        "NPROC": wanted.processes + 2,
+    }
+
+
+def _in_docker(
+    folder: Folder, wanted: Sandbox, name: str, argv: Sequence[str], environment: Mapping[str, str]
+) -> list[str]:
+    """The command line that runs the same in a container, which is gone afterwards."""
+    limits = {**_kernel_limits(wanted), "NPROC": 0, "DATA": 0}
+    told = {**environment, "PATH": _PATH}
+    return [
+        *("docker", "run", "--rm", "--interactive", "--name", name),
+        *("--label", f"holdfast.run={folder.uid}", "--label", f"holdfast.folder={os.path.basename(folder.path)}"),
+        *("--network", "bridge" if wanted.network else "none", "--hostname", "sandbox", "--read-only"),
+        *("--memory", f"{wanted.memory_mb}m", "--memory-swap", f"{wanted.memory_mb}m"),
+        *("--pids-limit", str(wanted.processes), "--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
+        *("--user", f"{os.getuid()}:{os.getgid()}", "--workdir", PLACE),
+        *("--volume", f"{folder.files}:{PLACE}", "--volume", f"{os.path.join(folder.files, 'tmp')}:/tmp"),
+        *(part for key, value in limits.items() if value or key == "CORE" for part in _ulimit(key, value)),
+        *(part for key, value in told.items() for part in ("--env", f"{key}={value}")),
+        wanted.image,
+        *argv,
+    ]
+
+
+def _ulimit(name: str, value: int) -> tuple[str, str]:
+    return "--ulimit", f"{name.lower()}={value}"
+
+
+def _report(said: bytes) -> dict[str, Any]:
+    """Empty if the launcher was killed before it could say anything."""
+    return dict(marshal.loads(said)) if said else {}
+
+
+def _as_shell(code: int) -> int:
+    return code if code >= 0 else 128 - code

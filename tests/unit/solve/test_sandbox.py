@@ -1,0 +1,256 @@
+"""A sample's sandbox: its files go with its steps, live, replayed and cut off anywhere."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.engine.keeping import blobs_of
+from holdfast.errors import HoldfastError, SpecError
+from holdfast.records.exchange import Sample
+from holdfast.solve import Context, Means, Recorded, Sandboxes, Scope, Steps, ToolFailedError, Workplace
+from holdfast.solve.confining import SandboxFailedError
+from holdfast.solve.snapshots import LostFilesError
+from holdfast.solve.toolbox import bash, read_file, write_file
+from holdfast.spec import Sandbox
+from tests.unit.solve.stage import KEY, MemoryJournal
+
+Solve = Callable[[Context], Awaitable[Any]]
+
+
+class Played:
+    """One process's attempt: what came of it, and what it recorded."""
+
+    def __init__(self, result: Any, recorded: list[Recorded]) -> None:
+        self.result = result
+        self.recorded = recorded
+
+
+def play(
+    folder: Path, solve: Solve, recorded: Sequence[Recorded] = (), row: dict[str, Any] | None = None, **wanted: Any
+) -> Played:
+    """An attempt that finds these steps recorded; its sandbox is gone afterwards."""
+    (folder / "boxes").mkdir(exist_ok=True)
+    saving_seconds = wanted.pop("saving_seconds", 0.0)
+
+    async def run() -> Played:
+        journal = MemoryJournal(1000, saving_seconds)
+        sandboxes = Sandboxes("uid", blobs_of(str(folder / "run")), lambda *_: None, str(folder / "boxes"))
+        means = Means({}, open_box=sandboxes.opener(Sandbox(**wanted), None))
+        steps = Steps(Scope(0, KEY, "solve/1"), journal, recorded)
+        sample = Sample("1", "question", None, row or {})
+        ctx = Context(sample, [], steps, "seed", means)
+        try:
+            result = await solve(ctx)
+        finally:
+            await ctx.workplace.close()
+            sandboxes.close()
+        return Played(result, [*recorded, *journal.steps()])
+
+    played = asyncio.run(run())
+    assert os.listdir(folder / "boxes") == []
+    return played
+
+
+async def do(ctx: Context, command: str) -> Any:
+    return await ctx.call("bash", {"command": command})
+
+
+async def several(ctx: Context) -> list[Any]:
+    return [
+        await do(ctx, "echo 1 >> log; mkdir -p d; cat log"),
+        await do(ctx, "echo 2 >> log; chmod 700 log; ln -s log d/l; cat log"),
+        await do(ctx, "rm -r d; echo 3 >> log; cat log; ls -l | cut -c1-10"),
+    ]
+
+
+def test_cut_off_after_any_step_it_goes_on_with_the_files_as_they_were(tmp_path: Path) -> None:
+    whole = play(tmp_path, several)
+    assert whole.result[:2] == ["1", "1\n2"]
+    assert whole.result[2].startswith("1\n2\n3\n")
+    for count in range(len(whole.recorded) + 1):
+        again = play(tmp_path, several, whole.recorded[:count])
+        assert again.result == whole.result
+        assert [each.step.files for each in again.recorded] == [each.step.files for each in whole.recorded]
+
+
+def test_calls_that_are_made_at_once_are_made_one_after_the_other(tmp_path: Path) -> None:
+    async def at_once(ctx: Context) -> list[Any]:
+        line = "[ -e busy ] && echo clash; touch busy; sleep 0.05; rm busy; echo {} >> log; wc -l < log"
+        return list(await asyncio.gather(*(do(ctx, line.format(number)) for number in range(4))))
+
+    whole = play(tmp_path, at_once)
+    assert whole.result == ["1", "2", "3", "4"]
+    for count in range(5):
+        assert play(tmp_path, at_once, whole.recorded[:count]).result == whole.result
+
+
+def test_what_a_cancelled_call_changed_belongs_to_the_next(tmp_path: Path) -> None:
+    async def impatient(ctx: Context) -> str:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await do(ctx, "echo early > a; sleep 600")
+        first = await do(ctx, "cat a")
+        return f"{first} {await do(ctx, 'cat a')}"
+
+    whole = play(tmp_path, impatient)
+    assert whole.result == "early early"
+    assert [each.step.cancelled for each in whole.recorded] == [True, False, False]
+    after_first = whole.recorded[:2]
+
+    async def rest(ctx: Context) -> str:
+        return f"{await do(ctx, 'cat a')} {await do(ctx, 'cat a')}"
+
+    assert play(tmp_path, rest, after_first[1:]).result == "early early"
+
+
+def test_what_a_call_changed_that_was_cancelled_while_it_was_saved_belongs_to_the_next(tmp_path: Path) -> None:
+    async def impatient(ctx: Context) -> str:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1.0):
+                await do(ctx, "echo early > a")
+        await do(ctx, "true")
+        return str(await do(ctx, "cat a"))
+
+    whole = play(tmp_path, impatient, saving_seconds=2.0)
+    assert whole.result == "early"
+    assert [each.step.cancelled for each in whole.recorded][-3:] == [True, False, False]
+    assert play(tmp_path, impatient, whole.recorded[:-1]).result == "early"
+
+
+def test_a_tool_that_fails_keeps_what_it_did(tmp_path: Path) -> None:
+    @holdfast.tool(sandboxed=True)
+    async def half(ctx: Workplace) -> None:
+        """Does half of it."""
+        await ctx.sandbox.write("deep/a", "half")
+        raise ValueError("that was all")
+
+    async def solve(ctx: Context) -> Any:
+        with pytest.raises(ToolFailedError, match="that was all"):
+            await ctx.call(half)
+        return await ctx.call(read_file, {"path": "deep/a"})
+
+    whole = play(tmp_path, solve)
+    assert whole.result == "half"
+    assert play(tmp_path, solve, whole.recorded[:1]).result == "half"
+
+
+def test_own_tools_read_write_and_run_in_it(tmp_path: Path) -> None:
+    @holdfast.tool(sandboxed=True)
+    async def look(ctx: Workplace, path: str) -> dict[str, Any]:
+        """Look at a file."""
+        await ctx.sandbox.write(path, b"\xff\x00 bytes")
+        ran = await ctx.sandbox.run("cat; exit 2", given="given")
+        with pytest.raises(FileNotFoundError, match="No such file"):
+            await ctx.sandbox.read("nope")
+        return {"read": (await ctx.sandbox.read(path)).hex(), "code": ran.code, "out": ran.stdout}
+
+    async def solve(ctx: Context) -> Any:
+        return await ctx.call(look, {"path": "a b/c d"})
+
+    assert play(tmp_path, solve).result == {"read": b"\xff\x00 bytes".hex(), "code": 2, "out": "given"}
+
+
+def test_the_first_files_come_from_the_row(tmp_path: Path) -> None:
+    async def solve(ctx: Context) -> Any:
+        return await do(ctx, "cat in/code.py; cat more.json; rm more.json; ls in")
+
+    wanted: dict[str, Any] = {"files": {"in/code.py": "code", "more.json": "more", "none": "nothing"}}
+    row = {"code": "print(1)\n", "more": {"a": 1}, "nothing": None}
+    whole = play(tmp_path, solve, (), row, **wanted)
+    assert whole.result == 'print(1)\n{"a":1}code.py'
+
+    async def again(ctx: Context) -> Any:
+        return f"{await solve(ctx)} {await do(ctx, 'ls')}"
+
+    assert play(tmp_path, again, whole.recorded, row, **wanted).result.endswith(" in\ntmp")
+
+
+def test_files_that_are_lost_end_the_attempt_whatever_the_solver_makes_of_it(tmp_path: Path) -> None:
+    whole = play(tmp_path, several)
+    for blob in (tmp_path / "run" / "blobs").iterdir():
+        blob.unlink()
+    with pytest.raises(LostFilesError, match="'log' cannot be restored"):
+        play(tmp_path, several, whole.recorded[:2])
+
+    async def careless(ctx: Context) -> str:
+        try:
+            await several(ctx)
+        except HoldfastError:
+            return "never mind"
+        return "well"
+
+    async def attempt(ctx: Context) -> str:
+        answer = await careless(ctx)
+        ctx.workplace.raise_loss()
+        return answer
+
+    with pytest.raises(LostFilesError):
+        play(tmp_path, attempt, whole.recorded[:2])
+    assert play(tmp_path, several, whole.recorded).result == whole.result  # a replay alone needs no files
+
+
+def test_that_a_sandbox_cannot_be_made_is_nothing_that_a_model_is_told(tmp_path: Path) -> None:
+    async def solve(ctx: Context) -> None:
+        os.rmdir(tmp_path / "boxes")
+        try:
+            await do(ctx, "true")
+        finally:
+            os.mkdir(tmp_path / "boxes")
+
+    with pytest.raises(SandboxFailedError, match=r"cannot be made: .*No such file"):
+        play(tmp_path, solve)
+
+
+def test_steps_that_do_not_fit_together_are_found(tmp_path: Path) -> None:
+    async def moody(ctx: Context) -> list[Any]:
+        return [await do(ctx, "date +%N > a"), await do(ctx, "echo x > b"), await do(ctx, "cat b")]
+
+    whole = play(tmp_path, moody)
+    with pytest.raises(LostFilesError, match="one between them is missing"):
+        play(tmp_path, moody, whole.recorded[1:2])
+    exact = play(tmp_path, several)
+    assert play(tmp_path, several, exact.recorded[1:2]).result == exact.result  # made again, it is what it was
+
+
+def test_limits_and_mistakes_are_answers_to_the_model(tmp_path: Path) -> None:
+    async def solve(ctx: Context) -> list[Any]:
+        said = [
+            await do(ctx, "echo out; echo err >&2; exit 3"),
+            await do(ctx, "echo begun; sleep 600"),
+            await ctx.call("python", {"code": "print(1 / 0)"}),
+            await ctx.call(write_file, {"path": "a/b", "content": "ü"}),
+            await ctx.call(read_file, {"path": "a/b"}),
+        ]
+        for command, error in (("x" * 200_000, "write it to a file first"), ("a\0b", "NUL")):
+            with pytest.raises(ToolFailedError, match=error):
+                await ctx.call(bash, {"command": command})
+        return said
+
+    said = play(tmp_path, solve, seconds=1).result
+    assert said[0] == "out\n[stderr]\nerr\n[exit code 3]"
+    assert said[1] == "begun\n[it took longer than 1 s, and was killed with everything that it had started]"
+    assert said[2].endswith("ZeroDivisionError: division by zero\n[exit code 1]")
+    assert said[3:] == ["a/b is written", "ü"]
+
+
+def test_a_sandboxed_tool_must_be_repeatable_and_take_its_sandbox(tmp_path: Path) -> None:
+    def alone() -> None:
+        """Takes nothing."""
+
+    with pytest.raises(SpecError, match="needs a parameter `ctx`"):
+        holdfast.tool(sandboxed=True)(alone)
+
+    async def plain(ctx: Workplace) -> str:
+        """Is not sandboxed."""
+        return (await ctx.sandbox.run("true")).stdout
+
+    async def solve(ctx: Context) -> Any:
+        with pytest.raises(ToolFailedError, match="sandboxed=True"):
+            await ctx.call(plain)
+
+    assert play(tmp_path, solve).result is None

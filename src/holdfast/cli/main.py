@@ -15,10 +15,12 @@ from holdfast.cli.app import (
     Sets,
     Spec,
     Store,
-    app as app,
     complete_experiment,
     complete_run,
     complete_status,
+)
+from holdfast.cli.app import (
+    app as app,
 )
 
 

@@ -5,6 +5,7 @@ A moto server on the loopback stands for S3, obstore's own folder store for ever
 
 import contextlib
 import logging
+import random
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -142,8 +143,10 @@ class Crash(BaseException):
     """The process dies here: nothing catches it."""
 
 
-def failing_every(count: int, verbs: tuple[str, ...] = ("put",), how: str = "fail") -> Callable[[str, str], str]:
-    """Every so many-th call of these verbs fails, or, if `how` says so, mumbles."""
+def failing_every(
+    count: int, verbs: tuple[str, ...] = ("put",), how: str = "fail", chance: random.Random | None = None
+) -> Callable[[str, str], str]:
+    """Every so many-th call of these verbs, or with a chance one of so many, fails, or mumbles if `how` says so."""
     seen = 0
 
     def before(verb: str, name: str) -> str:
@@ -151,7 +154,7 @@ def failing_every(count: int, verbs: tuple[str, ...] = ("put",), how: str = "fai
         if verb not in verbs:
             return "do"
         seen += 1
-        if seen % count:
+        if chance.randrange(count) if chance else seen % count:
             return "do"
         if how == "mumble":
             return "mumble"

@@ -133,8 +133,8 @@ def test_one_that_has_lost_the_run_is_told_and_has_nothing_acknowledged(tmp_path
             for index in range(1000):
                 await writer.append(note(f"late{index}"))
         assert writer.lost
-        with pytest.raises(StoppedError):
-            await writer.close()
+        with pytest.raises(StoppedError, match="taken over"):
+            await writer.append(note("too late"))
 
     mirroring = waiting(objects, epoch)
     with pytest.raises(StoppedError, match="taken over"):

@@ -7,9 +7,8 @@ import random
 import shutil
 import signal
 import subprocess
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -165,10 +164,9 @@ def test_a_machine_that_is_lost_is_replaced_by_another_with_the_same_command(
 ) -> None:
     """Each time the whole folder goes with it."""
     chance = random.Random(seed)
-    losses = []
+    moments = [chance.randint(1, 30) for _ in range(chance.randint(1, 3))]
     with staged(tmp_path, bucket) as stage:
-        for number in range(chance.randint(1, 3)):
-            losses.append(lose(stage.machine(f"m{number}"), chance.randint(1, 30)))
+        losses = [lose(stage.machine(f"m{number}"), moment) for number, moment in enumerate(moments)]
         last = stage.machine("last")
         done = last.to_the_end()
         assert done.code == 0, done.err

@@ -19,9 +19,8 @@ from holdfast.journal.pieces import MirrorSource, parse_piece
 from holdfast.journal.restoring import restore
 from holdfast.records import Draft, Fence, draft
 from tests.journals import QUICK, UID, QuickDisk, hooks, note, notes, plain_numbers, read_all, request
-from tests.stores import Broken, Bucket, MemoryObjects, Outage, failing_every, lying, states
+from tests.stores import PATIENCE_SECONDS, Broken, Bucket, MemoryObjects, Outage, failing_every, lying, states
 
-PATIENCE_SECONDS = 30.0
 CHUNK = 400
 
 
@@ -270,8 +269,7 @@ def test_an_outage_is_told_once_and_nothing_is_lost(tmp_path: Path) -> None:
         session.write(*notes("during", 9))
         session.seal()
         session.until(lambda: "mirror.failed" in session.events())
-        while outage.refused < 4:
-            threading.Event().wait(0.01)
+        outage.wait(4)
         assert session.mirror.mirrored == known
         assert session.mirror.troubled
         assert session.events() == ["mirror.failed"]
@@ -289,8 +287,7 @@ def test_an_outage_of_days_ends_as_one_of_minutes(tmp_path: Path, monkeypatch: p
     outage.now = True
     with writing(tmp_path / "run", Broken(objects, outage)) as session:
         session.write(note("a"))
-        while outage.refused < 1200:
-            threading.Event().wait(0.01)
+        outage.wait(1200)
         outage.now = False
         session.sent()
 
@@ -512,4 +509,3 @@ def test_every_single_change_of_the_store_leaves_what_was_confirmed_by_then(tmp_
         assert found.items() <= wanted.items(), f"after change {index} there is what was never written"
         checked += 1
     assert checked > 30
-

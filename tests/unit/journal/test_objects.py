@@ -95,7 +95,7 @@ def test_many_objects_are_all_listed(objects: StoredObjects) -> None:
 
 @pytest.mark.parametrize("url", ["ftp://x/y", "nothing", "s3://", "s3:///folder", "http://x"])
 def test_a_url_of_no_store_is_refused(url: str) -> None:
-    with pytest.raises(UsageError, match="URL of a store|names no bucket"):
+    with pytest.raises(UsageError, match=r"URL of a store|names no bucket"):
         open_objects(url)
 
 

@@ -14,11 +14,12 @@ from holdfast.api.places import RunPlace, find_run, place_of
 from holdfast.api.recovering import Recovered, Wanted, list_recoverable, recover
 from holdfast.errors import HeldError, StoreError, UsageError
 from holdfast.journal import Lock, verify
-from holdfast.journal.claims import Beat, Claim, take_epoch, write_beat
+from holdfast.journal.claims import Beat, Claim, read_beat, take_epoch, write_beat
 from holdfast.journal.lease import Holder, Lease
 from holdfast.journal.objects import open_objects
 from holdfast.journal.pieces import MirrorSource
 from holdfast.spec import Mirror
+from tests.e2e.commands import call
 from tests.journals import tree_of
 from tests.mirrors import RUN, SAMPLES, Kept, finished_so_far, run_and_mirror
 
@@ -257,3 +258,36 @@ def test_an_expiry_that_is_none_is_refused(
     os.makedirs(place.folder)
     with pytest.raises(UsageError, match="number of seconds"):
         claim_run(Mirror(url=cut.mirror.as_uri()), place)
+
+
+def test_going_on_records_what_the_lost_machine_knew_and_the_mirror_does_not_have(cut: Kept, tmp_path: Path) -> None:
+    last = last_number(cut)
+    beat_of(cut, mirrored=last, acknowledged=last + 15)
+    write_beat(open_objects(cut.url), 1, ended(cut))
+    store = tmp_path / "new"
+    given = ("--id", RUN, "--store", store, "--set", f"mirror.url={cut.mirror.as_uri()}")
+    done = call("run", tmp_path / "there" / "eval.yaml", *given, cwd=tmp_path / "there")
+    assert done.code == 0, done.err
+    shown = call("show", RUN, "--store", store, "--json", cwd=tmp_path).json()
+    assert shown["finished"] == SAMPLES
+    assert any("acknowledged" in str(each) for each in shown["anomalies"]), shown["anomalies"]
+    assert call("verify", RUN, "--store", store, cwd=tmp_path).code == 0
+
+
+def ended(kept: Kept) -> Beat:
+    """The last beat, as if its holder had said goodbye: nobody waits for it."""
+    beat = read_beat(open_objects(kept.url), 1)
+    assert beat is not None
+    return msgspec.structs.replace(beat, ended=True)
+
+
+def test_a_machine_whose_run_went_on_elsewhere_sends_nothing_old(cut: Kept, tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    given = ("--id", RUN, "--store", cut.store, "--set", f"mirror.url={cut.mirror.as_uri()}")
+    assert call("run", there / "eval.yaml", *given, cwd=there).code == 0
+    open_objects(cut.url).create("lease/000009", msgspec.json.encode(Claim("n", ELSEWHERE)))
+    before = tree_of(str(cut.mirror))
+    (cut.journal.parent / "spec.yaml").touch()
+    again = call("run", there / "eval.yaml", *given, cwd=there)
+    assert again.code == 0, again.err
+    assert tree_of(str(cut.mirror)) == before

@@ -2,8 +2,9 @@
 
 Only acknowledged bytes go up, cut at record ends, as objects that never change; a sealed segment's object replaces its
 chunks once it has been read back. What a record may refer to (plan, data, blobs) goes up before it, and spec.yaml,
-which tells what records say, behind them. The backlog is the journal itself, on disk. Invariant: `mirrored` is the number of a record that is durable there with everything
-before it. Whatever the store does, the run goes on; only a greater epoch in it ends the run.
+which tells what records say, behind them. The backlog is the journal itself, on disk. Invariant: `mirrored` is the
+number of a record that is durable there with everything before it. Whatever the store does, the run goes on; only a
+greater epoch in it ends the run.
 """
 
 import os

@@ -429,7 +429,7 @@ def test_the_spec_file_is_never_ahead_of_the_records_that_it_is_made_of(tmp_path
     (run / "plan.jsonl.zst").write_text("plan")
     (run / "spec.yaml").write_text("older")
     session.mirror.start()
-    assert session.end()
+    session.end()  # what came meanwhile may not be there
     for held in states({}, objects.changes):
         said = any(b"said in spec.yaml" in data for name, data in held.items() if name.startswith("journal/"))
         assert held.get("spec.yaml") != b"newer" or said

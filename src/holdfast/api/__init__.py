@@ -5,7 +5,8 @@ from holdfast.api.facade import Task, run, run_async
 from holdfast.api.places import RunPlace, default_store, find_run, runs_in
 from holdfast.api.preparing import Given, check
 from holdfast.api.resuming import Retry
-from holdfast.api.runs import Run, RunSummary, list_runs, open_run
+from holdfast.api.runs import Run, list_runs, open_run
+from holdfast.api.summaries import RunSummary
 from holdfast.api.working import Ended, Observe
 
 __all__ = [

@@ -6,6 +6,7 @@ journal is opened under that epoch. Doing it again is always right.
 """
 
 import contextlib
+import logging
 import os
 from collections.abc import Callable, Sequence
 
@@ -16,6 +17,7 @@ from holdfast.errors import StoreError, UsageError
 from holdfast.journal import OS_DISK, Cursor, Lock, folder_name, make_folders
 from holdfast.journal.chain import list_chain
 from holdfast.journal.claims import Beat, greatest_epoch, read_beat, take_epoch, write_beat
+from holdfast.journal.lease import read_lease, write_lease
 from holdfast.journal.mirror import Keeping
 from holdfast.journal.mirror import Mirror as Kept
 from holdfast.journal.objects import Objects, StoredObjects, open_objects
@@ -89,11 +91,29 @@ def send_rest(mirror: Mirror | None, place: RunPlace, uid: str, end: Cursor) -> 
     lock = Lock(place.folder)
     try:
         tip = Fence(end.segment, end.offset, end.n, end.x)
-        kept = Kept(place.folder, uid, objects_of(mirror.url, place), None, Keeping(tip=lambda: tip))
+        objects = objects_of(mirror.url, place)
+        kept = Kept(place.folder, uid, objects, None, Keeping(tip=lambda: tip))
         kept.start()
-        kept.close(_REST_SECONDS)
+        if kept.close(_REST_SECONDS):
+            _tell_all_is_there(objects, place, kept.mirrored)
+        else:
+            left = f"{tip.n - kept.mirrored} of {tip.n} records are not in {objects.url}, which cannot be written"
+            logging.getLogger("holdfast").warning("mirror.behind: %s; they are safe here: try again later", left)
     finally:
         lock.release()
+
+
+def _tell_all_is_there(objects: Objects, place: RunPlace, mirrored: int) -> None:
+    """In the lease here, and there in the last word of the process that did not come to it."""
+    lease = read_lease(place.folder)
+    if lease is None:
+        return
+    lease = msgspec.structs.replace(lease, mirrored=mirrored, mirror_behind=0.0)
+    write_lease(place.folder, lease)
+    with contextlib.suppress(StoreError):  # then a list says less of it
+        epoch, beat = last_beat(objects)
+        if beat is not None and not beat.ended and epoch in (0, lease.epoch):
+            write_beat(objects, epoch, Beat(beat.count + 1, True, mirrored, lease))
 
 
 def bring_home(mirror: Mirror | None, place: RunPlace, warn: Warn) -> Restored | None:

@@ -233,7 +233,7 @@ def ls(
     as_json: Json = False,
 ) -> None:
     """List runs, the newest last."""
-    from holdfast.cli.reading import Wanted, print_runs
+    from holdfast.cli.listing import Wanted, print_runs
 
     print_runs(store, Wanted(experiment, status, tag, limit), as_json)
 

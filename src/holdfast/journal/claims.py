@@ -77,7 +77,7 @@ def write_beat(objects: Objects, epoch: int, beat: Beat) -> None:
 
 def read_beat(objects: Objects, epoch: int) -> Beat | None:
     """None if there is none, or none that can be read."""
-    data = objects.get(_beat_name(epoch)) if epoch else None
+    data = objects.get(_beat_name(epoch))
     try:
         return None if data is None else msgspec.json.decode(data, type=Beat)
     except (msgspec.DecodeError, UnicodeDecodeError):

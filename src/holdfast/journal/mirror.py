@@ -264,13 +264,13 @@ class Mirror:
     def _beat(self, *, ended: bool = False) -> None:
         """Say that we live, and see whether the run is still ours."""
         now = time.monotonic()
-        if self._epoch is None or (now - self._beat_at < self._keeping.beat_seconds and not ended):
+        if now - self._beat_at < self._keeping.beat_seconds and not ended:
             return
-        if greatest_epoch(self._objects) > self._epoch:
+        if self._epoch is not None and greatest_epoch(self._objects) > self._epoch:
             raise FencedError(f"{self._objects.url} was taken over by another process: this one stops")
         self._beats += 1
         beat = Beat(self._beats, ended, self.mirrored, read_lease(self._run))
-        write_beat(self._objects, self._epoch, beat)
+        write_beat(self._objects, self._epoch or 0, beat)  # 0: of a run that nobody claims, for those who look
         self._beat_at = now
 
 

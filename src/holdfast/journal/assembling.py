@@ -240,12 +240,14 @@ class Assembler:
 
     def _unite(self, candidates: Sequence[str], target: str) -> None:
         """Every record that any of them has, at its place."""
-        streams = [((first, last, index) for first, last in self._spans(path)) for index, path in enumerate(candidates)]
+        streams = [
+            zip(self._spans(path), itertools.repeat(index), strict=False) for index, path in enumerate(candidates)
+        ]
         contents = [open_content(self._disk, path) for path in candidates]
 
         def records() -> Iterator[bytes]:
             at = 0
-            for first, last, index in heapq.merge(*streams):
+            for (first, last), index in heapq.merge(*streams):
                 if last <= at:
                     continue
                 yield from _blank(first - at)

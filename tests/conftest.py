@@ -2,8 +2,11 @@
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+from tests.stores import S3, Bucket
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -24,3 +27,21 @@ def _modules_of_one_test(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
     for name, module in list(sys.modules.items()):
         if (getattr(module, "__file__", None) or "").startswith(written):
             del sys.modules[name]
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3]:
+    server = S3()
+    yield server
+    server.close()
+
+
+@pytest.fixture(params=["s3", "folder"])
+def bucket(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    """An empty place in each kind of store, reachable from this process and, with its environment, from others."""
+    if request.param == "folder":
+        return Bucket((tmp_path / "mirror").as_uri(), {})
+    found: Bucket = request.getfixturevalue("s3").bucket()
+    for name, value in found.env.items():
+        monkeypatch.setenv(name, value)
+    return found

@@ -16,17 +16,28 @@ from holdfast.api.places import RunPlace
 from holdfast.errors import StoreError, UsageError
 from holdfast.journal import OS_DISK, Cursor, Lock, folder_name, make_folders
 from holdfast.journal.chain import list_chain
-from holdfast.journal.claims import Beat, greatest_epoch, read_beat, take_epoch, write_beat
+from holdfast.journal.claims import (
+    EXPIRY_SECONDS,
+    Beat,
+    Patience,
+    greatest_epoch,
+    read_beat,
+    take_epoch,
+    write_beat,
+)
 from holdfast.journal.lease import read_lease, write_lease
 from holdfast.journal.mirror import Keeping
 from holdfast.journal.mirror import Mirror as Kept
 from holdfast.journal.objects import Objects, StoredObjects, open_objects
-from holdfast.journal.pieces import MirrorSource, Source
+from holdfast.journal.pieces import FOLDER, MirrorSource, Source
 from holdfast.journal.restoring import Restored, restore
 from holdfast.journal.writer import Mirroring
 from holdfast.records import Fence
 from holdfast.spec import Mirror
 
+EXPIRY_VARIABLE = "HOLDFAST_EXPIRY_SECONDS"
+_BEATS = 3
+"""So often a holder beats before it is taken for dead."""
 _REST_SECONDS = 60.0
 Warn = Callable[[str], None]
 
@@ -71,17 +82,35 @@ def _claim_mirror(mirror: Mirror | None, place: RunPlace, warn: Warn) -> Mirrori
     if mirror is None:
         return None
     objects = objects_of(mirror.url, place)
+    expiry = _expiry_seconds()
     try:
         epoch = None
         if mirror.exclusive:
-            known = list_chain(OS_DISK, place.journal).epoch if place.began else 0
-            epoch = take_epoch(objects, known + 1)
+            known = max(list_chain(OS_DISK, place.journal).epoch if place.began else 0, _epoch_there(objects))
+            epoch = take_epoch(objects, known + 1, Patience(expiry))
         source = MirrorSource(objects)
         if source.pieces():
             restore(place.folder, [source], warn)
     except StoreError as error:
         raise _unreachable(error) from error
-    return Mirroring(objects, epoch, mirror.seconds, mirror.wait)
+    return Mirroring(objects, epoch, mirror.seconds, mirror.wait, beat_seconds=expiry / _BEATS)
+
+
+def _epoch_there(objects: Objects) -> int:
+    """The greatest that the mirror has records of: those of a single writer were never claimed."""
+    return max((int(name) for name in objects.folders(FOLDER) if name.isdigit()), default=0)
+
+
+def _expiry_seconds() -> float:
+    """How long another machine waits for this process when it is silent."""
+    said = os.environ.get(EXPIRY_VARIABLE) or str(EXPIRY_SECONDS)
+    try:
+        seconds = float(said)
+    except ValueError:
+        seconds = 0.0
+    if not 0.0 < seconds < float("inf"):
+        raise UsageError(f"{EXPIRY_VARIABLE} is {said!r}; it must be a number of seconds, such as {EXPIRY_SECONDS:g}")
+    return seconds
 
 
 def send_rest(mirror: Mirror | None, place: RunPlace, uid: str, end: Cursor) -> None:

@@ -7,6 +7,7 @@ monotonic clock: no two clocks are compared. Whoever finds a greater epoch has l
 fenced off by the journal itself. A store that ignores the create-only condition is found by a probe, and refused.
 """
 
+import contextlib
 import re
 import time
 import uuid
@@ -25,9 +26,11 @@ _TRIES = 5
 _EPOCH = re.compile(rf"{FOLDER}/(\d{{6,12}})")
 
 
-class Claim(msgspec.Struct, frozen=True):
+class Claim(msgspec.Struct, frozen=True, omit_defaults=True):
     nonce: str
     holder: Holder
+    expiry_seconds: float = EXPIRY_SECONDS
+    """What the holder promises: it beats several times in so long. Whoever would take over waits for no less."""
 
 
 class Beat(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -41,7 +44,7 @@ class Beat(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Patience(msgspec.Struct, frozen=True):
-    """How long a silent holder is waited for, and by which clock."""
+    """How long others wait for us when we are silent, and the clock by which we wait for them."""
 
     expiry_seconds: float = EXPIRY_SECONDS
     clock: Callable[[], float] = time.monotonic
@@ -54,14 +57,15 @@ def take_epoch(objects: Objects, at_least: int, patience: Patience | None = None
     """
     chosen = patience or Patience()
     last = greatest_epoch(objects)
-    if last and not _is_over(objects, last, chosen):
+    held = _read_claim(objects, last) if last else None
+    if last and not _is_over(objects, last, held, chosen):
         raise HeldError(
-            f"{objects.url} is being written by another live process{_named(objects, last)}; wait for it, or stop it "
-            f"first (one that died is recognised after {chosen.expiry_seconds:g} s)"
+            f"{objects.url} is being written by another live process{_named(held)}; wait for it, or stop it "
+            f"first (one that died is recognised after {_expiry(held):g} s)"
         )
     _probe(objects)
     epoch = max(last + 1, at_least)
-    if not _claim(objects, epoch) or greatest_epoch(objects) != epoch:
+    if not _claim(objects, epoch, chosen.expiry_seconds) or greatest_epoch(objects) != epoch:
         raise HeldError(f"{objects.url} was taken over by another process a moment ago; wait for it, or stop it first")
     return epoch
 
@@ -84,15 +88,14 @@ def read_beat(objects: Objects, epoch: int) -> Beat | None:
         return None
 
 
-def _is_over(objects: Objects, epoch: int, patience: Patience) -> bool:
+def _is_over(objects: Objects, epoch: int, claim: Claim | None, patience: Patience) -> bool:
     """Watch the beat: ended, of a process that is dead, or unchanged for the whole of the expiry."""
     first = read_beat(objects, epoch)
-    claim = _read_claim(objects, epoch)
     if (first is not None and first.ended) or (claim is not None and is_alive(claim.holder) is False):
         return True
-    end = patience.clock() + patience.expiry_seconds
+    end = patience.clock() + _expiry(claim)
     while patience.clock() < end:
-        patience.sleep(min(_PAUSE_SECONDS, patience.expiry_seconds / 10))
+        patience.sleep(min(_PAUSE_SECONDS, _expiry(claim) / 10))
         now = read_beat(objects, epoch)
         if now is not None and now.ended:
             return True
@@ -101,20 +104,22 @@ def _is_over(objects: Objects, epoch: int, patience: Patience) -> bool:
     return True
 
 
-def _claim(objects: Objects, epoch: int) -> bool:
+def _claim(objects: Objects, epoch: int, expiry_seconds: float) -> bool:
     """An answer that was lost may have been a yes: reading back tells."""
-    claim = Claim(uuid.uuid4().hex, this_process())
+    claim = Claim(uuid.uuid4().hex, this_process(), expiry_seconds)
     name = f"{FOLDER}/{epoch:06d}"
-    for attempt in range(_TRIES):
+    problem: StoreError | None = None
+    for _ in range(_TRIES):
         try:
             if objects.create(name, msgspec.json.encode(claim)):
                 return True
-            found = _read_claim(objects, epoch)
-            return found is not None and found.nonce == claim.nonce
-        except StoreError:
-            if attempt == _TRIES - 1:
-                raise
-    raise AssertionError("unreachable")
+        except StoreError as error:
+            problem = error
+        with contextlib.suppress(StoreError):
+            if objects.get(name) is not None:
+                found = _read_claim(objects, epoch)
+                return found is not None and found.nonce == claim.nonce
+    raise problem or StoreError(f"{objects.url}: {name!r} is refused as if it were there, and is not there")
 
 
 def _probe(objects: Objects) -> None:
@@ -129,7 +134,8 @@ def _probe(objects: Objects) -> None:
                 "mirror.exclusive: false"
             )
     finally:
-        objects.delete(name)
+        with contextlib.suppress(StoreError):  # a probe that stays is in nobody's way
+            objects.delete(name)
 
 
 def _read_claim(objects: Objects, epoch: int) -> Claim | None:
@@ -140,8 +146,11 @@ def _read_claim(objects: Objects, epoch: int) -> Claim | None:
         return None
 
 
-def _named(objects: Objects, epoch: int) -> str:
-    claim = _read_claim(objects, epoch)
+def _expiry(claim: Claim | None) -> float:
+    return claim.expiry_seconds if claim else EXPIRY_SECONDS
+
+
+def _named(claim: Claim | None) -> str:
     return f" (process {claim.holder.pid} on {claim.holder.host})" if claim else ""
 
 

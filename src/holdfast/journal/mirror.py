@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 import xxhash
 
-from holdfast.errors import FencedError, JournalError, StoreError
+from holdfast.errors import FencedError, JournalError, StoreError, told
 from holdfast.journal.chain import HeaderCache, SegmentFile, fence_between, list_chain
 from holdfast.journal.claims import Beat, greatest_epoch, write_beat
 from holdfast.journal.content import PIECE_BYTES
@@ -28,6 +28,7 @@ from holdfast.records import Fence
 CHUNK_BYTES = 8 << 20
 BEAT_SECONDS = 10.0
 _BACKOFF_SECONDS_MAX = 60.0
+_LOOKS_MAX = 100
 
 
 class Keeping(msgspec.Struct, frozen=True):
@@ -57,6 +58,8 @@ class _Sent(msgspec.Struct):
     bytes: int = 0
     chunks: set[str] = msgspec.field(default_factory=set)
     sealed: bool = False
+    unread: bool = False
+    """There is a sealed object that nobody is known to have read back."""
 
 
 class Mirror:
@@ -113,12 +116,13 @@ class Mirror:
         failures = 0
         while not self._gone:
             if failures:
-                self._closing.wait(min(self._keeping.seconds * 2**failures, _BACKOFF_SECONDS_MAX))
+                self._closing.wait(min(self._keeping.seconds * 2 ** min(failures, 10), _BACKOFF_SECONDS_MAX))
             else:
                 self._wake.wait(self._keeping.seconds)
             self._wake.clear()
             last = self._closing.is_set()
             try:
+                self._beat()  # a process that was stopped for long learns first whether the run is still its own
                 self._send()
                 self._beat(ended=last)
                 failures = 0
@@ -127,10 +131,11 @@ class Mirror:
                 self._keeping.tell("lease.lost", str(error))
                 self._keeping.lost()
                 return
-            except (StoreError, JournalError, OSError) as error:
+            except Exception as error:  # noqa: BLE001 - a thread that ended in silence would let everyone wait for ever
                 failures += 1
                 self._files = None  # nobody knows what of it landed: look again
-                self._tell_of_trouble(str(error))
+                known = isinstance(error, StoreError | JournalError | OSError)
+                self._tell_of_trouble(str(error) if known else told(error))
                 if last:
                     time.sleep(min(1.0, self._keeping.seconds))
                     continue
@@ -145,6 +150,16 @@ class Mirror:
         self._troubled = bool(error)
 
     def _send(self) -> None:
+        """Everything that is not there. A segment that vanishes meanwhile has just been sealed: look again."""
+        for attempt in range(_LOOKS_MAX):
+            try:
+                return self._send_once()
+            except FileNotFoundError:
+                if attempt == _LOOKS_MAX - 1:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _send_once(self) -> None:
         tip = self._keeping.tip()
         files = self._look()
         self._send_files(files)
@@ -173,8 +188,10 @@ class Mirror:
     def _send_segment(self, file: SegmentFile, epoch: int, sent: _Sent, end: Fence) -> None:
         if file.sealed:
             name = sealed_name(epoch, file.number)
-            self._objects.put_file(name, file.path)
-            self._check(name, file.path)
+            if not (sent.unread and self._reads_back(name, file.path)):
+                self._objects.put_file(name, file.path)
+                if not self._reads_back(name, file.path):
+                    raise StoreError(f"{self._objects.url}: {name!r} reads back differently than it was written")
             sent.sealed = True
             for chunk in sorted(sent.chunks):  # dying here leaves some: the next look finds them
                 self._objects.delete(chunk)
@@ -193,21 +210,21 @@ class Mirror:
                 sent.chunks.add(name)
                 sent.bytes += len(data)
                 self._confirm(_last_number(data))
-                self._beat()
 
-    def _check(self, name: str, path: str) -> None:
-        """Read it back: only what was seen to be there may take the place of its chunks."""
+    def _reads_back(self, name: str, path: str) -> bool:
+        """Only what was seen to be there may take the place of its chunks."""
         there, here = xxhash.xxh3_128(), xxhash.xxh3_128()
         for piece in self._objects.pieces(name):
             there.update(piece)
         with open(path, "rb") as file:
             while piece := file.read(PIECE_BYTES):
                 here.update(piece)
-        if there.digest() != here.digest():
-            raise StoreError(f"{self._objects.url}: {name!r} reads back differently than it was written")
+        return there.digest() == here.digest()
 
     def _confirm(self, n: int) -> None:
+        """What a process that has lost the run puts there counts for nothing, so the beat comes first."""
         if n > self.mirrored:
+            self._beat()
             self.mirrored = n
             self._keeping.confirmed(n)
 
@@ -226,15 +243,18 @@ class Mirror:
                 sent = self._segments.setdefault((piece.epoch, piece.segment), _Sent())
                 if piece.sealed:
                     sealed[piece.epoch, piece.segment] = each.size
-                else:
+                elif piece.last - piece.first == each.size:
                     sent.chunks.add(each.name)
+                else:
+                    self._objects.delete(each.name)  # damaged; what it should hold is here, and goes up again
             elif is_original(each.name):
                 self._files[each.name] = None
         for key, sent in self._segments.items():
             sent.bytes = _sent_bytes(sent.chunks)
             path = segment_path(self._journal, key[1], sealed=True)
-            # With chunks beside it, whoever sent it did not come to reading it back.
-            sent.sealed = not sent.chunks and os.path.exists(path) and os.stat(path).st_size == sealed.get(key)
+            same = key in sealed and os.path.exists(path) and os.stat(path).st_size == sealed[key]
+            sent.unread = same and bool(sent.chunks)  # whoever sent it did not come to removing them
+            sent.sealed = same and not sent.chunks
         self._blobs_seen = (0, 0)
         return self._files
 
@@ -275,7 +295,7 @@ class Mirror:
 
 
 def _sent_bytes(chunks: Iterable[str]) -> int:
-    """How far chunks go without a gap. One that is shorter than its name says cannot be: stores have all or nothing."""
+    """How far chunks go without a gap."""
     end = 0
     for piece in sorted(filter(None, (parse_piece(name, 0) for name in chunks)), key=lambda each: each.first):
         if piece.first <= end:

@@ -187,6 +187,7 @@ class Writer:
             self._admit()  # those who still wait for room are told that it is closed
         await asyncio.shield(self._ended)
         await asyncio.to_thread(self._let_go, seal_last and self._stopped is None)
+        self._give_up_held()
         if self._stopped is not None:
             raise self._stopped
 
@@ -227,6 +228,8 @@ class Writer:
         assert self.mirror is not None
         self.mirror.nudge()
         self._release(self.mirror.mirrored)
+        if self._parts.lock.lost:
+            self._give_up_held()
 
     def _release(self, n: int) -> None:
         """What is durable in the mirror too."""
@@ -235,6 +238,22 @@ class Writer:
             there.append(self._held.popleft())
         if there:
             self._acknowledge([waiting for waiting, _ in there], [position for _, position in there])
+
+    def _give_up_held(self) -> None:
+        """What the mirror does not have is not acknowledged to those who wait for it to be there."""
+        if self.mirror is not None:
+            self._release(self.mirror.mirrored)
+        why = "was taken over by another process" if self._parts.lock.lost else "is saved here, but not in the mirror"
+        for (record, acknowledged), _ in self._held:
+            self._queued_bytes -= record.size
+            if acknowledged is not None and not acknowledged.done():
+                acknowledged.set_exception(StoppedError(f"{self._parts.folder} {why}: this process stops"))
+        self._held.clear()
+
+    def _lose(self) -> None:
+        """Another machine has the run. From the mirror's thread; the writer's learns of it at its next commit."""
+        self._parts.lock.lose()
+        self._in_loop(self._give_up_held)
 
     def _acknowledge(self, batch: Sequence[_Waiting], positions: Sequence[Position]) -> None:
         for (record, acknowledged), position in zip(batch, positions, strict=True):
@@ -250,8 +269,7 @@ class Writer:
             for _, acknowledged in self._in_hand + self._drain():
                 if acknowledged is not None and not acknowledged.done():
                     acknowledged.set_exception(StoppedError(str(failure)))
-        if self._held:  # durable here: that is all that can be said now
-            self._release(self._held[-1][1].n)
+            self._give_up_held()
         self._admit()
         self._ended.set_result(None)
 
@@ -352,7 +370,7 @@ class Writer:
         keeping = Keeping(
             tip=lambda: self.acknowledged,
             tell=self._options.tell,
-            lost=parts.lock.lose,
+            lost=self._lose,
             confirmed=lambda n: self._in_loop(self._release, n),
             seconds=wanted.seconds,
             beat_seconds=wanted.beat_seconds,

@@ -1,0 +1,119 @@
+"""Objects: names as they are written, in S3 and in a folder alike."""
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import StoreError, UsageError
+from holdfast.journal.objects import StoredObjects, open_objects
+from tests.stores import Bucket
+
+STRANGE = ["plain", "a b", "user@host", "100%", "a%20b", "a+b", "Größe", "日本", "e\u0301", "q?x=1", "h#1x", "[x]{y}~"]
+
+
+@pytest.fixture
+def objects(bucket: Bucket) -> StoredObjects:
+    return open_objects(f"{bucket.url}/some/folder")
+
+
+@pytest.mark.parametrize("part", STRANGE)
+def test_a_name_comes_back_as_it_was_written(bucket: Bucket, part: str) -> None:
+    place = open_objects(f"{bucket.url}/top {part}").below(f"run {part}")
+    place.put(f"journal/{part}", b"content")
+    assert place.get(f"journal/{part}") == b"content"
+    assert b"".join(place.pieces(f"journal/{part}")) == b"content"
+    assert [each.name for each in place.listed("")] == [f"journal/{part}"]
+    assert [each.name for each in place.listed("journal")] == [f"journal/{part}"]
+    again = open_objects(place.url)
+    assert [(each.name, each.size) for each in again.listed("")] == [(f"journal/{part}", 7)]
+    assert open_objects(bucket.url).folders("") == [f"top {part}"]
+    assert open_objects(f"{bucket.url}/top {part}").folders("") == [f"run {part}"]
+    again.delete(f"journal/{part}")
+    assert list(place.listed("")) == []
+
+
+def test_names_that_look_alike_once_decoded_are_two_objects(objects: StoredObjects) -> None:
+    for name in ("a%20b", "a b", "a%2520b", "a+b"):
+        objects.put(name, name.encode())
+    assert {each.name for each in objects.listed("")} == {"a%20b", "a b", "a%2520b", "a+b"}
+    assert all(objects.get(each.name) == each.name.encode() for each in objects.listed(""))
+
+
+def test_a_url_of_a_folder_with_escapes_is_that_very_folder(tmp_path: Path) -> None:
+    open_objects(f"file://{tmp_path}/a%20b @x").put("c", b"1")
+    assert (tmp_path / "a%20b @x" / "c").read_bytes() == b"1"
+
+
+def test_a_create_of_what_is_there_is_refused_and_changes_nothing(objects: StoredObjects) -> None:
+    assert objects.create("lease/1", b"mine")
+    assert not objects.create("lease/1", b"yours")
+    assert objects.get("lease/1") == b"mine"
+
+
+def test_a_put_replaces(objects: StoredObjects) -> None:
+    objects.put("x", b"long content")
+    objects.put("x", b"short")
+    assert objects.get("x") == b"short"
+
+
+def test_a_file_is_put_as_it_is_also_one_of_many_parts(objects: StoredObjects, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(bytes(range(256)) * 50_000)
+    objects.put_file("big", str(file))
+    assert b"".join(objects.pieces("big")) == file.read_bytes()
+    assert objects.get("big", 100, 200) == file.read_bytes()[100:200]
+
+
+def test_what_is_not_there_is_none_when_got_an_error_when_streamed_and_nothing_to_delete(
+    objects: StoredObjects,
+) -> None:
+    assert objects.get("nothing") is None
+    assert objects.get("nothing", 0, 10) is None
+    with pytest.raises(StoreError, match="nothing"):
+        b"".join(objects.pieces("nothing"))
+    objects.delete("nothing")
+    assert list(objects.listed("")) == []
+    assert list(objects.listed("deeper")) == []
+    assert objects.folders("") == []
+
+
+def test_a_list_takes_a_folder_and_not_what_its_name_begins(objects: StoredObjects) -> None:
+    for name in ("lease/1", "lease2/1", "lease/deep/er", "lease.x"):
+        objects.put(name, b"")
+    assert sorted(each.name for each in objects.listed("lease")) == ["lease/1", "lease/deep/er"]
+    assert sorted(objects.folders("")) == ["lease", "lease2"]
+
+
+@pytest.mark.long
+def test_many_objects_are_all_listed(objects: StoredObjects) -> None:
+    for number in range(1100):
+        objects.put(f"many/{number:04d}", b"")
+    assert [each.name for each in sorted(objects.listed("many"), key=lambda each: each.name)] == [
+        f"many/{number:04d}" for number in range(1100)
+    ]
+
+
+@pytest.mark.parametrize("url", ["ftp://x/y", "nothing", "s3://", "s3:///folder", "http://x"])
+def test_a_url_of_no_store_is_refused(url: str) -> None:
+    with pytest.raises(UsageError, match="URL of a store|names no bucket"):
+        open_objects(url)
+
+
+def test_a_look_makes_no_folder(tmp_path: Path) -> None:
+    objects = open_objects(f"file://{tmp_path}/not/there")
+    assert list(objects.listed("")) == []
+    assert objects.get("x") is None
+    assert objects.folders("") == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_is_one_line_without_credentials(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "very-secret")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key-id")
+    objects = open_objects("s3://no-such-bucket/x" if bucket.env else "file:///proc/nowhere")
+    with pytest.raises(StoreError) as raised:
+        objects.put("a", b"")
+    assert "\n" not in str(raised.value)
+    assert "very-secret" not in str(raised.value)
+    assert "key-id" not in str(raised.value)

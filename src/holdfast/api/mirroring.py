@@ -26,7 +26,7 @@ from holdfast.journal.claims import (
     write_beat,
 )
 from holdfast.journal.lease import read_lease, write_lease
-from holdfast.journal.mirror import Keeping
+from holdfast.journal.mirror import BEATS, Keeping
 from holdfast.journal.mirror import Mirror as Kept
 from holdfast.journal.objects import Objects, StoredObjects, open_objects
 from holdfast.journal.pieces import FOLDER, MirrorSource, Source
@@ -36,8 +36,6 @@ from holdfast.records import Fence
 from holdfast.spec import Mirror
 
 EXPIRY_VARIABLE = "HOLDFAST_EXPIRY_SECONDS"
-_BEATS = 3
-"""So often a holder beats before it is taken for dead."""
 _REST_SECONDS = 60.0
 Warn = Callable[[str], None]
 
@@ -93,7 +91,7 @@ def _claim_mirror(mirror: Mirror | None, place: RunPlace, warn: Warn) -> Mirrori
             restore(place.folder, [source], warn)
     except StoreError as error:
         raise _unreachable(error) from error
-    return Mirroring(objects, epoch, mirror.seconds, mirror.wait, beat_seconds=expiry / _BEATS)
+    return Mirroring(objects, epoch, mirror.seconds, mirror.wait, beat_seconds=expiry / BEATS)
 
 
 def _epoch_there(objects: Objects) -> int:

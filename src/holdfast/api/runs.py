@@ -175,8 +175,9 @@ class Run:
         if not url or standing.mirrored is None:
             return None
         behind = standing.lease.mirror_behind if standing.held and standing.lease else 0.0
-        known = max(last, standing.lease.acknowledged) if self.place.url and standing.lease else last
-        return MirrorStanding(url, min(standing.mirrored, known), known, behind)
+        if self.place.url:  # what we have comes from there; what its machine has, only its heartbeat tells
+            return MirrorStanding(url, last, max(last, standing.lease.acknowledged if standing.lease else 0), behind)
+        return MirrorStanding(url, min(standing.mirrored, last), last, behind)
 
     def row_digests(self) -> dict[tuple[str, str], str]:
         """Of each sample's row, by task and id: where they are equal, two runs were asked about the same."""

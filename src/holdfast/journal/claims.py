@@ -41,6 +41,8 @@ class Beat(msgspec.Struct, frozen=True, omit_defaults=True):
     mirrored: int = 0
     """The number of the last record that is durable in the store."""
     lease: Lease | None = None
+    expiry_seconds: float = EXPIRY_SECONDS
+    """The holder beats several times in so long."""
 
 
 class Patience(msgspec.Struct, frozen=True):

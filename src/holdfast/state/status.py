@@ -10,7 +10,7 @@ import time
 
 import msgspec
 
-from holdfast.journal.claims import EXPIRY_SECONDS, Beat
+from holdfast.journal.claims import Beat
 from holdfast.journal.lease import Lease, clock_time, how_it_died, is_alive, read_lease
 from holdfast.journal.lock import NO_FLOCK, owner_of
 from holdfast.journal.terms import is_term_held
@@ -46,7 +46,7 @@ def standing_of(run: str) -> Standing:
 def standing_by(beat: Beat) -> Standing:
     """What a heartbeat in a mirror says. Two clocks are compared, which is good enough to look and not to take over."""
     lease = beat.lease
-    fresh = lease is not None and not beat.ended and time.time() - lease.at < EXPIRY_SECONDS
+    fresh = lease is not None and not beat.ended and time.time() - lease.at < beat.expiry_seconds
     held = lease is not None and fresh and is_alive(lease.holder) is not False
     return Standing(held, lease, lease.at if held and lease else time.time(), True, beat.mirrored)
 

@@ -16,8 +16,8 @@ from holdfast.api.mirroring import last_beat
 from holdfast.api.places import RunPlace, find_run, pick
 from holdfast.api.recovering import Counted, Moved, mirrored_runs, only_run
 from holdfast.api.summaries import MirrorStanding, RunSummary
-from holdfast.errors import UsageError
-from holdfast.journal import Reader, journal_folder
+from holdfast.errors import JournalError, UsageError
+from holdfast.journal import Reader
 from holdfast.journal.claims import Beat
 from holdfast.journal.objects import StoredObjects, is_url, open_objects
 from holdfast.journal.pieces import MirrorSource
@@ -75,15 +75,18 @@ def fetch_all(place: RunPlace, moved: Moved | None = None) -> tuple[str, list[st
     not be read.
     """
     folder = f"{place.folder}.{os.getpid()}"
-    shutil.rmtree(folder, ignore_errors=True)
-    warnings: list[str] = []
     try:
-        source = MirrorSource(open_objects(place.url))
-        restore(folder, [source if moved is None else Counted(source, moved)], warnings.append)
+        for left in reversed(range(_TRIES)):
+            shutil.rmtree(folder, ignore_errors=True)
+            wrong: list[str] = []
+            source = MirrorSource(open_objects(place.url))
+            restore(folder, [source if moved is None else Counted(source, moved)], wrong.append)
+            if not wrong or not left:
+                break
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    return folder, warnings
+    return folder, wrong
 
 
 def list_mirror(url: str) -> list[RunSummary]:
@@ -141,9 +144,14 @@ def _bring_up_to_date(objects: StoredObjects, place: RunPlace, moved: Moved | No
         source = MirrorSource(objects)
         if not source.pieces():
             raise UsageError(f"{objects.url} holds no records yet: the run has just begun, or its mirror is behind")
-        _drop_another(place, source)
         counted = source if moved is None else Counted(source, moved)
-        restore(place.folder, [counted], warnings.append, blobs=False, trusting=True)
+        try:
+            restore(place.folder, [counted], warnings.append, blobs=False, trusting=True)
+        except JournalError:
+            if not left or not _is_another(place, source):
+                raise
+            shutil.rmtree(place.folder)
+            continue
         if not warnings or not left:
             break
     for line in warnings:
@@ -151,8 +159,7 @@ def _bring_up_to_date(objects: StoredObjects, place: RunPlace, moved: Moved | No
     keep_beat(place.folder, beat or Beat(0))
 
 
-def _drop_another(place: RunPlace, source: MirrorSource) -> None:
-    """A run of the same name that took the place of the one that was copied."""
+def _is_another(place: RunPlace, source: MirrorSource) -> bool:
+    """Whether a run of the same name has taken the place of the one that was copied."""
     there = uid_of(source, lambda line: None)
-    if os.path.isdir(place.journal) and there and Reader(journal_folder(place.folder)).uid not in ("", there):
-        shutil.rmtree(place.folder)
+    return bool(there) and place.began and Reader(place.journal).uid not in ("", there)

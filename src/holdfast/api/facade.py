@@ -1,4 +1,7 @@
-"""Holdfast from Python: tasks, `run` and `recover`, each also for an event loop. Async inside; the sync face is one thin wrapper."""
+"""Holdfast from Python: tasks, `run` and `recover`, each also for an event loop.
+
+Async inside; the sync face is one thin wrapper.
+"""
 
 import asyncio
 import contextvars

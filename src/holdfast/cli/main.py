@@ -421,7 +421,7 @@ def recover(
     where: Annotated[
         str | None,
         typer.Argument(
-            metavar="[PATH|URL]", help="The folder of a run, or its URL in a mirror: s3://bucket/evals/exp/run."
+            metavar="PATH|URL", help="The folder of a run, or its URL in a mirror: s3://bucket/evals/exp/run."
         ),
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="Show what can be recovered, here or below the URL.")] = False,
@@ -441,7 +441,13 @@ def recover(
     store: Store = None,
     as_json: Json = False,
 ) -> None:
-    """Bring back a run whose machine or folder is gone, from its mirror or from a copy."""
+    """Bring back a run whose machine or folder is gone, from its mirror or from a copy.
+
+    Everything that is left is united, and what was lost is told; the mirror stays as it is. Of a folder, its mirror is
+    asked too. Without PATH or URL, or with --list: show what there is. It can be cut off and started again.
+
+    Only to go on with a run of a mirror, `holdfast resume URL` is enough.
+    """
     from holdfast.api.recovering import Wanted
     from holdfast.cli.recovering import bring_back, list_all
 

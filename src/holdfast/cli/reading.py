@@ -170,23 +170,22 @@ def verify_run(name: str, store: str | None, as_json: bool) -> int:
         return _verify(find_run(where, name), [], as_json)
     _, place = find_in_mirror(where, name)
     with patience("fetching from the mirror") as wait:
-        folder, warnings = fetch_all(place, wait.tell)
+        folder, wrong = fetch_all(place, wait.tell)
     try:
-        return _verify(msgspec.structs.replace(place, folder=folder), warnings, as_json)
+        return _verify(msgspec.structs.replace(place, folder=folder), wrong, as_json)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _verify(place: RunPlace, unreadable: list[str], as_json: bool) -> int:
+def _verify(place: RunPlace, wrong: list[str], as_json: bool) -> int:
     with patience("verifying the journal") as reading:
         found = verify(place.journal, told=reading.tell)
     with patience("verifying plan, data and files"):
-        errors = [*found.errors, *_check_files(place)]
-    warnings = [*unreadable, *found.warnings]
+        errors = [*wrong, *found.errors, *_check_files(place)]
     if as_json:
-        print_json({**msgspec.to_builtins(found), "warnings": warnings, "errors": errors, "ok": not errors})
+        print_json({**msgspec.to_builtins(found), "errors": errors, "ok": not errors})
     else:
-        for warning in warnings:
+        for warning in found.warnings:
             say(f"warning: {warning}")
         for error in errors:
             say(f"error: {error}", style="red")

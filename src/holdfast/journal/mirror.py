@@ -292,9 +292,11 @@ class Mirror:
             raise FencedError(f"{self._objects.url} was taken over by another process: this one stops")
         self._beats += 1
         expiry = self._keeping.beat_seconds * BEATS
-        beat = Beat(self._beats, ended, self.mirrored, read_lease(self._run), expiry)
+        lease = read_lease(self._run)
+        beat = Beat(self._beats, ended, self.mirrored, lease, expiry)
         write_beat(self._objects, self._epoch or 0, beat)  # 0: of a run that nobody claims, for those who look
-        self._beat_at = now
+        if lease is not None and self._epoch in (None, lease.epoch):  # else its first lease is about to come
+            self._beat_at = now
 
 
 def _sent_bytes(chunks: Iterable[str]) -> int:

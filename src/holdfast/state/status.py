@@ -95,7 +95,7 @@ def status_of(story: Story, unfinished: int, standing: Standing, damaged: bool =
     if story.end is None and damaged:
         return "interrupted", "records were lost to damage; `verify` tells which, a resume asks for them again"
     if story.end is None:
-        return "interrupted", _how_it_ended(standing)
+        return "interrupted", _how_it_ended(standing, story.updated)
     if story.end.kind == "run.completed" and unfinished > 0:
         lost = "1 answer was" if unfinished == 1 else f"{unfinished} answers were"
         return "interrupted", f"{lost} lost to damage after the run had completed"
@@ -111,19 +111,15 @@ def status_by(standing: Standing) -> tuple[str, str]:
     return standing.lease.end.removeprefix("run."), ""
 
 
-def _how_it_ended(standing: Standing) -> str:
+def _how_it_ended(standing: Standing, updated: str = "") -> str:
     lease = standing.lease
-    if standing.copied:
-        return last_heard_of(lease)
+    if standing.copied and lease is None:
+        return f"its last record is of {updated[:19]}Z" if updated else "nothing was heard of it"
+    if standing.copied and lease is not None:
+        return f"last heard of at {clock_time(lease.at)}, from process {lease.holder.pid} on {lease.holder.host}"
     if lease is None or lease.released:
         return "the process ended without a word (killed, out of memory, or power loss)"
     return how_it_died(lease)
-
-
-def last_heard_of(lease: Lease | None) -> str:
-    if lease is None:
-        return "its mirror tells nothing of the process that wrote it"
-    return f"last heard of at {clock_time(lease.at)}, from process {lease.holder.pid} on {lease.holder.host}"
 
 
 def _is_scored(standing: Standing) -> bool:

@@ -14,6 +14,8 @@ from typing import NamedTuple
 from holdfast.errors import StoreError
 from holdfast.journal.objects import Listed, Objects
 
+PATIENCE_SECONDS = 30.0
+
 
 class Change(NamedTuple):
     """A put, or, without data, a delete."""
@@ -169,10 +171,18 @@ class Outage:
     def __init__(self) -> None:
         self.now = False
         self.refused = 0
+        self._felt = threading.Condition()
+
+    def wait(self, times: int) -> None:
+        """Until so many calls were refused."""
+        with self._felt:
+            assert self._felt.wait_for(lambda: self.refused >= times, PATIENCE_SECONDS)
 
     def __call__(self, verb: str, name: str) -> str:
         if self.now:
-            self.refused += 1
+            with self._felt:
+                self.refused += 1
+                self._felt.notify_all()
             raise StoreError(f"memory://store: cannot {verb} {name!r}: no route to host")
         return "do"
 

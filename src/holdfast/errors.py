@@ -9,8 +9,8 @@ HoldfastError
 ├── BadRecordError      one record that cannot be saved (not serialisable, too large, unknown type); nothing was written
 └── JournalError        about one run's journal
     ├── StoppedError      the writer has stopped; everything acknowledged is kept
+    │   └── FencedError     a newer epoch has taken the run over
     ├── HeldError         another live process is writing this run
-    ├── FencedError       a newer epoch has taken the run over
     ├── StaleCursorError  a reader's cursor no longer matches the journal: read again from the start
     └── FormatError       the journal holds what this version does not know (a newer format, an unknown record type)
 
@@ -79,12 +79,12 @@ class StoppedError(JournalError):
     """The writer thread has ended. What was acknowledged is durable, what was not may or may not be."""
 
 
+class FencedError(StoppedError):
+    """A newer epoch owns the run; what this writer still holds must not be written."""
+
+
 class HeldError(JournalError):
     """Another live process holds the run's lock."""
-
-
-class FencedError(JournalError):
-    """A newer epoch owns the run; what this writer still holds must not be written."""
 
 
 class StaleCursorError(JournalError):

@@ -72,7 +72,7 @@ def test_a_stopped_holder_that_lost_its_term_stops_when_continued_and_nothing_of
     first.send_signal(signal.SIGCONT)
     assert ends(first, 10), "it has lost the run and goes on"
     lost = finish(first)
-    assert lost.code == 5, lost.err
+    assert lost.code == 4, lost.err
     assert "taken over by another process" in lost.err
     assert "Traceback" not in lost.err
     assert show(course)["status"] in {"running", "completed"}, "the loser has no say"

@@ -8,12 +8,12 @@ journal is opened under that epoch. Doing it again is always right.
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
 from holdfast.api.places import RunPlace
-from holdfast.errors import StoreError, UsageError
+from holdfast.errors import HeldError, StoreError, UsageError
 from holdfast.journal import OS_DISK, Cursor, Lock, folder_name, make_folders
 from holdfast.journal.chain import list_chain
 from holdfast.journal.claims import (
@@ -88,7 +88,7 @@ def _claim_mirror(mirror: Mirror | None, place: RunPlace, warn: Warn) -> Mirrori
             epoch = take_epoch(objects, known + 1, Patience(expiry))
         source = MirrorSource(objects)
         if source.pieces():
-            restore(place.folder, [source], warn)
+            restore(place.folder, [source], warn, lossy=False)
     except StoreError as error:
         raise _unreachable(error) from error
     return Mirroring(objects, epoch, mirror.seconds, mirror.wait, beat_seconds=expiry / BEATS)
@@ -149,26 +149,46 @@ def bring_home(mirror: Mirror | None, place: RunPlace, warn: Warn) -> Restored |
         return None
     try:
         source = MirrorSource(objects_of(mirror.url, place))
-        return restore_whole(place, [source], warn) if source.pieces() else None
+        return restore_whole(place, [source], warn, lossy=False) if source.pieces() else None
     except StoreError as error:
         raise _unreachable(error) from error
 
 
 def restore_whole(
-    place: RunPlace, sources: Sequence[Source], warn: Warn, finish: Callable[[str], None] = lambda folder: None
+    place: RunPlace,
+    sources: Sequence[Source],
+    warn: Warn,
+    finish: Callable[[str], None] = lambda folder: None,
+    *,
+    lossy: bool = True,
 ) -> Restored:
-    """A folder that appears whole. Dying before the rename leaves a hidden one, which the next try goes on with."""
+    """A folder that appears whole. Dying before the rename leaves a hidden one, which the next try goes on with.
+    HeldError if another process is at it.
+    """
     if os.path.isdir(place.folder):  # without a journal: whoever was to begin it did not come to it
-        restored = restore(place.folder, sources, warn)
-        finish(place.folder)
-        return restored
+        with _held(place.folder):
+            restored = restore(place.folder, sources, warn, lossy=lossy)
+            finish(place.folder)
+            return restored
     hidden = hidden_folder(place)
-    make_folders(OS_DISK, os.path.dirname(hidden))
-    restored = restore(hidden, sources, warn)
-    finish(hidden)
-    OS_DISK.replace(hidden, place.folder)
-    OS_DISK.sync_folder(os.path.dirname(hidden))
-    return restored
+    make_folders(OS_DISK, hidden)
+    with _held(hidden):
+        if place.began or not os.path.isdir(hidden):
+            raise HeldError(f"{place.folder} was recovered by another process a moment ago; look at it, or try again")
+        restored = restore(hidden, sources, warn, lossy=lossy)
+        finish(hidden)
+        OS_DISK.replace(hidden, place.folder)
+        OS_DISK.sync_folder(os.path.dirname(hidden))
+        return restored
+
+
+@contextlib.contextmanager
+def _held(folder: str) -> Iterator[None]:
+    lock = Lock(folder)
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def hidden_folder(place: RunPlace) -> str:

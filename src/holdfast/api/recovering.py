@@ -17,13 +17,16 @@ import msgspec
 from holdfast.api.condensing import condense
 from holdfast.api.mirroring import last_beat, objects_of, restore_whole
 from holdfast.api.places import RunPlace, default_store, place_of, runs_in
+from holdfast.api.provenance import SPEC_FILE, write_spec_file
 from holdfast.api.resuming import read_fold
 from holdfast.errors import HoldfastError, JournalError, StoreError, UsageError
-from holdfast.journal import Lock, verify
+from holdfast.journal import Damage, Lock, Reader, journal_folder, verify
 from holdfast.journal.objects import Objects, StoredObjects, is_url, open_objects
 from holdfast.journal.pieces import FolderSource, MirrorSource, SegmentPiece, Source
 from holdfast.journal.restoring import restore
+from holdfast.journal.verification import describe, voids
 from holdfast.plan import digest_file, originals
+from holdfast.report.wording import counted
 from holdfast.state import Fold, is_held
 
 Told = Callable[[str], None]
@@ -102,20 +105,47 @@ def recover(where: str, wanted: Wanted | None = None, moved: Moved | None = None
     """Bring a run back: `where` is its folder, or its URL in a mirror."""
     chosen = wanted or Wanted()
     warnings: list[str] = []
+    losses: list[_Losses] = []
     try:
         found, place = _sources(where, chosen.output, warnings.append)
         sources = [Counted(source, moved) for source in found] if moved is not None else found
-        _bring(place, sources, chosen, warnings.append)
-        unsent = max((_unsent(source.objects) for source in found if isinstance(source, MirrorSource)), default=0)
+        _bring(place, sources, chosen, warnings.append, losses.append)
+        known = max((_known(source.objects) for source in found if isinstance(source, MirrorSource)), default=0)
     except StoreError as error:
         raise UsageError(str(error)) from error
+    for source in found:
+        if isinstance(source, MirrorSource):
+            warnings += (
+                f"{source.place}: {name} is none of this run's; it is left alone" for name in source.strangers()
+            )
     fold = read_fold(place)
+    lost = losses[0]
+    warnings += lost.told
+    if known > lost.last_n:
+        warnings.append(
+            f"records {lost.last_n + 1} to {known} had been acknowledged and are nowhere; what they held is asked again"
+        )
     warnings += _missing_originals(place, fold)
-    lost = unsent + sum(damage.records_lost for damage in fold.damage if damage.kind != "torn")
     cleaned = chosen.cleanup and chosen.events and _clean(found, place)
     in_flight = sum(bool(trail.steps) and o not in fold.failed for o, trail in fold.trails.items())
     counts = (fold.planned, fold.finished.count, fold.failed.count, in_flight)
-    return Recovered(place, *counts, lost, warnings, cleaned)
+    return Recovered(place, *counts, lost.records + max(known - lost.last_n, 0), warnings, cleaned)
+
+
+class _Losses(msgspec.Struct, frozen=True):
+    """What a journal as it was put together does not have."""
+
+    last_n: int
+    records: int
+    told: list[str]
+
+
+def _losses(folder: str) -> _Losses:
+    reader = Reader(journal_folder(folder))
+    damage = [each for each in reader.read() if isinstance(each, Damage) and each.kind != "torn"]
+    told = [*map(describe, damage), *voids(journal_folder(folder))]
+    last_n = max([reader.cursor.n, *(each.n_last for each in damage)])
+    return _Losses(last_n, sum(each.records_lost for each in damage), told)
 
 
 class Counted:
@@ -201,10 +231,17 @@ def _mirror_of(here: RunPlace, warn: Told) -> Iterator[Source]:
         yield source
 
 
-def _bring(place: RunPlace, sources: Sequence[Source], chosen: Wanted, warn: Told) -> None:
+def _bring(
+    place: RunPlace, sources: Sequence[Source], chosen: Wanted, warn: Told, lose: Callable[[_Losses], None]
+) -> None:
     others = [source for source in sources if source.place != place.folder]
+
+    def finish(folder: str) -> None:
+        lose(_losses(folder))
+        if not chosen.events:
+            condense(folder)
+
     if not place.began:
-        finish = (lambda folder: None) if chosen.events else condense
         restored = restore_whole(place, others, warn, finish)
     else:
         if not chosen.events:
@@ -214,21 +251,27 @@ def _bring(place: RunPlace, sources: Sequence[Source], chosen: Wanted, warn: Tol
                 f"{place.folder} exists; add what is recovered to it with --overwrite (nothing in it is lost), or "
                 "choose another place with --output DIR"
             )
-        if not others:
-            return  # it is where it belongs, and there is nothing else: what it has is counted
+        if not others:  # it is where it belongs, and there is nothing else: what it has is counted
+            lose(_losses(place.folder))
+            return
         lock = Lock(place.folder)
         try:
             restored = restore(place.folder, others, warn)
+            finish(place.folder)
         finally:
             lock.release()
     if restored.choice.void:
-        warn(f"{len(restored.choice.void)} pieces were written by processes that had lost the run; they do not count")
+        count = len(restored.choice.void)
+        warn(f"{counted(count, 'piece')} were written by processes that had lost the run; they do not count")
 
 
-def _unsent(objects: Objects) -> int:
-    """Records that the lost machine had acknowledged, as its last beat says, and that never got to the mirror."""
-    _, beat = last_beat(objects)
-    return 0 if beat is None or beat.lease is None else max(beat.lease.acknowledged - beat.mirrored, 0)
+def _known(objects: Objects) -> int:
+    """The last record that the machine had acknowledged or knew to be in the mirror, as its last beat says."""
+    epoch, beat = last_beat(objects)
+    if beat is None:
+        return 0
+    lease = beat.lease  # until the process has written one of its own, that of the process before it
+    return max(beat.mirrored, lease.acknowledged if lease is not None and lease.epoch == epoch else 0)
 
 
 def _missing_originals(place: RunPlace, fold: Fold) -> Iterator[str]:
@@ -240,6 +283,9 @@ def _missing_originals(place: RunPlace, fold: Fold) -> Iterator[str]:
             whole = False
         if not whole:
             yield f"{os.path.basename(path)} is missing or damaged; the run can be read, but not gone on with"
+    if fold.story.started is not None and not os.path.exists(os.path.join(place.folder, SPEC_FILE)):
+        write_spec_file(place, fold.story)
+        yield f"{SPEC_FILE} was missing; it is written again from the journal"
     if fold.story.started is None:
         yield "the record that began the run is lost; what is left can be read, but not gone on with"
 
@@ -251,7 +297,12 @@ def _clean(sources: Sequence[Source], place: RunPlace) -> bool:
         if source.kind != "local" or source.place == place.folder or is_held(source.place):
             continue
         old, new = verify(os.path.join(source.place, "journal")), verify(place.journal)
-        if new.uid == old.uid and new.records >= old.records and new.last_n >= old.last_n:
+        if (
+            new.uid == old.uid
+            and new.records >= old.records
+            and new.last_n >= old.last_n
+            and {*source.files()} <= {*FolderSource(place.folder).files()}
+        ):
             shutil.rmtree(source.place)
             done = True
     return done

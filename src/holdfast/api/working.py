@@ -21,7 +21,7 @@ from holdfast.api.preparing import Prepared
 from holdfast.api.provenance import write_spec_file
 from holdfast.api.tuning import note_record, tuned
 from holdfast.engine import Engine, Job, Orders, Watch
-from holdfast.errors import HoldfastError, JournalError, told
+from holdfast.errors import FencedError, HoldfastError, JournalError, told
 from holdfast.journal import Options, Reader, Request, Writer, open_writer
 from holdfast.journal.lease import read_lease, write_lease
 from holdfast.records import draft
@@ -274,6 +274,8 @@ async def _record_failure(undertaking: Undertaking, stand: Ended, error: Excepti
         await undertaking.writer.append(draft("run.failed", data))
         _leave_word(undertaking, "run.failed")
         undertaking.logbook.tell("run.failed", said)
+    except FencedError:
+        pass  # it goes on elsewhere, and how it ends is recorded there
     except JournalError as unwritable:
         _tell_unwritten(undertaking, str(unwritable), said)
 

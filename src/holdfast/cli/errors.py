@@ -7,7 +7,7 @@ from itertools import takewhile
 import msgspec
 
 from holdfast.cli.output import terminal_width
-from holdfast.errors import DriftError, HeldError, HoldfastError, JournalError
+from holdfast.errors import DriftError, FencedError, HeldError, HoldfastError, JournalError
 from holdfast.records.facts import Change
 from holdfast.report.wording import shortened
 from holdfast.spec.drift import extending
@@ -23,7 +23,7 @@ def explain(error: HoldfastError) -> int:
         _print_drift(error)
         return 3
     sys.stderr.write(f"holdfast: {error}\n")
-    if isinstance(error, HeldError):
+    if isinstance(error, HeldError | FencedError):
         return 4
     return 5 if isinstance(error, JournalError) else 2
 

@@ -9,11 +9,11 @@ that is not replaced by more; what lost the run is put into quarantine.
 import heapq
 import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
 import msgspec
 
-from holdfast.errors import StoreError
+from holdfast.errors import JournalError, StoreError
 from holdfast.journal.chain import fence_between, is_whole_file, list_chain
 from holdfast.journal.content import Content, open_content
 from holdfast.journal.disk import OS_DISK, Disk, make_folders, remove_if_there, write_all
@@ -51,9 +51,10 @@ class Choice(msgspec.Struct, frozen=True):
         return max((each.epoch for each in self.segments), default=0)
 
 
-def choose(sources: Sequence[Source]) -> Choice:
+def choose(sources: Sequence[Source], proved: Container[int] | None = None) -> Choice:
     """Which segments count. An epoch's segments are followed by those of the next, so a segment of an older one with a
-    number that the next has reached was written by a process that had lost the run.
+    number that the next has reached was written by a process that had lost the run. Only an epoch that is `proved` (one
+    of its headers can be read) takes a run from another: what cannot be read is no evidence of a takeover.
     """
     held: dict[int, dict[int, list[Layer]]] = {}
     for source in sources:
@@ -62,17 +63,31 @@ def choose(sources: Sequence[Source]) -> Choice:
             mine.setdefault((piece.epoch, piece.segment), []).append(piece)
         for (epoch, number), pieces in mine.items():
             held.setdefault(epoch, {}).setdefault(number, []).append(Layer(source, tuple(pieces)))
-    segments: list[Chosen] = []
+    sure = [epoch for epoch in held if proved is None or epoch in proved]
+    segments: dict[int, Chosen] = {}
     void: list[SegmentPiece] = []
     bound: int | None = None
-    for epoch in sorted(held, reverse=True):
+    for epoch in sorted(sure, reverse=True):
         for number, layers in held[epoch].items():
             if bound is None or number < bound:
-                segments.append(Chosen(epoch, number, tuple(layers)))
+                segments[number] = Chosen(epoch, number, tuple(layers))
             else:
                 void += [piece for layer in layers for piece in layer.pieces]
         bound = min(held[epoch]) if bound is None else min(bound, *held[epoch])
-    return Choice(tuple(sorted(segments, key=lambda each: each.number)), tuple(void))
+    for epoch in sorted(held.keys() - set(sure), reverse=True):
+        for number, layers in held[epoch].items():
+            if _fits(epoch, number, segments):
+                segments[number] = Chosen(epoch, number, tuple(layers))
+            else:
+                void += [piece for layer in layers for piece in layer.pieces]
+    return Choice(tuple(segments[number] for number in sorted(segments)), tuple(void))
+
+
+def _fits(epoch: int, number: int, segments: Mapping[int, Chosen]) -> bool:
+    """Whether a segment can stand among others: epochs and numbers grow together."""
+    return number not in segments and all(
+        each.epoch <= epoch if each.number < number else each.epoch >= epoch for each in segments.values()
+    )
 
 
 class Assembler:
@@ -80,10 +95,15 @@ class Assembler:
     is the only one who knows of the folder.
     """
 
-    def __init__(self, run: str, uid: str, warn: Warn, disk: Disk = OS_DISK, *, trusting: bool = False) -> None:
-        """`trusting`: the folder is a copy of our own making, whose sealed files need not be read to be believed."""
+    def __init__(
+        self, run: str, uid: str, warn: Warn, disk: Disk = OS_DISK, *, lossy: bool = True, trusting: bool = False
+    ) -> None:
+        """`lossy`: what a source cannot give now is told, and left blank. Else it is an error: it may come back.
+        `trusting`: the folder is a copy of our own making, whose sealed files need not be read to be believed.
+        """
         self.changed = False
         self._trusting = trusting
+        self._lossy = lossy
         self._run = run
         self._folder = journal_folder(run)
         self._incoming = os.path.join(self._folder, "incoming")
@@ -174,7 +194,8 @@ class Assembler:
             remove_if_there(self._disk, plain)
         else:
             united = os.path.join(self._incoming, f"{segment.number}.united.jsonl")
-            self._unite(candidates, united)
+            pieces = (piece for layer in segment.layers for piece in layer.pieces if layer.source.place != self._run)
+            self._unite(candidates, united, max((piece.last for piece in pieces if not piece.sealed), default=0))
             if here.endswith(".zst"):
                 self._set_aside(here, "damaged")
             self._disk.replace(united, plain)
@@ -191,7 +212,6 @@ class Assembler:
             made.append(f"{name}.jsonl.zst")
             if is_whole_file(self._disk, made[0]):
                 return made
-            self._warn(f"{layer.source.place}: {sealed[0].name} is damaged; what can be read of it is kept")
         chunks = [piece for piece in layer.pieces if not piece.sealed and piece.last > have]
         if chunks and self._write(f"{name}.jsonl", lambda: self._laid_out(layer.source, chunks, have)):
             made.append(f"{name}.jsonl")
@@ -206,11 +226,16 @@ class Assembler:
                 write_all(self._disk, handle, [data])
             self._disk.sync(handle)
         except StoreError as error:
-            self._warn(str(error))
+            self._put_up_with(error)
             return False
         finally:
             self._disk.close(handle)
         return True
+
+    def _put_up_with(self, error: StoreError) -> None:
+        if not self._lossy:
+            raise error
+        self._warn(str(error))
 
     def _laid_out(self, source: Source, chunks: Sequence[SegmentPiece], have: int) -> Iterator[bytes]:
         """Chunks one after the other, each at its place; what is missing or short is left blank."""
@@ -220,44 +245,47 @@ class Assembler:
             if piece.last <= at:
                 continue
             if piece.first > at:
-                self._warn(f"{source.place}: bytes {at} to {piece.first} of segment {piece.segment} are missing")
                 yield from _blank(piece.first - at)
                 at = piece.first
             try:
                 data = b"".join(source.read(piece.name))
             except StoreError as error:
-                self._warn(str(error))
+                self._put_up_with(error)
                 data = b""
             if len(data) != piece.last - piece.first:
-                self._warn(
-                    f"{source.place}: {piece.name} has {len(data)} bytes; it should have {piece.last - piece.first}"
-                )
                 data = data[: piece.last - piece.first]
                 data = data[: data.rfind(b"\n") + 1]
             yield data[at - piece.first :]
             yield from _blank(piece.last - max(at, piece.first + len(data)))
             at = piece.last
 
-    def _unite(self, candidates: Sequence[str], target: str) -> None:
-        """Every record that any of them has, at its place."""
-        streams = [
-            zip(self._spans(path), itertools.repeat(index), strict=False) for index, path in enumerate(candidates)
-        ]
+    def _unite(self, candidates: Sequence[str], target: str, size: int) -> None:
+        """Every record that any of them has, at its place, up to where the longest of them is known to have gone."""
+        streams = [zip(self._spans(path), itertools.repeat(index)) for index, path in enumerate(candidates)]
         contents = [open_content(self._disk, path) for path in candidates]
+        sealed = (content.size() for content, path in zip(contents, candidates, strict=True) if path.endswith(".zst"))
+        end = max(size, *sealed, 0)
+        cut = any(content.cut for content in contents)
+        whole = 0
 
         def records() -> Iterator[bytes]:
+            nonlocal whole
             at = 0
             for (first, last), index in heapq.merge(*streams):
                 if last <= at:
                     continue
                 yield from _blank(first - at)
+                whole += last - max(first, at)
                 for piece in contents[index].pieces(max(first, at), last):
                     yield piece.data
                 at = last
+            yield from _blank(max(end - at, int(cut)))  # how long a file was that is cut, nobody knows
 
         try:
             if not self._write(target, records):
                 raise AssertionError("unreachable: nothing is read from a store")
+            if sum(last - first for first, last in self._spans(target)) != whole:
+                raise JournalError(f"{target} does not read back as it was put together; what was there is unchanged")
         finally:
             for content in contents:
                 content.close()

@@ -18,6 +18,7 @@ from holdfast.journal.objects import Objects
 
 FOLDER = "journal"
 _CHUNK = re.compile(rf"{FOLDER}/(\d{{6,12}})/(\d{{6,12}})/(\d{{12,}})-(\d{{12,}})")
+_ORIGINAL = re.compile(r"[^/.][^/]*\.jsonl\.zst|blobs/[^/.][^/]*")
 _SEALED = re.compile(rf"{FOLDER}/(\d{{6,12}})/(\d{{6,12}})\.jsonl\.zst")
 
 
@@ -72,8 +73,10 @@ def parse_piece(name: str, size: int) -> SegmentPiece | None:
 
 
 def is_original(name: str) -> bool:
-    """Whether a file of a run's folder is one that nothing else can replace: spec, plan, data, blobs."""
-    return name == "spec.yaml" or (name.endswith(".jsonl.zst") and "/" not in name) or name.startswith("blobs/")
+    """Whether a file of a run's folder is one that nothing else can replace: spec, plan, data, blobs. No other name is
+    ever made a path, whoever put it there.
+    """
+    return name == "spec.yaml" or _ORIGINAL.fullmatch(name) is not None
 
 
 class MirrorSource:
@@ -91,6 +94,12 @@ class MirrorSource:
 
     def files(self) -> list[str]:
         return [each.name for each in self._listed if is_original(each.name)]
+
+    def strangers(self) -> list[str]:
+        """Objects that no mirror has put there."""
+        known = (is_original(each.name) or each.name.startswith("lease/") for each in self._listed)
+        names = [each.name for each, known in zip(self._listed, known, strict=True) if not known]
+        return [name for name in names if parse_piece(name, 0) is None]
 
     def read(self, name: str) -> Iterator[bytes]:
         return self.objects.pieces(name)

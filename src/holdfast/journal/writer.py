@@ -198,7 +198,10 @@ class Writer:
         return taken == 0 or taken + size <= self._options.queue_bytes
 
     def _refusal(self) -> StoppedError:
-        return StoppedError(str(self._stopped or f"{self._parts.folder}: the journal is closed"))
+        """A new one for each who is told: an exception that is raised twice gathers both tracebacks."""
+        if self._stopped is None:
+            return StoppedError(f"{self._parts.folder}: the journal is closed")
+        return type(self._stopped)(str(self._stopped))
 
     async def _room_for(self, size: int) -> None:
         turn: asyncio.Future[None] = self._loop.create_future()
@@ -243,12 +246,18 @@ class Writer:
         """What the mirror does not have is not acknowledged to those who wait for it to be there."""
         if self.mirror is not None:
             self._release(self.mirror.mirrored)
-        why = "was taken over by another process" if self._parts.lock.lost else "is saved here, but not in the mirror"
         for (record, acknowledged), _ in self._held:
             self._queued_bytes -= record.size
             if acknowledged is not None and not acknowledged.done():
-                acknowledged.set_exception(StoppedError(f"{self._parts.folder} {why}: this process stops"))
+                acknowledged.set_exception(
+                    self._fenced()
+                    if self._parts.lock.lost
+                    else StoppedError(f"{self._parts.folder}: the last records are saved here, but not in the mirror")
+                )
         self._held.clear()
+
+    def _fenced(self) -> FencedError:
+        return FencedError(f"{self._parts.folder} was taken over by another process: this one stops")
 
     def _lose(self) -> None:
         """Another machine has the run. From the mirror's thread; the writer's learns of it at its next commit."""
@@ -268,7 +277,7 @@ class Writer:
             self._stopped = failure if isinstance(failure, StoppedError) else StoppedError(str(failure))
             for _, acknowledged in self._in_hand + self._drain():
                 if acknowledged is not None and not acknowledged.done():
-                    acknowledged.set_exception(StoppedError(str(failure)))
+                    acknowledged.set_exception(self._refusal())
             self._give_up_held()
         self._admit()
         self._ended.set_result(None)
@@ -323,7 +332,7 @@ class Writer:
         if self._in_hand:
             if self._parts.lock.lost:
                 self._options.tell("lease.lost", f"{self._parts.folder}: another process has taken the run over")
-                raise FencedError(f"{self._parts.folder} was taken over by another process: this one stops")
+                raise self._fenced()
             began = time.monotonic()
             positions = self._appender.commit([record for record, _ in self._in_hand])
             waits = self._options.mirror is not None and self._options.mirror.wait

@@ -7,6 +7,8 @@ NO_CREDENTIALS = (
 
 
 def holds_credentials(url: str) -> bool:
-    """Before the host, or behind a question mark: either would end up in files and error texts."""
-    authority, _, _ = url.partition("://")[2].partition("/")
-    return "@" in authority or "?" in url
+    """Before the host, or behind a question mark: either would end up in files and error texts. In the name of a
+    folder of this machine a question mark is a letter like any other.
+    """
+    scheme, _, rest = url.partition("://")
+    return "@" in rest.partition("/")[0] or ("?" in rest and scheme != "file")

@@ -43,7 +43,8 @@ class Watched:
     """A watch over a stub, and what it told."""
 
     def __init__(self, run: Path, cancel: bool = False, obey: Callable[[], Awaitable[None]] = nothing) -> None:
-        self.engine = Stub(SimpleNamespace(stall_seconds=STALL_SECONDS, on_stall="cancel-sample" if cancel else "warn"))
+        stall = {"stall_seconds": STALL_SECONDS, "on_stall": "cancel-sample" if cancel else "warn"}
+        self.engine = Stub(SimpleNamespace(**stall, mirror=None))
         self.told: list[tuple[str, str]] = []
         self.run = run
         self.tell: Callable[[str, str], None] = self.note

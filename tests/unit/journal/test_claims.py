@@ -55,8 +55,7 @@ def claimed(objects: Objects, epoch: int, holder: Holder, beat: Beat | None = No
 def dead_process() -> Holder:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         me = this_process()
-        found = Holder(process.pid, me.host, me.boot, _started(process.pid))
-    return found
+        return Holder(process.pid, me.host, me.boot, _started(process.pid))
 
 
 def _started(pid: int) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import StoppedError
+from holdfast.errors import FencedError, StoppedError
 from holdfast.journal import Options, Request, Writer, open_writer
 from holdfast.journal.claims import take_epoch
 from holdfast.journal.objects import Objects
@@ -48,6 +48,15 @@ def keys_in(objects: MemoryObjects, place: Path) -> list[str]:
     return read_all(str(place / "journal")).keys
 
 
+async def outage_felt(outage: Outage, times: int = 1) -> None:
+    await asyncio.to_thread(outage.wait, times)
+
+
+async def append_until_refused(writer: Writer) -> None:
+    for index in range(1000):
+        await writer.append(note(f"late{index}"))
+
+
 def test_what_is_acknowledged_is_there(tmp_path: Path) -> None:
     objects = MemoryObjects()
 
@@ -78,8 +87,7 @@ def test_an_outage_is_waited_for(tmp_path: Path) -> None:
         await writer.append(note("before"))
         outage.now = True
         save = asyncio.ensure_future(writer.append(note("during")))
-        while outage.refused < 3:
-            await asyncio.sleep(0.01)
+        await outage_felt(outage, 3)
         assert not save.done(), "acknowledged, and not there"
         outage.now = False
         await save
@@ -96,8 +104,7 @@ def test_closing_during_an_outage_acknowledges_nothing_that_is_not_there(tmp_pat
         await writer.append(note("before"))
         outage.now = True
         saves.append(asyncio.ensure_future(writer.append(note("during"))))
-        while not outage.refused:
-            await asyncio.sleep(0.01)
+        await outage_felt(outage)
         await writer.close()
         with pytest.raises(StoppedError, match="not in the mirror"):
             await saves[0]
@@ -112,8 +119,7 @@ def test_closing_sends_what_is_waited_for(tmp_path: Path) -> None:
     async def work(writer: Writer) -> None:
         outage.now = True
         save = asyncio.ensure_future(writer.append(note("during")))
-        while not outage.refused:
-            await asyncio.sleep(0.01)
+        await outage_felt(outage)
         outage.now = False
         await writer.close()
         await save
@@ -129,9 +135,8 @@ def test_one_that_has_lost_the_run_is_told_and_has_nothing_acknowledged(tmp_path
     async def work(writer: Writer) -> None:
         await writer.append(note("mine"))
         objects.create("lease/000002", b"{}")
-        with pytest.raises(StoppedError):
-            for index in range(1000):
-                await writer.append(note(f"late{index}"))
+        with pytest.raises(FencedError):
+            await append_until_refused(writer)
         assert writer.lost
         with pytest.raises(StoppedError, match="taken over"):
             await writer.append(note("too late"))

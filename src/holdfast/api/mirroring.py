@@ -139,8 +139,8 @@ def _tell_all_is_there(objects: Objects, place: RunPlace, mirrored: int) -> None
     write_lease(place.folder, lease)
     with contextlib.suppress(StoreError):  # then a list says less of it
         epoch, beat = last_beat(objects)
-        if beat is not None and not beat.ended and epoch in (0, lease.epoch):
-            write_beat(objects, epoch, Beat(beat.count + 1, True, mirrored, lease))
+        if epoch in (0, lease.epoch) and not (beat and beat.ended):
+            write_beat(objects, epoch, Beat(beat.count + 1 if beat else 1, True, mirrored, lease))
 
 
 def bring_home(mirror: Mirror | None, place: RunPlace, warn: Warn) -> Restored | None:

@@ -94,7 +94,14 @@ def scripted(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
 
 
 def copied(prepared: Prepared, folder: Path, leaf: Leaf) -> Case:
+    """The run as it was first, and its mirror too: what another case did to that would be brought home."""
     shutil.copytree(prepared.store, folder / "runs")
+    mirror, first = prepared.store.with_name("mirror"), prepared.store.with_name("mirror-at-first")
+    if not first.exists():
+        shutil.copytree(mirror, first)
+    for other in (mirror, prepared.store.with_name("mirror-copy")):
+        shutil.rmtree(other, ignore_errors=True)
+    shutil.copytree(first, mirror)
     old = value_at(prepared.spec, leaf)
     return Case(folder, leaf, old, changed(leaf, old))
 

@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.api import mirroring
+from holdfast.journal.claims import take_epoch
 from holdfast.journal.objects import Objects
 from holdfast.journal.pieces import MirrorSource
+from holdfast.journal.writer import Mirroring
 from tests.e2e.commands import call, finish
 from tests.e2e.live_runs import Stage, alive, begun, mock, stage, wait_for
 from tests.stores import S3
 
-QUICK = functools.partial(mirroring.Mirroring, last_seconds=0.3)
+QUICK = functools.partial(Mirroring, last_seconds=0.3)
 """Whoever ends does not wait for a store that is gone."""
 
 
@@ -71,21 +72,20 @@ def test_an_outage_shows_while_it_lasts_and_its_end_is_told(tmp_path: Path, outa
 def test_a_run_that_ends_without_its_mirror_says_what_to_do_and_the_next_start_does_it(
     tmp_path: Path, outage: S3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mirroring, "Mirroring", QUICK)
+    monkeypatch.setattr("holdfast.api.mirroring.Mirroring", QUICK)
     url = outage.bucket().url
     course = stage(tmp_path, 6, mirror={"url": url, "seconds": 30.0})
-    take, look = mirroring.take_epoch, mirroring.MirrorSource
 
     def look_once_more(objects: Objects) -> MirrorSource:
-        source = look(objects)
+        source = MirrorSource(objects)
         outage.stop()
         return source
 
     def take_and_look(*arguments: Any) -> int:
-        monkeypatch.setattr(mirroring, "MirrorSource", look_once_more)
-        return take(*arguments)
+        monkeypatch.setattr("holdfast.api.mirroring.MirrorSource", look_once_more)
+        return take_epoch(*arguments)
 
-    monkeypatch.setattr(mirroring, "take_epoch", take_and_look)
+    monkeypatch.setattr("holdfast.api.mirroring.take_epoch", take_and_look)
     done = call(*course.command, cwd=tmp_path)
     assert done.code == 0, done.err
     warned = [line for line in done.err.splitlines() if line.startswith("mirror.behind")]

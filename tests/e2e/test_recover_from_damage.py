@@ -42,9 +42,15 @@ def warnings(done: Done) -> list[str]:
     return [line.removeprefix("warning: ") for line in done.err.splitlines() if line.startswith("warning: ")]
 
 
-def flip(path: Path) -> None:
-    data = path.read_bytes()
-    path.write_bytes(flipped(data, len(data) // 2))
+def flip(*paths: Path) -> None:
+    for path in paths:
+        data = path.read_bytes()
+        path.write_bytes(flipped(data, len(data) // 2))
+
+
+def remove(*paths: Path) -> None:
+    for path in paths:
+        path.unlink()
 
 
 def cut_short(path: Path) -> None:
@@ -67,13 +73,13 @@ class Case(NamedTuple):
 CHUNKS = [
     Case("nothing", lambda kept, other: None, warnings=0, lost=False),
     Case("a chunk in the middle is missing", lambda kept, other: kept.chunks()[2].unlink()),
-    Case("two neighbours are missing", lambda kept, other: [path.unlink() for path in kept.chunks()[1:3]]),
+    Case("two neighbours are missing", lambda kept, other: remove(*kept.chunks()[1:3])),
     Case("a chunk is cut short", lambda kept, other: cut_short(kept.chunks()[2])),
     Case("the last chunk is cut short", lambda kept, other: cut_short(kept.chunks()[-1])),
     Case("a chunk is empty", lambda kept, other: kept.chunks()[2].write_bytes(b"")),
     Case("a chunk is longer", lambda kept, other: lengthen(kept.chunks()[2]), 0, lost=False),
     Case("a byte is flipped", lambda kept, other: flip(kept.chunks()[2])),
-    Case("a byte is flipped in two", lambda kept, other: [flip(path) for path in kept.chunks()[2:4]], 2),
+    Case("a byte is flipped in two", lambda kept, other: flip(*kept.chunks()[2:4]), 2),
     Case("the last has a flipped byte", lambda kept, other: flip(kept.chunks()[-1])),
     Case("one is of another run", lambda kept, other: shutil.copy(other.chunks()[2], kept.chunks()[2])),
     Case("there is a note", lambda kept, other: (kept.objects / "NOTE").write_text("hello"), lost=False),

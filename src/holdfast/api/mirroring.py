@@ -6,7 +6,6 @@ journal is opened under that epoch. Doing it again is always right.
 """
 
 import contextlib
-import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 
@@ -45,6 +44,13 @@ def objects_of(url: str, place: RunPlace) -> StoredObjects:
     return open_objects(url).below(f"{folder_name(place.experiment)}/{folder_name(place.run_id)}")
 
 
+class Known(msgspec.Struct, frozen=True):
+    """The last record that a holder had acknowledged, or knew to be in the mirror, under its epoch."""
+
+    n: int = 0
+    epoch: int = 0
+
+
 class Claimed(msgspec.Struct, frozen=True):
     """A run that is ours to write, here and in its mirror."""
 
@@ -52,6 +58,8 @@ class Claimed(msgspec.Struct, frozen=True):
     mirroring: Mirroring | None = None
     news: tuple[str, ...] = ()
     """What bringing the mirror's records home came to."""
+    known: Known = Known()
+    """What the process before us said of itself in the mirror."""
     changed: bool = False
     """Another process went on before us: what was read before is no longer what is stored."""
 
@@ -70,15 +78,16 @@ def claim_run(mirror: Mirror | None, place: RunPlace) -> Claimed:
     lock = Lock(place.folder)
     news: list[str] = []
     try:
-        return Claimed(lock, _claim_mirror(mirror, place, news.append), tuple(news))
+        mirroring, known = _claim_mirror(mirror, place, news.append)
+        return Claimed(lock, mirroring, tuple(news), known)
     except BaseException:
         lock.release()
         raise
 
 
-def _claim_mirror(mirror: Mirror | None, place: RunPlace, warn: Warn) -> Mirroring | None:
+def _claim_mirror(mirror: Mirror | None, place: RunPlace, warn: Warn) -> tuple[Mirroring | None, Known]:
     if mirror is None:
-        return None
+        return None, Known()
     objects = objects_of(mirror.url, place)
     expiry = _expiry_seconds()
     try:
@@ -89,9 +98,10 @@ def _claim_mirror(mirror: Mirror | None, place: RunPlace, warn: Warn) -> Mirrori
         source = MirrorSource(objects)
         if source.pieces():
             restore(place.folder, [source], warn, lossy=False)
+        said = known_there(objects, list_chain(OS_DISK, place.journal).epoch if place.began else 0)
     except StoreError as error:
         raise _unreachable(error) from error
-    return Mirroring(objects, epoch, mirror.seconds, mirror.wait, beat_seconds=expiry / BEATS)
+    return Mirroring(objects, epoch, mirror.seconds, mirror.wait, beat_seconds=expiry / BEATS), said
 
 
 def _epoch_there(objects: Objects) -> int:
@@ -111,21 +121,27 @@ def _expiry_seconds() -> float:
     return seconds
 
 
-def send_rest(mirror: Mirror | None, place: RunPlace, uid: str, end: Cursor) -> None:
-    """Of a run that is complete: what its process did not come to sending."""
+def send_rest(mirror: Mirror | None, place: RunPlace, uid: str, end: Cursor, warn: Warn) -> None:
+    """Of a run that is complete: what its process did not come to sending. Not if another machine has gone on since:
+    what this one has is older.
+    """
     if mirror is None:
         return
+    objects = objects_of(mirror.url, place)
     lock = Lock(place.folder)
     try:
+        if mirror.exclusive and greatest_epoch(objects) > list_chain(OS_DISK, place.journal).epoch:
+            return
         tip = Fence(end.segment, end.offset, end.n, end.x)
-        objects = objects_of(mirror.url, place)
-        kept = Kept(place.folder, uid, objects, None, Keeping(tip=lambda: tip))
+        kept = Kept(place.folder, uid, objects, None, Keeping(tip=lambda: tip, tell=lambda event, text: warn(text)))
         kept.start()
         if kept.close(_REST_SECONDS):
             _tell_all_is_there(objects, place, kept.mirrored)
         else:
-            left = f"{tip.n - kept.mirrored} of {tip.n} records are not in {objects.url}, which cannot be written"
-            logging.getLogger("holdfast").warning("mirror.behind: %s; they are safe here: try again later", left)
+            left = f"{tip.n - kept.mirrored} of {tip.n} records are not in {objects.url} yet"
+            warn(f"{left}; they are safe here, and the next start of the run sends them")
+    except StoreError as error:
+        warn(f"{error}; the run is complete here, and its mirror may not be")
     finally:
         lock.release()
 
@@ -135,8 +151,9 @@ def _tell_all_is_there(objects: Objects, place: RunPlace, mirrored: int) -> None
     lease = read_lease(place.folder)
     if lease is None:
         return
-    lease = msgspec.structs.replace(lease, mirrored=mirrored, mirror_behind=0.0)
-    write_lease(place.folder, lease)
+    before, lease = lease, msgspec.structs.replace(lease, mirrored=mirrored, mirror_behind=0.0)
+    if lease != before:
+        write_lease(place.folder, lease)
     with contextlib.suppress(StoreError):  # then a list says less of it
         epoch, beat = last_beat(objects)
         if epoch in (0, lease.epoch) and not (beat and beat.ended):
@@ -201,6 +218,15 @@ def last_beat(objects: Objects) -> tuple[int, Beat | None]:
     """The greatest epoch that was claimed, and what its holder last said."""
     epoch = greatest_epoch(objects)
     return epoch, read_beat(objects, epoch)
+
+
+def known_there(objects: Objects, epoch: int) -> Known:
+    """As the last beat of an epoch tells."""
+    beat = read_beat(objects, epoch) if epoch > 0 else None
+    if beat is None:
+        return Known()
+    lease = beat.lease  # until the process has written one of its own, that of the process before it
+    return Known(max(beat.mirrored, lease.acknowledged if lease is not None and lease.epoch == epoch else 0), epoch)
 
 
 def _unreachable(error: StoreError) -> UsageError:

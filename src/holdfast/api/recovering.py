@@ -15,13 +15,14 @@ from urllib.parse import unquote
 import msgspec
 
 from holdfast.api.condensing import condense
-from holdfast.api.mirroring import last_beat, objects_of, restore_whole
+from holdfast.api.mirroring import known_there, last_beat, objects_of, restore_whole
 from holdfast.api.places import RunPlace, default_store, place_of, runs_in
 from holdfast.api.provenance import SPEC_FILE, write_spec_file
 from holdfast.api.resuming import read_fold
 from holdfast.errors import HoldfastError, JournalError, StoreError, UsageError
-from holdfast.journal import Damage, Lock, Reader, journal_folder, verify
-from holdfast.journal.objects import Objects, StoredObjects, is_url, open_objects
+from holdfast.journal import OS_DISK, Damage, Lock, Reader, journal_folder, verify
+from holdfast.journal.chain import list_chain
+from holdfast.journal.objects import StoredObjects, is_url, open_objects
 from holdfast.journal.pieces import FolderSource, MirrorSource, SegmentPiece, Source
 from holdfast.journal.restoring import restore
 from holdfast.journal.verification import describe, voids
@@ -110,14 +111,12 @@ def recover(where: str, wanted: Wanted | None = None, moved: Moved | None = None
         found, place = _sources(where, chosen.output, warnings.append)
         sources = [Counted(source, moved) for source in found] if moved is not None else found
         _bring(place, sources, chosen, warnings.append, losses.append)
-        known = max((_known(source.objects) for source in found if isinstance(source, MirrorSource)), default=0)
+        mirrors = [source for source in found if isinstance(source, MirrorSource)]
+        known = max((known_there(each.objects, losses[0].epoch).n for each in mirrors), default=0)
     except StoreError as error:
         raise UsageError(str(error)) from error
-    for source in found:
-        if isinstance(source, MirrorSource):
-            warnings += (
-                f"{source.place}: {name} is none of this run's; it is left alone" for name in source.strangers()
-            )
+    for mirror in mirrors:
+        warnings += (f"{mirror.place}: {name} is none of this run's; it is left alone" for name in mirror.strangers())
     fold = read_fold(place)
     lost = losses[0]
     warnings += lost.told
@@ -135,6 +134,8 @@ def recover(where: str, wanted: Wanted | None = None, moved: Moved | None = None
 class _Losses(msgspec.Struct, frozen=True):
     """What a journal as it was put together does not have."""
 
+    epoch: int
+    """The one that it was last written under."""
     last_n: int
     records: int
     told: list[str]
@@ -145,7 +146,8 @@ def _losses(folder: str) -> _Losses:
     damage = [each for each in reader.read() if isinstance(each, Damage) and each.kind != "torn"]
     told = [*map(describe, damage), *voids(journal_folder(folder))]
     last_n = max([reader.cursor.n, *(each.n_last for each in damage)])
-    return _Losses(last_n, sum(each.records_lost for each in damage), told)
+    epoch = list_chain(OS_DISK, journal_folder(folder)).epoch
+    return _Losses(epoch, last_n, sum(each.records_lost for each in damage), told)
 
 
 class Counted:
@@ -263,15 +265,6 @@ def _bring(
     if restored.choice.void:
         count = len(restored.choice.void)
         warn(f"{counted(count, 'piece')} were written by processes that had lost the run; they do not count")
-
-
-def _known(objects: Objects) -> int:
-    """The last record that the machine had acknowledged or knew to be in the mirror, as its last beat says."""
-    epoch, beat = last_beat(objects)
-    if beat is None:
-        return 0
-    lease = beat.lease  # until the process has written one of its own, that of the process before it
-    return max(beat.mirrored, lease.acknowledged if lease is not None and lease.epoch == epoch else 0)
 
 
 def _missing_originals(place: RunPlace, fold: Fold) -> Iterator[str]:

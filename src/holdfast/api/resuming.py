@@ -6,6 +6,7 @@ spec.yaml, which the next start writes again if we did not come to it.
 """
 
 import asyncio
+import logging
 import os
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -116,7 +117,8 @@ class Resumption:
         if not changes and self._has_nothing_to_do(retried):
             await asyncio.to_thread(self._mend_spec_file)
             end = self._reading.end
-            await asyncio.to_thread(send_rest, self._prepared.spec.mirror, self._place, self._reading.uid, end)
+            warn = logging.getLogger("holdfast").warning
+            await asyncio.to_thread(send_rest, self._prepared.spec.mirror, self._place, self._reading.uid, end, warn)
             return self._complete()
         claimed = await claim(self._reading, self._prepared.spec.mirror)
         try:

@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.api.control import Wish, answer_wish, wishes
 from holdfast.api.logbook import Logbook
-from holdfast.api.mirroring import Claimed
+from holdfast.api.mirroring import Claimed, Known
 from holdfast.api.places import RunPlace
 from holdfast.api.preparing import Prepared
 from holdfast.api.provenance import write_spec_file
@@ -79,7 +79,7 @@ async def open_journal(place: RunPlace, uid: str, claimed: Claimed) -> tuple[Wri
     try:
         for line in claimed.news:
             logbook.tell("mirror.recovered", line)
-        request = await asyncio.to_thread(_request, place, uid)
+        request = await asyncio.to_thread(_request, place, uid, claimed.known)
         if mirroring is not None:
             request = msgspec.structs.replace(request, epoch=mirroring.epoch)
         options = Options(tell=logbook.tell, mirror=mirroring)
@@ -89,12 +89,14 @@ async def open_journal(place: RunPlace, uid: str, claimed: Claimed) -> tuple[Wri
         raise
 
 
-def _request(place: RunPlace, uid: str) -> Request:
-    """With what the last lease knew to be durable, if it is this journal's: opening looks at the epoch."""
+def _request(place: RunPlace, uid: str, known: Known) -> Request:
+    """With what was last known to be durable, by the lease here or the beat there, if it is this journal's: opening
+    looks at the epoch.
+    """
     lease = read_lease(place.folder)
-    if lease is None:
-        return Request(uid)
-    return Request(uid, acknowledged_n=lease.acknowledged, acknowledged_epoch=lease.epoch)
+    if lease is not None and lease.epoch >= known.epoch:
+        known = Known(max(lease.acknowledged, known.n if lease.epoch == known.epoch else 0), lease.epoch)
+    return Request(uid, acknowledged_n=known.n, acknowledged_epoch=known.epoch) if known.n else Request(uid)
 
 
 async def work(undertaking: Undertaking, fold: Fold) -> Ended:

@@ -9,6 +9,7 @@ that is not replaced by more; what lost the run is put into quarantine.
 import heapq
 import itertools
 import os
+import shutil
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
 import msgspec
@@ -17,7 +18,7 @@ from holdfast.errors import JournalError, StoreError
 from holdfast.journal.chain import fence_between, is_whole_file, list_chain
 from holdfast.journal.content import Content, open_content
 from holdfast.journal.disk import OS_DISK, Disk, make_folders, remove_if_there, write_all
-from holdfast.journal.pieces import FolderSource, SegmentPiece, Source
+from holdfast.journal.pieces import UNKNOWN, FolderSource, SegmentPiece, Source
 from holdfast.journal.places import journal_folder, quarantine_folder, segment_path
 from holdfast.records import Fence, parse, seed_of
 
@@ -56,6 +57,36 @@ def choose(sources: Sequence[Source], proved: Container[int] | None = None) -> C
     number that the next has reached was written by a process that had lost the run. Only an epoch that is `proved` (one
     of its headers can be read) takes a run from another: what cannot be read is no evidence of a takeover.
     """
+    held = _by_epoch(sources)
+    nameless = held.pop(UNKNOWN, {})
+    segments: dict[int, Chosen] = {}
+    void: list[Layer] = []
+    bound: int | None = None
+    for epoch in sorted((each for each in held if proved is None or each in proved), reverse=True):
+        for number, layers in held[epoch].items():
+            if bound is None or number < bound:
+                segments[number] = Chosen(epoch, number, tuple(layers))
+            else:
+                void += layers
+        bound = min(held[epoch]) if bound is None else min(bound, *held[epoch])
+    for epoch in sorted((each for each in held if proved is not None and each not in proved), reverse=True):
+        for number, layers in held[epoch].items():
+            if _fits(epoch, number, segments):
+                segments[number] = Chosen(epoch, number, tuple(layers))
+            else:
+                void += layers
+    for number, layers in nameless.items():
+        if sum(number in each for each in held.values()) > 1:  # whose of them it is, nothing tells
+            void += layers
+        else:
+            near = segments.get(number) or Chosen(_epoch_near(number, segments), number, ())
+            segments[number] = msgspec.structs.replace(near, layers=(*layers, *near.layers))
+    pieces = tuple(piece for layer in void for piece in layer.pieces)
+    return Choice(tuple(segments[number] for number in sorted(segments)), pieces)
+
+
+def _by_epoch(sources: Sequence[Source]) -> dict[int, dict[int, list[Layer]]]:
+    """What there is of each segment of each epoch."""
     held: dict[int, dict[int, list[Layer]]] = {}
     for source in sources:
         mine: dict[tuple[int, int], list[SegmentPiece]] = {}
@@ -63,24 +94,15 @@ def choose(sources: Sequence[Source], proved: Container[int] | None = None) -> C
             mine.setdefault((piece.epoch, piece.segment), []).append(piece)
         for (epoch, number), pieces in mine.items():
             held.setdefault(epoch, {}).setdefault(number, []).append(Layer(source, tuple(pieces)))
-    sure = [epoch for epoch in held if proved is None or epoch in proved]
-    segments: dict[int, Chosen] = {}
-    void: list[SegmentPiece] = []
-    bound: int | None = None
-    for epoch in sorted(sure, reverse=True):
-        for number, layers in held[epoch].items():
-            if bound is None or number < bound:
-                segments[number] = Chosen(epoch, number, tuple(layers))
-            else:
-                void += [piece for layer in layers for piece in layer.pieces]
-        bound = min(held[epoch]) if bound is None else min(bound, *held[epoch])
-    for epoch in sorted(held.keys() - set(sure), reverse=True):
-        for number, layers in held[epoch].items():
-            if _fits(epoch, number, segments):
-                segments[number] = Chosen(epoch, number, tuple(layers))
-            else:
-                void += [piece for layer in layers for piece in layer.pieces]
-    return Choice(tuple(segments[number] for number in sorted(segments)), tuple(void))
+    return held
+
+
+def _epoch_near(number: int, segments: Mapping[int, Chosen]) -> int:
+    """That of the segment before; of the first, that of the one behind."""
+    before = [each for each in segments if each < number]
+    if before:
+        return segments[max(before)].epoch
+    return segments[min(segments)].epoch if segments else UNKNOWN
 
 
 def _fits(epoch: int, number: int, segments: Mapping[int, Chosen]) -> bool:
@@ -115,6 +137,7 @@ class Assembler:
     def assemble(self, choice: Choice) -> None:
         """Dying on the way leaves a journal that is older in parts; doing it again completes it."""
         make_folders(self._disk, self._folder)
+        shutil.rmtree(self._incoming, ignore_errors=True)  # of one that was cut off
         self._set_lost_aside(choice)
         for segment in choice.segments:
             others = [layer for layer in segment.layers if layer.source.place != self._run]
@@ -122,6 +145,7 @@ class Assembler:
             here = os.path.join(self._run, mine[0].pieces[0].name) if mine else ""
             if others and not self._is_settled(here, others):
                 self._bring(segment, here, others)
+        shutil.rmtree(self._incoming, ignore_errors=True)
         self._set_strangers_aside()
 
     def _set_strangers_aside(self) -> None:
@@ -141,12 +165,13 @@ class Assembler:
     def _set_lost_aside(self, choice: Choice) -> None:
         """Segments of ours that were written after a greater epoch had taken the run."""
         for piece in FolderSource(self._run, self._disk).pieces():
-            if piece in choice.void:
-                self._set_aside(os.path.join(self._run, piece.name), f"epoch{piece.epoch}")
-                self._warn(
-                    f"{piece.name} was written under epoch {piece.epoch} after another process had taken the run over; "
-                    "it does not count, and is kept in quarantine"
-                )
+            if piece not in choice.void:
+                continue
+            self._set_aside(os.path.join(self._run, piece.name), f"epoch{piece.epoch}")
+            what = f"was written under epoch {piece.epoch} after another process had taken the run over"
+            if piece.epoch == UNKNOWN:
+                what = "has no beginning that can be read, and two processes have written a segment of that number"
+            self._warn(f"{piece.name} {what}; it does not count, and is kept in quarantine")
 
     def _set_aside(self, path: str, why: str) -> None:
         place = quarantine_folder(self._folder)
@@ -182,7 +207,6 @@ class Assembler:
         finally:
             for path in fetched:
                 remove_if_there(self._disk, path)
-            os.rmdir(self._incoming)
 
     def _settle(self, segment: Chosen, here: str, candidates: Sequence[str]) -> None:
         """Each line of it leaves at least what was there before."""
@@ -196,9 +220,10 @@ class Assembler:
             united = os.path.join(self._incoming, f"{segment.number}.united.jsonl")
             pieces = (piece for layer in segment.layers for piece in layer.pieces if layer.source.place != self._run)
             self._unite(candidates, united, max((piece.last for piece in pieces if not piece.sealed), default=0))
-            if here.endswith(".zst"):
-                self._set_aside(here, "damaged")
             self._disk.replace(united, plain)
+            if here.endswith(".zst"):  # beside a plain one, a sealed one that is damaged does not count
+                self._disk.sync_folder(self._folder)
+                self._set_aside(here, "damaged")
         self._disk.sync_folder(self._folder)
         self.changed = True
 

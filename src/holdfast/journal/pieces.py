@@ -17,6 +17,8 @@ from holdfast.journal.disk import OS_DISK, Disk
 from holdfast.journal.objects import Objects
 
 FOLDER = "journal"
+UNKNOWN = 0
+"""The epoch of a segment whose header cannot be read."""
 _CHUNK = re.compile(rf"{FOLDER}/(\d{{6,12}})/(\d{{6,12}})/(\d{{12,}})-(\d{{12,}})")
 _ORIGINAL = re.compile(r"[^/.][^/]*\.jsonl\.zst|blobs/[^/.][^/]*")
 _SEALED = re.compile(rf"{FOLDER}/(\d{{6,12}})/(\d{{6,12}})\.jsonl\.zst")
@@ -118,9 +120,9 @@ class FolderSource:
         folder = os.path.join(self.place, FOLDER)
         if not os.path.isdir(folder):
             return []
-        found, epoch = [], 0
+        found = []
         for file in list_chain(self._disk, folder).segments:
-            epoch = file.header.segment.epoch if file.header else epoch  # one that cannot be read is its neighbour's
+            epoch = file.header.segment.epoch if file.header else UNKNOWN
             size = os.stat(file.path).st_size
             name = f"{FOLDER}/{file.name}"
             found.append(SegmentPiece(epoch, file.number, 0, size, file.sealed, name, size))

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.spec import Dataset, Fewshot, Model, Sandbox, Spec, Task
+from holdfast.spec import Dataset, Fewshot, Mirror, Model, Sandbox, Spec, Task
 from holdfast.spec.classes import field_classes, nested_type
 from tests.e2e.commands import sums, write_rows
 
@@ -81,6 +81,7 @@ def full_spec(folder: Path) -> Mapping:
     return {
         "experiment": "drift",
         "tags": ["nightly"],
+        "mirror": {"url": f"file://{folder}/mirror", "seconds": 0.2},
         "models": [{"name": name, **copy.deepcopy(model)} for name in ("arith", "spare")],  # no part is shared
         "roles": {ROLE: {"name": ROLE, **copy.deepcopy(model)}},
         "tasks": [
@@ -208,6 +209,7 @@ _OTHER: dict[tuple[type[msgspec.Struct], str], Callable[[Any], Any]] = {
     (Task, "solver"): lambda _: "holdfast.solve.solvers:chat",
     (Task, "scorers"): lambda _: [{"numeric": {"name": "close", "tolerance": 50.0}}, "exact_match"],
     (Task, "models"): lambda _: ["arith"],
+    (Mirror, "url"): lambda value: f"{value}-copy",
     (Spec, "samples"): lambda _: ["s0001", "s0002"],
 }
 """Values that the rule for their type would not get right, or that mean more than a text."""

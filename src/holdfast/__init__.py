@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.errors import DriftError, HoldfastError, SpecError
 
 if TYPE_CHECKING:
-    from holdfast.api import Run, Task, open_run, run, run_async
+    from holdfast.api import Run, Task, open_run, recover, recover_async, run, run_async
     from holdfast.records.exchange import Answer, Message, Sample, Score
     from holdfast.score import scorer
     from holdfast.solve import Context, ToolFailedError, solver, tool
@@ -16,6 +16,8 @@ _ROOMS = {
     "Run": "holdfast.api",
     "Task": "holdfast.api",
     "open_run": "holdfast.api",
+    "recover": "holdfast.api",
+    "recover_async": "holdfast.api",
     "run": "holdfast.api",
     "run_async": "holdfast.api",
     "Answer": "holdfast.records.exchange",
@@ -43,6 +45,8 @@ __all__ = [
     "ToolFailedError",
     "__version__",
     "open_run",
+    "recover",
+    "recover_async",
     "run",
     "run_async",
     "scorer",

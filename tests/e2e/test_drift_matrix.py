@@ -94,7 +94,14 @@ def scripted(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
 
 
 def copied(prepared: Prepared, folder: Path, leaf: Leaf) -> Case:
+    """The run as it was first, and its mirror too: what another case did to that would be brought home."""
     shutil.copytree(prepared.store, folder / "runs")
+    mirror, first = prepared.store.with_name("mirror"), prepared.store.with_name("mirror-at-first")
+    if not first.exists():
+        shutil.copytree(mirror, first)
+    for other in (mirror, prepared.store.with_name("mirror-copy")):
+        shutil.rmtree(other, ignore_errors=True)
+    shutil.copytree(first, mirror)
     old = value_at(prepared.spec, leaf)
     return Case(folder, leaf, old, changed(leaf, old))
 
@@ -390,6 +397,7 @@ def test_the_same_spec_written_in_another_way_is_no_drift(prepared: Prepared, tm
     assert done.code == 0, done.err
     assert snapshot(case.store, derived=False) == before
     cut_after(case.store, lambda kind, data: kind != "sample.finished", RUN)
+    shutil.rmtree(prepared.store.with_name("mirror"))  # or it would bring back what was cut off
     done = call(*command, cwd=tmp_path)
     assert done.code == 0, done.err
     assert resumes(case) == [[]]
@@ -437,7 +445,7 @@ def write_own_code(folder: Path, prepared: Prepared) -> Path:
     (folder / "own_solver_of_drift.py").write_text(SOLVER)
     (folder / "own_scorer_of_drift.py").write_text(SCORER.format("0"))
     task = {**prepared.base["tasks"][0], "solver": "own_solver_of_drift:ask", "scorers": ["own_scorer_of_drift:judge"]}
-    return written(folder, {**prepared.base, "tasks": [task]})
+    return written(folder, {**prepared.base, "tasks": [task], "mirror": None})  # of its own store, and a run of its own
 
 
 def test_changed_code_of_a_solver_is_refused_and_changed_code_of_a_scorer_is_a_new_evaluation(

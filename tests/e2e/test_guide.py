@@ -93,7 +93,7 @@ def test_everything_on_a_page_does_what_the_page_says(page: str, tmp_path: Path)
         if block.file:
             (tmp_path / block.file).write_text(block.text)
         elif block.language == "sh":
-            done += sum(follow(line, tmp_path) for line in block.text.splitlines())
+            done += sum(follow(line.replace("$BUCKET", bucket(tmp_path)), tmp_path) for line in block.text.splitlines())
         elif block.language == "python":
             done += run_script(block.text, tmp_path)
     assert done > 2
@@ -104,10 +104,16 @@ def test_the_script_in_the_readme_runs(tmp_path: Path) -> None:
     assert [run_script(text, tmp_path) for text in scripts] == [1]
 
 
+def bucket(folder: Path) -> str:
+    """What stands for an object store."""
+    return (folder / "bucket").as_uri()
+
+
 def follow(line: str, folder: Path) -> int:
     words = shlex.split(line, comments=True)
     assert words[0] in {"holdfast", "timeout"}, line
-    done = call(*words[1:], cwd=folder) if words[0] == "holdfast" else in_shell(words, folder)
+    env = {"BUCKET": bucket(folder)}
+    done = call(*words[1:], cwd=folder, env=env) if words[0] == "holdfast" else in_shell(words, folder)
     assert done.code == int((re.findall(r"# exit (\d+)", line) or ["0"])[0]), f"{line}\n{done.said}"
     return 1
 
@@ -115,14 +121,20 @@ def follow(line: str, folder: Path) -> int:
 def in_shell(words: list[str], folder: Path) -> Done:
     """Who is killed by its own hand ends as a shell says."""
     done = subprocess.run(
-        words, cwd=folder, env=environment({"PATH": PATH}), capture_output=True, text=True, check=False
+        words,
+        cwd=folder,
+        env=environment({"PATH": PATH, "BUCKET": bucket(folder)}),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return Done(done.returncode if done.returncode >= 0 else 128 - done.returncode, done.stdout, done.stderr)
 
 
 def run_script(text: str, folder: Path) -> int:
     command = [sys.executable, "-c", text]
-    done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
+    env = environment({"BUCKET": bucket(folder)})
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     assert done.stdout
     return 1
@@ -135,11 +147,12 @@ def test_every_spec_can_be_run_and_does_what_it_is_there_for(page: str, number: 
     spec: dict[str, Any] = {**yaml.safe_load(first.text), **yaml.safe_load(parts(page)[number].text)}
     path = tmp_path / "part.yaml"
     path.write_text(yaml.safe_dump(spec, sort_keys=False))
-    checked = call("check", path, cwd=tmp_path, env=SET)
+    env = {**SET, "BUCKET": bucket(tmp_path)}
+    checked = call("check", path, cwd=tmp_path, env=env)
     assert (checked.code, checked.err) == (0, "")
     if any(model["provider"] == "openai" for model in spec["models"]):
         return
-    done = call("run", path, "--id", "part", "--store", tmp_path / "runs", cwd=tmp_path, env=SET)
+    done = call("run", path, "--id", "part", "--store", tmp_path / "runs", cwd=tmp_path, env=env)
     assert done.code == 0, done.said
     told = shown("part", tmp_path / "runs")
     assert [each for each in told["scores"] if each["failures"]] == []

@@ -62,6 +62,8 @@ class Echo(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
+    do_GET = do_PUT = do_DELETE = do_POST
+
     def log_message(self, format: str, *args: Any) -> None:
         """Not on our standard error."""
 

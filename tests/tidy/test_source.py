@@ -32,6 +32,8 @@ PUBLIC = [
     "ToolFailedError",
     "__version__",
     "open_run",
+    "recover",
+    "recover_async",
     "run",
     "run_async",
     "scorer",

@@ -1,11 +1,12 @@
 """What commands, scripts and notebooks call: run, go on, look."""
 
 from holdfast.api.executing import execute, extend, place_for
-from holdfast.api.facade import Task, run, run_async
+from holdfast.api.facade import Task, recover, recover_async, run, run_async
 from holdfast.api.places import RunPlace, default_store, find_run, runs_in
 from holdfast.api.preparing import Given, check
 from holdfast.api.resuming import Retry
-from holdfast.api.runs import Run, RunSummary, list_runs, open_run
+from holdfast.api.runs import Run, list_runs, open_run
+from holdfast.api.summaries import RunSummary
 from holdfast.api.working import Ended, Observe
 
 __all__ = [
@@ -25,6 +26,8 @@ __all__ = [
     "list_runs",
     "open_run",
     "place_for",
+    "recover",
+    "recover_async",
     "run",
     "run_async",
     "runs_in",

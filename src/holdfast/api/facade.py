@@ -1,4 +1,7 @@
-"""Holdfast from Python: tasks, `run` and `run_async`. Async inside; the sync face is one thin wrapper."""
+"""Holdfast from Python: tasks, `run` and `recover`, each also for an event loop.
+
+Async inside; the sync face is one thin wrapper.
+"""
 
 import asyncio
 import contextvars
@@ -9,9 +12,11 @@ from typing import Any
 
 import msgspec
 
+from holdfast.api import recovering
 from holdfast.api.executing import execute, place_for
 from holdfast.api.places import default_store
 from holdfast.api.preparing import Given, find_modules_beside
+from holdfast.api.recovering import Recovered
 from holdfast.api.runs import Run
 from holdfast.api.showing import observer
 from holdfast.errors import SpecError
@@ -95,6 +100,37 @@ def run(
         return await run_async(what, models, tasks=tasks, id=id, store=store, quiet=quiet, **fields)
 
     return _in_thread(work) if _is_inside_loop() else asyncio.run(work())
+
+
+async def recover_async(
+    where: str | os.PathLike[str],
+    *,
+    output: str | os.PathLike[str] = "",
+    events: bool = True,
+    overwrite: bool = False,
+    cleanup: bool = True,
+) -> Recovered:
+    """`recover`, beside whatever else the event loop does."""
+    return await recovering.recover_async(
+        os.fspath(where), recovering.Wanted(os.fspath(output), events, overwrite, cleanup)
+    )
+
+
+def recover(
+    where: str | os.PathLike[str],
+    *,
+    output: str | os.PathLike[str] = "",
+    events: bool = True,
+    overwrite: bool = False,
+    cleanup: bool = True,
+) -> Recovered:
+    """Bring back a run whose machine or folder is gone; `where` is its URL in a mirror, or a copy of its folder.
+
+    `output` is the store to put it in. `events=False` leaves out the steps of finished keys. `overwrite=True` adds to a
+    run that is there, which loses nothing. `cleanup=False` keeps a folder that was recovered from. What comes back says
+    what was found and what was lost; `holdfast.open_run(found.folder)` looks at the run.
+    """
+    return recovering.recover(os.fspath(where), recovering.Wanted(os.fspath(output), events, overwrite, cleanup))
 
 
 def _is_inside_loop() -> bool:

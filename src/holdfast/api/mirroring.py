@@ -24,7 +24,8 @@ from holdfast.journal.claims import (
     take_epoch,
     write_beat,
 )
-from holdfast.journal.mirror import Keeping
+from holdfast.journal.lease import read_lease, write_lease
+from holdfast.journal.mirror import BEATS, Keeping
 from holdfast.journal.mirror import Mirror as Kept
 from holdfast.journal.objects import Objects, StoredObjects, open_objects
 from holdfast.journal.pieces import FOLDER, MirrorSource, Source
@@ -34,8 +35,6 @@ from holdfast.records import Fence
 from holdfast.spec import Mirror
 
 EXPIRY_VARIABLE = "HOLDFAST_EXPIRY_SECONDS"
-_BEATS = 3
-"""So often a holder beats before it is taken for dead."""
 _REST_SECONDS = 60.0
 Warn = Callable[[str], None]
 
@@ -102,7 +101,7 @@ def _claim_mirror(mirror: Mirror | None, place: RunPlace, warn: Warn) -> tuple[M
         said = known_there(objects, list_chain(OS_DISK, place.journal).epoch if place.began else 0)
     except StoreError as error:
         raise _unreachable(error) from error
-    return Mirroring(objects, epoch, mirror.seconds, mirror.wait, beat_seconds=expiry / _BEATS), said
+    return Mirroring(objects, epoch, mirror.seconds, mirror.wait, beat_seconds=expiry / BEATS), said
 
 
 def _epoch_there(objects: Objects) -> int:
@@ -136,11 +135,29 @@ def send_rest(mirror: Mirror | None, place: RunPlace, uid: str, end: Cursor, war
         tip = Fence(end.segment, end.offset, end.n, end.x)
         kept = Kept(place.folder, uid, objects, None, Keeping(tip=lambda: tip, tell=lambda event, text: warn(text)))
         kept.start()
-        kept.close(_REST_SECONDS)
+        if kept.close(_REST_SECONDS):
+            _tell_all_is_there(objects, place, kept.mirrored)
+        else:
+            left = f"{tip.n - kept.mirrored} of {tip.n} records are not in {objects.url} yet"
+            warn(f"{left}; they are safe here, and the next start of the run sends them")
     except StoreError as error:
         warn(f"{error}; the run is complete here, and its mirror may not be")
     finally:
         lock.release()
+
+
+def _tell_all_is_there(objects: Objects, place: RunPlace, mirrored: int) -> None:
+    """In the lease here, and there in the last word of the process that did not come to it."""
+    lease = read_lease(place.folder)
+    if lease is None:
+        return
+    before, lease = lease, msgspec.structs.replace(lease, mirrored=mirrored, mirror_behind=0.0)
+    if lease != before:
+        write_lease(place.folder, lease)
+    with contextlib.suppress(StoreError):  # then a list says less of it
+        epoch, beat = last_beat(objects)
+        if epoch in (0, lease.epoch) and not (beat and beat.ended):
+            write_beat(objects, epoch, Beat(beat.count + 1 if beat else 1, True, mirrored, lease))
 
 
 def bring_home(mirror: Mirror | None, place: RunPlace, warn: Warn) -> Restored | None:

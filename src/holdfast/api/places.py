@@ -1,4 +1,4 @@
-"""Finding runs in a store: by id, unique prefix, `latest`, or folder."""
+"""Finding runs in a store: by id, unique prefix, `latest`, or folder. A store is a folder; a mirror is only read."""
 
 import contextlib
 import difflib
@@ -6,13 +6,14 @@ import os
 import random
 import shlex
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from urllib.parse import unquote
 
 import msgspec
 
 from holdfast.errors import UsageError
 from holdfast.journal import journal_folder, run_folder
+from holdfast.journal.objects import is_url
 
 _FILES = ("spec.yaml", "plan.jsonl.zst", "data.jsonl.zst", "index.db")
 """By these a run's folder is known, whatever else it has lost."""
@@ -122,6 +123,8 @@ class RunPlace(msgspec.Struct, frozen=True):
     experiment: str
     run_id: str
     folder: str
+    url: str = ""
+    """Of the mirror that the folder is only a copy of."""
 
     @property
     def journal(self) -> str:
@@ -129,6 +132,8 @@ class RunPlace(msgspec.Struct, frozen=True):
 
     def command(self, verb: str, *options: str) -> str:
         """A command about this run that works when it is copied."""
+        if self.url:
+            return shlex.join(["holdfast", verb, self.url, *options])
         store = [] if os.path.abspath(default_store()) == self.store else ["--store", self.store]
         return shlex.join(["holdfast", verb, self._unmistakable(), *options, *store])
 
@@ -163,6 +168,7 @@ def default_store() -> str:
 
 
 def place_of(store: str, experiment: str, run_id: str) -> RunPlace:
+    refuse_url(store)
     folder = run_folder(store, experiment, run_id)
     return RunPlace(os.path.abspath(store), experiment, run_id, folder)
 
@@ -180,6 +186,7 @@ def runs_in(store: str) -> Iterator[RunPlace]:
 
 def folders_in(store: str) -> Iterator[RunPlace]:
     """Every folder that is a run, will be one, or was one before its journal was lost."""
+    refuse_url(store)
     store = os.path.abspath(store)
     if not os.path.isdir(store):
         return
@@ -195,6 +202,7 @@ def folders_in(store: str) -> Iterator[RunPlace]:
 
 def find_run(store: str, wanted: str, search: Callable[[str], Iterator[RunPlace]] = runs_in) -> RunPlace:
     """The one run that is meant, of those that `search` finds. UsageError if there is none, or more than one."""
+    refuse_url(wanted)
     if os.path.isdir(os.path.join(wanted, "journal")):
         folder = os.path.abspath(wanted)
         above, name = os.path.split(folder)
@@ -204,6 +212,20 @@ def find_run(store: str, wanted: str, search: Callable[[str], Iterator[RunPlace]
         raise UsageError(f"there are no runs in {store}; start one with: holdfast run SPEC")
     if wanted == "latest":
         return max(every, key=lambda place: os.stat(place.journal if place.began else place.folder).st_mtime_ns)
+    return pick(every, wanted, store)
+
+
+def refuse_url(text: str) -> None:
+    """For whatever writes: a mirror is written by the process that has the run, and by nobody else."""
+    if is_url(text):
+        raise UsageError(
+            f"{text} is in an object store, from which runs are only read; bring the run home with: holdfast recover "
+            f"{shlex.quote(text)}, or, to go on with it: holdfast resume {shlex.quote(text)}"
+        )
+
+
+def pick(every: Sequence[RunPlace], wanted: str, store: str) -> RunPlace:
+    """By its name, or the beginning of it."""
     exact = [place for place in every if wanted in (place.run_id, f"{place.experiment}/{place.run_id}")]
     found = exact or [place for place in every if place.run_id.startswith(wanted)]
     if len(found) == 1:
@@ -213,4 +235,5 @@ def find_run(store: str, wanted: str, search: Callable[[str], Iterator[RunPlace]
         raise UsageError(f"{wanted!r} means {len(found)} runs: {names}; write more of the name")
     near = difflib.get_close_matches(wanted, [place.run_id for place in every], n=1)
     hint = f"did you mean {near[0]!r}? List them" if near else "list them"
-    raise UsageError(f"there is no run {wanted!r} in {store}; {hint} with: holdfast ls")
+    listed = f"holdfast ls --store {shlex.quote(store)}" if is_url(store) else "holdfast ls"
+    raise UsageError(f"there is no run {wanted!r} in {store}; {hint} with: {listed}")

@@ -67,6 +67,11 @@ class Recovered(msgspec.Struct, frozen=True):
     cleaned: bool = False
     """What it was recovered from was no longer needed, and is gone."""
 
+    @property
+    def folder(self) -> str:
+        """Where it is now: `open_run` takes it."""
+        return self.place.folder
+
 
 class Wanted(msgspec.Struct, frozen=True):
     """How to recover. `output`: the store to put it in."""

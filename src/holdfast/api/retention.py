@@ -14,7 +14,8 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from holdfast.api.places import RunPlace, runs_in
-from holdfast.api.runs import Run, RunSummary
+from holdfast.api.runs import Run
+from holdfast.api.summaries import RunSummary
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.journal import Lock
 from holdfast.state import stamp_of, standing_of

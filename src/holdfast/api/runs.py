@@ -7,12 +7,13 @@ from typing import Any
 import msgspec
 import xxhash
 
-from holdfast.api.places import RunPlace, default_store, find_run, runs_in
+from holdfast.api.elsewhere import find_to_read
+from holdfast.api.places import RunPlace, default_store, runs_in
+from holdfast.api.recovering import Moved
+from holdfast.api.summaries import MirrorStanding, RunSummary
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.journal import Reader
 from holdfast.plan import data_lines
-from holdfast.records import Anomaly
-from holdfast.records.exchange import Usage
 from holdfast.records.facts import Change, ScoringStarted
 from holdfast.records.keys import parse_key
 from holdfast.report import (
@@ -38,41 +39,6 @@ from holdfast.spec import Price, Spec
 from holdfast.state import Catalogue, Index, Standing, is_held, stamp_of, standing_of, status_of
 
 
-class RunSummary(msgspec.Struct, frozen=True):
-    """What `show --json` says: a contract, fields are only ever added."""
-
-    run_id: str
-    experiment: str
-    status: str
-    reason: str = ""
-    created: str = ""
-    updated: str = ""
-    completed: str | None = None
-    planned: int = 0
-    finished: int = 0
-    failed: int = 0
-    unfinished: int = 0
-    steps: dict[str, int] = msgspec.field(default_factory=dict)
-    usage: Usage = Usage()
-    saved: Usage = Usage()
-    scores: list[dict[str, Any]] = msgspec.field(default_factory=list)
-    evaluations: list[str] = msgspec.field(default_factory=list)
-    resumes: list[dict[str, Any]] = msgspec.field(default_factory=list)
-    anomalies: list[Anomaly] = msgspec.field(default_factory=list)
-    description: str = ""
-    tags: list[str] = msgspec.field(default_factory=list)
-    folder: str = ""
-    bytes: int = 0
-    failures: list[dict[str, Any]] = msgspec.field(default_factory=list)
-    """Of samples, by kind, each with an example."""
-    extensions: list[dict[str, Any]] = msgspec.field(default_factory=list)
-    notes: list[dict[str, str]] = msgspec.field(default_factory=list)
-    parent: dict[str, Any] | None = None
-    """The run that this one is a fork of."""
-    evaluation_names: dict[str, str] = msgspec.field(default_factory=dict)
-    """Of the evaluations: what each is called, or its scorers."""
-
-
 class Run:
     """One run in a store. Close it, or use it in a `with`, to let go of its index."""
 
@@ -81,8 +47,9 @@ class Run:
         self._opened: Index | None = None
 
     @classmethod
-    def find(cls, store: str, wanted: str) -> "Run":
-        return cls(find_run(store, wanted))
+    def find(cls, store: str, wanted: str, moved: Moved | None = None) -> "Run":
+        """`moved` is told how much of a run in a mirror has been fetched."""
+        return cls(find_to_read(store, wanted, moved))
 
     def __enter__(self) -> "Run":
         return self
@@ -194,10 +161,23 @@ class Run:
             description=story.spec.get("description", ""),
             tags=story.tags,
             notes=[{"at": each.at, "text": each.note.text} for each in story.notes if each.note.text],
-            folder=self.place.folder,
+            folder=self.place.url or self.place.folder,
             bytes=self.place.size(),
             failures=list(_failures(cells)),
+            mirror=self._mirror(),
         )
+
+    def _mirror(self) -> MirrorStanding | None:
+        """How far the mirror is; None without one, or if nothing is known of it."""
+        standing, last = standing_of(self.place.folder), self._index.last_n
+        told = self._index.story.spec.get("mirror") or {}
+        url = self.place.url or str(told.get("url", ""))
+        if not url or standing.mirrored is None:
+            return None
+        behind = standing.lease.mirror_behind if standing.held and standing.lease else 0.0
+        if self.place.url:  # what we have comes from there; what its machine has, only its heartbeat tells
+            return MirrorStanding(url, last, max(last, standing.lease.acknowledged if standing.lease else 0), behind)
+        return MirrorStanding(url, min(standing.mirrored, last), last, behind)
 
     def row_digests(self) -> dict[tuple[str, str], str]:
         """Of each sample's row, by task and id: where they are equal, two runs were asked about the same."""
@@ -297,7 +277,9 @@ class Run:
 
 
 def open_run(run_id: str = "latest", *, store: str | None = None) -> Run:
-    """A run to be looked at: by its id, the beginning of its id, `latest`, or its folder."""
+    """A run to be looked at: by its id, the beginning of its id, `latest`, its folder, or its URL in a mirror. `store`
+    is a folder, or the URL of a mirror.
+    """
     return Run.find(store or default_store(), run_id)
 
 

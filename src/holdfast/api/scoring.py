@@ -24,7 +24,7 @@ from holdfast.journal import Reader
 from holdfast.journal.lease import Lease, this_process, write_lease
 from holdfast.records.facts import SampleFinished, ScoreGiven
 from holdfast.score import Scorer
-from holdfast.state import Index
+from holdfast.state import Fold, Index
 
 _EXCERPT = 200
 _finished = msgspec.json.Decoder(SampleFinished)
@@ -65,7 +65,7 @@ async def score(given: Given, place: RunPlace, name: str = "", observe: Observe 
     undertaking = Undertaking(prepared, place, reading.uid, observe, writer, logbook)
     try:
         engine = await engine_for(undertaking, reading.fold, name, answers=False)
-        async with _leased(undertaking, reading.fold.story.end is not None):
+        async with _leased(undertaking, reading.fold):
             await observed(undertaking, engine)
     except BaseException:
         await close_quietly(writer)
@@ -78,15 +78,17 @@ async def score(given: Given, place: RunPlace, name: str = "", observe: Observe 
 
 
 @contextlib.asynccontextmanager
-async def _leased(undertaking: Undertaking, ended: bool) -> AsyncIterator[None]:
+async def _leased(undertaking: Undertaking, fold: Fold) -> AsyncIterator[None]:
     """Tell others that a run which has ended is being scored. Of a run that was cut off the last lease is kept: it is
     all that is known of how it died.
     """
-    if not ended:
+    if fold.story.end is None:
         yield
         return
     now, spec, writer = time.time(), undertaking.prepared.spec, undertaking.writer
-    lease = Lease(this_process(), writer.epoch, 1, now, now, spec.stall_seconds, scoring=True)
+    counts = (fold.planned, fold.finished.count, fold.failed.count)
+    stand = Lease(this_process(), writer.epoch, 1, now, now, spec.stall_seconds, *counts)
+    lease = msgspec.structs.replace(stand, scoring=True, end=fold.story.end.kind)
 
     def write(lease: Lease) -> None:
         if not writer.lost:

@@ -23,7 +23,7 @@ from holdfast.api.tuning import note_record, tuned
 from holdfast.engine import Engine, Job, Orders, Watch
 from holdfast.errors import FencedError, HoldfastError, JournalError, told
 from holdfast.journal import Options, Reader, Request, Writer, open_writer
-from holdfast.journal.lease import read_lease
+from holdfast.journal.lease import read_lease, write_lease
 from holdfast.records import draft
 from holdfast.records.facts import RunEnded, ScoringStarted
 from holdfast.score import identity
@@ -247,7 +247,15 @@ async def _record_end(undertaking: Undertaking, engine: Engine, ended: Ended) ->
     except TimeoutError:  # a full disk is waited for, but not by someone who wants to stop
         _tell_unwritten(undertaking, "the disk takes no more", engine.reason)
         return
+    _leave_word(undertaking, kind)
     undertaking.logbook.tell(kind, f"{counts}; {engine.reason}" if engine.reason else counts)
+
+
+def _leave_word(undertaking: Undertaking, kind: str) -> None:
+    """How the run ended, for whoever sees its lease, here or in the mirror, and not its journal."""
+    lease, writer = read_lease(undertaking.place.folder), undertaking.writer
+    if lease is not None and lease.epoch == writer.epoch and not writer.lost:
+        write_lease(undertaking.place.folder, msgspec.structs.replace(lease, end=kind))
 
 
 async def _record_cancellation(undertaking: Undertaking, stand: Ended) -> None:
@@ -256,6 +264,7 @@ async def _record_cancellation(undertaking: Undertaking, stand: Ended) -> None:
     with contextlib.suppress(JournalError):
         data = RunEnded(stand.finished, stand.failed, stand.unfinished, why)
         await undertaking.writer.append(draft("run.interrupted", data))
+        _leave_word(undertaking, "run.interrupted")
         undertaking.logbook.tell("run.interrupted", why)
 
 
@@ -265,6 +274,7 @@ async def _record_failure(undertaking: Undertaking, stand: Ended, error: Excepti
     data = RunEnded(stand.finished, stand.failed, stand.unfinished, said[:2000])
     try:
         await undertaking.writer.append(draft("run.failed", data))
+        _leave_word(undertaking, "run.failed")
         undertaking.logbook.tell("run.failed", said)
     except FencedError:
         pass  # it goes on elsewhere, and how it ends is recorded there

@@ -89,10 +89,22 @@ RunName = Annotated[
         autocompletion=complete_run,
     ),
 ]
+RunToRead = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN",
+        help="A run id, a unique prefix of one, `latest`, a folder, or its URL in a mirror.",
+        autocompletion=complete_run,
+    ),
+]
 OtherSpec = Annotated[
     str | None, typer.Argument(metavar="SPEC", help="A spec to go on with; default: the one that the run holds.")
 ]
 Store = Annotated[str | None, typer.Option(help="Where runs are kept. Default: $HOLDFAST_STORE, else ./runs.")]
+StoreToRead = Annotated[
+    str | None,
+    typer.Option(help="Where runs are kept: a folder, or the URL of a mirror. Default: $HOLDFAST_STORE, else ./runs."),
+]
 Sets = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="FIELD=VALUE", help="Change one field: tasks.NAME.repeats=3. Repeatable."),

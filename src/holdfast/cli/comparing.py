@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from holdfast.api import Run, default_store
+from holdfast.api import Run
+from holdfast.cli.finding import run_to_read
 from holdfast.cli.output import print_json, print_table, say, warn
 from holdfast.errors import UsageError
 from holdfast.report.comparing import Comparison, Shift, compare, pairs_between, pairs_within, sides_of, unlike_scorers
@@ -26,7 +27,7 @@ class Wanted(msgspec.Struct, frozen=True):
 def compare_runs(names: Sequence[str], wanted: Wanted, store: str | None, as_json: bool) -> None:
     if len(names) > 2:
         raise UsageError("compare takes one run, for its models and variants, or two runs")
-    runs = [Run.find(store or default_store(), name) for name in names]
+    runs = [run_to_read(name, store) for name in names]
     try:
         found = [each for each in _comparisons(runs, wanted.evaluation) if wanted.scorer in (None, each.scorer)]
         doubts = list(_doubts(runs, wanted.evaluation))

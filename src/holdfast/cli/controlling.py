@@ -9,11 +9,12 @@ from holdfast.api.tuning import note_record
 from holdfast.api.working import close_quietly
 from holdfast.cli.output import resume_command, say
 from holdfast.errors import UsageError
+from holdfast.journal.objects import is_url
 from holdfast.state import standing_of
 
 
 def cancel_run(name: str, store: str | None) -> int:
-    place = find_run(store or default_store(), name)
+    place = _find_live(name, store)
     _ask_live(place, Wish("cancel"))
     say(f"{place.run_id} stops; what it has is kept. Go on with: {resume_command(place)}")
     return 0
@@ -22,7 +23,7 @@ def cancel_run(name: str, store: str | None) -> int:
 def tune_run(name: str, sets: list[str], store: str | None) -> int:
     if not sets:
         raise UsageError("--set is missing: say what to change, for example --set concurrency.samples=8")
-    place = find_run(store or default_store(), name)
+    place = _find_live(name, store)
     _ask_live(place, Wish("tune", sets=sets))
     say(f"{place.run_id}: {', '.join(sets)}")
     return 0
@@ -48,6 +49,14 @@ def note_run(name: str, text: str, store: str | None) -> int:
     _write(place, Wish("note", text=text))
     say(f"{place.run_id}: noted")
     return 0
+
+
+def _find_live(name: str, store: str | None) -> RunPlace:
+    """A wish is a file in the run's folder: only the machine that has the folder can ask."""
+    where = store or default_store()
+    if is_url(name) or is_url(where):
+        raise UsageError(f"{name}: a live run is asked on the machine that runs it: do it there, with the run's id")
+    return find_run(where, name)
 
 
 def _ask_live(place: RunPlace, wish: Wish) -> None:

@@ -12,9 +12,11 @@ from holdfast.cli.app import (
     MaybeSpec,
     OtherSpec,
     RunName,
+    RunToRead,
     Sets,
     Spec,
     Store,
+    StoreToRead,
     complete_experiment,
     complete_run,
     complete_status,
@@ -100,13 +102,16 @@ def run(
 
 @app.command()
 def resume(
-    name: RunName,
+    name: RunToRead,
     spec: OtherSpec = None,
     store: Store = None,
     sets: Sets = None,
     keep_failed: Annotated[bool, typer.Option("--keep-failed", help="Leave failed samples as they are.")] = False,
 ) -> None:
-    """Go on with a run; failed samples are tried again."""
+    """Go on with a run; failed samples are tried again.
+
+    By the URL of a run in its mirror, on a machine that does not have it: it is brought into the store here first.
+    """
     from holdfast.api import Retry
     from holdfast.cli.running import Choice, resume_run
 
@@ -221,7 +226,7 @@ def check(
 
 @app.command()
 def ls(
-    store: Store = None,
+    store: StoreToRead = None,
     experiment: Annotated[
         str | None, typer.Option(help="Only this experiment.", autocompletion=complete_experiment)
     ] = None,
@@ -232,15 +237,18 @@ def ls(
     limit: Annotated[int, typer.Option(min=1, help="At most the newest N.")] = 50,
     as_json: Json = False,
 ) -> None:
-    """List runs, the newest last."""
-    from holdfast.cli.reading import Wanted, print_runs
+    """List runs, the newest last.
+
+    Of a mirror (--store s3://bucket/evals): as their last heartbeats tell, the one last heard of last.
+    """
+    from holdfast.cli.listing import Wanted, print_runs
 
     print_runs(store, Wanted(experiment, status, tag, limit), as_json)
 
 
 @app.command()
 def show(
-    name: RunName,
+    name: RunToRead,
     key: Annotated[str | None, typer.Argument(metavar="KEY", help="task/model/sample/repeat.")] = None,
     failed: Annotated[bool, typer.Option("--failed", help="List the samples that failed.")] = False,
     wrong: Annotated[bool, typer.Option("--wrong", help="List the answers with a score of false or 0.")] = False,
@@ -250,7 +258,7 @@ def show(
     model: Annotated[list[str] | None, typer.Option(help="List the samples of this model. Repeatable.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="List at most N.")] = 50,
     full: Annotated[bool, typer.Option("--full", help="With KEY: long texts whole, not only their beginning.")] = False,
-    store: Store = None,
+    store: StoreToRead = None,
     as_json: Json = False,
 ) -> None:
     """Show how a run stands, the whole story of one key, or which samples failed, are wrong, or hold a text.
@@ -318,13 +326,15 @@ def compare(
     names: Annotated[
         list[str],
         typer.Argument(
-            metavar="RUN [RUN]", help="Two runs; or one, for its models and variants.", autocompletion=complete_run
+            metavar="RUN [RUN]",
+            help="Two runs, also by URL; or one, for its models and variants.",
+            autocompletion=complete_run,
         ),
     ],
     scorer: Annotated[str | None, typer.Option(help="Only this scorer.")] = None,
     evaluation: Evaluation = "",
     limit: Annotated[int, typer.Option(min=0, help="How many changed keys are shown of each.")] = 5,
-    store: Store = None,
+    store: StoreToRead = None,
     as_json: Json = False,
 ) -> None:
     """Show what changed: scores on the keys that both have, and the answers that are scored otherwise."""
@@ -335,7 +345,7 @@ def compare(
 
 @app.command()
 def report(
-    name: RunName,
+    name: RunToRead,
     evaluation: Evaluation = "",
     format: Annotated[str, typer.Option(help="table, markdown, junit or json.")] = "table",
     output: Annotated[str | None, typer.Option(help="A file; default: standard output.")] = None,
@@ -345,7 +355,7 @@ def report(
     github: Annotated[
         bool, typer.Option("--github", help="Also append Markdown to the job's summary, $GITHUB_STEP_SUMMARY.")
     ] = False,
-    store: Store = None,
+    store: StoreToRead = None,
     as_json: Json = False,
 ) -> None:
     """Print the scores of a run, with their uncertainty.
@@ -359,7 +369,7 @@ def report(
 
 
 @app.command()
-def verify(name: RunName, store: Store = None, as_json: Json = False) -> None:
+def verify(name: RunToRead, store: StoreToRead = None, as_json: Json = False) -> None:
     """Check every byte of a run's journal, plan and data. Exit 5 if something is damaged."""
     from holdfast.cli.reading import verify_run
 
@@ -368,7 +378,7 @@ def verify(name: RunName, store: Store = None, as_json: Json = False) -> None:
 
 @app.command()
 def export(
-    name: RunName,
+    name: RunToRead,
     format: Annotated[str, typer.Option(help="jsonl or csv.")] = "jsonl",
     output: Annotated[str | None, typer.Option(help="A file; default: standard output.")] = None,
     events: Annotated[
@@ -383,7 +393,7 @@ def export(
     grep: Annotated[str, typer.Option(help="Only the samples with this pattern in key, output or error.")] = "",
     task: Annotated[list[str] | None, typer.Option(help="Only the samples of this task. Repeatable.")] = None,
     model: Annotated[list[str] | None, typer.Option(help="Only the samples of this model. Repeatable.")] = None,
-    store: Store = None,
+    store: StoreToRead = None,
 ) -> None:
     """Write one line for each planned key, or for those that are chosen, in plan order.
 
@@ -411,7 +421,7 @@ def recover(
     where: Annotated[
         str | None,
         typer.Argument(
-            metavar="[PATH|URL]", help="The folder of a run, or its URL in a mirror: s3://bucket/evals/exp/run."
+            metavar="PATH|URL", help="The folder of a run, or its URL in a mirror: s3://bucket/evals/exp/run."
         ),
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="Show what can be recovered, here or below the URL.")] = False,
@@ -431,7 +441,13 @@ def recover(
     store: Store = None,
     as_json: Json = False,
 ) -> None:
-    """Bring back a run whose machine or folder is gone, from its mirror or from a copy."""
+    """Bring back a run whose machine or folder is gone, from its mirror or from a copy.
+
+    Everything that is left is united, and what was lost is told; the mirror stays as it is. Of a folder, its mirror is
+    asked too. Without PATH or URL, or with --list: show what there is. It can be cut off and started again.
+
+    Only to go on with a run of a mirror, `holdfast resume URL` is enough.
+    """
     from holdfast.api.recovering import Wanted
     from holdfast.cli.recovering import bring_back, list_all
 

@@ -1,78 +1,41 @@
-"""`ls`, `show`, `verify` and `export`: commands that only read."""
+"""`show`, `verify` and `export`: commands that only read one run."""
 
 import contextlib
 import itertools
-import os
+import shutil
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import msgspec
 
-from holdfast.api import Run, RunPlace, RunSummary, default_store, find_run, list_runs
+from holdfast.api import Run, RunPlace, RunSummary, default_store, find_run
+from holdfast.api.elsewhere import fetch_all, find_in_mirror
 from holdfast.api.resuming import read_fold, stored_spec
-from holdfast.cli.completing import STATUSES
-from holdfast.cli.output import end_quietly, opened, print_json, print_table, resume_command, say
+from holdfast.api.summaries import MirrorStanding
+from holdfast.cli.finding import run_to_read
+from holdfast.cli.output import end_quietly, opened, print_json, resume_command, say
 from holdfast.cli.waiting import counting, patience
 from holdfast.errors import JournalError, UsageError
 from holdfast.journal import OS_DISK, Entry, Reader, verify
 from holdfast.journal.chain import is_whole_file
+from holdfast.journal.objects import is_url
 from holdfast.plan import blob_size, check_blobs, check_kept, digest_file, originals
 from holdfast.records.facts import Step
 from holdfast.report import CellReport, ExportLine, write_csv, write_jsonl
 from holdfast.report.choosing import Wanted as WantedKeys
 from holdfast.report.choosing import choose
-from holdfast.report.grids import Grid
 from holdfast.report.key_lines import story_lines
 from holdfast.report.tables import again_lines, duration, failure_lines, tokens
-from holdfast.report.wording import counted, first_line, human_bytes, shortened
+from holdfast.report.wording import counted, first_line, shortened
 from holdfast.spec.explaining import nearest
 from holdfast.state import Fold, standing_of
 
 _FORMATS = {"jsonl", "csv"}
 
 
-class Wanted(msgspec.Struct, frozen=True):
-    """Which runs to list."""
-
-    experiment: str | None
-    status: str | None
-    tag: str | None
-    limit: int
-
-
-def print_runs(store: str | None, wanted: Wanted, as_json: bool) -> None:
-    if wanted.status is not None and wanted.status not in STATUSES:
-        raise UsageError(f"--status {wanted.status}: there is no such status{nearest(wanted.status, set(STATUSES))}")
-    every = list(list_runs(store or default_store()))
-    found = [
-        run
-        for run in every
-        if wanted.experiment in (None, run.experiment)
-        and wanted.status in (None, run.status)
-        and (wanted.tag is None or wanted.tag in run.tags)
-    ][-wanted.limit :]
-    if as_json:
-        print_json(found)
-        return
-    if not found:
-        there = f"No such run; there {'is' if len(every) == 1 else 'are'} {counted(len(every), 'other')}: holdfast ls"
-        where = store or default_store()
-        none = f"No runs in {where}" if os.path.isdir(where) else f"There is no folder {where}, so no runs"
-        say(there if every else f"{none}. Start one with: holdfast run SPEC")
-        return
-    columns = ("run", "experiment", "status", "done", "failed", "size", "created", "tags")
-    print_table(Grid(columns, map(_listed, found), right=("done", "failed", "size"), whole=("run",)))
-
-
-def _listed(run: RunSummary) -> tuple[str, ...]:
-    done, failed = f"{run.finished}/{run.planned}", str(run.failed or "")
-    size, tags = human_bytes(run.bytes), " ".join(run.tags)
-    return run.run_id, run.experiment, run.status, done, failed, size, run.created[:16].replace("T", " "), tags
-
-
 def print_run(name: str, store: str | None, as_json: bool) -> None:
-    with Run.find(store or default_store(), name) as run:
+    with run_to_read(name, store) as run:
         place, summary = run.place, run.summary()
         cells = [] if as_json else list(run.cells())
     if as_json:
@@ -87,6 +50,8 @@ def print_run(name: str, store: str | None, as_json: bool) -> None:
     asked = f"{steps['live']} asked, {steps['replayed']} replayed, {steps['orphaned']} orphaned"
     say(f"steps: {asked}; {tokens(summary.usage)}")
     say(f"created {summary.created[:19]}, updated {summary.updated[:19]}, in {summary.folder}")
+    if summary.mirror is not None:
+        say(_mirror_line(summary.mirror, summary.status))
     for line in _lineage(summary):
         say(line)
     for line in (*_evaluations(summary), *_in_flight(place)):
@@ -101,6 +66,17 @@ def print_run(name: str, store: str | None, as_json: bool) -> None:
         say(line)
 
 
+def _mirror_line(mirror: MirrorStanding, status: str) -> str:
+    """Two promises: durable here, and durable there."""
+    told = f"mirror: {mirror.url}, durable there up to record {mirror.mirrored}"
+    left = mirror.acknowledged - mirror.mirrored
+    if not left:
+        return f"{told}, which is all"
+    if status in {"running", "stalled"}:
+        return f"{told} of {mirror.acknowledged}, {duration(mirror.behind_seconds)} behind"
+    return f"{told} of {mirror.acknowledged}; the next start of the run sends the rest from its machine"
+
+
 def _next(summary: RunSummary, cells: Sequence[CellReport], place: RunPlace) -> Iterator[str]:
     """What to do now."""
     if summary.status != "running":
@@ -110,7 +86,7 @@ def _next(summary: RunSummary, cells: Sequence[CellReport], place: RunPlace) -> 
 
 
 def print_chosen(name: str, wanted: WantedKeys, limit: int, store: str | None, as_json: bool) -> None:
-    with Run.find(store or default_store(), name) as run:
+    with run_to_read(name, store) as run:
         found = list(itertools.islice(_chosen(run, run.lines(), wanted), limit + 1))
         place = run.place
     more = len(found) > limit
@@ -177,7 +153,7 @@ def _value(value: Any) -> str:
 
 def print_key(name: str, key: str, store: str | None, as_json: bool, full: bool) -> None:
     """The whole story of one key, also while it is under way."""
-    with Run.find(store or default_store(), name) as run:
+    with run_to_read(name, store) as run:
         story, size_of = run.show(key), partial(blob_size, run.place.folder)
     if as_json:
         print_json(story)
@@ -188,11 +164,24 @@ def print_key(name: str, key: str, store: str | None, as_json: bool, full: bool)
 
 
 def verify_run(name: str, store: str | None, as_json: bool) -> int:
-    place = find_run(store or default_store(), name)
+    """Of a run in a mirror every object is fetched: what was copied before says nothing of what is there now."""
+    where = store or default_store()
+    if not is_url(name) and not is_url(where):
+        return _verify(find_run(where, name), [], as_json)
+    _, place = find_in_mirror(where, name)
+    with patience("fetching from the mirror") as wait:
+        folder, wrong = fetch_all(place, wait.tell)
+    try:
+        return _verify(msgspec.structs.replace(place, folder=folder), wrong, as_json)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _verify(place: RunPlace, wrong: list[str], as_json: bool) -> int:
     with patience("verifying the journal") as reading:
         found = verify(place.journal, told=reading.tell)
     with patience("verifying plan, data and files"):
-        errors = [*found.errors, *_check_files(place)]
+        errors = [*wrong, *found.errors, *_check_files(place)]
     if as_json:
         print_json({**msgspec.to_builtins(found), "errors": errors, "ok": not errors})
     else:
@@ -224,7 +213,7 @@ def export_run(name: str, sheet: Sheet, store: str | None, wanted: WantedKeys) -
         raise UsageError(f"--format {format}: there is no such export{nearest(format, _FORMATS)}")
     if sheet.events is not None and format != "jsonl":
         raise UsageError(f"--format {format} has no room for events; leave out --events, or take --format jsonl")
-    with Run.find(store or default_store(), name) as run:
+    with run_to_read(name, store) as run:
         every = run.lines() if output is None else counting(run.lines(), "exporting", run.planned_count())
         lines: Iterator[ExportLine] = _chosen(run, every, wanted)
         if sheet.events is not None:

@@ -5,7 +5,8 @@ from functools import partial
 
 import msgspec
 
-from holdfast.api import Run, default_store
+from holdfast.api import Run
+from holdfast.cli.finding import run_to_read
 from holdfast.cli.output import end_quietly, opened, print_json, print_table, warn
 from holdfast.errors import UsageError
 from holdfast.report import RunReport
@@ -35,7 +36,7 @@ def print_report(name: str, store: str | None, paper: Paper) -> None:
         raise UsageError("--at-least says which test cases fail: it goes with --format junit")
     if paper.format == "table" and paper.output is not None:
         raise UsageError("--output: a table is for a terminal; add --format markdown, junit or json")
-    with Run.find(store or default_store(), name) as run:
+    with run_to_read(name, store) as run:
         report = run.report(paper.evaluation)
         _write(run, report, paper)
     if paper.github:

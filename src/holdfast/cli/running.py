@@ -26,6 +26,7 @@ from holdfast.api import (
 )
 from holdfast.api.forecasting import Forecast
 from holdfast.api.forking import Fork
+from holdfast.api.homecoming import bring_to, check_mirror
 from holdfast.api.preparing import find_modules_beside
 from holdfast.api.resuming import read_fold, stored_rows, stored_spec
 from holdfast.api.working import is_too_many
@@ -37,6 +38,7 @@ from holdfast.cli.stopping import Stopper, run_stoppable
 from holdfast.cli.waiting import patience
 from holdfast.engine import Engine
 from holdfast.errors import HoldfastError, SpecError, UsageError
+from holdfast.journal.objects import is_url
 from holdfast.report import CellReport, RunReport
 from holdfast.report.tables import report_table, short
 from holdfast.report.wording import counted, money
@@ -102,7 +104,14 @@ def _is_cut(spec: Spec, cell: CellReport) -> bool:
 
 
 def resume_run(name: str, path: str | None, store: str | None, choice: Choice, retry: Retry) -> int:
-    place, given = given_of_run(name, path, store, choice)
+    """A run of a mirror is brought home first."""
+    if is_url(name):
+        with patience("bringing the run home") as wait:
+            home = bring_to(store or default_store(), name, warn, wait.tell)
+        place, given = given_of_run(home.folder, path, store, choice)
+        check_mirror(given.spec.mirror, home, name)
+    else:
+        place, given = given_of_run(name, path, store, choice)
     return _execute(given, place, choice, retry)
 
 

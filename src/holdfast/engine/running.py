@@ -80,6 +80,8 @@ class Progress(msgspec.Struct):
     """Why a request was made again."""
     scored: int = 0
     """Answers of an earlier process that were scored."""
+    mirror_behind: float = 0.0
+    """For how many seconds the mirror has not had all, if that is longer than it should."""
 
 
 class Engine:

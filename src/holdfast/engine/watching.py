@@ -26,6 +26,7 @@ Tell = Callable[..., None]
 _BEAT_SECONDS = 1.0
 _OLDEST = 5
 _FRAMES_MAX = 8
+_BEHIND_INTERVALS = 3
 
 
 class Orders(msgspec.Struct, frozen=True):
@@ -134,6 +135,7 @@ class Watch:
         self._deal_with(idle, loop_now, wall)
         stall = self._stall_of(idle, now, loop_now, wall)
         mirrored, behind = self._orders.mirrored()
+        progress.mirror_behind = round(behind, 1) if self._is_late(behind) else 0.0
         self._lease = Lease(
             holder=self._holder,
             epoch=self._orders.epoch,
@@ -154,6 +156,11 @@ class Watch:
             oom_kills=self._oom_kills,
         )
         return self._lease
+
+    def _is_late(self, behind: float) -> bool:
+        """Whether a mirror is further behind than its interval explains."""
+        mirror = self._engine.spec.mirror
+        return mirror is not None and behind > _BEHIND_INTERVALS * mirror.seconds
 
     def _stall_of(self, idle: list[Flight], now: float, loop_now: float, wall: float) -> Stall | None:
         quiet = now - self._progress_at

@@ -41,6 +41,8 @@ class Beat(msgspec.Struct, frozen=True, omit_defaults=True):
     mirrored: int = 0
     """The number of the last record that is durable in the store."""
     lease: Lease | None = None
+    expiry_seconds: float = EXPIRY_SECONDS
+    """The holder beats several times in so long."""
 
 
 class Patience(msgspec.Struct, frozen=True):
@@ -81,7 +83,7 @@ def write_beat(objects: Objects, epoch: int, beat: Beat) -> None:
 
 def read_beat(objects: Objects, epoch: int) -> Beat | None:
     """None if there is none, or none that can be read."""
-    data = objects.get(_beat_name(epoch)) if epoch else None
+    data = objects.get(_beat_name(epoch))
     try:
         return None if data is None else msgspec.json.decode(data, type=Beat)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -72,6 +72,8 @@ class Lease(msgspec.Struct, frozen=True, omit_defaults=True):
     released: bool = False
     scoring: bool = False
     """It scores the answers of a run that has ended, and answers nothing."""
+    end: str = ""
+    """The kind of the record that ended the run, for whoever sees its heartbeat and not its journal."""
 
 
 def write_lease(run: str, lease: Lease) -> None:

@@ -17,7 +17,7 @@ import xxhash
 
 from holdfast.errors import FencedError, JournalError, StoreError, told
 from holdfast.journal.chain import HeaderCache, SegmentFile, fence_between, list_chain
-from holdfast.journal.claims import Beat, greatest_epoch, write_beat
+from holdfast.journal.claims import EXPIRY_SECONDS, Beat, greatest_epoch, write_beat
 from holdfast.journal.content import PIECE_BYTES
 from holdfast.journal.disk import OS_DISK
 from holdfast.journal.lease import read_lease
@@ -27,7 +27,9 @@ from holdfast.journal.places import segment_path
 from holdfast.records import Fence
 
 CHUNK_BYTES = 8 << 20
-BEAT_SECONDS = 10.0
+BEATS = 3
+"""So often a holder beats before it is taken for dead."""
+BEAT_SECONDS = EXPIRY_SECONDS / BEATS
 _BACKOFF_SECONDS_MAX = 60.0
 _LOOKS_MAX = 100
 
@@ -299,14 +301,17 @@ class Mirror:
     def _beat(self, *, ended: bool = False) -> None:
         """Say that we live, and see whether the run is still ours."""
         now = time.monotonic()
-        if self._epoch is None or (now - self._beat_at < self._keeping.beat_seconds and not ended):
+        if now - self._beat_at < self._keeping.beat_seconds and not ended:
             return
-        if greatest_epoch(self._objects) > self._epoch:
+        if self._epoch is not None and greatest_epoch(self._objects) > self._epoch:
             raise FencedError(f"{self._objects.url} was taken over by another process: this one stops")
         self._beats += 1
-        beat = Beat(self._beats, ended, self.mirrored, read_lease(self._run))
-        write_beat(self._objects, self._epoch, beat)
-        self._beat_at = now
+        expiry = self._keeping.beat_seconds * BEATS
+        lease = read_lease(self._run)
+        beat = Beat(self._beats, ended, self.mirrored, lease, expiry)
+        write_beat(self._objects, self._epoch or 0, beat)  # 0: of a run that nobody claims, for those who look
+        if lease is not None and self._epoch in (None, lease.epoch):  # else its first lease is about to come
+            self._beat_at = now
 
 
 def _state(found: os.stat_result) -> tuple[int, int]:

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from holdfast.errors import StoreError, UsageError
+from holdfast.journal.refusals import told_by_store
+from holdfast.records.urls import NO_CREDENTIALS, holds_credentials
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -26,8 +28,6 @@ SCHEMES = ("s3", "s3a", "gs", "az", "file")
 _TIMEOUT = timedelta(seconds=30)
 _CONNECT = timedelta(seconds=10)
 _PIECE_BYTES = 1 << 20
-_QUERY = re.compile(r"\?\S+")
-_SHOWN = 300
 _AWS = {
     "aws_access_key_id": "access_key_id",
     "aws_secret_access_key": "secret_access_key",
@@ -79,6 +79,8 @@ def is_url(text: str) -> bool:
 
 def open_objects(url: str) -> "StoredObjects":
     """UsageError for a URL of a kind that is not known; nothing is asked of the store yet."""
+    if holds_credentials(url):
+        raise UsageError(NO_CREDENTIALS)
     found = _URL.fullmatch(url)
     if found is None or found[1] not in SCHEMES:
         known = ", ".join(f"{scheme}://" for scheme in SCHEMES)
@@ -177,8 +179,7 @@ class StoredObjects:
         except StoreError:
             raise
         except Exception as error:
-            said = _QUERY.sub("", (str(error).strip().splitlines() or [type(error).__name__])[0])[:_SHOWN]
-            raise StoreError(f"{self._url}: cannot {verb} {name!r}: {said}") from error
+            raise StoreError(f"{self._url}: cannot {verb} {name or 'what is there'}: {told_by_store(error)}") from error
 
 
 class FolderObjects(StoredObjects):
@@ -231,14 +232,14 @@ def _remote(scheme: str, bucket: str, url: str) -> "ObjectStore":
     try:
         if scheme == "gs":
             return GCSStore(bucket, **options)
+        endpoint = "AZURE_STORAGE_ENDPOINT" if scheme == "az" else "AWS_ENDPOINT_URL"
+        if os.environ.get(endpoint, "").startswith("http://"):
+            options["client_options"]["allow_http"] = True
         if scheme == "az":
             return AzureStore(bucket, **options)
-        if os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://"):
-            options["client_options"]["allow_http"] = True
         return S3Store(bucket, **_aws_from_files(os.environ), **options)
     except Exception as error:
-        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise UsageError(f"{url}: the store cannot be opened: {said[:_SHOWN]}") from error
+        raise UsageError(f"{url}: the store cannot be opened: {told_by_store(error)}") from error
 
 
 def _aws_from_files(environ: Mapping[str, str]) -> dict[str, Any]:

@@ -28,11 +28,17 @@ class Restored(msgspec.Struct, frozen=True):
 
 
 def restore(
-    run: str, sources: Sequence[Source], warn: Callable[[str], None], *, blobs: bool = True, lossy: bool = True
+    run: str,
+    sources: Sequence[Source],
+    warn: Callable[[str], None],
+    *,
+    blobs: bool = True,
+    lossy: bool = True,
+    trusting: bool = False,
 ) -> Restored:
     """Bring a run's folder up to what its sources hold. Nothing in it is lost; doing it again completes what was cut
     off. JournalError if the sources hold nothing, or another run than the folder; StoreError, unless `lossy`, if one of
-    them cannot give what it has.
+    them cannot give what it has. `trusting`: the folder is a copy of our own making.
     """
     here = FolderSource(run)
     every = [here, *sources]
@@ -48,7 +54,7 @@ def restore(
             )
     known = [source for source in every if source.place in uids]
     choice = choose(known, {epoch for source in known for epoch in _proved(source, uid)})
-    assembler = Assembler(run, uid, warn, lossy=lossy)
+    assembler = Assembler(run, uid, warn, lossy=lossy, trusting=trusting)
     make_folders(OS_DISK, run)
     assembler.assemble(choice)
     changed = _bring_files(run, sources, warn if lossy else None, blobs=blobs)

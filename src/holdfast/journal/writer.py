@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import errno
 import queue
+import shlex
 import threading
 import time
 from collections import deque
@@ -19,6 +20,7 @@ import msgspec
 from holdfast.errors import FencedError, JournalError, StoppedError
 from holdfast.journal.appender import Hooks
 from holdfast.journal.disk import OS_DISK, Disk
+from holdfast.journal.lease import read_lease, write_lease
 from holdfast.journal.lock import WAIT_SECONDS, Lock
 from holdfast.journal.marks import Damage, Position
 from holdfast.journal.mirror import BEAT_SECONDS, Keeping, Mirror
@@ -356,12 +358,19 @@ class Writer:
         self._parts.lock.release()
 
     def _let_mirror_go(self) -> None:
-        wanted = self._options.mirror
-        if self.mirror is None or wanted is None or self.mirror.close(wanted.last_seconds) or self._parts.lock.lost:
+        wanted, run = self._options.mirror, self._parts.run
+        if self.mirror is None or wanted is None:
             return
-        last = self.acknowledged.n
-        left = f"{last - self.mirror.mirrored} of {last} records are not in {wanted.objects.url} yet"
-        self._options.tell("mirror.behind", f"{left}; they are safe here, and the next start of this run sends them")
+        done = self.mirror.close(wanted.last_seconds)
+        if self._parts.lock.lost:
+            return
+        last, lease = self.acknowledged.n, read_lease(run)
+        if lease is not None:  # the watermark, as it is at the end
+            write_lease(run, msgspec.structs.replace(lease, mirrored=self.mirror.mirrored, mirror_behind=0.0))
+        if not done:
+            left = f"{last - self.mirror.mirrored} of {last} records are not in {wanted.objects.url} yet"
+            again = f"holdfast resume {shlex.quote(run)}"
+            self._options.tell("mirror.behind", f"{left}; they are safe here, and the next start sends them: {again}")
 
     def _mirror_of(self, wanted: Mirroring | None) -> Mirror | None:
         if wanted is None:

@@ -29,6 +29,8 @@ def line_of(progress: Progress, now: float) -> str:
     parts.append(f"{short(used)} tokens")
     if left is not None and done < progress.planned:
         parts.append(f"{duration(left)} left")
+    if progress.mirror_behind:
+        parts.append(f"mirror {duration(progress.mirror_behind)} behind")
     if progress.last_failure:
         parts.append(f"last failure: {first_line(progress.last_failure, _FAILURE_WIDTH)}")
     return " · ".join(parts)

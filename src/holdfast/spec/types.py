@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, field
 
+from holdfast.records.urls import NO_CREDENTIALS, holds_credentials
 from holdfast.spec.classes import EVALUATION, NESTED, PLACE, RESULT, THROUGHPUT, classified
 
 Positive = Annotated[int, Meta(ge=1)]
@@ -140,6 +141,10 @@ class Mirror(_Part, frozen=True, kw_only=True):
     seconds: Annotated[Seconds, THROUGHPUT] = 5.0
     wait: Annotated[bool, THROUGHPUT] = False
     exclusive: Annotated[bool, THROUGHPUT] = True
+
+    def __post_init__(self) -> None:
+        if holds_credentials(self.url):
+            raise ValueError(NO_CREDENTIALS)
 
 
 @classified

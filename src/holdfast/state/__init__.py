@@ -3,7 +3,7 @@
 from holdfast.state.catalogue import Catalogue, stamp_of
 from holdfast.state.folding import Fold, Trail
 from holdfast.state.index import AnswerRow, Index, ScoreRow
-from holdfast.state.status import Standing, is_held, standing_of, status_of
+from holdfast.state.status import Standing, is_held, keep_beat, standing_by, standing_of, status_by, status_of
 from holdfast.state.story import Story
 
 __all__ = [
@@ -16,7 +16,10 @@ __all__ = [
     "Story",
     "Trail",
     "is_held",
+    "keep_beat",
     "stamp_of",
+    "standing_by",
     "standing_of",
+    "status_by",
     "status_of",
 ]

@@ -8,6 +8,7 @@ import contextlib
 import functools
 import hashlib
 import os
+import shutil
 import time
 
 _NETWORKED = frozenset(
@@ -39,21 +40,25 @@ _MOUNTS = "/proc/self/mountinfo"
 
 def cached_path(kind: str, *identity: str) -> str:
     """A file in the user's cache for one thing of a kind; other identity, other file."""
+    return f"{cached_folder(kind, *identity)}.db"
+
+
+def cached_folder(kind: str, *identity: str) -> str:
+    """The same for what takes more than one file."""
     above = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     told = "\0".join(identity).encode("utf-8", "surrogateescape")
-    name = hashlib.blake2b(told, digest_size=16).hexdigest()
-    return os.path.join(above, "holdfast", kind, f"{name}.db")
+    return os.path.join(above, "holdfast", kind, hashlib.blake2b(told, digest_size=16).hexdigest())
 
 
 def make_room(path: str) -> None:
-    """The folder for a cached file, without those beside it that nobody has brought up to date for a month."""
+    """The folder for something cached, without what is beside it that nobody has brought up to date for a month."""
     folder = os.path.dirname(path)
     os.makedirs(folder, exist_ok=True)
     oldest = time.time() - _KEPT_SECONDS
     for entry in os.scandir(folder):
         with contextlib.suppress(OSError):  # another process removes it
             if entry.stat().st_mtime < oldest:
-                os.unlink(entry.path)
+                shutil.rmtree(entry.path) if entry.is_dir() else os.unlink(entry.path)
 
 
 def is_networked(path: str) -> bool:

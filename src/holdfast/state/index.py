@@ -78,6 +78,8 @@ class Index:
         self._run = run
         self.story = Story()
         self.damage: list[Damage] = []
+        self.last_n = 0
+        """The number of the last record."""
         self._database, self._path = _open(run)
         try:
             self._catch_up()
@@ -152,6 +154,7 @@ class Index:
                 if number % _BATCH == 0:
                     self._save(reader.cursor)
             self._save(reader.cursor)
+            self.last_n = reader.cursor.n
 
     def _save(self, cursor: Cursor) -> None:
         values = {"cursor": cursor, "story": self.story, "damage": self.damage}

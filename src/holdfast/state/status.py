@@ -10,11 +10,14 @@ import time
 
 import msgspec
 
+from holdfast.journal.claims import Beat
 from holdfast.journal.lease import Lease, clock_time, how_it_died, is_alive, read_lease
 from holdfast.journal.lock import NO_FLOCK, owner_of
 from holdfast.journal.terms import is_term_held
 from holdfast.state.story import Story
 
+COPIED = "beat.json"
+"""In a folder that is a copy of a mirror: what the mirror last said of the run. It has no lock of any writer."""
 _SLACK_SECONDS = 2.0
 
 
@@ -24,12 +27,45 @@ class Standing(msgspec.Struct, frozen=True):
     held: bool
     lease: Lease | None = None
     now: float = 0.0
+    copied: bool = False
+    """It is what a mirror tells: the process may be on any machine."""
+    mirrored: int | None = None
+    """The last record that is durable in the mirror, as far as is known; None without one."""
 
 
 def standing_of(run: str) -> Standing:
     """The lock first: a lease that is read afterwards is not older than what it says."""
+    beat = _copied_beat(run)
+    if beat is not None:
+        return standing_by(beat)
     held = is_held(run)
-    return Standing(held, read_lease(run), time.time())
+    lease = read_lease(run)
+    return Standing(held, lease, time.time(), mirrored=lease.mirrored if lease else None)
+
+
+def standing_by(beat: Beat) -> Standing:
+    """What a heartbeat in a mirror says. Two clocks are compared, which is good enough to look and not to take over."""
+    lease = beat.lease
+    fresh = lease is not None and not beat.ended and time.time() - lease.at < beat.expiry_seconds
+    held = lease is not None and fresh and is_alive(lease.holder) is not False
+    return Standing(held, lease, lease.at if held and lease else time.time(), True, beat.mirrored)
+
+
+def keep_beat(run: str, beat: Beat) -> None:
+    """Beside a copy, for `standing_of`."""
+    path = os.path.join(run, COPIED)
+    temporary = f"{path}.{os.getpid()}.tmp"
+    with open(temporary, "wb") as file:
+        file.write(msgspec.json.encode(beat))
+    os.replace(temporary, path)
+
+
+def _copied_beat(run: str) -> Beat | None:
+    try:
+        with open(os.path.join(run, COPIED), "rb") as file:
+            return msgspec.json.decode(file.read(), type=Beat)
+    except FileNotFoundError:
+        return None
 
 
 def is_held(run: str) -> bool:
@@ -59,14 +95,31 @@ def status_of(story: Story, unfinished: int, standing: Standing, damaged: bool =
     if story.end is None and damaged:
         return "interrupted", "records were lost to damage; `verify` tells which, a resume asks for them again"
     if story.end is None:
-        lease = standing.lease
-        if lease is None or lease.released:
-            return "interrupted", "the process ended without a word (killed, out of memory, or power loss)"
-        return "interrupted", how_it_died(lease)
+        return "interrupted", _how_it_ended(standing, story.updated)
     if story.end.kind == "run.completed" and unfinished > 0:
         lost = "1 answer was" if unfinished == 1 else f"{unfinished} answers were"
         return "interrupted", f"{lost} lost to damage after the run had completed"
     return story.end.kind.removeprefix("run."), story.end.data.reason
+
+
+def status_by(standing: Standing) -> tuple[str, str]:
+    """The same without a journal, as far as a heartbeat tells."""
+    if standing.held and not _is_scored(standing):
+        return _of_live(standing)
+    if standing.lease is None or not standing.lease.end:
+        return "interrupted", _how_it_ended(standing)
+    return standing.lease.end.removeprefix("run."), ""
+
+
+def _how_it_ended(standing: Standing, updated: str = "") -> str:
+    lease = standing.lease
+    if standing.copied and lease is None:
+        return f"its last record is of {updated[:19]}Z" if updated else "nothing was heard of it"
+    if standing.copied and lease is not None:
+        return f"last heard of at {clock_time(lease.at)}, from process {lease.holder.pid} on {lease.holder.host}"
+    if lease is None or lease.released:
+        return "the process ended without a word (killed, out of memory, or power loss)"
+    return how_it_died(lease)
 
 
 def _is_scored(standing: Standing) -> bool:

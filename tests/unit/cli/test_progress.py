@@ -18,6 +18,11 @@ def test_what_an_earlier_process_finished_does_not_make_this_one_look_fast() -> 
     assert line_of(progress, 10.0) == "60/100 · 1.0/s · 0 in flight · 3 replayed · 0 tokens · 40.0 s left"
 
 
+def test_a_mirror_that_is_late_is_told() -> None:
+    progress = Progress(planned=10, finished=5, started=0.0, mirror_behind=12.0)
+    assert line_of(progress, 5.0) == "5/10 · 1.0/s · 0 in flight · 0 tokens · 5.0 s left · mirror 12.0 s behind"
+
+
 def test_failures_are_done_and_are_shown() -> None:
     progress = Progress(planned=10, finished=4, failed=1, started=0.0)
     assert line_of(progress, 5.0) == "5/10 · 1.0/s · 0 in flight · 1 failed · 0 tokens · 5.0 s left"

@@ -42,19 +42,21 @@ async def nothing() -> None: ...
 class Watched:
     """A watch over a stub, and what it told."""
 
-    def __init__(self, run: Path, cancel: bool = False, obey: Callable[[], Awaitable[None]] = nothing) -> None:
-        self.engine = Stub(SimpleNamespace(stall_seconds=STALL_SECONDS, on_stall="cancel-sample" if cancel else "warn"))
+    def __init__(self, run: Path, cancel: bool = False, **orders: Any) -> None:
+        stall = {"stall_seconds": STALL_SECONDS, "on_stall": "cancel-sample" if cancel else "warn"}
+        self.engine = Stub(SimpleNamespace(**stall, mirror=None))
         self.told: list[tuple[str, str]] = []
         self.run = run
         self.tell: Callable[[str, str], None] = self.note
-        orders = Orders(
-            run=str(run),
-            epoch=1,
-            acknowledged=lambda: 7,
-            tell=lambda event, message, **facts: self.tell(event, message),
-            obey=obey,
-        )
-        self.watch = Watch(cast(Engine, self.engine), orders)
+        given: dict[str, Any] = {
+            "run": str(run),
+            "epoch": 1,
+            "acknowledged": lambda: 7,
+            "tell": lambda event, message, **facts: self.tell(event, message),
+            "obey": nothing,
+            **orders,
+        }
+        self.watch = Watch(cast(Engine, self.engine), Orders(**given))
 
     def note(self, event: str, message: str) -> None:
         self.told.append((event, message))
@@ -183,3 +185,17 @@ def test_a_log_that_fails_does_not_stop_the_heartbeat(tmp_path: Path) -> None:
         await stage.beats(12)
 
     assert watched(tmp_path, story).lease().released
+
+
+def test_a_mirror_that_is_late_shows_in_the_progress_and_one_that_is_not_does_not(tmp_path: Path) -> None:
+    behind = [0.0]
+
+    async def story(stage: Watched) -> None:
+        stage.engine.spec.mirror = SimpleNamespace(seconds=5.0)
+        for late, shown in ((4.0, 0.0), (15.0, 0.0), (21.04, 21.0), (0.0, 0.0)):
+            behind[0] = late
+            await stage.beats(2)
+            assert (stage.lease().mirrored, stage.lease().mirror_behind) == (7, round(late, 1))
+            assert stage.engine.progress.mirror_behind == shown
+
+    assert watched(tmp_path, story, mirrored=lambda: (7, behind[0])).told == []

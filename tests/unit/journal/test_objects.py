@@ -18,6 +18,10 @@ def objects(bucket: Bucket) -> StoredObjects:
 
 @pytest.mark.parametrize("part", STRANGE)
 def test_a_name_comes_back_as_it_was_written(bucket: Bucket, part: str) -> None:
+    if "?" in part and bucket.url.startswith("s3:"):
+        with pytest.raises(UsageError, match="a query"):
+            open_objects(f"{bucket.url}/top {part}")
+        return
     place = open_objects(f"{bucket.url}/top {part}").below(f"run {part}")
     place.put(f"journal/{part}", b"content")
     assert place.get(f"journal/{part}") == b"content"

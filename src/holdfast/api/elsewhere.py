@@ -1,0 +1,165 @@
+"""Runs of a mirror, looked at from any machine: read through a copy in the user's cache folder.
+
+The copy has the journal, the plan and the data, and grows with the mirror: what is sealed is fetched once, of the rest
+only what is new. It is no original: deleting it costs another fetch. Nothing is ever written to the mirror. A list is
+made of heartbeats alone.
+"""
+
+import fcntl
+import logging
+import os
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+
+from holdfast.api.mirroring import last_beat
+from holdfast.api.places import RunPlace, find_run, pick
+from holdfast.api.recovering import Counted, Moved, mirrored_runs, only_run
+from holdfast.api.summaries import MirrorStanding, RunSummary
+from holdfast.errors import JournalError, UsageError
+from holdfast.journal import Reader
+from holdfast.journal.claims import Beat
+from holdfast.journal.objects import StoredObjects, is_url, open_objects
+from holdfast.journal.pieces import MirrorSource
+from holdfast.journal.restoring import restore, uid_of
+from holdfast.state import keep_beat, standing_by, status_by
+from holdfast.state.cache import cached_folder, make_room
+
+_TRIES = 3
+"""A live run replaces chunks by sealed segments: what was listed may be gone when it is asked for."""
+_AT_ONCE = 16
+
+
+def find_to_read(store: str, wanted: str, moved: Moved | None = None) -> RunPlace:
+    """The one run that is meant, here or in a mirror; of one in a mirror, an up-to-date copy."""
+    if not is_url(wanted) and not is_url(store):
+        return find_run(store, wanted)
+    return fetch(*find_in_mirror(store, wanted), moved)
+
+
+def find_in_mirror(store: str, wanted: str) -> tuple[StoredObjects, RunPlace]:
+    """By its own URL, or by its name in the mirror that the store's URL means."""
+    if is_url(wanted):
+        objects, experiment, run_id = only_run(wanted)
+        return objects, _place(objects, experiment, run_id)
+    every = {(place := _place(*each)).url: (each[0], place) for each in mirrored_runs(open_objects(store))}
+    places = [place for _, place in every.values()]
+    if wanted == "latest" and places:
+        beats = _heartbeats([objects for objects, _ in every.values()])
+        return max(zip(every.values(), beats, strict=True), key=lambda each: _at(each[1]))[0]
+    return every[pick(places, wanted, store).url]
+
+
+def fetch(objects: StoredObjects, place: RunPlace, moved: Moved | None = None) -> RunPlace:
+    """The copy, up to date. One process at a time fetches; whoever reads needs no leave."""
+    above = os.path.dirname(place.folder)
+    try:
+        make_room(above)
+        os.makedirs(above, exist_ok=True)
+        os.utime(above)
+        handle = os.open(os.path.join(above, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise UsageError(
+            f"{above} cannot be written: {error.strerror}; set XDG_CACHE_HOME to a folder that can"
+        ) from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        _bring_up_to_date(objects, place, moved)
+    finally:
+        os.close(handle)
+    return place
+
+
+def fetch_all(place: RunPlace, moved: Moved | None = None) -> tuple[str, list[str]]:
+    """Every object of a run anew, files included, to be checked: the folder, which the caller removes, and what could
+    not be read.
+    """
+    folder = f"{place.folder}.{os.getpid()}"
+    try:
+        for left in reversed(range(_TRIES)):
+            shutil.rmtree(folder, ignore_errors=True)
+            wrong: list[str] = []
+            source = MirrorSource(open_objects(place.url))
+            restore(folder, [source if moved is None else Counted(source, moved)], wrong.append)
+            if not wrong or not left:
+                break
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return folder, wrong
+
+
+def list_mirror(url: str) -> list[RunSummary]:
+    """Every run of a mirror as its last heartbeat tells, the one that was last heard of last. No journal is read."""
+    every = list(mirrored_runs(open_objects(url)))
+    beats = _heartbeats([objects for objects, _, _ in every])
+    told = [
+        _summary(objects.url, experiment, run_id, beat)
+        for (objects, experiment, run_id), beat in zip(every, beats, strict=True)
+    ]
+    return sorted(told, key=lambda each: each.updated)
+
+
+def _heartbeats(every: list[StoredObjects]) -> list[Beat | None]:
+    with ThreadPoolExecutor(_AT_ONCE, "holdfast-look") as pool:
+        return list(pool.map(lambda objects: last_beat(objects)[1], every))
+
+
+def _at(beat: Beat | None) -> float:
+    return beat.lease.at if beat is not None and beat.lease is not None else 0.0
+
+
+def _summary(url: str, experiment: str, run_id: str, beat: Beat | None) -> RunSummary:
+    standing = standing_by(beat or Beat(0))
+    status, reason = status_by(standing)
+    lease = standing.lease
+    if lease is None:
+        return RunSummary(run_id, experiment, status, reason, folder=url)
+    return RunSummary(
+        run_id=run_id,
+        experiment=experiment,
+        status=status,
+        reason=reason,
+        updated=datetime.fromtimestamp(lease.at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        planned=lease.planned,
+        finished=lease.finished,
+        failed=lease.failed,
+        unfinished=max(lease.planned - lease.finished - lease.failed, 0),
+        folder=url,
+        mirror=MirrorStanding(url, standing.mirrored or 0, lease.acknowledged, lease.mirror_behind),
+    )
+
+
+def _place(objects: StoredObjects, experiment: str, run_id: str) -> RunPlace:
+    """Where the copy of a run belongs."""
+    url = objects.url.rstrip("/")
+    above = cached_folder("copies", url)
+    return RunPlace(above, experiment, run_id, os.path.join(above, "run"), url)
+
+
+def _bring_up_to_date(objects: StoredObjects, place: RunPlace, moved: Moved | None) -> None:
+    _, beat = last_beat(objects)  # before the journal: a run that ends between the two would seem interrupted
+    for left in reversed(range(_TRIES)):
+        warnings: list[str] = []
+        source = MirrorSource(objects)
+        if not source.pieces():
+            raise UsageError(f"{objects.url} holds no records yet: the run has just begun, or its mirror is behind")
+        counted = source if moved is None else Counted(source, moved)
+        try:
+            restore(place.folder, [counted], warnings.append, blobs=False, trusting=True)
+        except JournalError:
+            if not left or not _is_another(place, source):
+                raise
+            shutil.rmtree(place.folder)
+            continue
+        if not warnings or not left:
+            break
+    for line in warnings:
+        logging.getLogger("holdfast").warning(line)
+    keep_beat(place.folder, beat or Beat(0))
+
+
+def _is_another(place: RunPlace, source: MirrorSource) -> bool:
+    """Whether a run of the same name has taken the place of the one that was copied."""
+    there = uid_of(source)
+    return bool(there) and place.began and Reader(place.journal).uid not in ("", there)

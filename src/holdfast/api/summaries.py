@@ -1,0 +1,56 @@
+"""What is said of a run as a whole."""
+
+from typing import Any
+
+import msgspec
+
+from holdfast.records import Anomaly
+from holdfast.records.exchange import Usage
+
+
+class MirrorStanding(msgspec.Struct, frozen=True):
+    """How far a run's mirror is."""
+
+    url: str
+    mirrored: int
+    """The number of the last record that is durable there, with all before it."""
+    acknowledged: int
+    """The number of the last record that is durable where the run is written."""
+    behind_seconds: float
+    """Of a live run: for how long there has been something that is not there yet."""
+
+
+class RunSummary(msgspec.Struct, frozen=True):
+    """What `show --json` says: a contract, fields are only ever added."""
+
+    run_id: str
+    experiment: str
+    status: str
+    reason: str = ""
+    created: str = ""
+    updated: str = ""
+    completed: str | None = None
+    planned: int = 0
+    finished: int = 0
+    failed: int = 0
+    unfinished: int = 0
+    steps: dict[str, int] = msgspec.field(default_factory=dict)
+    usage: Usage = Usage()
+    saved: Usage = Usage()
+    scores: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    evaluations: list[str] = msgspec.field(default_factory=list)
+    resumes: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    anomalies: list[Anomaly] = msgspec.field(default_factory=list)
+    description: str = ""
+    tags: list[str] = msgspec.field(default_factory=list)
+    folder: str = ""
+    bytes: int = 0
+    failures: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    """Of samples, by kind, each with an example."""
+    extensions: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    notes: list[dict[str, str]] = msgspec.field(default_factory=list)
+    parent: dict[str, Any] | None = None
+    """The run that this one is a fork of."""
+    evaluation_names: dict[str, str] = msgspec.field(default_factory=dict)
+    """Of the evaluations: what each is called, or its scorers."""
+    mirror: MirrorStanding | None = None

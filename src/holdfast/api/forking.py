@@ -12,7 +12,7 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 
 import msgspec
 
@@ -20,6 +20,7 @@ from holdfast.api.executing import started
 from holdfast.api.forecasting import Forecast, Guess, Mean
 from holdfast.api.places import RunPlace
 from holdfast.api.preparing import Given, Prepared, find_scorers, naming, prepare_given
+from holdfast.datasets import Digests
 from holdfast.engine.asking import identity_of
 from holdfast.engine.places import Places
 from holdfast.engine.recollecting import Traces
@@ -28,9 +29,10 @@ from holdfast.engine.tickets import Ticket, Tickets
 from holdfast.errors import UsageError
 from holdfast.journal import OS_DISK, Request, Writer, make_folders, open_writer
 from holdfast.journal.lease import Holder, is_alive, this_process
-from holdfast.plan import Planned, survey, write_plan
+from holdfast.plan import BlobStore, Planned, Work, survey, write_plan
 from holdfast.records import draft
-from holdfast.records.facts import Parent, TaskInputs
+from holdfast.records.facts import Parent, Step, TaskInputs
+from holdfast.records.references import Reference
 from holdfast.solve import Recorded
 from holdfast.spec import Fewshot, Spec
 from holdfast.state import Index
@@ -144,7 +146,7 @@ class Fork:
         """What the key would reuse, and the steps that it has in the parent. No more at once than a run would have: a
         solver may start programs.
         """
-        attempt, recorded = self._parent.steps(ticket.key)
+        attempt, recorded = self._steps_of(ticket)
         work = self._prepared.works[ticket.cell.task]
         scene = Scene(ticket, work, self._prepared.spec, attempt, recorded, run=self._building.folder)
         places = self._places[ticket.cell.task]
@@ -158,12 +160,29 @@ class Fork:
     async def _take_over(self, ticket: Ticket, writer: Writer) -> None:
         """A step's request refers to earlier steps by their numbers, which are others here."""
         numbers: dict[int, int] = {}
-        attempt, steps = self._parent.steps(ticket.key)
+        attempt, steps = self._steps_of(ticket)
+        await asyncio.to_thread(self._take_files_over, steps)
         for each in steps:
             step = each.step
             asked = None if step.asked is None else step.asked.renumbered(numbers)
             mine = msgspec.structs.replace(step, o=ticket.o, scope=f"solve/{attempt}", asked=asked, origin=each.n)
             numbers[each.n] = (await writer.append(draft("step", mine, ticket.key))).n
+
+    def _steps_of(self, ticket: Ticket) -> tuple[int, list[Recorded]]:
+        """What the parent has of a key that may be asked for again: answers of models, and what tools came to if their
+        code, and the sandbox that they work in, are the same.
+        """
+        task = self._prepared.works[ticket.cell.task]
+        return self._parent.steps(ticket.key, calls=self._parent.calls_alike(task))
+
+    def _take_files_over(self, steps: Sequence[Recorded]) -> None:
+        """The content of files that calls left in a sandbox, durable before the steps that name it."""
+        blobs = {kept.blob for each in steps if each.step.files for kept in each.step.files.changed.values()} - {""}
+        store = BlobStore(self._building.folder, self._parent.folder)
+        for blob in blobs:
+            store.keep(Reference(blob, ""), Digests())
+        if blobs:
+            store.sync()
 
 
 class _Parent:
@@ -193,10 +212,20 @@ class _Parent:
             return bool(spec.roles)
         return identity_of(before[model]) == identity_of(now[model]) and before[model].params == now[model].params
 
-    def steps(self, key: str) -> tuple[int, list[Recorded]]:
-        """The attempt to go on with, and its steps that a fork may ask for again: those that were answered."""
+    def calls_alike(self, work: Work) -> bool:
+        """Whether a task's tools would do the same here and there."""
+        before = {task.name: task.sandbox for task in self._spec.tasks}
+        name = work.task.name
+        stored = self.index.story.inputs.get(name, TaskInputs())
+        return name in before and before[name] == work.task.sandbox and stored.solver == work.solver.digest()
+
+    def steps(self, key: str, *, calls: bool) -> tuple[int, list[Recorded]]:
+        """The attempt to go on with, and its steps that a fork may ask for again: requests that were answered, and
+        calls, also those that failed: that too is what the model was told.
+        """
         attempt, steps = self._traces.last_attempt(key)
-        return attempt, _whole([each for each in steps if each.step.answer is not None])
+        kept = [each for each in steps if each.step.answer is not None or (calls and _is_call(each.step))]
+        return attempt, _whole(kept)
 
     def mean(self) -> Mean:
         story, finished = self.index.story, max(self.index.finished, 1)
@@ -241,6 +270,10 @@ def _taken(place: RunPlace) -> UsageError:
 
 def _choice(fewshot: Fewshot | None) -> tuple[int, int] | None:
     return None if fewshot is None else (fewshot.n, fewshot.seed)
+
+
+def _is_call(step: Step) -> bool:
+    return step.kind != "generate" and not step.cancelled
 
 
 def _whole(recorded: Iterable[Recorded]) -> list[Recorded]:

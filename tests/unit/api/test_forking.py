@@ -14,7 +14,7 @@ from holdfast.errors import HoldfastError, UsageError
 from holdfast.journal import verify
 from holdfast.records.exchange import Sample, Usage
 from holdfast.score import scorer
-from holdfast.solve import Context
+from holdfast.solve import Context, ToolFailedError
 from tests.unit.api.going_on import FORK, Told, files, forecast, fork, grow, steps_of, summary, told_of
 from tests.unit.engine.runs import RUN, Asked, cut_after, folder, given, go, model, records, rows
 
@@ -454,3 +454,54 @@ def test_a_fork_with_mended_code_gets_the_steps_of_samples_that_failed_in_it(tmp
     forked = fork(tmp_path, one_task(told, thrice))
     assert (forked.forecast.reused, forked.forecast.asks, len(told.asked)) == (9, 0, 9)
     assert summary(tmp_path, FORK).finished == 3
+
+
+CALLED: list[str] = []
+
+
+async def look(what: str) -> str:
+    CALLED.append(what)
+    if what.endswith("2"):
+        raise ValueError("nothing there")
+    return f"found {what}"
+
+
+async def calling(sample: Sample, ctx: Context, last: str = "end") -> str:
+    """A request, then calls, one of which fails, and files; then a request that holds what came of them."""
+    told = [(await ctx.generate(f"{sample.id} begin")).text]
+    for number in (1, 2):
+        try:
+            told.append(await ctx.call(look, {"what": f"{sample.id} {number}"}))
+        except ToolFailedError as error:
+            told.append(str(error))
+    told.append(await ctx.call("bash", {"command": f"echo {sample.id} > note; ls note"}))
+    text = (await ctx.generate(" ".join(told))).text
+    told.append(await ctx.call("bash", {"command": f"cat note; echo {last}"}))
+    return f"{text} {told[-1]}"
+
+
+def test_what_tools_came_to_is_taken_over_with_their_files_where_their_code_is_the_same(tmp_path: Path) -> None:
+    told = Told()
+    go(tmp_path, one_task(told, calling, count=2))
+    CALLED.clear()
+    before = len(told.asked)
+    made = fork(tmp_path, one_task(told, calling, count=3))
+    assert (made.forecast.reused, made.ended.finished) == (12, 3)
+    assert told.since(before) == ["s2 begin", "s2 begin found s2 1 tool: ValueError: nothing there note"]
+    assert CALLED == ["s2 1", "s2 2"]
+    outputs = {key: output for key, (_, output, _) in told_of(tmp_path, FORK).items()}
+    assert outputs["task/m/s0/1"] == "s0 begin found s0 1 tool: ValueError: nothing there note s0\nend"
+    assert verify(find_run(str(tmp_path), FORK).journal).errors == ()
+
+
+def test_a_fork_that_goes_on_in_a_sandbox_finds_the_files_that_were_taken_over(tmp_path: Path) -> None:
+    told = Told()
+    go(tmp_path, one_task(told, calling, count=1))
+    CALLED.clear()
+    cut_after(tmp_path, lambda kind, data: not (kind == "step" and "cat note" in str(data.get("called"))))
+    fork(tmp_path, one_task(told, calling, count=1))
+    shutil.rmtree(folder(tmp_path))
+    assert CALLED == []
+    assert (
+        told_of(tmp_path, FORK)["task/m/s0/1"][1] == "s0 begin found s0 1 tool: ValueError: nothing there note s0\nend"
+    )

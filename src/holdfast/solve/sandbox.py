@@ -213,7 +213,8 @@ class Box:
             self._known = await self._sandboxes.in_thread(lambda: self._make(first))
         except LostFilesError as error:
             self.lost = error
-            self._sandboxes.tell("sandbox.lost", f"{self._origin.scope.key}: {error}; the sample begins anew")
+            key = self._origin.scope.key
+            self._sandboxes.tell("sandbox.lost", f"{key}: {error}; the sample begins anew", key=key)
             raise
         except OSError as error:
             raise SandboxFailedError(f"the sandbox cannot be made: {error}") from error

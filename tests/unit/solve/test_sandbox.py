@@ -39,7 +39,7 @@ def play(
 
     async def run() -> Played:
         journal = MemoryJournal(1000, saving_seconds)
-        sandboxes = Sandboxes("uid", blobs_of(str(folder / "run")), lambda *_: None, str(folder / "boxes"))
+        sandboxes = Sandboxes("uid", blobs_of(str(folder / "run")), lambda *_, **__: None, str(folder / "boxes"))
         means = Means({}, open_box=sandboxes.opener(Sandbox(**wanted), None))
         steps = Steps(Scope(0, KEY, "solve/1"), journal, recorded)
         sample = Sample("1", "question", None, row or {})

@@ -22,7 +22,7 @@ from holdfast.journal import Position
 from holdfast.plan import Work
 from holdfast.records import Draft, draft
 from holdfast.records.exchange import Answer, Sample
-from holdfast.records.facts import Failure, SampleFailed, SampleFinished, Spent, Step, checked
+from holdfast.records.facts import Failure, SampleFailed, SampleFinished, Spent, checked
 from holdfast.score import Scorer
 from holdfast.solve import (
     Context,
@@ -34,8 +34,10 @@ from holdfast.solve import (
     Steps,
     Unsure,
 )
-from holdfast.solve.steps import Journal
+from holdfast.solve.steps import Journal, is_kept
 
+_ENDING_SECONDS = 2.0
+"""What calls that were under way when an attempt ended may take to end."""
 _SOLVER_KINDS = {"solver", "cancelled", "record", "tool", "sandbox"}
 
 
@@ -64,7 +66,7 @@ class Past(msgspec.Struct, frozen=True):
         for each in self.steps:
             number = _attempt_of(each)
             infrastructure = self.failures.get(number, "solver") not in _SOLVER_KINDS
-            if number == attempt or each.step.once or (infrastructure and _has_succeeded(each.step)):
+            if number == attempt or each.step.once or (infrastructure and is_kept(each.step)):
                 carried.append(each)
         asked_anew = max((number for number, kind in self.failures.items() if kind in _SOLVER_KINDS), default=0)
         return [each for each in carried if each.step.once or _attempt_of(each) > asked_anew]
@@ -184,8 +186,10 @@ class Sampler:
             messages = work.renderer.messages(ticket.sample)
             ctx = Context(ticket.sample, messages, steps, seed, kit.means[ticket.cell.model])
             try:
-                answer = await _solve(work.solver, ticket.sample, ctx, _seconds_left(kit, steps))
+                answer = await _solve(work.solver, ticket.sample, ctx, kit.seconds, steps.recorded_seconds)
             finally:
+                steps.close()  # who still asks in the background asks nothing more, and uses nothing that is closed
+                await steps.ended(_ENDING_SECONDS)
                 await ctx.close()
                 ctx.workplace.raise_loss()
             if _task().cancelling():  # the solver asked for it and did not wait for it: meet it here
@@ -250,7 +254,7 @@ class Sampler:
             if answer is None and each.position is not None:
                 answer = await asyncio.to_thread(self._read, each.position)
             if answer is not None:
-                its = msgspec.structs.replace(ticket, o=each.o, key=each.key)
+                its = ticket if each.o == ticket.o else msgspec.structs.replace(ticket, o=each.o, key=each.key)
                 judged.append(Judgement(its, answer, each.n, kit.evaluation, kit.secrets))
         if not judged:
             return []
@@ -264,10 +268,11 @@ class Sampler:
         return flight
 
 
-async def _solve(solver: Solver, sample: Sample, ctx: Context, seconds: float | None) -> Answer:
+async def _solve(solver: Solver, sample: Sample, ctx: Context, seconds: float | None, used: float) -> Answer:
+    """`used`: what the steps that it replays took counts."""
     if seconds is None:
         return await solver.solve(sample, ctx)
-    limit = asyncio.timeout(seconds)
+    limit = asyncio.timeout(max(seconds - used, 0.001))
     try:
         async with limit:
             return await solver.solve(sample, ctx)
@@ -281,15 +286,6 @@ def _task() -> "asyncio.Task[object]":
     task = asyncio.current_task()
     assert task is not None
     return task
-
-
-def _seconds_left(kit: Kit, steps: Steps) -> float | None:
-    """What an attempt may still take: what its recorded steps took counts."""
-    return None if kit.seconds is None else max(kit.seconds - steps.recorded_seconds, 0.001)
-
-
-def _has_succeeded(step: Step) -> bool:
-    return step.failure is None and not step.cancelled
 
 
 def _attempt_of(recorded: Recorded) -> int:

@@ -5,6 +5,7 @@ was (its segment was voided behind us) is passed over, so it is asked again rath
 """
 
 from collections.abc import Callable
+from datetime import datetime
 
 import msgspec
 
@@ -82,7 +83,8 @@ def read_past(trail: Trail, record_at: Callable[[Position], Entry | None]) -> Pa
         if entry is None or entry.line.n != position.n:
             continue
         if entry.line.t == "step":
-            steps.append(Recorded(entry.line.n, _step.decode(entry.line.d)))
+            ended = datetime.fromisoformat(entry.line.at).timestamp()
+            steps.append(Recorded(entry.line.n, _step.decode(entry.line.d), ended))
         else:
             begun.append(Unsure(entry.line.n, _started.decode(entry.line.d)))
     return Past(tuple(steps), dict(trail.failures), tuple(begun))

@@ -189,9 +189,9 @@ class Sampler:
                 answer = await _solve(work.solver, ticket.sample, ctx, kit.seconds, steps.recorded_seconds)
             finally:
                 steps.close()  # who still asks in the background asks nothing more, and uses nothing that is closed
-                await steps.ended(_ENDING_SECONDS)
+                if steps.is_busy:
+                    await steps.ended(_ENDING_SECONDS)
                 await ctx.close()
-                ctx.workplace.raise_loss()
             if _task().cancelling():  # the solver asked for it and did not wait for it: meet it here
                 await asyncio.sleep(0)
         except asyncio.CancelledError:

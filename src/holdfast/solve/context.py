@@ -18,7 +18,7 @@ import xxhash
 
 from holdfast.errors import BadRecordError, HoldfastError
 from holdfast.records.exchange import Answer, Message, Sample
-from holdfast.records.facts import Called, Step
+from holdfast.records.facts import Called, Files, Step
 from holdfast.solve.calling import LimitError, recover_call
 from holdfast.solve.conversations import Conversations
 from holdfast.solve.means import AskFailedError, Asking, Door, Host, Means, Told, Used, Wish
@@ -42,10 +42,9 @@ class Context:
     def __init__(self, sample: Sample, messages: list[Message], steps: Steps, seed: str, means: Means) -> None:
         self.sample = sample
         self.messages = messages
-        box = None if means.open_box is None else functools.partial(means.open_box, sample, steps.scope)
-        self.workplace = Workplace(sample, means.read_file, means.secrets, box)
-        steps.note_files = self.workplace.note_files
+        self._workplace: Workplace | None = None
         self._steps = steps
+        steps.note_files = self._note_files
         self._meters: tuple[_Meter, ...] = (_Meter(),)
         self._seed = seed
         self._means = means
@@ -53,6 +52,18 @@ class Context:
         self._door: Door | None = None
         self._doors: list[Door] = []  # all that are open, of those who do parts of the work too
         self._conversations = Conversations()
+
+    @property
+    def workplace(self) -> Workplace:
+        """What the attempt's tools share; made when it is first needed, because most samples call none."""
+        if self._workplace is None:
+            means, scope = self._means, self._steps.scope
+            box = None if means.open_box is None else functools.partial(means.open_box, self.sample, scope)
+            self._workplace = Workplace(self.sample, means.read_file, means.secrets, box)
+        return self._workplace
+
+    def _note_files(self, files: Files) -> None:
+        self.workplace.note_files(files)
 
     @property
     def seed(self) -> int:
@@ -100,12 +111,17 @@ class Context:
             self._door = None
 
     async def close(self) -> None:
-        """The attempt is over: what its tools opened is closed, its address is nobody's."""
+        """The attempt is over: what its tools opened is closed, its address is nobody's. Raises if its sandbox was
+        lost: an attempt without it is none, whatever its solver made of that.
+        """
         try:
-            await self.workplace.close()
+            if self._workplace is not None:
+                await self._workplace.close()
         finally:
             for door in self._doors:
                 door.close()
+        if self._workplace is not None:
+            self._workplace.raise_loss()
 
     def outside(self) -> AbstractContextManager[None]:
         """While a program of its own works for the sample: it may take its time without asking for anything."""
@@ -119,7 +135,7 @@ class Context:
         """The same attempt, with other first messages and `used` counted from here: for a solver that lets others do
         parts of its work.
         """
-        _ = self.random  # made before the copy: one stream for all of them
+        _ = self.random, self.workplace  # made before the copy: one for all of them
         other = copy.copy(self)
         other.messages = messages
         other._door = None  # noqa: SLF001 - a copy of ourselves: what comes through its own counts as its own

@@ -244,10 +244,16 @@ class Steps:
     def close(self) -> None:
         """From here on a cancelled call is our doing, not the solver's, and is not recorded."""
         self._closing = True
+        self.note_files = None  # whoever is told holds us: let go, or both live until a collection
         if self._driver is not None:
             self._driver.cancel()
         for caller in (*self._callers, *self._settling):
             caller.cancel()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether somebody has asked, and is not through."""
+        return bool(self._callers)
 
     async def ended(self, seconds: float) -> None:
         """Until what was under way when this was closed has ended, for at most so long: it may still use what belongs

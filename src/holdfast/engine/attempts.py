@@ -54,6 +54,10 @@ class Past(msgspec.Struct, frozen=True):
         cut_off = max((_attempt_of(each) for each in self.steps), default=1)
         return max(cut_off, max(self.failures, default=0) + 1)
 
+    def last(self) -> int:
+        """The last attempt that left anything: it was cut off, or it failed."""
+        return max((*map(_attempt_of, self.steps), *self.failures), default=1)
+
     def recorded(self, attempt: int) -> list[Recorded]:
         """The steps that an attempt replays: its own, those that succeeded before failures of infrastructure, and calls
         that must not be made twice.

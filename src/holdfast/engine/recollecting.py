@@ -52,11 +52,11 @@ class Traces:
         return read_past(self._traces.get(key, Trace()), self._record_at)
 
     def last_attempt(self, key: str) -> tuple[int, list[Recorded]]:
-        """The attempt that counts, or the last one, and the steps that it took: also where its own code failed in the
-        end, which is mended by the next code that gets them.
+        """The attempt that counts, or the last one, cut off or failed, and the steps that it took: also where its own
+        code failed in the end, which is mended by the next code that gets them.
         """
         past = self.past(key)
-        attempt = self.finished(key) or max(past.failures, default=0) or past.attempt()
+        attempt = self.finished(key) or past.last()
         earlier = {number: kind for number, kind in past.failures.items() if number < attempt}
         return attempt, Past(past.steps, earlier).recorded(attempt)
 

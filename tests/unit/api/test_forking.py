@@ -259,6 +259,18 @@ def test_failed_samples_of_the_parent_are_asked_again_from_where_they_failed(tmp
     assert steps_of(tmp_path, FORK) == (2, 7, 0)
 
 
+def test_the_steps_of_an_attempt_that_was_cut_off_after_another_had_failed_are_taken_over(tmp_path: Path) -> None:
+    """As a resume would: its own, and those that it had from the attempt that failed."""
+    told = Told(lambda text: text == "s0 two" and told.asked.count(text) == 1)
+    go(tmp_path, one_task(told, thrice, count=1))
+    assert told.asked == ["s0 one", "s0 two", "s0 two", "s0 three"]
+    cut_after(tmp_path, lambda kind, data: kind != "sample.finished")
+    forked = fork(tmp_path, one_task(told, thrice, count=1))
+    assert told.since(4) == []
+    assert (forked.forecast.reused, forked.forecast.complete) == (3, 1)
+    assert steps_of(tmp_path, FORK) == (0, 3, 0)
+
+
 def test_a_sample_that_succeeded_at_its_second_attempt_is_reused_whatever_it_drew(tmp_path: Path) -> None:
     """What is drawn depends on the attempt; the answer that counts is the second one's."""
     failing = {"s1"}

@@ -53,6 +53,7 @@ class Fork:
         self._above = os.path.dirname(place.folder)
         building = os.path.join(self._above, f"{_PREFIX}{uuid.uuid4().hex}")
         self._building = msgspec.structs.replace(place, folder=building)
+        self._blobs = BlobStore(building, parent.folder)
         self._useful: set[int] = set()
         self._places = {task.name: Places(task.max_samples or _AT_ONCE) for task in given.spec.tasks}
         self._steps = 0
@@ -178,11 +179,10 @@ class Fork:
     def _take_files_over(self, steps: Sequence[Recorded]) -> None:
         """The content of files that calls left in a sandbox, durable before the steps that name it."""
         blobs = {kept.blob for each in steps if each.step.files for kept in each.step.files.changed.values()} - {""}
-        store = BlobStore(self._building.folder, self._parent.folder)
         for blob in blobs:
-            store.keep(Reference(blob, ""), Digests())
+            self._blobs.keep(Reference(blob, ""), Digests())
         if blobs:
-            store.sync()
+            self._blobs.sync()
 
 
 class _Parent:

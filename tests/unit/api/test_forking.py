@@ -1,6 +1,7 @@
 """A fork asks for nothing that its parent has recorded, says so beforehand, and then needs its parent no more."""
 
 import asyncio
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -517,3 +518,26 @@ def test_a_fork_that_goes_on_in_a_sandbox_finds_the_files_that_were_taken_over(t
     assert (
         told_of(tmp_path, FORK)["task/m/s0/1"][1] == "s0 begin found s0 1 tool: ValueError: nothing there note s0\nend"
     )
+
+
+async def writing(sample: Sample, ctx: Context) -> str:
+    """Every sample leaves the same file, and one of its own."""
+    return str(await ctx.call("bash", {"command": f"echo same > same; echo {sample.id} > own; cat same own"}))
+
+
+@pytest.mark.parametrize("links", [True, False], ids=["linked", "copied"])
+def test_samples_that_left_the_same_files_are_taken_over_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    def copied(source: str, target: str) -> None:
+        raise OSError(errno.EPERM, "no links here")
+
+    told = Told()
+    go(tmp_path, one_task(told, writing, count=8))
+    if not links:
+        monkeypatch.setattr(os, "link", copied)
+    made = fork(tmp_path, one_task(told, writing, count=8))
+    assert (made.forecast.reused, made.ended.finished) == (8, 8)
+    blobs = [sorted(os.listdir(os.path.join(folder(tmp_path, run), "blobs"))) for run in (RUN, FORK)]
+    assert blobs[0] == blobs[1]
+    assert len(blobs[0]) == 9

@@ -23,7 +23,7 @@ from holdfast.api.preparing import Given, Prepared, find_scorers, naming, prepar
 from holdfast.datasets import Digests
 from holdfast.engine.asking import identity_of
 from holdfast.engine.places import Places
-from holdfast.engine.recollecting import Traces
+from holdfast.engine.recollecting import Last, Traces
 from holdfast.engine.rehearsing import Rehearsed, Scene, rehearse
 from holdfast.engine.tickets import Ticket, Tickets
 from holdfast.errors import UsageError
@@ -67,11 +67,11 @@ class Fork:
         guess = Guess(self._prepared.spec, self._parent.mean())
         async for tickets in self._tickets():
             rehearsals = await asyncio.gather(*map(self._rehearse, tickets))
-            for ticket, (rehearsed, recorded) in zip(tickets, rehearsals, strict=True):
-                guess.add(ticket.cell.model, rehearsed, recorded)
-                if recorded and (rehearsed.reused or self._may_match(ticket)):
+            for ticket, (rehearsed, last) in zip(tickets, rehearsals, strict=True):
+                guess.add(ticket.cell.model, rehearsed, last.steps)
+                if last.unsure or (last.steps and (rehearsed.reused or self._may_match(ticket))):
                     self._useful.add(ticket.o)
-                    self._steps += len(recorded)
+                    self._steps += len(last.steps)
         return guess.forecast()
 
     async def make(self) -> None:
@@ -143,38 +143,44 @@ class Fork:
             if batch:
                 yield batch
 
-    async def _rehearse(self, ticket: Ticket) -> tuple[Rehearsed, list[Recorded]]:
-        """What the key would reuse, and the steps that it has in the parent. No more at once than a run would have: a
-        solver may start programs.
+    async def _rehearse(self, ticket: Ticket) -> tuple[Rehearsed, Last]:
+        """What the key would reuse, and what it has in the parent. No more at once than a run would have: a solver may
+        start programs.
         """
-        attempt, recorded = self._steps_of(ticket)
+        last = self._last_of(ticket)
         work = self._prepared.works[ticket.cell.task]
-        scene = Scene(ticket, work, self._prepared.spec, attempt, recorded, run=self._building.folder)
+        scene = Scene(ticket, work, self._prepared.spec, last.attempt, last.steps, run=self._building.folder)
         places = self._places[ticket.cell.task]
         if not places.take():
             await places.wait()
         try:
-            return await rehearse(scene), recorded
+            return await rehearse(scene), last
         finally:
             places.give_back()
 
     async def _take_over(self, ticket: Ticket, writer: Writer) -> None:
-        """A step's request refers to earlier steps by their numbers, which are others here."""
+        """A step's request refers to earlier steps by their numbers, which are others here. A call that must not be
+        made twice, and may have been made, is announced here too: it is not made again blindly.
+        """
         numbers: dict[int, int] = {}
-        attempt, steps = self._steps_of(ticket)
-        await asyncio.to_thread(self._take_files_over, steps)
-        for each in steps:
+        last = self._last_of(ticket)
+        scope = f"solve/{last.attempt}"
+        await asyncio.to_thread(self._take_files_over, last.steps)
+        for announced in {(each.started.q, each.started.c): each.started for each in last.unsure}.values():
+            again = msgspec.structs.replace(announced, o=ticket.o, scope=scope)
+            await writer.append(draft("step.started", again, ticket.key))
+        for each in last.steps:
             step = each.step
             asked = None if step.asked is None else step.asked.renumbered(numbers)
-            mine = msgspec.structs.replace(step, o=ticket.o, scope=f"solve/{attempt}", asked=asked, origin=each.n)
+            mine = msgspec.structs.replace(step, o=ticket.o, scope=scope, asked=asked, origin=each.n)
             numbers[each.n] = (await writer.append(draft("step", mine, ticket.key))).n
 
-    def _steps_of(self, ticket: Ticket) -> tuple[int, list[Recorded]]:
+    def _last_of(self, ticket: Ticket) -> Last:
         """What the parent has of a key that may be asked for again: answers of models, and what tools came to if their
         code, and the sandbox that they work in, are the same.
         """
         task = self._prepared.works[ticket.cell.task]
-        return self._parent.steps(ticket.key, calls=self._parent.calls_alike(task))
+        return self._parent.last(ticket.key, calls=self._parent.calls_alike(task))
 
     def _take_files_over(self, steps: Sequence[Recorded]) -> None:
         """The content of files that calls left in a sandbox, durable before the steps that name it."""
@@ -219,13 +225,13 @@ class _Parent:
         stored = self.index.story.inputs.get(name, TaskInputs())
         return name in before and before[name] == work.task.sandbox and stored.solver == work.solver.digest()
 
-    def steps(self, key: str, *, calls: bool) -> tuple[int, list[Recorded]]:
+    def last(self, key: str, *, calls: bool) -> Last:
         """The attempt to go on with, and its steps that a fork may ask for again: requests that were answered, and
         calls, also those that failed: that too is what the model was told.
         """
-        attempt, steps = self._traces.last_attempt(key)
-        kept = [each for each in steps if each.step.answer is not None or (calls and _is_call(each.step))]
-        return attempt, _whole(kept)
+        last = self._traces.last_attempt(key)
+        kept = [each for each in last.steps if each.step.answer is not None or (calls and _is_call(each.step))]
+        return Last(last.attempt, _whole(kept), last.unsure if calls else [])
 
     def mean(self) -> Mean:
         story, finished = self.index.story, max(self.index.finished, 1)

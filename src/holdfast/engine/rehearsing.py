@@ -8,7 +8,7 @@ quiet the rehearsal ends.
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -71,10 +71,16 @@ class Stage(msgspec.Struct, frozen=True):
         await self.bridge.close()
 
 
-def set_stage(scene: Scene, ask: Ask) -> Stage:
-    """`ask` is told of every request that no step answers."""
+async def _refuse() -> NoReturn:
+    raise NotRecordedError("code that runs on recorded steps records nothing")
+
+
+def set_stage(scene: Scene, ask: Ask, record: Callable[[], Awaitable[NoReturn]] = _refuse) -> Stage:
+    """`ask` is told of every request that no step answers, `record` of what would be written before anything is asked:
+    the time, and that a call is made which must not be made twice.
+    """
     ticket, spec = scene.ticket, scene.spec
-    steps = Steps(Scope(ticket.o, ticket.key, f"solve/{scene.attempt}"), _Nowhere(), scene.steps)
+    steps = Steps(Scope(ticket.o, ticket.key, f"solve/{scene.attempt}"), _Nowhere(record), scene.steps)
     models = {"": next(model for model in spec.models if model.name == ticket.cell.model), **spec.roles}
     asking = {role: Asking(identity_of(model), model.params, ask, model.price) for role, model in models.items()}
     messages = scene.work.renderer.messages(ticket.sample)
@@ -94,12 +100,16 @@ def set_stage(scene: Scene, ask: Ask) -> Stage:
 async def rehearse(scene: Scene) -> Rehearsed:
     asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    async def ask(messages: list[Message], params: dict[str, Any], tools: list[dict[str, Any]]) -> tuple[Answer, int]:
+    async def wait_for_ever() -> NoReturn:
         if not asked.done():
             asked.set_result(None)
-        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return] # never
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError
 
-    stage = set_stage(scene, ask)
+    async def ask(messages: list[Message], params: dict[str, Any], tools: list[dict[str, Any]]) -> tuple[Answer, int]:
+        await wait_for_ever()
+
+    stage = set_stage(scene, ask, wait_for_ever)
     solving = asyncio.ensure_future(_solve(scene, stage.ctx))
     either: set[asyncio.Future[Any]] = {solving, asked}
     await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -125,8 +135,11 @@ async def _solve(scene: Scene, ctx: Context) -> None:
 class _Nowhere:
     """A journal that is never written."""
 
+    def __init__(self, record: Callable[[], Awaitable[NoReturn]]) -> None:
+        self._record = record
+
     async def append(self, record: Draft) -> Position:
-        raise NotRecordedError("code that runs on recorded steps records nothing")
+        await self._record()
 
     def append_soon(self, record: Draft) -> None:
         """A call that the code cancels, or that ends with us, is no new fact."""

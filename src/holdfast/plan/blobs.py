@@ -116,8 +116,8 @@ class BlobStore:
         return False
 
     def _take_over(self, reference: Reference) -> Reference:
-        """From the parent: a second name for the same bytes, or a copy where the file system has no such names. From any
-        thread; durable after `sync`.
+        """From the parent: a second name for the same bytes, or a copy where the file system has no such names. From
+        any thread; durable after `sync`.
         """
         if self._has(reference):
             return reference

@@ -15,7 +15,7 @@ from holdfast.errors import HoldfastError, UsageError
 from holdfast.journal import verify
 from holdfast.records.exchange import Sample, Usage
 from holdfast.score import scorer
-from holdfast.solve import Context, ToolFailedError
+from holdfast.solve import Context, ToolFailedError, tool
 from tests.unit.api.going_on import FORK, Told, files, forecast, fork, grow, steps_of, summary, told_of
 from tests.unit.engine.runs import RUN, Asked, cut_after, folder, given, go, model, records, rows
 
@@ -541,3 +541,75 @@ def test_samples_that_left_the_same_files_are_taken_over_at_once(
     blobs = [sorted(os.listdir(os.path.join(folder(tmp_path, run), "blobs"))) for run in (RUN, FORK)]
     assert blobs[0] == blobs[1]
     assert len(blobs[0]) == 9
+
+
+async def bank(n: int) -> str:
+    CALLED.append(f"paid {n}")
+    return f"paid {n}"
+
+
+pay = tool(repeatable=False)(bank)
+
+
+async def look_up(n: int) -> str:
+    return f"had paid {n}"
+
+
+pay_or_look = tool(repeatable=False, recover=look_up)(bank)
+
+
+async def paying(sample: Sample, ctx: Context, ask: bool = True) -> str:
+    begin = (await ctx.generate(f"{sample.id} begin")).text if ask else "without a word"
+    return f"{begin} {await ctx.call(pay, {'n': 1})}"
+
+
+async def paying_first(sample: Sample, ctx: Context) -> str:
+    return await paying(sample, ctx, ask=False)
+
+
+async def paying_or_looking(sample: Sample, ctx: Context) -> str:
+    return f"{(await ctx.generate(f'{sample.id} begin')).text} {await ctx.call(pay_or_look, {'n': 1})}"
+
+
+def killed_while_paying(store: Path, told: Told, solver: Any) -> None:
+    CALLED.clear()
+    go(store, one_task(told, solver, count=1))
+    assert CALLED == ["paid 1"]
+    cut_after(store, lambda kind, data: not (kind == "step" and data.get("called")))
+
+
+@pytest.mark.parametrize("solver", [paying, paying_first])
+def test_a_call_that_must_not_be_made_twice_and_was_cut_off_is_not_made_by_a_fork_nor_by_its_own(
+    tmp_path: Path, solver: Any
+) -> None:
+    told = Told()
+    killed_while_paying(tmp_path, told, solver)
+    asked = len(told.asked)
+    for parent, run_id in ((RUN, FORK), (FORK, "second")):
+        made = fork(tmp_path, one_task(told, solver, count=1), run_id, parent)
+        assert (made.ended.finished, made.ended.failed) == (0, 1)
+        (failed,) = [data for kind, data in records(tmp_path, run_id) if kind == "sample.failed"]
+        assert failed["failure"]["kind"] == "unrepeatable"
+        assert verify(find_run(str(tmp_path), run_id).journal).errors == ()
+    assert CALLED == ["paid 1"]
+    assert told.since(asked) == []
+
+
+def test_a_call_that_was_cut_off_is_recovered_by_a_fork(tmp_path: Path) -> None:
+    told = Told()
+    killed_while_paying(tmp_path, told, paying_or_looking)
+    assert fork(tmp_path, one_task(told, paying_or_looking, count=1)).ended.finished == 1
+    assert told_of(tmp_path, FORK)["task/m/s0/1"][1] == "s0 begin had paid 1"
+    assert CALLED == ["paid 1"]
+
+
+def test_a_call_that_must_not_be_made_twice_and_will_be_made_is_foreseen(tmp_path: Path) -> None:
+    told = Told()
+    CALLED.clear()
+    go(tmp_path, one_task(told, paying, count=1))
+    said = forecast(tmp_path, one_task(told, paying, count=1))
+    assert (said.reused, said.complete) == (2, 1)
+    cut_after(tmp_path, lambda kind, data: kind != "step.started")
+    said = forecast(tmp_path, one_task(told, paying, count=1))
+    assert (said.reused, said.complete, said.asks) == (1, 0, 1)
+    assert CALLED == ["paid 1"]

@@ -149,7 +149,7 @@ def test_content_that_the_parent_has_lost_is_told(tmp_path: Path) -> None:
 def test_one_content_is_taken_over_by_several_threads_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
 ) -> None:
-    """None of them sees it before all are about to make it. Of what a tool left in a sandbox only the digest is known."""
+    """None of them sees it before all are about to make it. Of a sandbox's file only the digest is known."""
     reference = Reference(stored(tmp_path / "parent").digest, "")
     (tmp_path / "fork").mkdir()
     store = BlobStore(str(tmp_path / "fork"), str(tmp_path / "parent"))

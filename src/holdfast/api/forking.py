@@ -34,6 +34,7 @@ from holdfast.records import draft
 from holdfast.records.facts import Parent, Step, TaskInputs
 from holdfast.records.references import Reference
 from holdfast.solve import Recorded
+from holdfast.solve.servers import servers_in
 from holdfast.spec import Fewshot, Spec
 from holdfast.state import Index
 
@@ -176,8 +177,8 @@ class Fork:
             numbers[each.n] = (await writer.append(draft("step", mine, ticket.key))).n
 
     def _last_of(self, ticket: Ticket) -> Last:
-        """What the parent has of a key that may be asked for again: answers of models, and what tools came to if their
-        code, and the sandbox that they work in, are the same.
+        """What the parent has of a key that may be asked for again: answers of models, and what tools came to if
+        those of the fork would do the same.
         """
         task = self._prepared.works[ticket.cell.task]
         return self._parent.last(ticket.key, calls=self._parent.calls_alike(task))
@@ -219,11 +220,12 @@ class _Parent:
         return identity_of(before[model]) == identity_of(now[model]) and before[model].params == now[model].params
 
     def calls_alike(self, work: Work) -> bool:
-        """Whether a task's tools would do the same here and there."""
-        before = {task.name: task.sandbox for task in self._spec.tasks}
-        name = work.task.name
-        stored = self.index.story.inputs.get(name, TaskInputs())
-        return name in before and before[name] == work.task.sandbox and stored.solver == work.solver.digest()
+        """Whether a task's tools would do the same here and there: their code, their servers and their sandbox."""
+        name, now = work.task.name, work.task
+        before = next((task for task in self._spec.tasks if task.name == name), None)
+        if before is None or before.sandbox != now.sandbox or servers_in(before.solver) != servers_in(now.solver):
+            return False
+        return self.index.story.inputs.get(name, TaskInputs()).solver == work.solver.digest()
 
     def last(self, key: str, *, calls: bool) -> Last:
         """The attempt to go on with, and its steps that a fork may ask for again: requests that were answered, and

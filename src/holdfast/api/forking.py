@@ -29,10 +29,12 @@ from holdfast.engine.tickets import Ticket, Tickets
 from holdfast.errors import UsageError
 from holdfast.journal import OS_DISK, Request, Writer, make_folders, open_writer
 from holdfast.journal.lease import Holder, is_alive, this_process
-from holdfast.plan import BlobStore, Planned, Work, survey, write_plan
+from holdfast.plan import BlobStore, Planned, Work, check_kept, survey, write_plan
+from holdfast.plan.blobs import blob_path
 from holdfast.records import draft
 from holdfast.records.facts import Parent, Step, TaskInputs
 from holdfast.records.references import Reference
+from holdfast.report.wording import counted
 from holdfast.solve import Recorded
 from holdfast.solve.servers import servers_in
 from holdfast.spec import Fewshot, Spec
@@ -58,6 +60,7 @@ class Fork:
         self._useful: set[int] = set()
         self._places = {task.name: Places(task.max_samples or _AT_ONCE) for task in given.spec.tasks}
         self._steps = 0
+        self._without_files: set[str] = set()
         if os.path.exists(place.folder):
             raise _taken(place)
 
@@ -74,6 +77,17 @@ class Fork:
                     self._useful.add(ticket.o)
                     self._steps += len(last.steps)
         return guess.forecast()
+
+    @property
+    def doubt(self) -> str:
+        """What is lost of the parent, in a sentence; empty if nothing is. Known after the forecast."""
+        if not self._without_files:
+            return ""
+        samples, files = counted(len(self._without_files), "sample"), counted(len(self._parent.lost), "file")
+        return (
+            f"the tools of {samples} are called again: {files} that they left, e.g. {min(self._parent.lost)}, cannot "
+            "be read or is damaged; restore it from a copy of the run, and fork again, to reuse what they came to"
+        )
 
     async def make(self) -> None:
         """Write the journal with the steps that were taken over, and give the run its name."""
@@ -148,7 +162,7 @@ class Fork:
         """What the key would reuse, and what it has in the parent. No more at once than a run would have: a solver may
         start programs.
         """
-        last = self._last_of(ticket)
+        last = await self._last_of(ticket)
         work = self._prepared.works[ticket.cell.task]
         scene = Scene(ticket, work, self._prepared.spec, last.attempt, last.steps, run=self._building.folder)
         places = self._places[ticket.cell.task]
@@ -164,7 +178,7 @@ class Fork:
         made twice, and may have been made, is announced here too: it is not made again blindly.
         """
         numbers: dict[int, int] = {}
-        last = self._last_of(ticket)
+        last = await self._last_of(ticket)
         scope = f"solve/{last.attempt}"
         await asyncio.to_thread(self._take_files_over, last.steps)
         for announced in {(each.started.q, each.started.c): each.started for each in last.unsure}.values():
@@ -176,16 +190,22 @@ class Fork:
             mine = msgspec.structs.replace(step, o=ticket.o, scope=scope, asked=asked, origin=each.n)
             numbers[each.n] = (await writer.append(draft("step", mine, ticket.key))).n
 
-    def _last_of(self, ticket: Ticket) -> Last:
-        """What the parent has of a key that may be asked for again: answers of models, and what tools came to if
-        those of the fork would do the same.
+    async def _last_of(self, ticket: Ticket) -> Last:
+        """What the parent has of a key that may be asked for again: answers of models, and what tools came to if those
+        of the fork would do the same, and the files that they left are still what they were.
         """
         task = self._prepared.works[ticket.cell.task]
-        return self._parent.last(ticket.key, calls=self._parent.calls_alike(task))
+        last = self._parent.last(ticket.key, calls=self._parent.calls_alike(task))
+        blobs = _blobs_of(last.steps)
+        if not blobs or await asyncio.to_thread(self._parent.has_all, blobs):
+            return last
+        self._without_files.add(ticket.key)
+        kept = [each for each in last.steps if each.step.answer is not None or each.step.once]
+        return msgspec.structs.replace(last, steps=_whole(kept))
 
     def _take_files_over(self, steps: Sequence[Recorded]) -> None:
         """The content of files that calls left in a sandbox, durable before the steps that name it."""
-        blobs = {kept.blob for each in steps if each.step.files for kept in each.step.files.changed.values()} - {""}
+        blobs = _blobs_of(steps)
         for blob in blobs:
             self._blobs.keep(Reference(blob, ""), Digests())
         if blobs:
@@ -204,6 +224,9 @@ class _Parent:
         self.source = self.index.story.started.source
         self._spec = msgspec.convert(self.index.story.spec, Spec)
         self._traces = Traces(place.journal)
+        self._sound: set[str] = set()
+        self.lost: set[str] = set()
+        """Files with content that is missing or damaged."""
 
     def inputs(self, spec: Spec) -> dict[str, TaskInputs]:
         """What the parent holds of tasks, without examples that the fork chooses otherwise."""
@@ -234,6 +257,19 @@ class _Parent:
         last = self._traces.last_attempt(key)
         kept = [each for each in last.steps if each.step.answer is not None or (calls and _is_call(each.step))]
         return Last(last.attempt, _whole(kept), last.unsure if calls else [])
+
+    def has_all(self, blobs: Iterable[str]) -> bool:
+        """Whether content is there and is what it was, from any thread; each is read once."""
+        return all(map(self._has, blobs))
+
+    def _has(self, blob: str) -> bool:
+        path = blob_path(self.folder, Reference(blob, ""))
+        if blob not in self._sound and path not in self.lost:
+            if any(check_kept(self.folder, [blob])):
+                self.lost.add(path)
+            else:
+                self._sound.add(blob)
+        return blob in self._sound
 
     def mean(self) -> Mean:
         story, finished = self.index.story, max(self.index.finished, 1)
@@ -282,6 +318,11 @@ def _choice(fewshot: Fewshot | None) -> tuple[int, int] | None:
 
 def _is_call(step: Step) -> bool:
     return step.kind != "generate" and not step.cancelled
+
+
+def _blobs_of(steps: Sequence[Recorded]) -> set[str]:
+    """The digests of the files that calls left in a sandbox."""
+    return {kept.blob for each in steps if each.step.files for kept in each.step.files.changed.values()} - {""}
 
 
 def _whole(recorded: Iterable[Recorded]) -> list[Recorded]:

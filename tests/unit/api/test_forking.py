@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import hashlib
 import os
 import shutil
 from pathlib import Path
@@ -13,6 +14,7 @@ from holdfast.api import Run, execute, find_run, list_runs, place_for
 from holdfast.api.forking import Fork
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.journal import verify
+from holdfast.plan import check_kept
 from holdfast.records.exchange import Sample, Usage
 from holdfast.score import scorer
 from holdfast.solve import Context, ToolFailedError, tool
@@ -613,3 +615,28 @@ def test_a_call_that_must_not_be_made_twice_and_will_be_made_is_foreseen(tmp_pat
     said = forecast(tmp_path, one_task(told, paying, count=1))
     assert (said.reused, said.complete, said.asks) == (1, 0, 1)
     assert CALLED == ["paid 1"]
+
+
+async def paying_and_writing(sample: Sample, ctx: Context) -> str:
+    return f"{await paying(sample, ctx)} {await writing(sample, ctx)}"
+
+
+@pytest.mark.parametrize("damage", [os.unlink, lambda path: Path(path).write_text("s2\n")], ids=["missing", "damaged"])
+def test_a_sample_whose_files_are_lost_in_the_parent_calls_its_tools_again_and_the_fork_says_so(
+    tmp_path: Path, damage: Any
+) -> None:
+    """But not those that must not be called twice: they leave no files."""
+    told = Told()
+    CALLED.clear()
+    go(tmp_path, one_task(told, paying_and_writing, count=3))
+    asked = len(told.asked)
+    content = hashlib.sha256(b"s1\n").hexdigest()
+    damage(os.path.join(folder(tmp_path), "blobs", content))
+    made = fork(tmp_path, one_task(told, paying_and_writing, count=3))
+    assert (made.ended.finished, made.forecast.reused, made.forecast.complete) == (3, 8, 2)
+    assert made.doubt.startswith("the tools of 1 sample are called again: 1 file that they left, e.g. ")
+    assert f"{RUN}/blobs/{content}" in made.doubt
+    assert told.since(asked) == []
+    assert CALLED == ["paid 1"] * 3
+    assert told_of(tmp_path, FORK) == told_of(tmp_path)
+    assert not list(check_kept(folder(tmp_path, FORK), [content]))

@@ -1,8 +1,10 @@
-"""A sample's code with nothing but recorded steps: it sends nothing and writes nothing.
+"""A sample's code with nothing but recorded steps: no model is asked, no tool is called, no record is written.
+
+The code itself really runs, with all that it does beside its steps: the program of a `command` is started.
 
 `set_stage` is for everyone who runs it so. A rehearsal is one such: it sees what a sample would still have to ask.
 Where its code asks for what is not recorded, it waits for ever; branches that need nothing new go on, and when all is
-quiet the rehearsal ends.
+quiet the rehearsal ends. Code that for some seconds neither takes a step nor ends is left there, as if it would ask.
 """
 
 import asyncio
@@ -28,6 +30,9 @@ from holdfast.spec import Spec
 _QUIET_ROUNDS = 20
 _QUIET_OUTSIDE_SECONDS = 0.1
 """Branches of an agent that asks over HTTP are not seen by the event loop before they ask."""
+_STILL_SECONDS = 10.0
+_ENDING_SECONDS = 5.0
+"""What code that was cancelled may take to end."""
 
 Ask = Callable[[list[Message], dict[str, Any], list[dict[str, Any]]], Awaitable[tuple[Answer, int]]]
 
@@ -51,7 +56,7 @@ class Scene(msgspec.Struct, frozen=True):
 
 
 class Rehearsed(msgspec.Struct, frozen=True):
-    """How many recorded steps a sample would take, what they cost then, and whether it would ask for more."""
+    """How many recorded steps a sample would take, what they cost then, and whether it would ask for more, or may."""
 
     reused: int
     saved: Usage
@@ -111,19 +116,27 @@ async def rehearse(scene: Scene) -> Rehearsed:
 
     stage = set_stage(scene, ask, wait_for_ever)
     solving = asyncio.ensure_future(_solve(scene, stage.ctx))
-    either: set[asyncio.Future[Any]] = {solving, asked}
-    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    settled = await _settle({solving, asked}, stage.steps)
     for _ in range(_QUIET_ROUNDS if asked.done() else 0):
         await asyncio.sleep(0)
     if asked.done() and stage.bridge.is_open:
         await asyncio.sleep(_QUIET_OUTSIDE_SECONDS)
-    spent, asks = stage.steps.spent(), asked.done()
+    spent, asks = stage.steps.spent(), asked.done() or not settled
     stage.steps.close()
     solving.cancel()
     asked.cancel()
-    await asyncio.gather(solving, return_exceptions=True)
+    await asyncio.wait({solving}, timeout=_ENDING_SECONDS)
     await stage.close()
     return Rehearsed(spent.replayed, spent.saved, asks)
+
+
+async def _settle(either: "set[asyncio.Future[None]]", steps: Steps) -> bool:
+    """Wait until one of them is done; False if nothing moves any more."""
+    while True:
+        taken = steps.spent().replayed
+        done, _ = await asyncio.wait(either, timeout=_STILL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        if done or steps.spent().replayed == taken:
+            return bool(done)
 
 
 async def _solve(scene: Scene, ctx: Context) -> None:

@@ -1,6 +1,7 @@
 """A fork asks for nothing that its parent has recorded, says so beforehand, and then needs its parent no more."""
 
 import asyncio
+import contextlib
 import errno
 import hashlib
 import os
@@ -11,7 +12,9 @@ from typing import Any
 import pytest
 
 from holdfast.api import Run, execute, find_run, list_runs, place_for
+from holdfast.api.forecasting import Forecast
 from holdfast.api.forking import Fork
+from holdfast.engine import rehearsing
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.journal import verify
 from holdfast.plan import check_kept
@@ -640,3 +643,46 @@ def test_a_sample_whose_files_are_lost_in_the_parent_calls_its_tools_again_and_t
     assert CALLED == ["paid 1"] * 3
     assert told_of(tmp_path, FORK) == told_of(tmp_path)
     assert not list(check_kept(folder(tmp_path, FORK), [content]))
+
+
+async def never_ends(sample: Sample, ctx: Context) -> str:
+    first = await ctx.generate(f"{sample.id} one")
+    await asyncio.Event().wait()
+    return first.text
+
+
+async def will_not_be_cancelled(sample: Sample, ctx: Context) -> str:
+    await ctx.generate(f"{sample.id} one")
+    over = asyncio.get_running_loop().create_future()
+    STUCK.append(over)
+    while not over.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.shield(over)
+    return "over"
+
+
+STUCK: list[asyncio.Future[None]] = []
+
+
+@pytest.mark.parametrize("solver", [never_ends, will_not_be_cancelled])
+def test_code_that_does_not_go_on_is_not_waited_for_in_a_forecast(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, solver: Any
+) -> None:
+    monkeypatch.setattr(rehearsing, "_STILL_SECONDS", 0.3)
+    monkeypatch.setattr(rehearsing, "_ENDING_SECONDS", 0.1)
+    told = Told()
+    go(tmp_path, one_task(told, thrice, count=2))
+
+    async def foresee() -> Forecast:
+        wanted = one_task(told, solver, count=2)
+        making = Fork(find_run(str(tmp_path), RUN), place_for(wanted, str(tmp_path), FORK), wanted)
+        try:
+            return await asyncio.wait_for(making.forecast(), 60)
+        finally:
+            while STUCK:
+                STUCK.pop().set_result(None)
+            await making.drop()
+
+    said = asyncio.run(foresee())
+    assert (said.reused, said.complete, said.asks) == (2, 0, 4)
+    assert len(told.asked) == 6

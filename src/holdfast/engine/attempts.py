@@ -6,7 +6,7 @@ had succeeded; after an error of the solver it asks anew.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -51,10 +51,14 @@ class Past(msgspec.Struct, frozen=True):
 
     def attempt(self) -> int:
         """The attempt to go on with: the one that was cut off, or the one after the last that failed."""
-        if not self.steps and not self.failures:
+        if not self.steps and not self.failures and not self.begun:
             return 1
-        cut_off = max((_attempt_of(each) for each in self.steps), default=1)
+        cut_off = max(map(_attempt_in, self._scopes()), default=1)
         return max(cut_off, max(self.failures, default=0) + 1)
+
+    def last(self) -> int:
+        """The last attempt that left anything: it was cut off, or it failed."""
+        return max((*map(_attempt_in, self._scopes()), *self.failures), default=1)
 
     def recorded(self, attempt: int) -> list[Recorded]:
         """The steps that an attempt replays: its own, those that succeeded before failures of infrastructure, and calls
@@ -64,12 +68,12 @@ class Past(msgspec.Struct, frozen=True):
             return []
         carried: list[Recorded] = []
         for each in self.steps:
-            number = _attempt_of(each)
+            number = _attempt_in(each.step.scope)
             infrastructure = self.failures.get(number, "solver") not in _SOLVER_KINDS
             if number == attempt or each.step.once or (infrastructure and is_kept(each.step)):
                 carried.append(each)
         asked_anew = max((number for number, kind in self.failures.items() if kind in _SOLVER_KINDS), default=0)
-        return [each for each in carried if each.step.once or _attempt_of(each) > asked_anew]
+        return [each for each in carried if each.step.once or _attempt_in(each.step.scope) > asked_anew]
 
     def and_then(self, steps: Steps, failure: dict[int, str]) -> "Past":
         """With one more attempt, which failed."""
@@ -81,6 +85,10 @@ class Past(msgspec.Struct, frozen=True):
             return []
         done = {(each.step.scope, each.step.q, each.step.c) for each in self.steps if not each.step.cancelled}
         return [each for each in self.begun if (each.started.scope, each.started.q, each.started.c) not in done]
+
+    def _scopes(self) -> Iterator[str]:
+        yield from (each.step.scope for each in self.steps)
+        yield from (each.started.scope for each in self.begun)
 
 
 NO_PAST = Past()
@@ -288,5 +296,5 @@ def _task() -> "asyncio.Task[object]":
     return task
 
 
-def _attempt_of(recorded: Recorded) -> int:
-    return int(recorded.step.scope.split("/")[1])
+def _attempt_in(scope: str) -> int:
+    return int(scope.split("/")[1])

@@ -116,7 +116,9 @@ class BlobStore:
         return False
 
     def _take_over(self, reference: Reference) -> Reference:
-        """From the parent: a second name for the same bytes, or a copy where the file system has no such names."""
+        """From the parent: a second name for the same bytes, or a copy where the file system has no such names. From
+        any thread; durable after `sync`.
+        """
         if self._has(reference):
             return reference
         source = blob_path(self._parent, reference) if self._parent else ""
@@ -124,12 +126,22 @@ class BlobStore:
             missing = source or blob_path(self._run, reference)
             raise JournalError(f"{missing} is missing; restore it from a copy of the run")
         self._make_folder()
-        with contextlib.suppress(OSError):
+        try:
             os.link(source, blob_path(self._run, reference))
-            return reference
-        if self._write(Content(path=source, type=reference.type)) != reference:
-            raise JournalError(f"{source} is damaged; restore it from a copy of the run")
+        except FileExistsError:
+            pass  # another thread was faster
+        except OSError:
+            self._copy_over(reference.digest)
         return reference
+
+    def _copy_over(self, digest: str) -> None:
+        temporary = self._temporary()
+        try:
+            self._write_pieces(temporary, read_pieces(self._parent, digest))
+        except BlobError as error:
+            remove_if_there(self._disk, temporary)
+            raise JournalError(str(error)) from error
+        self._disk.replace(temporary, os.path.join(self._folder, digest))
 
     def _has(self, reference: Reference) -> bool:
         return os.path.exists(blob_path(self._run, reference))
@@ -146,15 +158,7 @@ def blob_path(run: str, reference: Reference) -> str:
 
 def read_blob(run: str, reference: Reference) -> bytes:
     """Its content, checked. BlobError if it is not what it was."""
-    path = blob_path(run, reference)
-    try:
-        with open(path, "rb") as file:
-            data = file.read()
-    except OSError as error:
-        raise BlobError(f"{path} cannot be read ({error.strerror}); restore it from a copy of the run") from error
-    if hashlib.sha256(data).hexdigest() != reference.digest:
-        raise BlobError(f"{path} is damaged: its content has another digest; restore it from a copy of the run")
-    return data
+    return b"".join(read_pieces(run, reference.digest))
 
 
 def read_pieces(run: str, digest: str) -> Iterator[bytes]:

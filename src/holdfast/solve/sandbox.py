@@ -23,7 +23,6 @@ from holdfast.records.facts import Files, Step
 from holdfast.records.references import parse_reference
 from holdfast.solve.confining import (
     MIB,
-    ROOT,
     Call,
     Folder,
     Ran,
@@ -208,7 +207,8 @@ class Box:
         """The folder, as the last recorded call left it."""
         if self._folder is not None and self._fits:
             return self._folder
-        first = await self._first_files() if not self._known.state.entries and not self._known.state.lost else {}
+        begun = self._known.state.entries or self._known.state.lost  # the first call records at least the folders
+        first = {} if begun else await self._first_files()
         try:
             self._known = await self._sandboxes.in_thread(lambda: self._make(first))
         except LostFilesError as error:
@@ -228,9 +228,11 @@ class Box:
         folder = self._folder
         remove_folder(folder.files)
         known = restore(folder.files, self._known.state, self._sandboxes.blobs)
+        if known.state.entries and not os.path.isdir(folder.work):
+            raise LostFilesError("the sandbox cannot be restored: what was recorded has no working folder")
         make_folders(folder)
         for path, content in first.items():
-            _write_first(folder.files, path, content)
+            _write_first(folder.work, path, content)
         return known
 
     async def _first_files(self) -> dict[str, bytes]:
@@ -291,7 +293,6 @@ def _new_folder(place: str, uid: str, name: str) -> Folder:
     path = tempfile.mkdtemp(prefix=f"{name_of(uid)}{name}-", dir=place)
     with open(os.path.join(path, OWNER), "wb") as file:
         file.write(msgspec.json.encode(this_process()))
-    os.mkdir(os.path.join(path, ROOT))
     return Folder(path, uid)
 
 

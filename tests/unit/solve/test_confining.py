@@ -79,9 +79,9 @@ def test_a_command_that_is_not_there_is_told_as_such(folder: Folder, namespaces:
 
 @ways
 def test_that_it_cannot_be_set_up_is_no_answer_of_the_command(folder: Folder, namespaces: bool) -> None:
-    os.rmdir(os.path.join(folder.files, "tmp"))
-    os.rmdir(folder.files)
-    with pytest.raises(SandboxFailedError, match=r"could not be set up: .*No such file"):
+    os.rmdir(folder.work)
+    Path(folder.work).touch()
+    with pytest.raises(SandboxFailedError, match=r"could not be set up: .* is no folder"):
         bash(folder, "true", namespaces)
 
 
@@ -142,7 +142,7 @@ def test_output_over_the_limit_is_cut_in_the_middle(folder: Folder, namespaces: 
 def test_no_file_is_larger_than_it_may_be(folder: Folder, namespaces: bool) -> None:
     ran = bash(folder, "head -c 3000000 /dev/zero > big", namespaces, files_mb=1)
     assert (ran.code, "File size limit exceeded" in ran.stderr) == (128 + signal.SIGXFSZ, True)
-    assert os.path.getsize(os.path.join(folder.files, "big")) == 1 << 20
+    assert os.path.getsize(os.path.join(folder.work, "big")) == 1 << 20
 
 
 @ways
@@ -186,10 +186,39 @@ def test_it_sees_its_folder_and_the_systems_programs_and_nothing_else(folder: Fo
     assert int(ran.stdout.splitlines()[2]) < 10
     assert ran.stderr.count("No such file or directory") == 1
     assert ran.stderr.count("Read-only file system") == 2
-    assert Path(folder.files, "x").read_text() == Path(folder.files, "tmp", "y").read_text() == "kept\n"
+    assert Path(folder.work, "x").read_text() == Path(folder.temporary, "y").read_text() == "kept\n"
     found = python(folder, "import os; print(os.getuid(), sorted(os.listdir('/etc')))").stdout
     assert "shadow" not in found
     assert found.startswith("1000 ")
+
+
+@confined
+def test_no_command_can_put_a_link_where_the_next_one_is_shown_a_folder(folder: Folder, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "key").write_text("secret")
+    line = f"for each in tmp /tmp /sandbox ../tmp; do rm -rf $each; ln -sfn {victim} $each; done; ls -l / ."
+    bash(folder, line)
+    ran = bash(folder, "cat /tmp/key tmp/key; echo gone > /tmp/escaped; echo gone > tmp/escaped; ls -A /tmp")
+    assert ran.stdout.splitlines() == ["escaped", "victim"]  # the link lies in /tmp, and leads nowhere
+    assert "secret" not in ran.stdout
+    assert sorted(os.listdir(victim)) == ["key"]
+
+
+@confined
+def test_a_link_in_the_place_of_a_folder_is_not_followed(folder: Folder, tmp_path: Path) -> None:
+    os.rmdir(folder.temporary)
+    os.symlink(tmp_path, folder.temporary)
+    with pytest.raises(SandboxFailedError, match="is no folder"):
+        bash(folder, "ls /tmp")
+
+
+@ways
+def test_whatever_it_does_to_its_folder_the_next_one_can_begin(folder: Folder, namespaces: bool) -> None:
+    for line in ("rm -rf * .[!.]*", "rm -rf $TMPDIR/* $TMPDIR", "chmod 000 . $TMPDIR", "rm -rf $PWD"):
+        bash(folder, line, namespaces)
+        ran = bash(folder, "echo on > a; echo on > $TMPDIR/b; cat a $TMPDIR/b; ls", namespaces)
+        assert (ran.code, ran.stdout) == (0, "on\non\na\n")
 
 
 @confined

@@ -167,14 +167,39 @@ def test_the_first_files_come_from_the_row(tmp_path: Path) -> None:
     async def again(ctx: Context) -> Any:
         return f"{await solve(ctx)} {await do(ctx, 'ls')}"
 
-    assert play(tmp_path, again, whole.recorded, row, **wanted).result.endswith(" in\ntmp")
+    assert play(tmp_path, again, whole.recorded, row, **wanted).result.endswith(" in")
+
+
+def test_a_sandbox_that_was_emptied_stays_empty(tmp_path: Path) -> None:
+    async def emptied(ctx: Context) -> Any:
+        return await do(ctx, "cat given; rm -rf ./* /tmp/*")
+
+    async def more(ctx: Context) -> Any:
+        return [await emptied(ctx), await do(ctx, "ls -A . /tmp")]
+
+    whole = play(tmp_path, emptied, (), {"column": "text"}, files={"given": "column"})
+    again = play(tmp_path, more, whole.recorded, {"column": "text"}, files={"given": "column"})
+    assert again.result[0] == "text"
+    assert "given" not in again.result[1]
+
+
+def test_temporary_files_are_kept_too(tmp_path: Path) -> None:
+    async def solve(ctx: Context) -> Any:
+        return [await do(ctx, "echo kept > $TMPDIR/a"), await do(ctx, "cat $TMPDIR/a; ls")]
+
+    whole = play(tmp_path, solve)
+    assert whole.result[1] == "kept"
+    assert play(tmp_path, solve, whole.recorded[:1]).result == whole.result
+    files = whole.recorded[0].step.files
+    assert files is not None
+    assert sorted(files.changed) == ["sandbox", "tmp", "tmp/a"]
 
 
 def test_files_that_are_lost_end_the_attempt_whatever_the_solver_makes_of_it(tmp_path: Path) -> None:
     whole = play(tmp_path, several)
     for blob in (tmp_path / "run" / "blobs").iterdir():
         blob.unlink()
-    with pytest.raises(LostFilesError, match="'log' cannot be restored"):
+    with pytest.raises(LostFilesError, match="'sandbox/log' cannot be restored"):
         play(tmp_path, several, whole.recorded[:2])
 
     async def careless(ctx: Context) -> str:

@@ -30,9 +30,9 @@ MARKER = "HOLDFAST_SANDBOX"
 PLAIN = "HOLDFAST_NO_NAMESPACES"
 TEMPORARY = "/tmp"
 """And its folder for temporary files."""
-FILES, ROOT, INPUT = "files", "root", "input"
-"""Inside a sandbox's folder: all that commands can change, where their root is made, what they read from standard
-input."""
+FILES, ROOT, INPUT = "files", "root", "input-"
+"""Inside a sandbox's folder: all that commands can change, where their root is made, and, with more behind it, what one
+of them reads from standard input."""
 
 _LAUNCHER = "import sys; sys.path.append(sys.argv[1]); import launcher; launcher.main()"
 """As a module, so that it is compiled once; what lies beside it comes after everything of Python's own."""
@@ -144,12 +144,13 @@ class Call:
         wanted = self._wanted
         most = wanted.output_kb << 10 if output_bytes is None else output_bytes
         try:
-            make_folders(self._folder)
+            mend_folders(self._folder)
+            put = self._put(given)
         except OSError as error:
             raise SandboxFailedError(f"the sandbox could not be set up: {error}") from error
         report, told = os.pipe()
         try:
-            process = self._start(argv, given, told)
+            process = self._start(self._order(argv, put, told))
         finally:
             os.close(told)
         self._process = process
@@ -160,6 +161,8 @@ class Call:
         finally:
             os.close(report)
             self._finish(process)
+            if put:
+                os.unlink(put)
         ended = _report(report_said)
         if ended.get("error"):
             raise SandboxFailedError(f"the sandbox could not be set up: {ended['error']}")
@@ -168,8 +171,8 @@ class Call:
             raise SandboxFailedError(f"docker could not run {wanted.image}: {ran.stderr.strip()[:_SAID_MAX]}")
         return ran
 
-    def _start(self, argv: Sequence[str], given: bytes, told: int) -> "subprocess.Popen[bytes]":
-        order = marshal.dumps(self._order(argv, self._put(given), told))
+    def _start(self, wanted: Mapping[str, Any]) -> "subprocess.Popen[bytes]":
+        order = marshal.dumps(wanted)
         environment = {"PATH": os.environ.get("PATH", _PATH), MARKER: self._folder.marker}
         if self._wanted.image:
             environment = {**os.environ, MARKER: self._folder.marker}
@@ -181,7 +184,7 @@ class Call:
                 stderr=subprocess.PIPE,
                 env=environment,
                 cwd=self._folder.path,
-                pass_fds=(told,),
+                pass_fds=(wanted["report"],),
                 start_new_session=True,
             )
         except OSError as error:
@@ -193,11 +196,11 @@ class Call:
         return process
 
     def _put(self, given: bytes) -> str:
-        """What the command reads, as a file that is not among its own."""
+        """What the command reads, as a file that is not among its own, nor any other command's."""
         if not given:
             return ""
-        path = os.path.join(self._folder.path, INPUT)
-        with open(path, "wb") as file:
+        handle, path = tempfile.mkstemp(prefix=INPUT, dir=self._folder.path)
+        with open(handle, "wb") as file:
             file.write(given)
         return path
 
@@ -339,9 +342,14 @@ def why_no_docker() -> str:
 
 
 def make_folders(folder: Folder) -> None:
-    """What a command needs to be there, and may use, whatever the one before it did. Nobody else may look in."""
+    """What a command needs to be there. Nobody else may look in."""
     os.makedirs(folder.path, mode=0o700, exist_ok=True)
     os.makedirs(os.path.join(folder.path, ROOT), exist_ok=True)
+    mend_folders(folder)
+
+
+def mend_folders(folder: Folder) -> None:
+    """Whatever the last command did to the folders that it works in, the next one finds and may use them."""
     for path in (folder.files, folder.work, folder.temporary):
         with contextlib.suppress(FileExistsError):
             os.mkdir(path)

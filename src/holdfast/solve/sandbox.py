@@ -10,8 +10,7 @@ import asyncio
 import os
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import xxhash
@@ -43,11 +42,10 @@ from holdfast.solve.snapshots import (
     take_snapshot,
 )
 from holdfast.solve.steps import Scope
+from holdfast.solve.threads import Stopwatch, Threads
 from holdfast.solve.workplace import ReadFile
 from holdfast.spec import Sandbox
 
-_AT_ONCE_MIN = 4
-T = TypeVar("T")
 Tell = Callable[..., None]
 
 
@@ -60,7 +58,7 @@ class Sandboxes:
         self.tell = tell
         self.place = place or os.path.realpath(tempfile.gettempdir())
         self.calls: set[Call] = set()
-        self._threads: ThreadPoolExecutor | None = None
+        self.threads = Threads()
         self._plain: str | None = None
 
     async def begin(self, wanted: Sequence[Sandbox]) -> None:
@@ -85,32 +83,11 @@ class Sandboxes:
             self._plain = await asyncio.to_thread(why_no_namespaces)
         return not self._plain
 
-    async def in_thread(self, work: Callable[[], T], call: Call | None = None) -> T:
-        """Whoever is cancelled meanwhile ends the call first: nothing of it runs on."""
-        if self._threads is None:
-            most = max(_AT_ONCE_MIN, 2 * (os.cpu_count() or 1))
-            self._threads = ThreadPoolExecutor(most, thread_name_prefix="sandbox")
-        working = asyncio.get_running_loop().run_in_executor(self._threads, work)
-        if call is not None:
-            self.calls.add(call)
-        try:
-            return await asyncio.shield(working)
-        except asyncio.CancelledError:
-            if call is not None:
-                call.stop()
-            await _to_the_end(working)
-            raise
-        finally:
-            if call is not None:
-                self.calls.discard(call)
-
     def close(self) -> None:
         """Nothing runs on."""
         for call in list(self.calls):
             call.stop()
-        if self._threads is not None:
-            self._threads.shutdown(wait=False)
-            self._threads = None
+        self.threads.close()
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -133,8 +110,10 @@ class Box:
         self._sandboxes = sandboxes
         self._origin = origin
         self._turn = asyncio.Lock()
+        self._making = asyncio.Lock()
         self._known = Snapshot(State())
         self._pending: tuple[Files, Snapshot] | None = None
+        self._watch = Stopwatch()
         self._folder: Folder | None = None
         self._fits = False
         """Whether the folder is as it is known, but for what was not recorded."""
@@ -147,7 +126,11 @@ class Box:
         folder = await self._ready()
         call = Call(folder, self.wanted, await self._sandboxes.has_namespaces())
         most = None if output_kb is None else output_kb << 10
-        return await self._sandboxes.in_thread(lambda: call.run(argv, data, most), call)
+        self._sandboxes.calls.add(call)
+        try:
+            return await self._sandboxes.threads.command(lambda: call.run(argv, data, most), call.stop, self._watch)
+        finally:
+            self._sandboxes.calls.discard(call)
 
     async def read(self, path: str) -> bytes:
         """The content of a file. FileNotFoundError, or what else the command says, if it cannot be read."""
@@ -189,7 +172,7 @@ class Box:
         wanted, known, blobs = self.wanted, self._known, self._sandboxes.blobs
         bounds = Bounds(wanted.files_mb * MIB, wanted.files_max)
         try:
-            files, after = await self._sandboxes.in_thread(lambda: take_snapshot(folder.files, known, bounds, blobs))
+            files, after = await self._sandboxes.threads.keep(lambda: take_snapshot(folder.files, known, bounds, blobs))
         except OSError as error:
             raise SandboxFailedError(f"what the call changed in the sandbox cannot be kept: {error}") from error
         if files is None:
@@ -204,13 +187,18 @@ class Box:
             await asyncio.shield(asyncio.to_thread(remove_folder, folder.path))
 
     async def _ready(self) -> Folder:
-        """The folder, as the last recorded call left it."""
-        if self._folder is not None and self._fits:
+        """The folder, as the last recorded call left it. A tool may want it several times at once: it is made once."""
+        async with self._making:
+            if self._folder is None or not self._fits:
+                await self._make_fit()
+            assert self._folder is not None
             return self._folder
+
+    async def _make_fit(self) -> None:
         begun = self._known.state.entries or self._known.state.lost  # the first call records at least the folders
         first = {} if begun else await self._first_files()
         try:
-            self._known = await self._sandboxes.in_thread(lambda: self._make(first))
+            self._known = await self._sandboxes.threads.keep(lambda: self._make(first))
         except LostFilesError as error:
             self.lost = error
             key = self._origin.scope.key
@@ -219,8 +207,6 @@ class Box:
         except OSError as error:
             raise SandboxFailedError(f"the sandbox cannot be made: {error}") from error
         self._fits = True
-        assert self._folder is not None
-        return self._folder
 
     def _make(self, first: Mapping[str, bytes]) -> Snapshot:
         if self._folder is None:
@@ -301,14 +287,3 @@ def _write_first(folder: str, path: str, content: bytes) -> None:
     os.makedirs(os.path.dirname(target), exist_ok=True)
     with open(target, "wb") as file:
         file.write(content)
-
-
-async def _to_the_end(working: "asyncio.Future[Any]") -> None:
-    """Until the thread is done, however often we are told to stop waiting."""
-    while not working.done():
-        try:
-            await asyncio.wait([working])
-        except asyncio.CancelledError:
-            continue
-    if not working.cancelled():
-        working.exception()

@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import threading
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from holdfast.records.exchange import Sample
 from holdfast.solve import Context, Means, Recorded, Sandboxes, Scope, Steps, ToolFailedError, Workplace
 from holdfast.solve.confining import SandboxFailedError
 from holdfast.solve.snapshots import LostFilesError
+from holdfast.solve.threads import Stopwatch, Threads
 from holdfast.solve.toolbox import bash, read_file, write_file
 from holdfast.spec import Sandbox
 from tests.unit.solve.stage import KEY, MemoryJournal
@@ -39,7 +42,7 @@ def play(
 
     async def run() -> Played:
         journal = MemoryJournal(1000, saving_seconds)
-        sandboxes = Sandboxes("uid", blobs_of(str(folder / "run")), lambda *_, **__: None, str(folder / "boxes"))
+        sandboxes = make_sandboxes(folder)
         means = Means({}, open_box=sandboxes.opener(Sandbox(**wanted), None))
         steps = Steps(Scope(0, KEY, "solve/1"), journal, recorded)
         sample = Sample("1", "question", None, row or {})
@@ -54,6 +57,27 @@ def play(
     played = asyncio.run(run())
     assert os.listdir(folder / "boxes") == []
     return played
+
+
+def make_sandboxes(folder: Path, commands: int = 0) -> Sandboxes:
+    (folder / "boxes").mkdir(exist_ok=True)
+    made = Sandboxes("uid", blobs_of(str(folder / "run")), lambda *_, **__: None, str(folder / "boxes"))
+    made.threads = Threads(commands)
+    return made
+
+
+def many(sandboxes: Sandboxes, count: int, journal: MemoryJournal) -> list[Context]:
+    """Attempts at so many samples."""
+    means = Means({}, open_box=sandboxes.opener(Sandbox(), None))
+    return [
+        Context(Sample(str(o), "question", None, {}), [], Steps(Scope(o, f"t/m/{o}/1", "solve/1"), journal), "s", means)
+        for o in range(count)
+    ]
+
+
+def until(found: Callable[[], bool]) -> None:
+    while not found():
+        time.sleep(0.001)
 
 
 async def do(ctx: Context, command: str) -> Any:
@@ -279,3 +303,44 @@ def test_a_sandboxed_tool_must_be_repeatable_and_take_its_sandbox(tmp_path: Path
             await ctx.call(plain)
 
     assert play(tmp_path, solve).result is None
+
+
+def test_what_has_ended_is_recorded_while_others_still_wait_for_a_thread(tmp_path: Path) -> None:
+    async def process() -> None:
+        journal, sandboxes, gate = MemoryJournal(), make_sandboxes(tmp_path, commands=1), threading.Event()
+        first, second, third = contexts = many(sandboxes, 3, journal)
+        ended = asyncio.ensure_future(do(first, "echo 1 > a"))
+        await asyncio.to_thread(until, lambda: len(sandboxes.calls) == 1)
+        blocking = asyncio.ensure_future(sandboxes.threads.command(gate.wait, gate.set, Stopwatch()))
+        waiting = [asyncio.ensure_future(do(each, "echo 2 > a")) for each in (second, third)]
+        await asyncio.wait([ended], timeout=60)
+        assert [each.step.o for each in journal.steps()] == [0]
+        await asyncio.to_thread(until, lambda: len(sandboxes.calls) == 2)
+        waiting[0].cancel()  # it waits for a thread: it ends at once, and never begins
+        await asyncio.wait([waiting[0]], timeout=60)
+        assert [waiting[0].done(), waiting[1].done(), blocking.done()] == [True, False, False]
+        gate.set()
+        await asyncio.wait([blocking, waiting[1]])
+        assert [each.step.o for each in journal.steps() if not each.step.cancelled] == [0, 2]
+        for each in contexts:
+            await each.close()
+        sandboxes.close()
+
+    asyncio.run(process())
+    assert os.listdir(tmp_path / "boxes") == []
+
+
+def test_one_tool_can_use_it_several_times_at_once(tmp_path: Path) -> None:
+    @holdfast.tool(sandboxed=True)
+    async def several_files(ctx: Workplace) -> list[str]:
+        """Write several files at once."""
+        await asyncio.gather(*(ctx.sandbox.write(f"f{each}", str(each) * 100_000) for each in range(6)))
+        found = await asyncio.gather(*(ctx.sandbox.read(f"f{each}") for each in range(6)))
+        return [f"{content[:1].decode()}{len(set(content))}{len(content)}" for content in found]
+
+    async def solve(ctx: Context) -> Any:
+        return [await ctx.call(several_files), await do(ctx, "ls")]
+
+    whole = play(tmp_path, solve)
+    assert whole.result == [[f"{each}1100000" for each in range(6)], "\n".join(f"f{each}" for each in range(6))]
+    assert play(tmp_path, solve, whole.recorded[:1]).result == whole.result

@@ -7,6 +7,7 @@ begin anew. Nothing here blocks the event loop, and nothing is left when an atte
 """
 
 import asyncio
+import functools
 import os
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -115,8 +116,12 @@ class Box:
         self._pending: tuple[Files, Snapshot] | None = None
         self._watch = Stopwatch()
         self._folder: Folder | None = None
+        self._noted: list[Files] = []
+        """What was delivered since it was known: put together when the folder is next needed, which may be never."""
         self._fits = False
         """Whether the folder is as it is known, but for what was not recorded."""
+        self._used = False
+        """Whether the call whose turn it is has had the folder."""
         self.lost: LostFilesError | None = None
 
     async def run(self, command: Sequence[str] | str, given: bytes | str = b"", output_kb: int | None = None) -> Ran:
@@ -151,8 +156,11 @@ class Box:
         if self._pending is not None and self._pending[0] is files:
             self._known, self._pending = self._pending[1], None
             return
-        self._known = Snapshot(self._known.state.after(files))
+        self._noted.append(files)
         self._fits = False
+        self._pending = None
+        if self._used:  # what that call left does not begin with what this one changed
+            self._lose(LostFilesError("a recorded call was delivered while another was being made in the sandbox"))
 
     def turn(self) -> "Turn":
         return Turn(self)
@@ -162,13 +170,14 @@ class Box:
 
     def leave(self) -> None:
         self._pending = None  # what was not delivered is part of what the next call changes
+        self._used = False
         self._turn.release()
 
     async def changes(self) -> Files | None:
         """What the call that is ending changed."""
         folder = self._folder
         if folder is None or not self._fits:
-            return None  # it came to nothing
+            return None  # it has not had the folder
         wanted, known, blobs = self.wanted, self._known, self._sandboxes.blobs
         bounds = Bounds(wanted.files_mb * MIB, wanted.files_max)
         try:
@@ -189,24 +198,38 @@ class Box:
     async def _ready(self) -> Folder:
         """The folder, as the last recorded call left it. A tool may want it several times at once: it is made once."""
         async with self._making:
+            self._used = True
             if self._folder is None or not self._fits:
                 await self._make_fit()
             assert self._folder is not None
             return self._folder
 
     async def _make_fit(self) -> None:
+        if self.lost is not None:
+            raise self.lost
+        if self._noted:
+            state, noted = self._known.state, self._noted
+            self._known = Snapshot(
+                await self._sandboxes.threads.keep(lambda: functools.reduce(State.after, noted, state))
+            )
+            self._noted = []
         begun = self._known.state.entries or self._known.state.lost  # the first call records at least the folders
         first = {} if begun else await self._first_files()
         try:
             self._known = await self._sandboxes.threads.keep(lambda: self._make(first))
         except LostFilesError as error:
-            self.lost = error
-            key = self._origin.scope.key
-            self._sandboxes.tell("sandbox.lost", f"{key}: {error}; the sample begins anew", key=key)
+            self._lose(error)
             raise
         except OSError as error:
             raise SandboxFailedError(f"the sandbox cannot be made: {error}") from error
         self._fits = True
+
+    def _lose(self, error: LostFilesError) -> None:
+        """The attempt ends, whatever its solver makes of it."""
+        if self.lost is None:
+            self.lost = error
+            key = self._origin.scope.key
+            self._sandboxes.tell("sandbox.lost", f"{key}: {error}; the sample begins anew", key=key)
 
     def _make(self, first: Mapping[str, bytes]) -> Snapshot:
         if self._folder is None:
@@ -245,9 +268,10 @@ class Turn:
         await self._box.enter()
         self._entered = True
         step = await ask()
+        files = None if self._box.lost is not None else await self._box.changes()
         if self._box.lost is not None:
             raise self._box.lost  # whatever the tool made of it
-        return msgspec.structs.replace(step, files=await self._box.changes())
+        return msgspec.structs.replace(step, files=files)
 
     def end(self) -> None:
         if self._entered:

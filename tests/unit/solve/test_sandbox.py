@@ -16,7 +16,7 @@ from holdfast.errors import HoldfastError, SpecError
 from holdfast.records.exchange import Sample
 from holdfast.solve import Context, Means, Recorded, Sandboxes, Scope, Steps, ToolFailedError, Workplace
 from holdfast.solve.confining import SandboxFailedError
-from holdfast.solve.snapshots import LostFilesError
+from holdfast.solve.snapshots import LostFilesError, State
 from holdfast.solve.threads import Stopwatch, Threads
 from holdfast.solve.toolbox import bash, read_file, write_file
 from holdfast.spec import Sandbox
@@ -344,3 +344,51 @@ def test_one_tool_can_use_it_several_times_at_once(tmp_path: Path) -> None:
     whole = play(tmp_path, solve)
     assert whole.result == [[f"{each}1100000" for each in range(6)], "\n".join(f"f{each}" for each in range(6))]
     assert play(tmp_path, solve, whole.recorded[:1]).result == whole.result
+
+
+def test_a_recorded_call_that_is_delivered_while_another_is_made_begins_the_sample_anew(tmp_path: Path) -> None:
+    """Its files would be gone, and nothing would say so."""
+    happened: set[str] = set()
+
+    @holdfast.tool(sandboxed=True)
+    async def slow(ctx: Workplace) -> str:
+        """Is overtaken after its first file."""
+        await ctx.sandbox.write("b", "b")
+        happened.add("begun")
+        await asyncio.to_thread(until, lambda: "delivered" in happened)
+        return (await ctx.sandbox.run("ls")).stdout
+
+    def solver(overtaken: bool) -> Solve:
+        async def first(ctx: Context) -> Any:
+            if overtaken:
+                await asyncio.to_thread(until, lambda: "begun" in happened)
+            said = await do(ctx, "echo a > a")
+            happened.add("delivered")
+            return said
+
+        async def second(ctx: Context) -> Any:
+            if not overtaken:
+                await asyncio.to_thread(until, lambda: "delivered" in happened)
+            return await ctx.call(slow)
+
+        async def solve(ctx: Context) -> Any:
+            return await asyncio.gather(first(ctx), second(ctx))
+
+        return solve
+
+    whole = play(tmp_path, solver(overtaken=False))
+    assert whole.result == ["", "a\nb\n"]
+    happened.clear()
+    with pytest.raises(LostFilesError, match="delivered while another was being made"):
+        play(tmp_path, solver(overtaken=True), whole.recorded[:1])
+
+
+def test_a_replay_alone_puts_no_states_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = play(tmp_path, several)
+
+    def never(*_: Any) -> Any:
+        raise AssertionError("nobody needs it")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(State, "after", never)
+        assert play(tmp_path, several, whole.recorded).result == whole.result

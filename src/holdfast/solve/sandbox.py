@@ -112,6 +112,8 @@ class Box:
         self._origin = origin
         self._turn = asyncio.Lock()
         self._making = asyncio.Lock()
+        self._calls: dict[Call, asyncio.Event] = {}
+        self._closed = False
         self._known = Snapshot(State())
         self._pending: tuple[Files, Snapshot] | None = None
         self._watch = Stopwatch()
@@ -128,14 +130,17 @@ class Box:
         """Run a command, or a line for bash, with `given` as its standard input, and wait for its end."""
         argv = ["bash", "-c", command] if isinstance(command, str) else list(command)
         data = given.encode("utf-8", "surrogateescape") if isinstance(given, str) else given
-        folder = await self._ready()
-        call = Call(folder, self.wanted, await self._sandboxes.has_namespaces())
+        namespaces = await self._sandboxes.has_namespaces()
+        call = Call(await self._ready(), self.wanted, namespaces)
         most = None if output_kb is None else output_kb << 10
+        ended = self._calls[call] = asyncio.Event()
         self._sandboxes.calls.add(call)
         try:
             return await self._sandboxes.threads.command(lambda: call.run(argv, data, most), call.stop, self._watch)
         finally:
             self._sandboxes.calls.discard(call)
+            del self._calls[call]
+            ended.set()
 
     async def read(self, path: str) -> bytes:
         """The content of a file. FileNotFoundError, or what else the command says, if it cannot be read."""
@@ -190,14 +195,28 @@ class Box:
             self._pending = files, after
         return files
 
+    def check_open(self) -> None:
+        if self._closed:
+            raise SandboxFailedError("the attempt has ended, and its sandbox with it: wait for calls that you make")
+
     async def close(self) -> None:
-        folder, self._folder = self._folder, None
-        if folder is not None:
-            await asyncio.shield(asyncio.to_thread(remove_folder, folder.path))
+        """What still runs is ended, the folder removed, and no other made."""
+        self._closed = True
+        await asyncio.shield(self._remove())
+
+    async def _remove(self) -> None:
+        for call, ended in list(self._calls.items()):
+            call.stop()
+            await ended.wait()
+        async with self._making:
+            folder, self._folder = self._folder, None
+            if folder is not None:
+                await asyncio.to_thread(remove_folder, folder.path)
 
     async def _ready(self) -> Folder:
         """The folder, as the last recorded call left it. A tool may want it several times at once: it is made once."""
         async with self._making:
+            self.check_open()
             self._used = True
             if self._folder is None or not self._fits:
                 await self._make_fit()
@@ -268,6 +287,7 @@ class Turn:
         await self._box.enter()
         self._entered = True
         step = await ask()
+        self._box.check_open()  # that it was stopped is no answer
         files = None if self._box.lost is not None else await self._box.changes()
         if self._box.lost is not None:
             raise self._box.lost  # whatever the tool made of it

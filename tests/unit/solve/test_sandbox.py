@@ -392,3 +392,21 @@ def test_a_replay_alone_puts_no_states_together(tmp_path: Path, monkeypatch: pyt
     with monkeypatch.context() as patched:
         patched.setattr(State, "after", never)
         assert play(tmp_path, several, whole.recorded).result == whole.result
+
+
+def test_the_end_of_an_attempt_ends_what_runs_in_its_sandbox_and_lets_nothing_begin(tmp_path: Path) -> None:
+    async def process() -> None:
+        journal, sandboxes = MemoryJournal(), make_sandboxes(tmp_path)
+        (ctx,) = many(sandboxes, 1, journal)
+        made = [asyncio.ensure_future(do(ctx, "touch begun; sleep 600")) for _ in range(2)]
+        await asyncio.to_thread(until, lambda: bool(list((tmp_path / "boxes").rglob("begun"))))
+        await ctx.close()
+        assert os.listdir(tmp_path / "boxes") == []
+        ended = await asyncio.gather(*made, return_exceptions=True)
+        assert [type(each) for each in ended] == [SandboxFailedError] * 2
+        assert "the attempt has ended" in str(ended[1])
+        assert journal.steps() == []
+        sandboxes.close()
+
+    asyncio.run(process())
+    assert os.listdir(tmp_path / "boxes") == []

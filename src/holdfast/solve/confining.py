@@ -171,7 +171,7 @@ class Call:
             raise SandboxFailedError(f"docker could not run {wanted.image}: {ran.stderr.strip()[:_SAID_MAX]}")
         return ran
 
-    def _start(self, wanted: Mapping[str, Any]) -> "subprocess.Popen[bytes]":
+    def _start(self, wanted: dict[str, Any]) -> "subprocess.Popen[bytes]":
         order = marshal.dumps(wanted)
         environment = {"PATH": os.environ.get("PATH", _PATH), MARKER: self._folder.marker}
         if self._wanted.image:

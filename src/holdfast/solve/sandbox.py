@@ -170,8 +170,11 @@ class Box:
     def turn(self) -> "Turn":
         return Turn(self)
 
-    async def enter(self) -> None:
+    async def enter(self) -> Stopwatch:
+        """Wait for one's turn. The watch runs from then on."""
         await self._turn.acquire()
+        self._watch = Stopwatch()
+        return self._watch
 
     def leave(self) -> None:
         self._pending = None  # what was not delivered is part of what the next call changes
@@ -283,15 +286,17 @@ class Turn:
         self._entered = False
 
     async def during(self, ask: Callable[[], Awaitable[Step]]) -> Step:
-        """Make the call, then keep what it changed."""
-        await self._box.enter()
+        """Make the call, then keep what it changed. Its seconds are those of work: neither its turn nor a thread was
+        waited for in them.
+        """
+        watch = await self._box.enter()
         self._entered = True
         step = await ask()
         self._box.check_open()  # that it was stopped is no answer
         files = None if self._box.lost is not None else await self._box.changes()
         if self._box.lost is not None:
             raise self._box.lost  # whatever the tool made of it
-        return msgspec.structs.replace(step, files=files)
+        return msgspec.structs.replace(step, files=files, seconds=round(watch.seconds, 6))
 
     def end(self) -> None:
         if self._entered:

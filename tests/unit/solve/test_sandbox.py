@@ -410,3 +410,25 @@ def test_the_end_of_an_attempt_ends_what_runs_in_its_sandbox_and_lets_nothing_be
 
     asyncio.run(process())
     assert os.listdir(tmp_path / "boxes") == []
+
+
+def test_waiting_for_a_turn_or_a_thread_is_no_work(tmp_path: Path) -> None:
+    async def process() -> None:
+        journal, sandboxes, gate = MemoryJournal(), make_sandboxes(tmp_path, commands=1), threading.Event()
+        (ctx,) = many(sandboxes, 1, journal)
+        began = time.monotonic()
+        blocking = asyncio.ensure_future(sandboxes.threads.command(gate.wait, gate.set, Stopwatch()))
+        made = [asyncio.ensure_future(do(ctx, f"sleep 0.1; echo {each} > a")) for each in range(3)]
+        await asyncio.to_thread(until, lambda: bool(sandboxes.calls))
+        await asyncio.sleep(1)
+        gate.set()
+        await asyncio.wait([blocking, *made])
+        took = time.monotonic() - began
+        seconds = [each.step.seconds for each in journal.steps()]
+        assert len(seconds) == 3
+        assert all(each >= 0.1 for each in seconds)
+        assert sum(seconds) + 1 <= took
+        await ctx.close()
+        sandboxes.close()
+
+    asyncio.run(process())

@@ -65,7 +65,7 @@ def test_all_who_try_again_share_what_is_opened_then() -> None:
                 await place.keep("door", door.open)
             return await place.keep("door", door.open)
 
-        assert await asyncio.gather(try_twice(), try_twice(), try_twice()) == [1, 1, 1]
+        assert list(await asyncio.gather(try_twice(), try_twice(), try_twice())) == [1, 1, 1]
         await place.close()
         assert door.story == ["opened", "closed"]
 

@@ -299,12 +299,15 @@ def environment_of(home: str, temporary: str) -> dict[str, str]:
 
 @functools.cache
 def homes_of_python() -> list[str]:
-    """The folders that this Python needs, wherever they are: a virtual environment's, the interpreter's own."""
+    """What this Python needs, wherever it is: a virtual environment's folder, the interpreter's own, and the links that
+    lead to it, each by itself: beside one may lie anything, a home folder's secrets too.
+    """
     found = [sys.prefix, sys.base_prefix]
     path = sys.executable
     while os.path.islink(path):
+        found.append(path)
         path = os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(path)))
-        found.append(os.path.dirname(os.path.dirname(path)))
+    found += [os.path.dirname(os.path.dirname(each)) for each in (path, os.path.realpath(path))]
     found = [os.path.abspath(each) for each in found]
     return sorted({each for each in found if each.count(os.sep) > 1 and not each.startswith("/usr/")}, key=len)
 

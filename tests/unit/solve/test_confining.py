@@ -5,8 +5,10 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,13 @@ def folder(tmp_path: Path) -> Folder:
     made = Folder(str(tmp_path / "box"), "uid")
     make_folders(made)
     return made
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[Path]:
+    """Not below /tmp, where a command has its own."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as path:
+        yield Path(path)
 
 
 def bash(folder: Folder, line: str, namespaces: bool = True, **wanted: Any) -> Ran:
@@ -219,6 +228,25 @@ def test_whatever_it_does_to_its_folder_the_next_one_can_begin(folder: Folder, n
         bash(folder, line, namespaces)
         ran = bash(folder, "echo on > a; echo on > $TMPDIR/b; cat a $TMPDIR/b; ls", namespaces)
         assert (ran.code, ran.stdout) == (0, "on\non\na\n")
+
+
+@confined
+def test_of_the_folders_between_a_python_and_its_program_only_the_links_are_shown(
+    folder: Folder, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, environment = elsewhere / "home", elsewhere / "environment"
+    for each in (home / "bin", environment / "bin"):
+        each.mkdir(parents=True)
+    (home / "secret").write_text("secret")
+    (home / "bin" / "python3").symlink_to(sys.executable)
+    (environment / "bin" / "python3").symlink_to(home / "bin" / "python3")
+    monkeypatch.setattr(sys, "executable", str(environment / "bin" / "python3"))
+    confining.homes_of_python.cache_clear()
+    try:
+        ran = python(folder, f"import os; print(os.listdir({str(home)!r}), os.listdir({str(home / 'bin')!r}))")
+    finally:
+        confining.homes_of_python.cache_clear()
+    assert (ran.stdout, ran.stderr) == ("['bin'] ['python3']\n", "")
 
 
 @confined

@@ -10,13 +10,15 @@ import asyncio
 import functools
 import os
 import tempfile
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import xxhash
 
 from holdfast.errors import SpecError, UsageError
+from holdfast.journal.appender import NO_SPACE
 from holdfast.journal.lease import this_process
 from holdfast.records.exchange import Sample
 from holdfast.records.facts import Files, Step
@@ -47,6 +49,9 @@ from holdfast.solve.threads import Stopwatch, Threads
 from holdfast.solve.workplace import ReadFile
 from holdfast.spec import Sandbox
 
+_SPACE_PAUSE_SECONDS = 1.0
+_TOLD_AGAIN_SECONDS = 60.0
+T = TypeVar("T")
 Tell = Callable[..., None]
 
 
@@ -61,6 +66,7 @@ class Sandboxes:
         self.calls: set[Call] = set()
         self.threads = Threads()
         self._plain: str | None = None
+        self._told_at = -_TOLD_AGAIN_SECONDS
 
     async def begin(self, wanted: Sequence[Sandbox]) -> None:
         """End and remove what dead processes of this run left; say how well commands are confined here, if any will be
@@ -83,6 +89,29 @@ class Sandboxes:
         if self._plain is None:
             self._plain = await asyncio.to_thread(why_no_namespaces)
         return not self._plain
+
+    async def keep(self, work: Callable[[], T], watch: Stopwatch) -> T:
+        """Do what writes files. While the disk is full it is done again and again, and that is told: the run waits, as
+        its journal does.
+        """
+        while True:
+            try:
+                return await self.threads.keep(work)
+            except OSError as error:
+                if error.errno not in NO_SPACE:
+                    raise
+                self._tell_full(error)
+            watch.wait()
+            try:
+                await asyncio.sleep(_SPACE_PAUSE_SECONDS)
+            finally:
+                watch.give_up()
+
+    def _tell_full(self, error: OSError) -> None:
+        if time.monotonic() - self._told_at >= _TOLD_AGAIN_SECONDS:
+            self._told_at = time.monotonic()
+            advice = "free some space, and it goes on by itself; nothing is lost meanwhile, nor by stopping it"
+            self.tell("sandbox.disk_full", f"the files of sandboxes: {error.strerror}; {advice}")
 
     def close(self) -> None:
         """Nothing runs on."""
@@ -189,7 +218,9 @@ class Box:
         wanted, known, blobs = self.wanted, self._known, self._sandboxes.blobs
         bounds = Bounds(wanted.files_mb * MIB, wanted.files_max)
         try:
-            files, after = await self._sandboxes.threads.keep(lambda: take_snapshot(folder.files, known, bounds, blobs))
+            files, after = await self._sandboxes.keep(
+                lambda: take_snapshot(folder.files, known, bounds, blobs), self._watch
+            )
         except OSError as error:
             raise SandboxFailedError(f"what the call changed in the sandbox cannot be kept: {error}") from error
         if files is None:
@@ -238,7 +269,7 @@ class Box:
         begun = self._known.state.entries or self._known.state.lost  # the first call records at least the folders
         first = {} if begun else await self._first_files()
         try:
-            self._known = await self._sandboxes.threads.keep(lambda: self._make(first))
+            self._known = await self._sandboxes.keep(lambda: self._make(first), self._watch)
         except LostFilesError as error:
             self._lose(error)
             raise
@@ -326,8 +357,12 @@ def check_paths(wanted: Sandbox, place: str) -> None:
 def _new_folder(place: str, uid: str, name: str) -> Folder:
     """Dying before its owner's name is in it leaves a folder that the next start of the run removes."""
     path = tempfile.mkdtemp(prefix=f"{name_of(uid)}{name}-", dir=place)
-    with open(os.path.join(path, OWNER), "wb") as file:
-        file.write(msgspec.json.encode(this_process()))
+    try:
+        with open(os.path.join(path, OWNER), "wb") as file:
+            file.write(msgspec.json.encode(this_process()))
+    except OSError:
+        remove_folder(path)
+        raise
     return Folder(path, uid)
 
 

@@ -241,6 +241,7 @@ def test_of_the_folders_between_a_python_and_its_program_only_the_links_are_show
     (home / "bin" / "python3").symlink_to(sys.executable)
     (environment / "bin" / "python3").symlink_to(home / "bin" / "python3")
     monkeypatch.setattr(sys, "executable", str(environment / "bin" / "python3"))
+    monkeypatch.setattr(sys, "prefix", str(environment))
     confining.homes_of_python.cache_clear()
     try:
         ran = python(folder, f"import os; print(os.listdir({str(home)!r}), os.listdir({str(home / 'bin')!r}))")

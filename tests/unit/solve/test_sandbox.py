@@ -1,22 +1,24 @@
 """A sample's sandbox: its files go with its steps, live, replayed and cut off anywhere."""
 
 import asyncio
+import errno
 import os
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import holdfast
 from holdfast.engine.keeping import blobs_of
 from holdfast.errors import HoldfastError, SpecError
 from holdfast.records.exchange import Sample
-from holdfast.solve import Context, Means, Recorded, Sandboxes, Scope, Steps, ToolFailedError, Workplace
+from holdfast.solve import Context, Means, Recorded, Sandboxes, Scope, Steps, ToolFailedError, Workplace, sandbox
 from holdfast.solve.confining import SandboxFailedError
-from holdfast.solve.snapshots import LostFilesError, State
+from holdfast.solve.snapshots import Blobs, LostFilesError, State
 from holdfast.solve.threads import Stopwatch, Threads
 from holdfast.solve.toolbox import bash, read_file, write_file
 from holdfast.spec import Sandbox
@@ -432,3 +434,37 @@ def test_waiting_for_a_turn_or_a_thread_is_no_work(tmp_path: Path) -> None:
         sandboxes.close()
 
     asyncio.run(process())
+
+
+def test_while_the_disk_is_full_the_sample_waits_and_that_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sandbox, "_SPACE_PAUSE_SECONDS", 0.01)
+    told: list[str] = []
+    full = [3, 2]  # so often, keeping and restoring
+
+    def blobs(real: Blobs) -> Blobs:
+        def no_space(index: int) -> None:
+            full[index] -= 1
+            if full[index] >= 0:
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+        def keep(pieces: Iterable[bytes]) -> str:
+            no_space(0)
+            return real.keep(pieces)
+
+        def read(digest: str) -> Iterator[bytes]:
+            no_space(1)
+            return real.read(digest)
+
+        return msgspec.structs.replace(real, keep=keep, read=read)
+
+    def made(folder: Path, commands: int = 0) -> Sandboxes:
+        kept = blobs(blobs_of(str(folder / "run")))
+        return Sandboxes("uid", kept, lambda event, *_, **__: told.append(event), str(folder / "boxes"))
+
+    monkeypatch.setitem(globals(), "make_sandboxes", made)
+    whole = play(tmp_path, several)
+    assert (whole.result[:2], full[0] < 0, told) == (["1", "1\n2"], True, ["sandbox.disk_full"])
+    assert play(tmp_path, several, whole.recorded[:2]).result == whole.result
+    assert (full[1] < 0, told) == (True, ["sandbox.disk_full"] * 2)

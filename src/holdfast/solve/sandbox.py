@@ -72,6 +72,7 @@ class Sandboxes:
         """End and remove what dead processes of this run left; say how well commands are confined here, if any will be
         run. UsageError if one needs what the machine has not.
         """
+        await asyncio.to_thread(self.blobs.clear)
         images = any(each.image for each in wanted)
         ended, removed = await asyncio.to_thread(clear, self.uid, self.place, images)
         if ended or removed:

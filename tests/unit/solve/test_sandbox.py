@@ -468,3 +468,13 @@ def test_while_the_disk_is_full_the_sample_waits_and_that_is_told(
     assert (whole.result[:2], full[0] < 0, told) == (["1", "1\n2"], True, ["sandbox.disk_full"])
     assert play(tmp_path, several, whole.recorded[:2]).result == whole.result
     assert (full[1] < 0, told) == (True, ["sandbox.disk_full"] * 2)
+
+
+def test_what_was_being_written_at_a_crash_is_removed_when_the_run_begins_and_not_before(tmp_path: Path) -> None:
+    left = tmp_path / "run" / "blobs" / "new-1.tmp"
+    left.parent.mkdir(parents=True)
+    left.write_text("half")
+    sandboxes = make_sandboxes(tmp_path)
+    assert left.exists()  # making an engine looks at no folder
+    asyncio.run(sandboxes.begin([]))
+    assert not left.exists()

@@ -59,9 +59,9 @@ class BlobStore:
         first = list(itertools.islice(every, 2))
         if len(first) < 2 and self._has_sound(digest := hashlib.sha256(b"".join(first)).hexdigest()):
             return digest
-        temporary = self._temporary()
-        digest = self._write_pieces(temporary, itertools.chain(first, every))
-        self._disk.replace(temporary, os.path.join(self._folder, digest))
+        with self._temporary() as temporary:
+            digest = self._write_pieces(temporary, itertools.chain(first, every))
+            self._disk.replace(temporary, os.path.join(self._folder, digest))
         self._sound.add(digest)
         return digest
 
@@ -80,10 +80,10 @@ class BlobStore:
     def _write(self, content: Content) -> Reference:
         """The digest is that of the bytes that were stored, also if the file has just changed."""
         fingerprint = Fingerprint(content)
-        temporary = self._temporary()
-        self._write_pieces(temporary, fingerprint.pieces())
-        stored = fingerprint.reference()
-        self._disk.replace(temporary, blob_path(self._run, stored))
+        with self._temporary() as temporary:
+            self._write_pieces(temporary, fingerprint.pieces())
+            stored = fingerprint.reference()
+            self._disk.replace(temporary, blob_path(self._run, stored))
         return stored
 
     def _write_pieces(self, temporary: str, pieces: Iterable[bytes]) -> str:
@@ -100,10 +100,17 @@ class BlobStore:
             self._disk.close(handle)
         return digest.hexdigest()
 
-    def _temporary(self) -> str:
-        """A name of its own for each thread."""
+    @contextlib.contextmanager
+    def _temporary(self) -> Iterator[str]:
+        """A name of its own for each thread. What is not finished is removed: a full disk must not be fuller by it."""
         self._make_folder()
-        return os.path.join(self._folder, f"new-{next(self._numbers)}{_TEMPORARY}")
+        path = os.path.join(self._folder, f"new-{next(self._numbers)}{_TEMPORARY}")
+        try:
+            yield path
+        except BaseException:
+            with contextlib.suppress(OSError):
+                remove_if_there(self._disk, path)
+            raise
 
     def _has_sound(self, digest: str) -> bool:
         if digest in self._sound:

@@ -33,12 +33,14 @@ class LostFilesError(SandboxError):
 
 class Blobs(msgspec.Struct, frozen=True):
     """Where content is kept. `keep` stores pieces and returns their SHA-256; after `sync` all of them are durable;
-    `read` gives them back, checked, or raises HoldfastError with the file's name.
+    `read` gives them back, checked, or raises HoldfastError with the file's name; `clear`, before all else, removes
+    what a process was writing when it died.
     """
 
     keep: Callable[[Iterable[bytes]], str]
     sync: Callable[[], None]
     read: Callable[[str], Iterator[bytes]]
+    clear: Callable[[], None]
 
 
 class Bounds(msgspec.Struct, frozen=True):

@@ -273,7 +273,7 @@ class Steps:
             answered = await ask()
             scope = self._scope
             self.moved = self._clock()
-            seconds = round(self.moved - started, 6)
+            seconds = answered.seconds or round(self.moved - started, 6)  # who had to wait knows better
             step = msgspec.structs.replace(answered, o=scope.o, scope=scope.name, q=request, c=count, seconds=seconds)
             record, copy = checked("step", step, scope.key)
             position = await self._journal.append(record)

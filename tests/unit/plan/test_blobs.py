@@ -244,6 +244,19 @@ def test_content_in_pieces_is_durable_before_it_has_its_name_and_stored_once(tmp
     assert b"".join(read_pieces(str(tmp_path), digest)) == b"one and two"
 
 
+def test_what_a_full_disk_cuts_short_is_removed(tmp_path: Path) -> None:
+    class FullDisk(OsDisk):
+        def sync(self, handle: int) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    store = BlobStore(str(tmp_path), disk=FullDisk())
+    with pytest.raises(OSError, match="No space left"):
+        store.keep_pieces([b"one ", b"and ", b"two"])
+    with pytest.raises(OSError, match="No space left"):
+        store.keep(Content(data=PNG), Digests())
+    assert os.listdir(tmp_path / "blobs") == []
+
+
 def test_many_threads_may_keep_content_at_once(tmp_path: Path) -> None:
     store = BlobStore(str(tmp_path))
     contents = [[b"x" * 1000, bytes([number % 7]) * 1000] for number in range(100)]

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.engine.keeping import blobs_of
@@ -110,7 +111,7 @@ def test_the_same_content_is_stored_once_and_durable_before_it_is_named(box: Pat
         told.append("keep")
         return real.keep(pieces)
 
-    blobs = Blobs(keep, lambda: told.append("sync"), real.read)
+    blobs = msgspec.structs.replace(real, keep=keep, sync=lambda: told.append("sync"))
     for name in "abc":
         (box / name).write_text("same")
     take_snapshot(str(box), NOTHING, BOUNDS, blobs)

@@ -142,13 +142,12 @@ class BlobStore:
         return reference
 
     def _copy_over(self, digest: str) -> None:
-        temporary = self._temporary()
         try:
-            self._write_pieces(temporary, read_pieces(self._parent, digest))
+            with self._temporary() as temporary:
+                self._write_pieces(temporary, read_pieces(self._parent, digest))
+                self._disk.replace(temporary, os.path.join(self._folder, digest))
         except BlobError as error:
-            remove_if_there(self._disk, temporary)
             raise JournalError(str(error)) from error
-        self._disk.replace(temporary, os.path.join(self._folder, digest))
 
     def _has(self, reference: Reference) -> bool:
         return os.path.exists(blob_path(self._run, reference))

@@ -180,7 +180,14 @@ def test_parallel_tools_killed_after_every_acknowledgement_cost_no_request(tmp_p
 
 
 @pytest.mark.parametrize(
-    "bound", [{"turns": 2}, {"tokens": 60}, {"cost_usd": 60.0}, {"seconds": 0.5}], ids=lambda bound: next(iter(bound))
+    "bound",
+    [
+        {"turns": 2},
+        {"seconds": 0.5},
+        pytest.param({"tokens": 60}, marks=pytest.mark.long),
+        pytest.param({"cost_usd": 60.0}, marks=pytest.mark.long),
+    ],
+    ids=lambda bound: next(iter(bound)),
 )
 def test_a_bound_counts_what_processes_used_that_are_dead(tmp_path: Path, bound: dict[str, float]) -> None:
     """A process is killed after each step: none of them alone comes near to the bound."""

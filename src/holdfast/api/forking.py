@@ -28,7 +28,7 @@ from holdfast.engine.rehearsing import Rehearsed, Scene, rehearse
 from holdfast.engine.tickets import Ticket, Tickets
 from holdfast.errors import UsageError
 from holdfast.journal import OS_DISK, Request, Writer, make_folders, open_writer
-from holdfast.journal.lease import Holder, is_alive, this_process
+from holdfast.journal.lease import OWNER, is_alive, own, owner_of
 from holdfast.plan import BlobStore, Planned, Work, check_kept, survey, write_plan
 from holdfast.plan.blobs import blob_path
 from holdfast.records import draft
@@ -42,7 +42,6 @@ from holdfast.state import Index
 
 _AT_ONCE = 256
 _PREFIX = ".fork-"
-_OWNER = "owner.json"
 _OWNERLESS_SECONDS = 3600.0
 
 
@@ -125,8 +124,7 @@ class Fork:
     def _write_plan(self) -> Planned:
         make_folders(OS_DISK, self._building.folder)
         remove_leftovers(self._above)
-        with open(os.path.join(self._building.folder, _OWNER), "wb") as file:
-            file.write(msgspec.json.encode(this_process()))
+        own(self._building.folder)
         return write_plan(self._building.folder, self._prepared.spec, self._prepared.works, self._parent.folder)
 
     def _clear(self) -> None:
@@ -135,7 +133,7 @@ class Fork:
             os.rmdir(self._above)
 
     def _publish(self) -> None:
-        os.unlink(os.path.join(self._building.folder, _OWNER))
+        os.unlink(os.path.join(self._building.folder, OWNER))
         try:
             os.rename(self._building.folder, self._place.folder)
         except OSError as error:
@@ -298,13 +296,12 @@ def remove_leftovers(experiment: str) -> list[str]:
 
 def is_abandoned(path: str) -> bool:
     """Whether the process that was making a fork there is dead."""
-    try:
-        with open(os.path.join(path, _OWNER), "rb") as file:
-            return is_alive(msgspec.json.decode(file.read(), type=Holder)) is False
-    except (OSError, msgspec.DecodeError):
-        with contextlib.suppress(OSError):  # another process removes it
-            return time.time() - os.stat(path).st_mtime > _OWNERLESS_SECONDS
-        return False
+    owner = owner_of(path)
+    if owner is not None:
+        return is_alive(owner) is False
+    with contextlib.suppress(OSError):  # another process removes it
+        return time.time() - os.stat(path).st_mtime > _OWNERLESS_SECONDS
+    return False
 
 
 def _taken(place: RunPlace) -> UsageError:

@@ -11,7 +11,7 @@ import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from holdfast.datasets import BadFileError, Content, Digests
+from holdfast.datasets import Content, Digests
 from holdfast.datasets.files import Fingerprint
 from holdfast.errors import HoldfastError, JournalError
 from holdfast.journal import OS_DISK, make_folders
@@ -183,7 +183,7 @@ def read_pieces(run: str, digest: str) -> Iterator[bytes]:
 
 
 def check_kept(run: str, digests: Iterable[str]) -> Iterator[str]:
-    """What is wrong with the content that a run's steps name."""
+    """What is wrong with content that a run names."""
     for digest in sorted(set(digests)):
         try:
             for _ in read_pieces(run, digest):
@@ -208,14 +208,7 @@ def check_blobs(run: str, spec: Spec, cells: Sequence[Cell], inputs: Mapping[str
         if key in seen:
             continue
         seen.add(key)
-        path = blob_path(run, reference)
-        try:
-            if not os.path.isfile(path):
-                yield f"{path}: missing; restore it from a copy of the run"
-            elif Digests().reference(Content(path=path)).digest != reference.digest:
-                yield f"{path}: its content is not what its name says; restore it from a copy of the run"
-        except BadFileError as error:
-            yield str(error)
+        yield from check_kept(run, [reference.digest])
 
 
 def _named(run: str, spec: Spec, cells: Sequence[Cell], inputs: Mapping[str, TaskInputs]) -> Iterator[Reference]:

@@ -19,7 +19,7 @@ import xxhash
 
 from holdfast.errors import SpecError, UsageError
 from holdfast.journal.appender import NO_SPACE
-from holdfast.journal.lease import this_process
+from holdfast.journal.lease import own
 from holdfast.records.exchange import Sample
 from holdfast.records.facts import Files, Step
 from holdfast.records.references import parse_reference
@@ -33,7 +33,7 @@ from holdfast.solve.confining import (
     why_no_docker,
     why_no_namespaces,
 )
-from holdfast.solve.orphans import OWNER, clear, name_of
+from holdfast.solve.orphans import clear, name_of
 from holdfast.solve.snapshots import (
     Blobs,
     Bounds,
@@ -359,8 +359,7 @@ def _new_folder(place: str, uid: str, name: str) -> Folder:
     """Dying before its owner's name is in it leaves a folder that the next start of the run removes."""
     path = tempfile.mkdtemp(prefix=f"{name_of(uid)}{name}-", dir=place)
     try:
-        with open(os.path.join(path, OWNER), "wb") as file:
-            file.write(msgspec.json.encode(this_process()))
+        own(path)
     except OSError:
         remove_folder(path)
         raise

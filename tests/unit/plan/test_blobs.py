@@ -117,7 +117,7 @@ def test_every_blob_that_rows_and_examples_name_is_checked(tmp_path: Path) -> No
     for name in blobs(tmp_path / "run"):
         (tmp_path / "run" / "blobs" / name).write_bytes(b"other")
     assert [error.partition(": ")[2] for error in check_blobs(run, spec, plan.planned.cells, inputs)] == [
-        "its content is not what its name says; restore it from a copy of the run"
+        "its content has another digest; restore it from a copy of the run"
     ] * 2
 
 

@@ -1,9 +1,10 @@
 """The sandboxes of a run: for each attempt at a sample, when a tool first needs it, a private folder to work in.
 
-Calls in one sandbox are made one after the other. What a call changed is kept before its step is recorded, and counts
-from the moment when the step is durable; a replay runs nothing, and the first live call finds the files as the last
-recorded one left them. Whatever cannot be had again makes the attempt fail with the kind `sandbox`, and the sample
-begin anew. Nothing here blocks the event loop, and nothing is left when an attempt ends.
+Calls in one sandbox are made one after the other; what one call does in it may be done at once. What a call changed,
+in `/sandbox` and in `/tmp`, is kept before its step is recorded, and counts from the moment when the step is durable; a
+replay runs nothing, and the first live call finds the files as the last recorded one left them. Whatever cannot be had
+again makes the attempt fail with the kind `sandbox`, and the sample begin anew. Nothing here blocks the event loop;
+when an attempt has ended nothing of it is left, and nothing is made for it any more.
 """
 
 import asyncio
@@ -326,6 +327,7 @@ class Turn:
         step = await ask()
         self._box.check_open()  # that it was stopped is no answer
         files = None if self._box.lost is not None else await self._box.changes()
+        self._box.check_open()  # nor is a folder that is being removed what it changed
         if self._box.lost is not None:
             raise self._box.lost  # whatever the tool made of it
         return msgspec.structs.replace(step, files=files, seconds=round(watch.seconds, 6))

@@ -1,6 +1,6 @@
 """One command, run confined by a launcher of its own, seen to its end, its output bounded. Blocks: for threads.
 
-Invariant: when `Call.run` returns or raises, nothing of the command runs any more. The launcher does the confining;
+Invariant: when `Launch.run` returns or raises, nothing of the command runs any more. The launcher does the confining;
 this starts it, holds its lifeline, reads what the command says, and ends it if it is not heard of in time.
 """
 
@@ -61,7 +61,7 @@ class SandboxFailedError(SandboxError):
     kind = "sandbox_failed"
 
 
-class Said(msgspec.Struct, frozen=True):
+class Output(msgspec.Struct, frozen=True):
     """What came out of a command: the bytes that are kept, the first and the last, and how many are not."""
 
     head: bytes
@@ -81,8 +81,8 @@ class Ran(msgspec.Struct, frozen=True):
 
     code: int
     """As a shell says it: 128 and more is a signal."""
-    out: Said
-    err: Said
+    out: Output
+    err: Output
     why: str = ""
 
     @property
@@ -123,7 +123,7 @@ class Folder(msgspec.Struct, frozen=True):
         return f"{self.uid}/{os.path.basename(self.path)}"
 
 
-class Call:
+class Launch:
     """One command in one folder. `run` in one thread; `stop` from any."""
 
     def __init__(self, folder: Folder, wanted: Sandbox, namespaces: bool) -> None:
@@ -232,11 +232,13 @@ class Call:
             "parent": os.getpid(),
         }
 
-    def _listen(self, process: "subprocess.Popen[bytes]", report: int, most: int) -> tuple[tuple[Said, Said], bytes]:
+    def _listen(
+        self, process: "subprocess.Popen[bytes]", report: int, most: int
+    ) -> tuple[tuple[Output, Output], bytes]:
         """Until the launcher has reported and the output has ended."""
         assert process.stdout is not None
         assert process.stderr is not None
-        out, err, told = _Kept(most), _Kept(most), _Kept(_PIECE_BYTES)
+        out, err, told = _Ends(most), _Ends(most), _Ends(_PIECE_BYTES)
         end_at = time.monotonic() + self._wanted.seconds + _GRACE_SECONDS
         with selectors.DefaultSelector() as selector:
             for handle, kept in ((process.stdout.fileno(), out), (process.stderr.fileno(), err), (report, told)):
@@ -269,7 +271,7 @@ class Call:
                 pipe.close()
 
 
-class _Kept:
+class _Ends:
     """The first and the last bytes of a stream, as many as may be kept."""
 
     def __init__(self, most: int) -> None:
@@ -286,9 +288,9 @@ class _Kept:
         if len(self._tail) > 2 * self._most + _PIECE_BYTES:
             del self._tail[: -self._most]
 
-    def said(self) -> Said:
+    def said(self) -> Output:
         tail = bytes(self._tail[-(self._most - len(self._head)) :])
-        return Said(bytes(self._head), tail, self._count - len(self._head) - len(tail))
+        return Output(bytes(self._head), tail, self._count - len(self._head) - len(tail))
 
 
 def environment_of(home: str, temporary: str) -> dict[str, str]:
@@ -323,7 +325,7 @@ def why_no_namespaces() -> str:
         folder = Folder(path, "probe")
         make_folders(folder)
         try:
-            ran = Call(folder, Sandbox(seconds=_GRACE_SECONDS), namespaces=True).run([sys.executable, "-c", ""])
+            ran = Launch(folder, Sandbox(seconds=_GRACE_SECONDS), namespaces=True).run([sys.executable, "-c", ""])
         except SandboxFailedError as error:
             return str(error)
     return "" if ran.code == 0 else f"Python cannot be started in one: {ran.stderr.strip()[-_SAID_MAX:]}"

@@ -26,8 +26,8 @@ from holdfast.records.facts import Files, Step
 from holdfast.records.references import parse_reference
 from holdfast.solve.confining import (
     MIB,
-    Call,
     Folder,
+    Launch,
     Ran,
     SandboxFailedError,
     make_folders,
@@ -37,7 +37,7 @@ from holdfast.solve.confining import (
 from holdfast.solve.orphans import clear, name_of
 from holdfast.solve.snapshots import (
     Blobs,
-    Bounds,
+    Capacity,
     LostFilesError,
     Snapshot,
     State,
@@ -64,7 +64,7 @@ class Sandboxes:
         self.blobs = blobs
         self.tell = tell
         self.place = place or os.path.realpath(tempfile.gettempdir())
-        self.calls: set[Call] = set()
+        self.calls: set[Launch] = set()
         self.threads = Threads()
         self._plain: str | None = None
         self._told_at = -_TOLD_AGAIN_SECONDS
@@ -143,7 +143,7 @@ class Box:
         self._origin = origin
         self._turn = asyncio.Lock()
         self._making = asyncio.Lock()
-        self._calls: dict[Call, asyncio.Event] = {}
+        self._calls: dict[Launch, asyncio.Event] = {}
         self._closed = False
         self._known = Snapshot(State())
         self._pending: tuple[Files, Snapshot] | None = None
@@ -162,7 +162,7 @@ class Box:
         argv = ["bash", "-c", command] if isinstance(command, str) else list(command)
         data = given.encode("utf-8", "surrogateescape") if isinstance(given, str) else given
         namespaces = await self._sandboxes.has_namespaces()
-        call = Call(await self._ready(), self.wanted, namespaces)
+        call = Launch(await self._ready(), self.wanted, namespaces)
         most = None if output_kb is None else output_kb << 10
         ended = self._calls[call] = asyncio.Event()
         self._sandboxes.calls.add(call)
@@ -218,7 +218,7 @@ class Box:
         if folder is None or not self._fits:
             return None  # it has not had the folder
         wanted, known, blobs = self.wanted, self._known, self._sandboxes.blobs
-        bounds = Bounds(wanted.files_mb * MIB, wanted.files_max)
+        bounds = Capacity(wanted.files_mb * MIB, wanted.files_max)
         try:
             files, after = await self._sandboxes.keep(
                 lambda: take_snapshot(folder.files, known, bounds, blobs), self._watch

@@ -18,8 +18,8 @@ from holdfast.solve import confining
 from holdfast.solve.confining import (
     MARKER,
     PLAIN,
-    Call,
     Folder,
+    Launch,
     Ran,
     SandboxFailedError,
     make_folders,
@@ -53,11 +53,11 @@ def elsewhere() -> Iterator[Path]:
 
 
 def bash(folder: Folder, line: str, namespaces: bool = True, **wanted: Any) -> Ran:
-    return Call(folder, Sandbox(**wanted), namespaces).run(["bash", "-c", line])
+    return Launch(folder, Sandbox(**wanted), namespaces).run(["bash", "-c", line])
 
 
 def python(folder: Folder, code: str, namespaces: bool = True, **wanted: Any) -> Ran:
-    return Call(folder, Sandbox(**wanted), namespaces).run([sys.executable, "-c", code])
+    return Launch(folder, Sandbox(**wanted), namespaces).run([sys.executable, "-c", code])
 
 
 def odd_number() -> str:
@@ -76,13 +76,13 @@ def test_it_says_what_the_command_said_and_how_it_ended(folder: Folder, namespac
     assert (ran.code, ran.stdout, ran.stderr, ran.why) == (3, "out\n", "err\n", "")
     assert bash(folder, "kill -TERM $$", namespaces).code == 128 + signal.SIGTERM
     assert bash(folder, "yes | head -n 1", namespaces).stderr == ""
-    assert Call(folder, Sandbox(), namespaces).run(["cat"], b"given\n").stdout == "given\n"
+    assert Launch(folder, Sandbox(), namespaces).run(["cat"], b"given\n").stdout == "given\n"
     assert bash(folder, "cat", namespaces).stdout == ""
 
 
 @ways
 def test_a_command_that_is_not_there_is_told_as_such(folder: Folder, namespaces: bool) -> None:
-    ran = Call(folder, Sandbox(), namespaces).run(["no-such-command"])
+    ran = Launch(folder, Sandbox(), namespaces).run(["no-such-command"])
     assert (ran.code, ran.stderr) == (127, "no-such-command: No such file or directory\n")
 
 
@@ -262,7 +262,7 @@ def test_it_has_no_powers_to_undo_that(folder: Folder) -> None:
 @ways
 def test_whoever_stops_it_ends_everything(folder: Folder, namespaces: bool) -> None:
     number = odd_number()
-    call = Call(folder, Sandbox(seconds=600), namespaces)
+    call = Launch(folder, Sandbox(seconds=600), namespaces)
     found: list[Ran] = []
     thread = threading.Thread(target=lambda: found.append(call.run(["bash", "-c", f"sleep {number} & sleep {number}"])))
     thread.start()
@@ -272,7 +272,7 @@ def test_whoever_stops_it_ends_everything(folder: Folder, namespaces: bool) -> N
     thread.join(30)
     assert [each.why for each in found] == ["stopped"]
     assert running(f"sleep {number}") == []
-    stopped = Call(folder, Sandbox(seconds=600), namespaces)
+    stopped = Launch(folder, Sandbox(seconds=600), namespaces)
     stopped.stop()
     assert stopped.run(["sleep", "600"]).why == "stopped"
 
@@ -289,11 +289,11 @@ def test_a_kill_of_whoever_started_it_ends_everything(tmp_path: Path, namespaces
     number = odd_number()
     program = (
         "import sys\n"
-        "from holdfast.solve.confining import Call, Folder, make_folders\n"
+        "from holdfast.solve.confining import Launch, Folder, make_folders\n"
         "from holdfast.spec import Sandbox\n"
         f"folder = Folder({str(tmp_path / 'box')!r}, 'uid'); make_folders(folder)\n"
         f"line = '(setsid sleep {number} &) ; sleep {number}'\n"
-        f"Call(folder, Sandbox(seconds=600), {namespaces}).run(['bash', '-c', line])\n"
+        f"Launch(folder, Sandbox(seconds=600), {namespaces}).run(['bash', '-c', line])\n"
     )
     with subprocess.Popen([sys.executable, "-c", program]) as process:
         while len(running(f"sleep {number}")) < 2:

@@ -13,12 +13,12 @@ from pathlib import Path
 from bench.measure import Spread, scratch
 from bench.outcome import Verdict, at_most, print_table, save
 from holdfast.engine.keeping import blobs_of
-from holdfast.solve.confining import Call, Folder, make_folders, why_no_namespaces
-from holdfast.solve.snapshots import Bounds, Snapshot, State, take_snapshot
+from holdfast.solve.confining import Folder, Launch, make_folders, why_no_namespaces
+from holdfast.solve.snapshots import Capacity, Snapshot, State, take_snapshot
 from holdfast.spec import Sandbox
 
 ROUNDS = 31
-_BOUNDS = Bounds(1 << 26, 10_000)
+_BOUNDS = Capacity(1 << 26, 10_000)
 
 
 def main() -> list[Verdict]:
@@ -51,8 +51,8 @@ def _contestants(place: Path) -> dict[str, Callable[[], object]]:
     found: dict[str, Callable[[], object]] = {
         "true": lambda: subprocess.run(["true"], check=True),
         "python -I -S -c pass": lambda: subprocess.run([sys.executable, "-I", "-S", "-c", "pass"], check=True),
-        "without namespaces": lambda: Call(folder, Sandbox(), namespaces=False).run(["true"]),
-        "sandboxed": lambda: Call(folder, Sandbox(), namespaces=not why_no_namespaces()).run(["true"]),
+        "without namespaces": lambda: Launch(folder, Sandbox(), namespaces=False).run(["true"]),
+        "sandboxed": lambda: Launch(folder, Sandbox(), namespaces=not why_no_namespaces()).run(["true"]),
         "keeping a changed file": keep,
     }
     return found

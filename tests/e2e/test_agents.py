@@ -1,6 +1,8 @@
 """Agents of many turns, killed in the middle of a sample: they go on where they were, and nothing is paid for twice."""
 
 import random
+import signal
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -11,7 +13,7 @@ import pytest
 
 from holdfast.records.exchange import Message
 from tests.e2e.agents import MINE, agent, killed_and_whole, serving, transcript, write
-from tests.e2e.commands import call, exported, finish, run, shown, start
+from tests.e2e.commands import call, exported, finish, run, shown, start, wait_until
 
 
 @pytest.mark.parametrize("turns", [6, pytest.param(50, marks=pytest.mark.long)])
@@ -178,7 +180,14 @@ def test_parallel_tools_killed_after_every_acknowledgement_cost_no_request(tmp_p
 
 
 @pytest.mark.parametrize(
-    "bound", [{"turns": 2}, {"tokens": 60}, {"cost_usd": 60.0}, {"seconds": 0.5}], ids=lambda bound: next(iter(bound))
+    "bound",
+    [
+        {"turns": 2},
+        {"seconds": 0.5},
+        pytest.param({"tokens": 60}, marks=pytest.mark.long),
+        pytest.param({"cost_usd": 60.0}, marks=pytest.mark.long),
+    ],
+    ids=lambda bound: next(iter(bound)),
 )
 def test_a_bound_counts_what_processes_used_that_are_dead(tmp_path: Path, bound: dict[str, float]) -> None:
     """A process is killed after each step: none of them alone comes near to the bound."""
@@ -206,3 +215,38 @@ def used_by(steps: list[dict[str, Any]], bound: str) -> float:
         return float(sum(step["seconds"] for step in steps))
     usage = [step["usage"] for step in steps if step["usage"]]
     return float(sum(each.get("input_tokens", 0) + each.get("output_tokens", 0) for each in usage))
+
+
+PAYING = """
+import asyncio, holdfast
+from pathlib import Path
+
+@holdfast.tool(repeatable=False)
+async def pay(n: int) -> str:
+    \"\"\"Pay.\"\"\"
+    with open(Path(__file__).parent / "paid.txt", "a") as file:
+        file.write(f"{n}\\n")
+    await asyncio.sleep(1)
+    return f"paid {n}"
+"""
+
+
+def test_who_stops_a_run_lets_a_call_end_that_must_not_be_made_twice(tmp_path: Path) -> None:
+    with serving(agent(2, name="pay")) as server:
+        spec = write(tmp_path, server.base_url, {"react": {"tools": ["mine:pay"]}}, code=PAYING, grace_seconds=30)
+        command = ("run", spec, "--id", "r", "--store", tmp_path / "runs")
+        with start(*command, cwd=tmp_path) as process:
+            wait_until(lambda: (tmp_path / "paid.txt").exists(), process)
+            process.send_signal(signal.SIGINT)
+            assert process.wait() == 130
+        done = run(*command, cwd=tmp_path)
+    assert (done.code, (tmp_path / "paid.txt").read_text().split()) == (0, ["0"])
+
+
+def test_a_program_that_works_without_asking_is_no_stalled_sample(tmp_path: Path) -> None:
+    solver = {"command": {"run": [sys.executable, "-c", "import time; time.sleep(4); print('done')"]}}
+    with serving(agent(1)) as server:
+        spec = write(tmp_path, server.base_url, solver, stall_seconds=1, on_stall="cancel-sample")
+        done = run("run", spec, "--id", "r", "--store", tmp_path / "runs", cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert "sample.stalled" not in (tmp_path / "runs" / "default" / "r" / "log.jsonl").read_text()

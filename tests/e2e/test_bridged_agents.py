@@ -394,9 +394,9 @@ def test_without_a_field_the_prompt_is_the_programs_standard_input(tmp_path: Pat
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ({"run": "python agent.py"}, "give the command as a list of texts"),
+        ({"run": "python agent.py"}, "run: expected `array`"),
         ({"run": []}, "give the command as a list of texts"),
-        ({}, "missing a required argument: 'run'"),
+        ({}, "the argument 'run' is missing"),
     ],
 )
 def test_a_command_that_cannot_be_run_is_found_before_anything_is_asked(

@@ -201,6 +201,34 @@ def test_killed_after_every_acknowledgement_nothing_is_asked_or_done_twice(
     assert transcript(tmp_path / "killed") == transcript(tmp_path / "whole")
 
 
+def fork(folder: Path, spec: Path) -> Done:
+    return run("fork", "r", spec, "--id", "k", "--store", folder / "runs", cwd=folder)
+
+
+def test_a_fork_that_chooses_other_tools_offers_them_without_asking_the_server_again(tmp_path: Path) -> None:
+    with serving(calling("note", "note")) as server:
+        offers = [{"mcp": {"command": command(tmp_path), "tools": tools}} for tools in (["note"], ["note", "fail"])]
+        assert go(tmp_path, write(tmp_path, server.base_url, react(offers[0]))).code == 0
+        assert fork(tmp_path, write(tmp_path, server.base_url, react(offers[1]))).code == 0
+        assert server.stats().requests == 6
+    offered = []
+    for run_id in ("r", "k"):
+        story = call("show", run_id, "t/m/s0/1", "--json", "--store", tmp_path / "runs", cwd=tmp_path).json()
+        offered.append([step["tools"] for step in story["attempts"][-1]["steps"] if step["kind"] == "generate"][-1])
+    assert offered == [["note"], ["note", "fail"]]
+    assert len(pids(tmp_path, "started.txt")) == 1, "what the tool came to is the same"
+
+
+def test_a_fork_with_another_server_asks_that_one(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    with serving(calling("note")) as server:
+        for folder, begin in ((tmp_path, go), (other, fork)):
+            spec = write(tmp_path, server.base_url, react({"mcp": {"command": command(folder)}}))
+            assert begin(tmp_path, spec).code == 0
+            assert (folder / "done.txt").read_text() == "0\n"
+
+
 def test_a_server_ends_when_the_runner_is_killed(tmp_path: Path) -> None:
     with serving(calling("note", "note"), latency=1.0) as server:
         spec = write(tmp_path, server.base_url, react({"mcp": {"command": command(tmp_path)}}))

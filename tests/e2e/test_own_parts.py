@@ -98,7 +98,7 @@ def test_what_no_package_offers_is_refused_with_the_nearest_name(tmp_path: Path,
     refused = go(tmp_path, write(tmp_path, "twce"), installed)
     assert (refused.code, "did you mean 'twice'?" in refused.err) == (2, True)
     refused = go(tmp_path, write(tmp_path, {"react": {"tools": ["nte"]}}), installed)
-    assert (refused.code, "tasks[0].solver.react.tools[0]: no installed" in refused.err) == (2, True)
+    assert (refused.code, "tasks[0].solver.react.tools[0]: there is no tool" in refused.err) == (2, True)
     assert "did you mean 'note'?" in refused.err
 
 

@@ -139,9 +139,11 @@ def test_killed_after_every_acknowledgement_its_files_and_its_transcript_are_tho
     assert len(list((killed / "points").iterdir())) == 2 * turns - 1
     assert transcript(killed) == transcript(whole)
     assert final_files(killed) == final_files(whole)
-    assert set(final_files(whole).entries) == {"log", "tmp", f"d{turns - 2}", f"d{turns - 3}"}
+    assert set(final_files(whole).entries) == {
+        *("sandbox", "tmp", "sandbox/log", f"sandbox/d{turns - 2}", f"sandbox/d{turns - 3}")
+    }
     said = call("show", "r", "t/m/s0/1", "--store", killed / "runs", cwd=tmp_path).out
-    assert "[files] +d0, +log 2 B, +tmp" in said
+    assert "[files] +sandbox, +sandbox/d0, +sandbox/log 2 B, +tmp" in said
     assert call("verify", "r", "--store", killed / "runs", cwd=tmp_path).code == 0
     assert folders(killed) == []
 

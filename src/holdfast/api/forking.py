@@ -12,7 +12,7 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 
 import msgspec
 
@@ -20,24 +20,28 @@ from holdfast.api.executing import started
 from holdfast.api.forecasting import Forecast, Guess, Mean
 from holdfast.api.places import RunPlace
 from holdfast.api.preparing import Given, Prepared, find_scorers, naming, prepare_given
+from holdfast.datasets import Digests
 from holdfast.engine.asking import identity_of
 from holdfast.engine.places import Places
-from holdfast.engine.recollecting import Traces
+from holdfast.engine.recollecting import Last, Traces
 from holdfast.engine.rehearsing import Rehearsed, Scene, rehearse
 from holdfast.engine.tickets import Ticket, Tickets
 from holdfast.errors import UsageError
 from holdfast.journal import OS_DISK, Request, Writer, make_folders, open_writer
-from holdfast.journal.lease import Holder, is_alive, this_process
-from holdfast.plan import Planned, survey, write_plan
+from holdfast.journal.lease import OWNER, is_alive, own, owner_of
+from holdfast.plan import BlobStore, Planned, Work, check_kept, survey, write_plan
+from holdfast.plan.blobs import blob_path
 from holdfast.records import draft
-from holdfast.records.facts import Parent, TaskInputs
+from holdfast.records.facts import Parent, Step, TaskInputs
+from holdfast.records.references import Reference
+from holdfast.report.wording import counted
 from holdfast.solve import Recorded
+from holdfast.solve.servers import servers_in
 from holdfast.spec import Fewshot, Spec
 from holdfast.state import Index
 
 _AT_ONCE = 256
 _PREFIX = ".fork-"
-_OWNER = "owner.json"
 _OWNERLESS_SECONDS = 3600.0
 
 
@@ -51,9 +55,11 @@ class Fork:
         self._above = os.path.dirname(place.folder)
         building = os.path.join(self._above, f"{_PREFIX}{uuid.uuid4().hex}")
         self._building = msgspec.structs.replace(place, folder=building)
+        self._blobs = BlobStore(building, parent.folder)
         self._useful: set[int] = set()
         self._places = {task.name: Places(task.max_samples or _AT_ONCE) for task in given.spec.tasks}
         self._steps = 0
+        self._without_files: set[str] = set()
         if os.path.exists(place.folder):
             raise _taken(place)
 
@@ -64,12 +70,23 @@ class Fork:
         guess = Guess(self._prepared.spec, self._parent.mean())
         async for tickets in self._tickets():
             rehearsals = await asyncio.gather(*map(self._rehearse, tickets))
-            for ticket, (rehearsed, recorded) in zip(tickets, rehearsals, strict=True):
-                guess.add(ticket.cell.model, rehearsed, recorded)
-                if recorded and (rehearsed.reused or self._may_match(ticket)):
+            for ticket, (rehearsed, last) in zip(tickets, rehearsals, strict=True):
+                guess.add(ticket.cell.model, rehearsed, last.steps)
+                if last.unsure or (last.steps and (rehearsed.reused or self._may_match(ticket))):
                     self._useful.add(ticket.o)
-                    self._steps += len(recorded)
+                    self._steps += len(last.steps)
         return guess.forecast()
+
+    @property
+    def doubt(self) -> str:
+        """What is lost of the parent, in a sentence; empty if nothing is. Known after the forecast."""
+        if not self._without_files:
+            return ""
+        samples, files = counted(len(self._without_files), "sample"), counted(len(self._parent.lost), "file")
+        return (
+            f"the tools of {samples} are called again: {files} that they left, e.g. {min(self._parent.lost)}, cannot "
+            "be read or is damaged; restore it from a copy of the run, and fork again, to reuse what they came to"
+        )
 
     async def make(self) -> None:
         """Write the journal with the steps that were taken over, and give the run its name."""
@@ -107,8 +124,7 @@ class Fork:
     def _write_plan(self) -> Planned:
         make_folders(OS_DISK, self._building.folder)
         remove_leftovers(self._above)
-        with open(os.path.join(self._building.folder, _OWNER), "wb") as file:
-            file.write(msgspec.json.encode(this_process()))
+        own(self._building.folder)
         return write_plan(self._building.folder, self._prepared.spec, self._prepared.works, self._parent.folder)
 
     def _clear(self) -> None:
@@ -117,7 +133,7 @@ class Fork:
             os.rmdir(self._above)
 
     def _publish(self) -> None:
-        os.unlink(os.path.join(self._building.folder, _OWNER))
+        os.unlink(os.path.join(self._building.folder, OWNER))
         try:
             os.rename(self._building.folder, self._place.folder)
         except OSError as error:
@@ -140,30 +156,58 @@ class Fork:
             if batch:
                 yield batch
 
-    async def _rehearse(self, ticket: Ticket) -> tuple[Rehearsed, list[Recorded]]:
-        """What the key would reuse, and the steps that it has in the parent. No more at once than a run would have: a
-        solver may start programs.
+    async def _rehearse(self, ticket: Ticket) -> tuple[Rehearsed, Last]:
+        """What the key would reuse, and what it has in the parent. No more at once than a run would have: a solver may
+        start programs.
         """
-        attempt, recorded = self._parent.steps(ticket.key)
+        last = await self._last_of(ticket)
         work = self._prepared.works[ticket.cell.task]
-        scene = Scene(ticket, work, self._prepared.spec, attempt, recorded, run=self._building.folder)
+        scene = Scene(ticket, work, self._prepared.spec, last.attempt, last.steps, run=self._building.folder)
         places = self._places[ticket.cell.task]
         if not places.take():
             await places.wait()
         try:
-            return await rehearse(scene), recorded
+            return await rehearse(scene), last
         finally:
             places.give_back()
 
     async def _take_over(self, ticket: Ticket, writer: Writer) -> None:
-        """A step's request refers to earlier steps by their numbers, which are others here."""
+        """A step's request refers to earlier steps by their numbers, which are others here. A call that must not be
+        made twice, and may have been made, is announced here too: it is not made again blindly.
+        """
         numbers: dict[int, int] = {}
-        attempt, steps = self._parent.steps(ticket.key)
-        for each in steps:
+        last = await self._last_of(ticket)
+        scope = f"solve/{last.attempt}"
+        await asyncio.to_thread(self._take_files_over, last.steps)
+        for announced in {(each.started.q, each.started.c): each.started for each in last.unsure}.values():
+            again = msgspec.structs.replace(announced, o=ticket.o, scope=scope)
+            await writer.append(draft("step.started", again, ticket.key))
+        for each in last.steps:
             step = each.step
             asked = None if step.asked is None else step.asked.renumbered(numbers)
-            mine = msgspec.structs.replace(step, o=ticket.o, scope=f"solve/{attempt}", asked=asked, origin=each.n)
+            mine = msgspec.structs.replace(step, o=ticket.o, scope=scope, asked=asked, origin=each.n)
             numbers[each.n] = (await writer.append(draft("step", mine, ticket.key))).n
+
+    async def _last_of(self, ticket: Ticket) -> Last:
+        """What the parent has of a key that may be asked for again: answers of models, and what tools came to if those
+        of the fork would do the same, and the files that they left are still what they were.
+        """
+        task = self._prepared.works[ticket.cell.task]
+        last = self._parent.last(ticket.key, calls=self._parent.calls_alike(task))
+        blobs = _blobs_of(last.steps)
+        if not blobs or await asyncio.to_thread(self._parent.has_all, blobs):
+            return last
+        self._without_files.add(ticket.key)
+        kept = [each for each in last.steps if each.step.answer is not None or each.step.once]
+        return msgspec.structs.replace(last, steps=_whole(kept))
+
+    def _take_files_over(self, steps: Sequence[Recorded]) -> None:
+        """The content of files that calls left in a sandbox, durable before the steps that name it."""
+        blobs = _blobs_of(steps)
+        for blob in blobs:
+            self._blobs.keep(Reference(blob, ""), Digests())
+        if blobs:
+            self._blobs.sync()
 
 
 class _Parent:
@@ -178,6 +222,9 @@ class _Parent:
         self.source = self.index.story.started.source
         self._spec = msgspec.convert(self.index.story.spec, Spec)
         self._traces = Traces(place.journal)
+        self._sound: set[str] = set()
+        self.lost: set[str] = set()
+        """Files with content that is missing or damaged."""
 
     def inputs(self, spec: Spec) -> dict[str, TaskInputs]:
         """What the parent holds of tasks, without examples that the fork chooses otherwise."""
@@ -193,10 +240,34 @@ class _Parent:
             return bool(spec.roles)
         return identity_of(before[model]) == identity_of(now[model]) and before[model].params == now[model].params
 
-    def steps(self, key: str) -> tuple[int, list[Recorded]]:
-        """The attempt to go on with, and its steps that a fork may ask for again: those that were answered."""
-        attempt, steps = self._traces.last_attempt(key)
-        return attempt, _whole([each for each in steps if each.step.answer is not None])
+    def calls_alike(self, work: Work) -> bool:
+        """Whether a task's tools would do the same here and there: their code, their servers and their sandbox."""
+        name, now = work.task.name, work.task
+        before = next((task for task in self._spec.tasks if task.name == name), None)
+        if before is None or before.sandbox != now.sandbox or servers_in(before.solver) != servers_in(now.solver):
+            return False
+        return self.index.story.inputs.get(name, TaskInputs()).solver == work.solver.digest()
+
+    def last(self, key: str, *, calls: bool) -> Last:
+        """The attempt to go on with, and its steps that a fork may ask for again: requests that were answered, and
+        calls, also those that failed: that too is what the model was told.
+        """
+        last = self._traces.last_attempt(key)
+        kept = [each for each in last.steps if each.step.answer is not None or (calls and _is_call(each.step))]
+        return Last(last.attempt, _whole(kept), last.unsure if calls else [])
+
+    def has_all(self, blobs: Iterable[str]) -> bool:
+        """Whether content is there and is what it was, from any thread; each is read once."""
+        return all(map(self._has, blobs))
+
+    def _has(self, blob: str) -> bool:
+        path = blob_path(self.folder, Reference(blob, ""))
+        if blob not in self._sound and path not in self.lost:
+            if any(check_kept(self.folder, [blob])):
+                self.lost.add(path)
+            else:
+                self._sound.add(blob)
+        return blob in self._sound
 
     def mean(self) -> Mean:
         story, finished = self.index.story, max(self.index.finished, 1)
@@ -225,13 +296,12 @@ def remove_leftovers(experiment: str) -> list[str]:
 
 def is_abandoned(path: str) -> bool:
     """Whether the process that was making a fork there is dead."""
-    try:
-        with open(os.path.join(path, _OWNER), "rb") as file:
-            return is_alive(msgspec.json.decode(file.read(), type=Holder)) is False
-    except (OSError, msgspec.DecodeError):
-        with contextlib.suppress(OSError):  # another process removes it
-            return time.time() - os.stat(path).st_mtime > _OWNERLESS_SECONDS
-        return False
+    owner = owner_of(path)
+    if owner is not None:
+        return is_alive(owner) is False
+    with contextlib.suppress(OSError):  # another process removes it
+        return time.time() - os.stat(path).st_mtime > _OWNERLESS_SECONDS
+    return False
 
 
 def _taken(place: RunPlace) -> UsageError:
@@ -241,6 +311,15 @@ def _taken(place: RunPlace) -> UsageError:
 
 def _choice(fewshot: Fewshot | None) -> tuple[int, int] | None:
     return None if fewshot is None else (fewshot.n, fewshot.seed)
+
+
+def _is_call(step: Step) -> bool:
+    return step.kind != "generate" and not step.cancelled
+
+
+def _blobs_of(steps: Sequence[Recorded]) -> set[str]:
+    """The digests of the files that calls left in a sandbox."""
+    return {kept.blob for each in steps if each.step.files for kept in each.step.files.changed.values()} - {""}
 
 
 def _whole(recorded: Iterable[Recorded]) -> list[Recorded]:

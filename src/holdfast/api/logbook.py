@@ -41,6 +41,7 @@ EVENTS: dict[str, tuple[str, str]] = {
     ),
     "sandbox.unconfined": ("warning", "the machine does not let sandboxed commands be confined as they should be"),
     "sandbox.lost": ("warning", "the files of a sample's sandbox cannot be restored; the sample begins anew"),
+    "sandbox.disk_full": ("error", "no space is left for the files of sandboxes; their samples wait for some"),
     "journal.commit_slow": ("warning", "a commit took longer than a second"),
     "journal.disk_full": ("error", "no space is left; the run waits for some"),
     "journal.poisoned": ("error", "a write or sync failed; the journal goes on in a new segment"),

@@ -17,7 +17,7 @@ import msgspec
 from holdfast.api.places import RunPlace
 from holdfast.api.preparing import Given, naming
 from holdfast.api.resuming import Reading
-from holdfast.engine.recollecting import Traces
+from holdfast.engine.recollecting import Last, Traces
 from holdfast.engine.rehearsing import NotRecordedError, Scene, set_stage
 from holdfast.engine.tickets import Tickets
 from holdfast.engine.tracebacks import failure_of, is_ours
@@ -26,7 +26,6 @@ from holdfast.plan import Work, prepare
 from holdfast.records.exchange import Answer, Message
 from holdfast.records.facts import Failure, TaskInputs
 from holdfast.records.keys import parse_key
-from holdfast.solve import Recorded
 
 
 class Replay(msgspec.Struct, frozen=True):
@@ -56,8 +55,8 @@ def set_scene(place: RunPlace, key: str, given: Given) -> Scene:
         tickets = Tickets(place.folder, cell, given.spec, work, lambda ordinal: True)
         for ticket in tickets.all():
             if ticket.key == key:
-                attempt, steps = _recorded(place, key)
-                return Scene(ticket, work, given.spec, attempt, steps, changed=changed, run=place.folder)
+                last = _recorded(place, key)
+                return Scene(ticket, work, given.spec, last.attempt, last.steps, changed=changed, run=place.folder)
     raise UsageError(f"{place.run_id} has no key {key!r}; list keys with: holdfast export {place.run_id}")
 
 
@@ -102,7 +101,7 @@ async def _play(scene: Scene) -> tuple[Replay, BaseException | None]:
     return Replay(answer, failure, spent.replayed, spent.orphaned, asked), None if missing else raised
 
 
-def _recorded(place: RunPlace, key: str) -> tuple[int, list[Recorded]]:
+def _recorded(place: RunPlace, key: str) -> Last:
     traces = Traces(place.journal, key)
     try:
         return traces.last_attempt(key)

@@ -138,6 +138,8 @@ async def _fork(fork: Fork, parent: str, dry: bool) -> None:
     """What it will reuse and cost is told before there is a run: whoever does not want that can still stop it."""
     try:
         sys.stderr.write(f"the fork of {parent} {_forecast(await fork.forecast())}\n")
+        if fork.doubt:
+            warn(fork.doubt)
         if not dry:
             await fork.make()
     finally:

@@ -6,7 +6,7 @@ had succeeded; after an error of the solver it asks anew.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -22,7 +22,7 @@ from holdfast.journal import Position
 from holdfast.plan import Work
 from holdfast.records import Draft, draft
 from holdfast.records.exchange import Answer, Sample
-from holdfast.records.facts import Failure, SampleFailed, SampleFinished, Spent, Step, checked
+from holdfast.records.facts import Failure, SampleFailed, SampleFinished, Spent, checked
 from holdfast.score import Scorer
 from holdfast.solve import (
     Context,
@@ -34,8 +34,10 @@ from holdfast.solve import (
     Steps,
     Unsure,
 )
-from holdfast.solve.steps import Journal
+from holdfast.solve.steps import Journal, is_kept
 
+_ENDING_SECONDS = 2.0
+"""What calls that were under way when an attempt ended may take to end."""
 _SOLVER_KINDS = {"solver", "cancelled", "record", "tool", "sandbox"}
 
 
@@ -49,10 +51,14 @@ class Past(msgspec.Struct, frozen=True):
 
     def attempt(self) -> int:
         """The attempt to go on with: the one that was cut off, or the one after the last that failed."""
-        if not self.steps and not self.failures:
+        if not self.steps and not self.failures and not self.begun:
             return 1
-        cut_off = max((_attempt_of(each) for each in self.steps), default=1)
+        cut_off = max(map(_attempt_in, self._scopes()), default=1)
         return max(cut_off, max(self.failures, default=0) + 1)
+
+    def last(self) -> int:
+        """The last attempt that left anything: it was cut off, or it failed."""
+        return max((*map(_attempt_in, self._scopes()), *self.failures), default=1)
 
     def recorded(self, attempt: int) -> list[Recorded]:
         """The steps that an attempt replays: its own, those that succeeded before failures of infrastructure, and calls
@@ -62,12 +68,12 @@ class Past(msgspec.Struct, frozen=True):
             return []
         carried: list[Recorded] = []
         for each in self.steps:
-            number = _attempt_of(each)
+            number = _attempt_in(each.step.scope)
             infrastructure = self.failures.get(number, "solver") not in _SOLVER_KINDS
-            if number == attempt or each.step.once or (infrastructure and _has_succeeded(each.step)):
+            if number == attempt or each.step.once or (infrastructure and is_kept(each.step)):
                 carried.append(each)
         asked_anew = max((number for number, kind in self.failures.items() if kind in _SOLVER_KINDS), default=0)
-        return [each for each in carried if each.step.once or _attempt_of(each) > asked_anew]
+        return [each for each in carried if each.step.once or _attempt_in(each.step.scope) > asked_anew]
 
     def and_then(self, steps: Steps, failure: dict[int, str]) -> "Past":
         """With one more attempt, which failed."""
@@ -79,6 +85,10 @@ class Past(msgspec.Struct, frozen=True):
             return []
         done = {(each.step.scope, each.step.q, each.step.c) for each in self.steps if not each.step.cancelled}
         return [each for each in self.begun if (each.started.scope, each.started.q, each.started.c) not in done]
+
+    def _scopes(self) -> Iterator[str]:
+        yield from (each.step.scope for each in self.steps)
+        yield from (each.started.scope for each in self.begun)
 
 
 NO_PAST = Past()
@@ -184,10 +194,12 @@ class Sampler:
             messages = work.renderer.messages(ticket.sample)
             ctx = Context(ticket.sample, messages, steps, seed, kit.means[ticket.cell.model])
             try:
-                answer = await _solve(work.solver, ticket.sample, ctx, _seconds_left(kit, steps))
+                answer = await _solve(work.solver, ticket.sample, ctx, kit.seconds, steps.recorded_seconds)
             finally:
+                steps.close()  # who still asks in the background asks nothing more, and uses nothing that is closed
+                if steps.is_busy:
+                    await steps.ended(_ENDING_SECONDS)
                 await ctx.close()
-                ctx.workplace.raise_loss()
             if _task().cancelling():  # the solver asked for it and did not wait for it: meet it here
                 await asyncio.sleep(0)
         except asyncio.CancelledError:
@@ -250,7 +262,7 @@ class Sampler:
             if answer is None and each.position is not None:
                 answer = await asyncio.to_thread(self._read, each.position)
             if answer is not None:
-                its = msgspec.structs.replace(ticket, o=each.o, key=each.key)
+                its = ticket if each.o == ticket.o else msgspec.structs.replace(ticket, o=each.o, key=each.key)
                 judged.append(Judgement(its, answer, each.n, kit.evaluation, kit.secrets))
         if not judged:
             return []
@@ -264,10 +276,11 @@ class Sampler:
         return flight
 
 
-async def _solve(solver: Solver, sample: Sample, ctx: Context, seconds: float | None) -> Answer:
+async def _solve(solver: Solver, sample: Sample, ctx: Context, seconds: float | None, used: float) -> Answer:
+    """`used`: what the steps that it replays took counts."""
     if seconds is None:
         return await solver.solve(sample, ctx)
-    limit = asyncio.timeout(seconds)
+    limit = asyncio.timeout(max(seconds - used, 0.001))
     try:
         async with limit:
             return await solver.solve(sample, ctx)
@@ -283,14 +296,5 @@ def _task() -> "asyncio.Task[object]":
     return task
 
 
-def _seconds_left(kit: Kit, steps: Steps) -> float | None:
-    """What an attempt may still take: what its recorded steps took counts."""
-    return None if kit.seconds is None else max(kit.seconds - steps.recorded_seconds, 0.001)
-
-
-def _has_succeeded(step: Step) -> bool:
-    return step.failure is None and not step.cancelled
-
-
-def _attempt_of(recorded: Recorded) -> int:
-    return int(recorded.step.scope.split("/")[1])
+def _attempt_in(scope: str) -> int:
+    return int(scope.split("/")[1])

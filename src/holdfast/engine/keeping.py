@@ -7,7 +7,6 @@ from holdfast.solve import Blobs
 
 
 def blobs_of(run: str) -> Blobs:
-    """For the one writer of a run. What a process before it was writing when it died is removed."""
+    """For the one writer of a run. Nothing is looked at before it is asked for."""
     store = BlobStore(run)
-    store.remove_leftovers()
-    return Blobs(store.keep_pieces, store.sync, partial(read_pieces, run))
+    return Blobs(store.keep_pieces, store.sync, partial(read_pieces, run), store.remove_leftovers)

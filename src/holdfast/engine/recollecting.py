@@ -5,6 +5,7 @@ was (its segment was voided behind us) is passed over, so it is asked again rath
 """
 
 from collections.abc import Callable
+from datetime import datetime
 
 import msgspec
 
@@ -25,6 +26,16 @@ class Trace(Trail):
 
     finished: int = 0
     """The attempt whose answer counts; 0 if there is none."""
+
+
+class Last(msgspec.Struct, frozen=True):
+    """The attempt at a key that counts, or the last one."""
+
+    attempt: int
+    steps: list[Recorded]
+    """What it took, with what it had from earlier attempts."""
+    unsure: list[Unsure]
+    """Calls that must not be made twice, and may have been made in any attempt."""
 
 
 class Traces:
@@ -51,14 +62,14 @@ class Traces:
     def past(self, key: str) -> Past:
         return read_past(self._traces.get(key, Trace()), self._record_at)
 
-    def last_attempt(self, key: str) -> tuple[int, list[Recorded]]:
-        """The attempt that counts, or the last one, and the steps that it took: also where its own code failed in the
-        end, which is mended by the next code that gets them.
+    def last_attempt(self, key: str) -> Last:
+        """Finished, cut off or failed: also where its own code failed in the end, which is mended by the next code that
+        gets its steps.
         """
         past = self.past(key)
-        attempt = self.finished(key) or max(past.failures, default=0) or past.attempt()
+        attempt = self.finished(key) or past.last()
         earlier = {number: kind for number, kind in past.failures.items() if number < attempt}
-        return attempt, Past(past.steps, earlier).recorded(attempt)
+        return Last(attempt, Past(past.steps, earlier).recorded(attempt), past.unsure())
 
     def _record_at(self, position: Position) -> Entry | None:
         return self._reader.record_at(position.segment, position.offset)
@@ -82,7 +93,8 @@ def read_past(trail: Trail, record_at: Callable[[Position], Entry | None]) -> Pa
         if entry is None or entry.line.n != position.n:
             continue
         if entry.line.t == "step":
-            steps.append(Recorded(entry.line.n, _step.decode(entry.line.d)))
+            ended = datetime.fromisoformat(entry.line.at).timestamp()
+            steps.append(Recorded(entry.line.n, _step.decode(entry.line.d), ended))
         else:
             begun.append(Unsure(entry.line.n, _started.decode(entry.line.d)))
     return Past(tuple(steps), dict(trail.failures), tuple(begun))

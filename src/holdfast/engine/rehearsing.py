@@ -1,14 +1,16 @@
-"""A sample's code with nothing but recorded steps: it sends nothing and writes nothing.
+"""A sample's code with nothing but recorded steps: no model is asked, no tool is called, no record is written.
+
+The code itself really runs, with all that it does beside its steps: the program of a `command` is started.
 
 `set_stage` is for everyone who runs it so. A rehearsal is one such: it sees what a sample would still have to ask.
 Where its code asks for what is not recorded, it waits for ever; branches that need nothing new go on, and when all is
-quiet the rehearsal ends.
+quiet the rehearsal ends. Code that for some seconds neither takes a step nor ends is left there, as if it would ask.
 """
 
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -28,6 +30,9 @@ from holdfast.spec import Spec
 _QUIET_ROUNDS = 20
 _QUIET_OUTSIDE_SECONDS = 0.1
 """Branches of an agent that asks over HTTP are not seen by the event loop before they ask."""
+_STILL_SECONDS = 10.0
+_ENDING_SECONDS = 5.0
+"""What code that was cancelled may take to end."""
 
 Ask = Callable[[list[Message], dict[str, Any], list[dict[str, Any]]], Awaitable[tuple[Answer, int]]]
 
@@ -51,7 +56,7 @@ class Scene(msgspec.Struct, frozen=True):
 
 
 class Rehearsed(msgspec.Struct, frozen=True):
-    """How many recorded steps a sample would take, what they cost then, and whether it would ask for more."""
+    """How many recorded steps a sample would take, what they cost then, and whether it would ask for more, or may."""
 
     reused: int
     saved: Usage
@@ -71,10 +76,16 @@ class Stage(msgspec.Struct, frozen=True):
         await self.bridge.close()
 
 
-def set_stage(scene: Scene, ask: Ask) -> Stage:
-    """`ask` is told of every request that no step answers."""
+async def _refuse() -> NoReturn:
+    raise NotRecordedError("code that runs on recorded steps records nothing")
+
+
+def set_stage(scene: Scene, ask: Ask, record: Callable[[], Awaitable[NoReturn]] = _refuse) -> Stage:
+    """`ask` is told of every request that no step answers, `record` of what would be written before anything is asked:
+    the time, and that a call is made which must not be made twice.
+    """
     ticket, spec = scene.ticket, scene.spec
-    steps = Steps(Scope(ticket.o, ticket.key, f"solve/{scene.attempt}"), _Nowhere(), scene.steps)
+    steps = Steps(Scope(ticket.o, ticket.key, f"solve/{scene.attempt}"), _Nowhere(record), scene.steps)
     models = {"": next(model for model in spec.models if model.name == ticket.cell.model), **spec.roles}
     asking = {role: Asking(identity_of(model), model.params, ask, model.price) for role, model in models.items()}
     messages = scene.work.renderer.messages(ticket.sample)
@@ -94,26 +105,38 @@ def set_stage(scene: Scene, ask: Ask) -> Stage:
 async def rehearse(scene: Scene) -> Rehearsed:
     asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    async def ask(messages: list[Message], params: dict[str, Any], tools: list[dict[str, Any]]) -> tuple[Answer, int]:
+    async def wait_for_ever() -> NoReturn:
         if not asked.done():
             asked.set_result(None)
-        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return] # never
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError
 
-    stage = set_stage(scene, ask)
+    async def ask(messages: list[Message], params: dict[str, Any], tools: list[dict[str, Any]]) -> tuple[Answer, int]:
+        await wait_for_ever()
+
+    stage = set_stage(scene, ask, wait_for_ever)
     solving = asyncio.ensure_future(_solve(scene, stage.ctx))
-    either: set[asyncio.Future[Any]] = {solving, asked}
-    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    settled = await _settle({solving, asked}, stage.steps)
     for _ in range(_QUIET_ROUNDS if asked.done() else 0):
         await asyncio.sleep(0)
     if asked.done() and stage.bridge.is_open:
         await asyncio.sleep(_QUIET_OUTSIDE_SECONDS)
-    spent, asks = stage.steps.spent(), asked.done()
+    spent, asks = stage.steps.spent(), asked.done() or not settled
     stage.steps.close()
     solving.cancel()
     asked.cancel()
-    await asyncio.gather(solving, return_exceptions=True)
+    await asyncio.wait({solving}, timeout=_ENDING_SECONDS)
     await stage.close()
     return Rehearsed(spent.replayed, spent.saved, asks)
+
+
+async def _settle(either: "set[asyncio.Future[None]]", steps: Steps) -> bool:
+    """Wait until one of them is done; False if nothing moves any more."""
+    while True:
+        taken = steps.spent().replayed
+        done, _ = await asyncio.wait(either, timeout=_STILL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        if done or steps.spent().replayed == taken:
+            return bool(done)
 
 
 async def _solve(scene: Scene, ctx: Context) -> None:
@@ -125,8 +148,11 @@ async def _solve(scene: Scene, ctx: Context) -> None:
 class _Nowhere:
     """A journal that is never written."""
 
+    def __init__(self, record: Callable[[], Awaitable[NoReturn]]) -> None:
+        self._record = record
+
     async def append(self, record: Draft) -> Position:
-        raise NotRecordedError("code that runs on recorded steps records nothing")
+        await self._record()
 
     def append_soon(self, record: Draft) -> None:
         """A call that the code cancels, or that ends with us, is no new fact."""

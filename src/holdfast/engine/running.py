@@ -154,11 +154,15 @@ class Engine:
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         lines = (*self._lines.values(), *self._roles.values())
-        while any(line.sending for line in lines) and loop.time() < end:  # noqa: ASYNC110 - no event on the hot path for this
+        while (any(line.sending for line in lines) or self._is_calling()) and loop.time() < end:  # noqa: ASYNC110 - no event on the hot path for this
             await asyncio.sleep(_DRAIN_PAUSE_SECONDS)
         if self._sampler.flights and seconds:
             await asyncio.sleep(_DRAIN_PAUSE_SECONDS)  # for what has its answer and is being saved
         self.stop_now()
+
+    def _is_calling(self) -> bool:
+        """Whether a tool is being called: one that must not be called twice had better end."""
+        return any(flight.steps is not None and flight.steps.calling for flight in self._sampler.flights)
 
     def stop_now(self) -> None:
         """What is in flight is left unfinished, with its steps recorded."""

@@ -37,7 +37,7 @@ async def score_all(
     answers: Sequence[Judgement], scorers: Sequence[Scorer], places: Places, flight: Flight, closing: Callable[[], bool]
 ) -> list[Draft]:
     """The scores, or failures, of all scorers, in their order. `closing`: a cancellation is the engine's own."""
-    given: list[list[ScoreGiven]] = [[] for _ in answers]
+    given: list[list[ScoreGiven]] = []
     if not places.take():
         flight.doing = "waiting to be scored"
         await places.wait()
@@ -48,8 +48,7 @@ async def score_all(
             for each_time in at_once(answers, scorer):
                 flight.since = asyncio.get_running_loop().time()
                 said += await _score(each_time, scorer, flight, closing)
-            for each, new in zip(given, said, strict=True):
-                each += new
+            given = [before + new for before, new in zip(given, said, strict=True)] if given else said
     finally:
         places.give_back()
     for each in given:

@@ -22,7 +22,7 @@ from holdfast.records import FORMAT, Draft, Fence, Segment, draft, frame, seed_o
 
 SEGMENT_BYTES = 64 * 1024 * 1024
 _COPY_BYTES_MAX = 4 * 1024  # below this, joining buffers is cheaper than handing them to the kernel one by one
-_NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
+NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 
 
 def _raise(error: OSError) -> None:
@@ -72,7 +72,7 @@ class Appender:
                 return self._write(batch)
             except OSError as error:
                 self._poison(error)
-                if error.errno in _NO_SPACE:
+                if error.errno in NO_SPACE:
                     self._hooks.wait_for_space(error)
                 elif failed_before:
                     raise StoppedError(

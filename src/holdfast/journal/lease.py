@@ -14,6 +14,8 @@ import time
 import msgspec
 
 LEASE = "lease.json"
+OWNER = "owner.json"
+"""In a folder that belongs to one process: which one."""
 _BOOT = "/proc/sys/kernel/random/boot_id"
 _OOM = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 
@@ -97,6 +99,21 @@ def read_lease(run: str) -> Lease | None:
 
 def this_process() -> Holder:
     return Holder(os.getpid(), socket.gethostname(), boot_id(), _started(os.getpid()))
+
+
+def own(folder: str) -> None:
+    """Say in a folder that it belongs to this process."""
+    with open(os.path.join(folder, OWNER), "wb") as file:
+        file.write(msgspec.json.encode(this_process()))
+
+
+def owner_of(folder: str) -> Holder | None:
+    """The process that a folder belongs to; None if it does not say, because it is being made, or removed."""
+    try:
+        with open(os.path.join(folder, OWNER), "rb") as file:
+            return msgspec.json.decode(file.read(), type=Holder)
+    except (OSError, msgspec.DecodeError):
+        return None
 
 
 def is_alive(holder: Holder) -> bool | None:

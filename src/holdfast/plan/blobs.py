@@ -11,7 +11,7 @@ import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from holdfast.datasets import BadFileError, Content, Digests
+from holdfast.datasets import Content, Digests
 from holdfast.datasets.files import Fingerprint
 from holdfast.errors import HoldfastError, JournalError
 from holdfast.journal import OS_DISK, make_folders
@@ -59,9 +59,9 @@ class BlobStore:
         first = list(itertools.islice(every, 2))
         if len(first) < 2 and self._has_sound(digest := hashlib.sha256(b"".join(first)).hexdigest()):
             return digest
-        temporary = self._temporary()
-        digest = self._write_pieces(temporary, itertools.chain(first, every))
-        self._disk.replace(temporary, os.path.join(self._folder, digest))
+        with self._temporary() as temporary:
+            digest = self._write_pieces(temporary, itertools.chain(first, every))
+            self._disk.replace(temporary, os.path.join(self._folder, digest))
         self._sound.add(digest)
         return digest
 
@@ -80,10 +80,10 @@ class BlobStore:
     def _write(self, content: Content) -> Reference:
         """The digest is that of the bytes that were stored, also if the file has just changed."""
         fingerprint = Fingerprint(content)
-        temporary = self._temporary()
-        self._write_pieces(temporary, fingerprint.pieces())
-        stored = fingerprint.reference()
-        self._disk.replace(temporary, blob_path(self._run, stored))
+        with self._temporary() as temporary:
+            self._write_pieces(temporary, fingerprint.pieces())
+            stored = fingerprint.reference()
+            self._disk.replace(temporary, blob_path(self._run, stored))
         return stored
 
     def _write_pieces(self, temporary: str, pieces: Iterable[bytes]) -> str:
@@ -100,10 +100,17 @@ class BlobStore:
             self._disk.close(handle)
         return digest.hexdigest()
 
-    def _temporary(self) -> str:
-        """A name of its own for each thread."""
+    @contextlib.contextmanager
+    def _temporary(self) -> Iterator[str]:
+        """A name of its own for each thread. What is not finished is removed: a full disk must not be fuller by it."""
         self._make_folder()
-        return os.path.join(self._folder, f"new-{next(self._numbers)}{_TEMPORARY}")
+        path = os.path.join(self._folder, f"new-{next(self._numbers)}{_TEMPORARY}")
+        try:
+            yield path
+        except BaseException:
+            with contextlib.suppress(OSError):
+                remove_if_there(self._disk, path)
+            raise
 
     def _has_sound(self, digest: str) -> bool:
         if digest in self._sound:
@@ -116,7 +123,9 @@ class BlobStore:
         return False
 
     def _take_over(self, reference: Reference) -> Reference:
-        """From the parent: a second name for the same bytes, or a copy where the file system has no such names."""
+        """From the parent: a second name for the same bytes, or a copy where the file system has no such names. From
+        any thread; durable after `sync`.
+        """
         if self._has(reference):
             return reference
         source = blob_path(self._parent, reference) if self._parent else ""
@@ -124,12 +133,21 @@ class BlobStore:
             missing = source or blob_path(self._run, reference)
             raise JournalError(f"{missing} is missing; restore it from a copy of the run")
         self._make_folder()
-        with contextlib.suppress(OSError):
+        try:
             os.link(source, blob_path(self._run, reference))
-            return reference
-        if self._write(Content(path=source, type=reference.type)) != reference:
-            raise JournalError(f"{source} is damaged; restore it from a copy of the run")
+        except FileExistsError:
+            pass  # another thread was faster
+        except OSError:
+            self._copy_over(reference.digest)
         return reference
+
+    def _copy_over(self, digest: str) -> None:
+        try:
+            with self._temporary() as temporary:
+                self._write_pieces(temporary, read_pieces(self._parent, digest))
+                self._disk.replace(temporary, os.path.join(self._folder, digest))
+        except BlobError as error:
+            raise JournalError(str(error)) from error
 
     def _has(self, reference: Reference) -> bool:
         return os.path.exists(blob_path(self._run, reference))
@@ -146,15 +164,7 @@ def blob_path(run: str, reference: Reference) -> str:
 
 def read_blob(run: str, reference: Reference) -> bytes:
     """Its content, checked. BlobError if it is not what it was."""
-    path = blob_path(run, reference)
-    try:
-        with open(path, "rb") as file:
-            data = file.read()
-    except OSError as error:
-        raise BlobError(f"{path} cannot be read ({error.strerror}); restore it from a copy of the run") from error
-    if hashlib.sha256(data).hexdigest() != reference.digest:
-        raise BlobError(f"{path} is damaged: its content has another digest; restore it from a copy of the run")
-    return data
+    return b"".join(read_pieces(run, reference.digest))
 
 
 def read_pieces(run: str, digest: str) -> Iterator[bytes]:
@@ -173,7 +183,7 @@ def read_pieces(run: str, digest: str) -> Iterator[bytes]:
 
 
 def check_kept(run: str, digests: Iterable[str]) -> Iterator[str]:
-    """What is wrong with the content that a run's steps name."""
+    """What is wrong with content that a run names."""
     for digest in sorted(set(digests)):
         try:
             for _ in read_pieces(run, digest):
@@ -198,14 +208,7 @@ def check_blobs(run: str, spec: Spec, cells: Sequence[Cell], inputs: Mapping[str
         if key in seen:
             continue
         seen.add(key)
-        path = blob_path(run, reference)
-        try:
-            if not os.path.isfile(path):
-                yield f"{path}: missing; restore it from a copy of the run"
-            elif Digests().reference(Content(path=path)).digest != reference.digest:
-                yield f"{path}: its content is not what its name says; restore it from a copy of the run"
-        except BadFileError as error:
-            yield str(error)
+        yield from check_kept(run, [reference.digest])
 
 
 def _named(run: str, spec: Spec, cells: Sequence[Cell], inputs: Mapping[str, TaskInputs]) -> Iterator[Reference]:

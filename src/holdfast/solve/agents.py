@@ -4,7 +4,6 @@ None of them knows about crashes. Every request and every tool call is a durable
 its fiftieth turn goes on with its fifty-first. They take only what a spec can say; a solver of your own is as short.
 """
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -14,6 +13,7 @@ from holdfast.records.exchange import Answer, Message, Sample
 from holdfast.solve.context import Context, ToolFailedError
 from holdfast.solve.means import Bounds, Positive, Role
 from holdfast.solve.servers import Offer, offered
+from holdfast.solve.together import together
 from holdfast.solve.tools import Function, Tool, ToolArgumentsError, decoded, result_text
 
 _NO_TURNS = "There are no turns left. Give your final answer now, without calling a tool."
@@ -46,7 +46,7 @@ async def react(
         messages.append(answer.message)
         if not answer.tool_calls:
             return answer
-        messages += await asyncio.gather(*(_tool_message(ctx, named, call) for call in answer.tool_calls))
+        messages += await together(_tool_message(ctx, named, call) for call in answer.tool_calls)
         if bounds.are_reached(ctx.used):
             break
         if compact_tokens is not None and answer.usage.input_tokens > compact_tokens:

@@ -43,8 +43,9 @@ async def command(sample: Sample, ctx: Context, run: Sequence[str], seconds: flo
     environ = environment_for(ctx.openai_base_url)
     process = await _start(filled, environ)
     try:
-        async with asyncio.timeout(seconds):
-            out, err = await process.communicate(given.encode())
+        with ctx.outside():
+            async with asyncio.timeout(seconds):
+                out, err = await process.communicate(given.encode())
     except TimeoutError:
         raise LimitError(f"{filled[0]} took longer than {seconds:g} s", "timeout") from None
     finally:

@@ -4,7 +4,6 @@ Each part works with messages of its own and counts by itself what it uses; its 
 crash in the middle of any part costs nothing that is recorded.
 """
 
-import asyncio
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from holdfast.records.exchange import Answer, Message, Sample
 from holdfast.solve.context import Context
 from holdfast.solve.means import Positive, Role
 from holdfast.solve.solving import Solver
+from holdfast.solve.together import together
 from holdfast.solve.tools import Function
 
 _GO_ON = "Go on from here, and give your answer."
@@ -31,12 +31,12 @@ async def chain(sample: Sample, ctx: Context, solvers: Sequence[Solver], prompts
     says, with that answer where `{answer}` stands. `prompts` are those of the second solver, the third, and so on.
     """
     messages = list(ctx.messages)
-    answer = await solvers[0].solve(sample, ctx.with_messages(list(messages)))
+    answer = await solvers[0].solve_part(sample, ctx, list(messages))
     said = prompts or []
     for index, solver in enumerate(solvers[1:]):
         prompt = said[index] if index < len(said) else _GO_ON
         messages += [{"role": "assistant", "content": answer.text}, _user(prompt.replace(_ANSWER, answer.text))]
-        answer = await solver.solve(sample, ctx.with_messages(list(messages)))
+        answer = await solver.solve_part(sample, ctx, list(messages))
     return answer
 
 
@@ -60,8 +60,7 @@ async def fork(
     `role`, says; what the `majority` says; or what a function makes of their texts and the row: the index of one, or a
     text of its own.
     """
-    parts = (each.solve(sample, ctx.with_messages(list(ctx.messages))) for each in solvers)
-    answers = await asyncio.gather(*parts)
+    answers = await together(each.solve_part(sample, ctx, list(ctx.messages)) for each in solvers)
     if join == "majority":
         return _most(answers, pattern)
     return await _chosen(sample, ctx, answers, None if isinstance(join, str) else join, role)
@@ -73,7 +72,7 @@ async def best_of(
     """The best of `n` answers: `choose` takes their texts and the row and returns the index of one, or a text that it
     makes of all; without it, the model, or that of `role`, is asked.
     """
-    answers = await asyncio.gather(*(ctx.generate() for _ in range(n)))
+    answers = await together(ctx.generate() for _ in range(n))
     return await _chosen(sample, ctx, answers, choose, role)
 
 
@@ -81,7 +80,7 @@ async def majority(sample: Sample, ctx: Context, n: Positive = 5, pattern: Patte
     """What most of `n` answers say; of several, what was said first. With `pattern`, what its first group, or all of
     it, finds last in each.
     """
-    return _most(await asyncio.gather(*(ctx.generate() for _ in range(n))), pattern)
+    return _most(await together(ctx.generate() for _ in range(n)), pattern)
 
 
 async def _chosen(

@@ -1,6 +1,6 @@
 """One command, run confined by a launcher of its own, seen to its end, its output bounded. Blocks: for threads.
 
-Invariant: when `Call.run` returns or raises, nothing of the command runs any more. The launcher does the confining;
+Invariant: when `Launch.run` returns or raises, nothing of the command runs any more. The launcher does the confining;
 this starts it, holds its lifeline, reads what the command says, and ends it if it is not heard of in time.
 """
 
@@ -10,6 +10,7 @@ import marshal
 import os
 import selectors
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -27,8 +28,11 @@ PLACE = "/sandbox"
 MARKER = "HOLDFAST_SANDBOX"
 """In the environment of launchers and of what runs without namespaces: the run's uid and the folder's name."""
 PLAIN = "HOLDFAST_NO_NAMESPACES"
-FILES, ROOT, INPUT = "files", "root", "input"
-"""Inside a sandbox's folder: what the command works in, where its root is made, what it reads from standard input."""
+TEMPORARY = "/tmp"
+"""And its folder for temporary files."""
+FILES, ROOT, INPUT = "files", "root", "input-"
+"""Inside a sandbox's folder: all that commands can change, where their root is made, and, with more behind it, what one
+of them reads from standard input."""
 
 _LAUNCHER = "import sys; sys.path.append(sys.argv[1]); import launcher; launcher.main()"
 """As a module, so that it is compiled once; what lies beside it comes after everything of Python's own."""
@@ -57,7 +61,7 @@ class SandboxFailedError(SandboxError):
     kind = "sandbox_failed"
 
 
-class Said(msgspec.Struct, frozen=True):
+class Output(msgspec.Struct, frozen=True):
     """What came out of a command: the bytes that are kept, the first and the last, and how many are not."""
 
     head: bytes
@@ -77,8 +81,8 @@ class Ran(msgspec.Struct, frozen=True):
 
     code: int
     """As a shell says it: 128 and more is a signal."""
-    out: Said
-    err: Said
+    out: Output
+    err: Output
     why: str = ""
 
     @property
@@ -99,14 +103,27 @@ class Folder(msgspec.Struct, frozen=True):
 
     @property
     def files(self) -> str:
+        """All that a command can change and that is kept: it sees each folder in here under its name, and cannot put
+        another thing in its place.
+        """
         return os.path.join(self.path, FILES)
+
+    @property
+    def work(self) -> str:
+        """What it sees as `/sandbox`, and begins in."""
+        return self.files + PLACE
+
+    @property
+    def temporary(self) -> str:
+        """What it sees as `/tmp`."""
+        return self.files + TEMPORARY
 
     @property
     def marker(self) -> str:
         return f"{self.uid}/{os.path.basename(self.path)}"
 
 
-class Call:
+class Launch:
     """One command in one folder. `run` in one thread; `stop` from any."""
 
     def __init__(self, folder: Folder, wanted: Sandbox, namespaces: bool) -> None:
@@ -126,9 +143,14 @@ class Call:
         """SandboxFailedError if it could not even be started."""
         wanted = self._wanted
         most = wanted.output_kb << 10 if output_bytes is None else output_bytes
+        try:
+            mend_folders(self._folder)
+            put = self._put(given)
+        except OSError as error:
+            raise SandboxFailedError(f"the sandbox could not be set up: {error}") from error
         report, told = os.pipe()
         try:
-            process = self._start(argv, given, told)
+            process = self._start(self._order(argv, put, told))
         finally:
             os.close(told)
         self._process = process
@@ -139,6 +161,8 @@ class Call:
         finally:
             os.close(report)
             self._finish(process)
+            if put:
+                os.unlink(put)
         ended = _report(report_said)
         if ended.get("error"):
             raise SandboxFailedError(f"the sandbox could not be set up: {ended['error']}")
@@ -147,8 +171,8 @@ class Call:
             raise SandboxFailedError(f"docker could not run {wanted.image}: {ran.stderr.strip()[:_SAID_MAX]}")
         return ran
 
-    def _start(self, argv: Sequence[str], given: bytes, told: int) -> "subprocess.Popen[bytes]":
-        order = marshal.dumps(self._order(argv, self._put(given), told))
+    def _start(self, wanted: dict[str, Any]) -> "subprocess.Popen[bytes]":
+        order = marshal.dumps(wanted)
         environment = {"PATH": os.environ.get("PATH", _PATH), MARKER: self._folder.marker}
         if self._wanted.image:
             environment = {**os.environ, MARKER: self._folder.marker}
@@ -160,7 +184,7 @@ class Call:
                 stderr=subprocess.PIPE,
                 env=environment,
                 cwd=self._folder.path,
-                pass_fds=(told,),
+                pass_fds=(wanted["report"],),
                 start_new_session=True,
             )
         except OSError as error:
@@ -172,11 +196,11 @@ class Call:
         return process
 
     def _put(self, given: bytes) -> str:
-        """What the command reads, as a file that is not among its own."""
+        """What the command reads, as a file that is not among its own, nor any other command's."""
         if not given:
             return ""
-        path = os.path.join(self._folder.path, INPUT)
-        with open(path, "wb") as file:
+        handle, path = tempfile.mkstemp(prefix=INPUT, dir=self._folder.path)
+        with open(handle, "wb") as file:
             file.write(given)
         return path
 
@@ -184,7 +208,7 @@ class Call:
         wanted, folder = self._wanted, self._folder
         name = f"{os.path.basename(folder.path)}-{time.monotonic_ns()}"
         inside = self._namespaces or bool(wanted.image)
-        environment = environment_of(PLACE if inside else folder.files, "/tmp" if inside else f"{folder.files}/tmp")
+        environment = environment_of(*((PLACE, TEMPORARY) if inside else (folder.work, folder.temporary)))
         if wanted.image:
             argv, environment = _in_docker(folder, wanted, name, argv, environment), dict(os.environ)
         elif not self._namespaces:
@@ -192,8 +216,8 @@ class Call:
         return {
             "argv": list(argv),
             "environment": environment,
-            "folder": folder.files,
-            "place": PLACE if self._namespaces else folder.files,
+            "folders": {PLACE: folder.work, TEMPORARY: folder.temporary},
+            "place": PLACE if self._namespaces else folder.work,
             "root": os.path.join(folder.path, ROOT),
             "shown": homes_of_python(),
             "input": given,
@@ -208,11 +232,13 @@ class Call:
             "parent": os.getpid(),
         }
 
-    def _listen(self, process: "subprocess.Popen[bytes]", report: int, most: int) -> tuple[tuple[Said, Said], bytes]:
+    def _listen(
+        self, process: "subprocess.Popen[bytes]", report: int, most: int
+    ) -> tuple[tuple[Output, Output], bytes]:
         """Until the launcher has reported and the output has ended."""
         assert process.stdout is not None
         assert process.stderr is not None
-        out, err, told = _Kept(most), _Kept(most), _Kept(_PIECE_BYTES)
+        out, err, told = _Ends(most), _Ends(most), _Ends(_PIECE_BYTES)
         end_at = time.monotonic() + self._wanted.seconds + _GRACE_SECONDS
         with selectors.DefaultSelector() as selector:
             for handle, kept in ((process.stdout.fileno(), out), (process.stderr.fileno(), err), (report, told)):
@@ -245,7 +271,7 @@ class Call:
                 pipe.close()
 
 
-class _Kept:
+class _Ends:
     """The first and the last bytes of a stream, as many as may be kept."""
 
     def __init__(self, most: int) -> None:
@@ -262,9 +288,9 @@ class _Kept:
         if len(self._tail) > 2 * self._most + _PIECE_BYTES:
             del self._tail[: -self._most]
 
-    def said(self) -> Said:
+    def said(self) -> Output:
         tail = bytes(self._tail[-(self._most - len(self._head)) :])
-        return Said(bytes(self._head), tail, self._count - len(self._head) - len(tail))
+        return Output(bytes(self._head), tail, self._count - len(self._head) - len(tail))
 
 
 def environment_of(home: str, temporary: str) -> dict[str, str]:
@@ -275,12 +301,15 @@ def environment_of(home: str, temporary: str) -> dict[str, str]:
 
 @functools.cache
 def homes_of_python() -> list[str]:
-    """The folders that this Python needs, wherever they are: a virtual environment's, the interpreter's own."""
+    """What this Python needs, wherever it is: a virtual environment's folder, the interpreter's own, and the links that
+    lead to it, each by itself: beside one may lie anything, a home folder's secrets too.
+    """
     found = [sys.prefix, sys.base_prefix]
     path = sys.executable
     while os.path.islink(path):
+        found.append(path)
         path = os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(path)))
-        found.append(os.path.dirname(os.path.dirname(path)))
+    found += [os.path.dirname(os.path.dirname(each)) for each in (path, os.path.realpath(path))]
     found = [os.path.abspath(each) for each in found]
     return sorted({each for each in found if each.count(os.sep) > 1 and not each.startswith("/usr/")}, key=len)
 
@@ -296,7 +325,7 @@ def why_no_namespaces() -> str:
         folder = Folder(path, "probe")
         make_folders(folder)
         try:
-            ran = Call(folder, Sandbox(seconds=_GRACE_SECONDS), namespaces=True).run([sys.executable, "-c", ""])
+            ran = Launch(folder, Sandbox(seconds=_GRACE_SECONDS), namespaces=True).run([sys.executable, "-c", ""])
         except SandboxFailedError as error:
             return str(error)
     return "" if ran.code == 0 else f"Python cannot be started in one: {ran.stderr.strip()[-_SAID_MAX:]}"
@@ -320,8 +349,21 @@ def why_no_docker() -> str:
 def make_folders(folder: Folder) -> None:
     """What a command needs to be there. Nobody else may look in."""
     os.makedirs(folder.path, mode=0o700, exist_ok=True)
-    for path in (folder.files, os.path.join(folder.path, ROOT), os.path.join(folder.files, "tmp")):
-        os.makedirs(path, mode=0o755, exist_ok=True)
+    os.makedirs(os.path.join(folder.path, ROOT), exist_ok=True)
+    mend_folders(folder)
+
+
+def mend_folders(folder: Folder) -> None:
+    """Whatever the last command did to the folders that it works in, the next one finds and may use them."""
+    for path in (folder.files, folder.work, folder.temporary):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path)
+            os.chmod(path, 0o755)
+        status = os.lstat(path)
+        if not stat.S_ISDIR(status.st_mode):
+            raise NotADirectoryError(f"{path} is no folder")
+        if status.st_mode & stat.S_IRWXU != stat.S_IRWXU:
+            os.chmod(path, stat.S_IMODE(status.st_mode) | stat.S_IRWXU)
 
 
 def _kernel_limits(wanted: Sandbox) -> dict[str, int]:
@@ -349,7 +391,7 @@ def _in_docker(
         *("--memory", f"{wanted.memory_mb}m", "--memory-swap", f"{wanted.memory_mb}m"),
         *("--pids-limit", str(wanted.processes), "--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
         *("--user", f"{os.getuid()}:{os.getgid()}", "--workdir", PLACE),
-        *("--volume", f"{folder.files}:{PLACE}", "--volume", f"{os.path.join(folder.files, 'tmp')}:/tmp"),
+        *("--volume", f"{folder.work}:{PLACE}", "--volume", f"{folder.temporary}:{TEMPORARY}"),
         *(part for key, value in limits.items() if value or key == "CORE" for part in _ulimit(key, value)),
         *(part for key, value in told.items() for part in ("--env", f"{key}={value}")),
         wanted.image,

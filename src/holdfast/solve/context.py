@@ -9,6 +9,7 @@ import functools
 import hashlib
 import random
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,7 +18,7 @@ import xxhash
 
 from holdfast.errors import BadRecordError, HoldfastError
 from holdfast.records.exchange import Answer, Message, Sample
-from holdfast.records.facts import Called, Step
+from holdfast.records.facts import Called, Files, Step
 from holdfast.solve.calling import LimitError, recover_call
 from holdfast.solve.conversations import Conversations
 from holdfast.solve.means import AskFailedError, Asking, Door, Host, Means, Told, Used, Wish
@@ -41,16 +42,28 @@ class Context:
     def __init__(self, sample: Sample, messages: list[Message], steps: Steps, seed: str, means: Means) -> None:
         self.sample = sample
         self.messages = messages
-        box = None if means.open_box is None else functools.partial(means.open_box, sample, steps.scope)
-        self.workplace = Workplace(sample, means.read_file, means.secrets, box)
-        steps.note_files = self.workplace.note_files
+        self._workplace: Workplace | None = None
         self._steps = steps
+        steps.note_files = self._note_files
         self._meters: tuple[_Meter, ...] = (_Meter(),)
         self._seed = seed
         self._means = means
         self._random: random.Random | None = None
-        self._doors: list[Door] = []  # at most one; a list, because those who do parts of the work share it
+        self._door: Door | None = None
+        self._doors: list[Door] = []  # all that are open, of those who do parts of the work too
         self._conversations = Conversations()
+
+    @property
+    def workplace(self) -> Workplace:
+        """What the attempt's tools share; made when it is first needed, because most samples call none."""
+        if self._workplace is None:
+            means, scope = self._means, self._steps.scope
+            box = None if means.open_box is None else functools.partial(means.open_box, self.sample, scope)
+            self._workplace = Workplace(self.sample, means.read_file, means.secrets, box)
+        return self._workplace
+
+    def _note_files(self, files: Files) -> None:
+        self.workplace.note_files(files)
 
     @property
     def seed(self) -> int:
@@ -75,27 +88,44 @@ class Context:
         """An OpenAI-compatible address for this attempt alone: an agent that was written without Holdfast asks there,
         and each of its requests is a durable step. It can be asked from a thread and from another process.
         """
-        if not self._doors:
+        if self._door is None:
             if self._means.open_door is None:
                 raise HoldfastError("ctx.openai_base_url: there is no address for the models here")
             self._steps.be_patient()
             model = self._means.models[""].identity.get("model")
             roles = tuple(filter(None, self._means.models))
-            self._doors.append(self._means.open_door(Host(str(model or "model"), roles, self._answer)))
-        return self._doors[0].url
+            self._door = self._means.open_door(Host(str(model or "model"), roles, self._answer))
+            self._doors.append(self._door)
+        return self._door.url
 
     @property
     def failed_outside(self) -> BaseException | None:
         """Why the last request through `openai_base_url` had no answer. None if it had one, or there was none."""
-        return self._doors[0].failed if self._doors else None
+        return self._doors[-1].failed if self._doors else None
+
+    def close_door(self) -> None:
+        """Nobody asks under this address any more; what went wrong there was met."""
+        if self._door is not None:
+            self._door.close()
+            self._doors.remove(self._door)
+            self._door = None
 
     async def close(self) -> None:
-        """The attempt is over: what its tools opened is closed, its address is nobody's."""
+        """The attempt is over: what its tools opened is closed, its address is nobody's. Raises if its sandbox was
+        lost: an attempt without it is none, whatever its solver made of that.
+        """
         try:
-            await self.workplace.close()
+            if self._workplace is not None:
+                await self._workplace.close()
         finally:
             for door in self._doors:
                 door.close()
+        if self._workplace is not None:
+            self._workplace.raise_loss()
+
+    def outside(self) -> AbstractContextManager[None]:
+        """While a program of its own works for the sample: it may take its time without asking for anything."""
+        return self._steps.outside()
 
     async def file(self, reference: str) -> bytes:
         """The content of a file of the sample's row. It is the same whenever it is read, so this is no step."""
@@ -105,9 +135,10 @@ class Context:
         """The same attempt, with other first messages and `used` counted from here: for a solver that lets others do
         parts of its work.
         """
-        assert self.random is not None  # one stream for all of them
+        _ = self.random, self.workplace  # made before the copy: one for all of them
         other = copy.copy(self)
         other.messages = messages
+        other._door = None  # noqa: SLF001 - a copy of ourselves: what comes through its own counts as its own
         other._meters = (*self._meters, _Meter())  # noqa: SLF001 - a copy of ourselves
         return other
 
@@ -176,7 +207,8 @@ class Context:
 
         async def ask() -> Step:
             made = functools.partial(self._means.call, wanted, called, place)
-            return await (made() if turn is None else turn.during(made))
+            with self._steps.working():
+                return await (made() if turn is None else turn.during(made))
 
         try:
             taken = await self._take(request, ask, once)

@@ -270,14 +270,16 @@ def make_world(order: Order) -> None:
     make_devices(root, order["memory_files"])
     os.mkdir(f"{root}/proc")
     mount_proc(f"{root}/proc")
-    bind(order["folder"], root + order["place"])
-    bind(os.path.join(order["folder"], "tmp"), f"{root}/tmp")
+    for path, folder in order["folders"].items():
+        if os.path.islink(folder):
+            raise OSError(f"{folder} is a link")  # no command could make it one, and nothing may be shown through it
+        bind(folder, root + path)
     os.chdir(root)
     system_call(CALLS[os.uname().machine]["pivot_root"], b".", b".")
     checked(libc.umount2(b".", MNT_DETACH), "leaving the old root")
     os.chdir("/")
     set_flags("/", AT_RECURSIVE, on=READ_ONLY | NO_SETUID)
-    for path in (order["place"], "/tmp", "/dev/shm"):
+    for path in (*order["folders"], "/dev/shm"):
         set_flags(path, 0, off=READ_ONLY)
     libc.sethostname(b"sandbox", 7)
     if not order["network"]:

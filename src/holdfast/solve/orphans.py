@@ -9,13 +9,10 @@ import signal
 import subprocess
 from collections.abc import Iterator
 
-import msgspec
-
-from holdfast.journal.lease import Holder, is_alive
+from holdfast.journal.lease import is_alive, owner_of
 from holdfast.solve.confining import MARKER
 from holdfast.solve.snapshots import remove_folder
 
-OWNER = "owner.json"
 _DOCKER_SECONDS = 30.0
 
 
@@ -47,11 +44,8 @@ def _folders(uid: str, place: str) -> Iterator[str]:
 
 def _has_live_owner(folder: str) -> bool:
     """A folder without an owner's name was being made when its process died: we hold the run now."""
-    try:
-        with open(os.path.join(folder, OWNER), "rb") as file:
-            return is_alive(msgspec.json.decode(file.read(), type=Holder)) is not False
-    except (OSError, msgspec.DecodeError):
-        return False
+    owner = owner_of(folder)
+    return owner is not None and is_alive(owner) is not False
 
 
 def _marked(uid: str, place: str) -> Iterator[int]:

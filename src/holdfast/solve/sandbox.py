@@ -1,41 +1,43 @@
 """The sandboxes of a run: for each attempt at a sample, when a tool first needs it, a private folder to work in.
 
-Calls in one sandbox are made one after the other. What a call changed is kept before its step is recorded, and counts
-from the moment when the step is durable; a replay runs nothing, and the first live call finds the files as the last
-recorded one left them. Whatever cannot be had again makes the attempt fail with the kind `sandbox`, and the sample
-begin anew. Nothing here blocks the event loop, and nothing is left when an attempt ends.
+Calls in one sandbox are made one after the other; what one call does in it may be done at once. What a call changed,
+in `/sandbox` and in `/tmp`, is kept before its step is recorded, and counts from the moment when the step is durable; a
+replay runs nothing, and the first live call finds the files as the last recorded one left them. Whatever cannot be had
+again makes the attempt fail with the kind `sandbox`, and the sample begin anew. Nothing here blocks the event loop;
+when an attempt has ended nothing of it is left, and nothing is made for it any more.
 """
 
 import asyncio
+import functools
 import os
 import tempfile
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import msgspec
 import xxhash
 
 from holdfast.errors import SpecError, UsageError
-from holdfast.journal.lease import this_process
+from holdfast.journal.appender import NO_SPACE
+from holdfast.journal.lease import own
 from holdfast.records.exchange import Sample
 from holdfast.records.facts import Files, Step
 from holdfast.records.references import parse_reference
 from holdfast.solve.confining import (
     MIB,
-    ROOT,
-    Call,
     Folder,
+    Launch,
     Ran,
     SandboxFailedError,
     make_folders,
     why_no_docker,
     why_no_namespaces,
 )
-from holdfast.solve.orphans import OWNER, clear, name_of
+from holdfast.solve.orphans import clear, name_of
 from holdfast.solve.snapshots import (
     Blobs,
-    Bounds,
+    Capacity,
     LostFilesError,
     Snapshot,
     State,
@@ -44,10 +46,12 @@ from holdfast.solve.snapshots import (
     take_snapshot,
 )
 from holdfast.solve.steps import Scope
+from holdfast.solve.threads import Stopwatch, Threads
 from holdfast.solve.workplace import ReadFile
 from holdfast.spec import Sandbox
 
-_AT_ONCE_MIN = 4
+_SPACE_PAUSE_SECONDS = 1.0
+_TOLD_AGAIN_SECONDS = 60.0
 T = TypeVar("T")
 Tell = Callable[..., None]
 
@@ -60,14 +64,16 @@ class Sandboxes:
         self.blobs = blobs
         self.tell = tell
         self.place = place or os.path.realpath(tempfile.gettempdir())
-        self.calls: set[Call] = set()
-        self._threads: ThreadPoolExecutor | None = None
+        self.calls: set[Launch] = set()
+        self.threads = Threads()
         self._plain: str | None = None
+        self._told_at = -_TOLD_AGAIN_SECONDS
 
     async def begin(self, wanted: Sequence[Sandbox]) -> None:
         """End and remove what dead processes of this run left; say how well commands are confined here, if any will be
         run. UsageError if one needs what the machine has not.
         """
+        await asyncio.to_thread(self.blobs.clear)
         images = any(each.image for each in wanted)
         ended, removed = await asyncio.to_thread(clear, self.uid, self.place, images)
         if ended or removed:
@@ -86,32 +92,34 @@ class Sandboxes:
             self._plain = await asyncio.to_thread(why_no_namespaces)
         return not self._plain
 
-    async def in_thread(self, work: Callable[[], T], call: Call | None = None) -> T:
-        """Whoever is cancelled meanwhile ends the call first: nothing of it runs on."""
-        if self._threads is None:
-            most = max(_AT_ONCE_MIN, 2 * (os.cpu_count() or 1))
-            self._threads = ThreadPoolExecutor(most, thread_name_prefix="sandbox")
-        working = asyncio.get_running_loop().run_in_executor(self._threads, work)
-        if call is not None:
-            self.calls.add(call)
-        try:
-            return await asyncio.shield(working)
-        except asyncio.CancelledError:
-            if call is not None:
-                call.stop()
-            await _to_the_end(working)
-            raise
-        finally:
-            if call is not None:
-                self.calls.discard(call)
+    async def keep(self, work: Callable[[], T], watch: Stopwatch) -> T:
+        """Do what writes files. While the disk is full it is done again and again, and that is told: the run waits, as
+        its journal does.
+        """
+        while True:
+            try:
+                return await self.threads.keep(work)
+            except OSError as error:
+                if error.errno not in NO_SPACE:
+                    raise
+                self._tell_full(error)
+            watch.wait()
+            try:
+                await asyncio.sleep(_SPACE_PAUSE_SECONDS)
+            finally:
+                watch.give_up()
+
+    def _tell_full(self, error: OSError) -> None:
+        if time.monotonic() - self._told_at >= _TOLD_AGAIN_SECONDS:
+            self._told_at = time.monotonic()
+            advice = "free some space, and it goes on by itself; nothing is lost meanwhile, nor by stopping it"
+            self.tell("sandbox.disk_full", f"the files of sandboxes: {error.strerror}; {advice}")
 
     def close(self) -> None:
         """Nothing runs on."""
         for call in list(self.calls):
             call.stop()
-        if self._threads is not None:
-            self._threads.shutdown(wait=False)
-            self._threads = None
+        self.threads.close()
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -134,21 +142,36 @@ class Box:
         self._sandboxes = sandboxes
         self._origin = origin
         self._turn = asyncio.Lock()
+        self._making = asyncio.Lock()
+        self._calls: dict[Launch, asyncio.Event] = {}
+        self._closed = False
         self._known = Snapshot(State())
         self._pending: tuple[Files, Snapshot] | None = None
+        self._watch = Stopwatch()
         self._folder: Folder | None = None
+        self._noted: list[Files] = []
+        """What was delivered since it was known: put together when the folder is next needed, which may be never."""
         self._fits = False
         """Whether the folder is as it is known, but for what was not recorded."""
+        self._used = False
+        """Whether the call whose turn it is has had the folder."""
         self.lost: LostFilesError | None = None
 
     async def run(self, command: Sequence[str] | str, given: bytes | str = b"", output_kb: int | None = None) -> Ran:
         """Run a command, or a line for bash, with `given` as its standard input, and wait for its end."""
         argv = ["bash", "-c", command] if isinstance(command, str) else list(command)
         data = given.encode("utf-8", "surrogateescape") if isinstance(given, str) else given
-        folder = await self._ready()
-        call = Call(folder, self.wanted, await self._sandboxes.has_namespaces())
+        namespaces = await self._sandboxes.has_namespaces()
+        call = Launch(await self._ready(), self.wanted, namespaces)
         most = None if output_kb is None else output_kb << 10
-        return await self._sandboxes.in_thread(lambda: call.run(argv, data, most), call)
+        ended = self._calls[call] = asyncio.Event()
+        self._sandboxes.calls.add(call)
+        try:
+            return await self._sandboxes.threads.command(lambda: call.run(argv, data, most), call.stop, self._watch)
+        finally:
+            self._sandboxes.calls.discard(call)
+            del self._calls[call]
+            ended.set()
 
     async def read(self, path: str) -> bytes:
         """The content of a file. FileNotFoundError, or what else the command says, if it cannot be read."""
@@ -169,28 +192,37 @@ class Box:
         if self._pending is not None and self._pending[0] is files:
             self._known, self._pending = self._pending[1], None
             return
-        self._known = Snapshot(self._known.state.after(files))
+        self._noted.append(files)
         self._fits = False
+        self._pending = None
+        if self._used:  # what that call left does not begin with what this one changed
+            self._lose(LostFilesError("a recorded call was delivered while another was being made in the sandbox"))
 
     def turn(self) -> "Turn":
         return Turn(self)
 
-    async def enter(self) -> None:
+    async def enter(self) -> Stopwatch:
+        """Wait for one's turn. The watch runs from then on."""
         await self._turn.acquire()
+        self._watch = Stopwatch()
+        return self._watch
 
     def leave(self) -> None:
         self._pending = None  # what was not delivered is part of what the next call changes
+        self._used = False
         self._turn.release()
 
     async def changes(self) -> Files | None:
         """What the call that is ending changed."""
         folder = self._folder
         if folder is None or not self._fits:
-            return None  # it came to nothing
+            return None  # it has not had the folder
         wanted, known, blobs = self.wanted, self._known, self._sandboxes.blobs
-        bounds = Bounds(wanted.files_mb * MIB, wanted.files_max)
+        bounds = Capacity(wanted.files_mb * MIB, wanted.files_max)
         try:
-            files, after = await self._sandboxes.in_thread(lambda: take_snapshot(folder.files, known, bounds, blobs))
+            files, after = await self._sandboxes.keep(
+                lambda: take_snapshot(folder.files, known, bounds, blobs), self._watch
+            )
         except OSError as error:
             raise SandboxFailedError(f"what the call changed in the sandbox cannot be kept: {error}") from error
         if files is None:
@@ -199,27 +231,60 @@ class Box:
             self._pending = files, after
         return files
 
+    def check_open(self) -> None:
+        if self._closed:
+            raise SandboxFailedError("the attempt has ended, and its sandbox with it: wait for calls that you make")
+
     async def close(self) -> None:
-        folder, self._folder = self._folder, None
-        if folder is not None:
-            await asyncio.shield(asyncio.to_thread(remove_folder, folder.path))
+        """What still runs is ended, the folder removed, and no other made."""
+        self._closed = True
+        await asyncio.shield(self._remove())
+
+    async def _remove(self) -> None:
+        for call, ended in list(self._calls.items()):
+            call.stop()
+            await ended.wait()
+        async with self._making:
+            folder, self._folder = self._folder, None
+            if folder is not None:
+                await asyncio.to_thread(remove_folder, folder.path)
 
     async def _ready(self) -> Folder:
-        """The folder, as the last recorded call left it."""
-        if self._folder is not None and self._fits:
+        """The folder, as the last recorded call left it. A tool may want it several times at once: it is made once."""
+        async with self._making:
+            self.check_open()
+            self._used = True
+            if self._folder is None or not self._fits:
+                await self._make_fit()
+            assert self._folder is not None
             return self._folder
-        first = await self._first_files() if not self._known.state.entries and not self._known.state.lost else {}
+
+    async def _make_fit(self) -> None:
+        if self.lost is not None:
+            raise self.lost
+        if self._noted:
+            state, noted = self._known.state, self._noted
+            self._known = Snapshot(
+                await self._sandboxes.threads.keep(lambda: functools.reduce(State.after, noted, state))
+            )
+            self._noted = []
+        begun = self._known.state.entries or self._known.state.lost  # the first call records at least the folders
+        first = {} if begun else await self._first_files()
         try:
-            self._known = await self._sandboxes.in_thread(lambda: self._make(first))
+            self._known = await self._sandboxes.keep(lambda: self._make(first), self._watch)
         except LostFilesError as error:
-            self.lost = error
-            self._sandboxes.tell("sandbox.lost", f"{self._origin.scope.key}: {error}; the sample begins anew")
+            self._lose(error)
             raise
         except OSError as error:
             raise SandboxFailedError(f"the sandbox cannot be made: {error}") from error
         self._fits = True
-        assert self._folder is not None
-        return self._folder
+
+    def _lose(self, error: LostFilesError) -> None:
+        """The attempt ends, whatever its solver makes of it."""
+        if self.lost is None:
+            self.lost = error
+            key = self._origin.scope.key
+            self._sandboxes.tell("sandbox.lost", f"{key}: {error}; the sample begins anew", key=key)
 
     def _make(self, first: Mapping[str, bytes]) -> Snapshot:
         if self._folder is None:
@@ -227,9 +292,11 @@ class Box:
         folder = self._folder
         remove_folder(folder.files)
         known = restore(folder.files, self._known.state, self._sandboxes.blobs)
+        if known.state.entries and not os.path.isdir(folder.work):
+            raise LostFilesError("the sandbox cannot be restored: what was recorded has no working folder")
         make_folders(folder)
         for path, content in first.items():
-            _write_first(folder.files, path, content)
+            _write_first(folder.work, path, content)
         return known
 
     async def _first_files(self) -> dict[str, bytes]:
@@ -252,13 +319,18 @@ class Turn:
         self._entered = False
 
     async def during(self, ask: Callable[[], Awaitable[Step]]) -> Step:
-        """Make the call, then keep what it changed."""
-        await self._box.enter()
+        """Make the call, then keep what it changed. Its seconds are those of work: neither its turn nor a thread was
+        waited for in them.
+        """
+        watch = await self._box.enter()
         self._entered = True
         step = await ask()
+        self._box.check_open()  # that it was stopped is no answer
+        files = None if self._box.lost is not None else await self._box.changes()
+        self._box.check_open()  # nor is a folder that is being removed what it changed
         if self._box.lost is not None:
             raise self._box.lost  # whatever the tool made of it
-        return msgspec.structs.replace(step, files=await self._box.changes())
+        return msgspec.structs.replace(step, files=files, seconds=round(watch.seconds, 6))
 
     def end(self) -> None:
         if self._entered:
@@ -288,9 +360,11 @@ def check_paths(wanted: Sandbox, place: str) -> None:
 def _new_folder(place: str, uid: str, name: str) -> Folder:
     """Dying before its owner's name is in it leaves a folder that the next start of the run removes."""
     path = tempfile.mkdtemp(prefix=f"{name_of(uid)}{name}-", dir=place)
-    with open(os.path.join(path, OWNER), "wb") as file:
-        file.write(msgspec.json.encode(this_process()))
-    os.mkdir(os.path.join(path, ROOT))
+    try:
+        own(path)
+    except OSError:
+        remove_folder(path)
+        raise
     return Folder(path, uid)
 
 
@@ -299,14 +373,3 @@ def _write_first(folder: str, path: str, content: bytes) -> None:
     os.makedirs(os.path.dirname(target), exist_ok=True)
     with open(target, "wb") as file:
         file.write(content)
-
-
-async def _to_the_end(working: "asyncio.Future[Any]") -> None:
-    """Until the thread is done, however often we are told to stop waiting."""
-    while not working.done():
-        try:
-            await asyncio.wait([working])
-        except asyncio.CancelledError:
-            continue
-    if not working.cancelled():
-        working.exception()

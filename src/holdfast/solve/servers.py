@@ -20,13 +20,15 @@ from typing import IO, Annotated, Any
 import msgspec
 
 from holdfast.errors import HoldfastError, SpecError, told
-from holdfast.solve.context import Context
+from holdfast.records.facts import Failure
+from holdfast.solve.context import Context, ToolFailedError
 from holdfast.solve.tools import Tool
 from holdfast.solve.workplace import Workplace
 from holdfast.spec.reading import expand
 
 _LISTING = "mcp.tools"
 """The step that asks a server what it has. No tool of a user can be called so."""
+_LEADING = ("command", "env", "url", "headers")
 _NAME_MAX = 64
 _NO_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _SAID_MAX = 500
@@ -65,10 +67,12 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             expand(text, os.environ, place)
 
     async def offered(self, ctx: Context) -> list[Tool]:
-        """What it has, as tools. ToolFailedError if it cannot be asked."""
+        """Those of its tools that the spec chooses. ToolFailedError if it cannot be asked, or has one of them not. All
+        that it has is recorded, so that a fork may choose others.
+        """
         listing = Tool(_LISTING, "", {}, self._list, None)
         found = await ctx.call(listing, {"server": self.label})
-        return [self._tool(each) for each in found]
+        return [self._tool(each) for each in self._chosen(found)]
 
     async def _list(self, ctx: Workplace, arguments: dict[str, Any]) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
@@ -83,7 +87,7 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
                 cursor = page.next_cursor
                 if cursor is None:
                     break
-        return self._chosen(found)
+        return found
 
     def _chosen(self, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if self.tools is None:
@@ -92,7 +96,8 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         for name in self.tools:
             if name not in named:
                 known = ", ".join(named) or "none"
-                raise ServerError(f"the MCP server {self.label} has no tool {name!r}; it has: {known}")
+                missing = f"the MCP server {self.label} has no tool {name!r}; it has: {known}"
+                raise ToolFailedError(Failure("tool", missing))
         return [named[name] for name in self.tools]
 
     def _tool(self, described: dict[str, Any]) -> Tool:
@@ -174,6 +179,17 @@ def read_server(given: Any, place: str) -> Server:
     if bool(server.command) == bool(server.url):
         raise SpecError(f"{place}: give either a command, as in command: [python, server.py], or a url")
     return server
+
+
+def servers_in(solver: Any) -> list[dict[str, Any]]:
+    """What leads to the servers that a solver names in a spec, also in arguments that only its own code reads."""
+    if isinstance(solver, list):
+        return [server for each in solver for server in servers_in(each)]
+    if not isinstance(solver, dict):
+        return []
+    if list(solver) == ["mcp"] and isinstance(given := solver["mcp"], dict):
+        return [{name: given[name] for name in _LEADING if given.get(name)}]
+    return servers_in(list(solver.values()))
 
 
 async def offered(ctx: Context, offers: Sequence[Offer]) -> dict[str, Tool]:

@@ -33,15 +33,17 @@ class LostFilesError(SandboxError):
 
 class Blobs(msgspec.Struct, frozen=True):
     """Where content is kept. `keep` stores pieces and returns their SHA-256; after `sync` all of them are durable;
-    `read` gives them back, checked, or raises HoldfastError with the file's name.
+    `read` gives them back, checked, or raises HoldfastError with the file's name; `clear`, before all else, removes
+    what a process was writing when it died.
     """
 
     keep: Callable[[Iterable[bytes]], str]
     sync: Callable[[], None]
     read: Callable[[str], Iterator[bytes]]
+    clear: Callable[[], None]
 
 
-class Bounds(msgspec.Struct, frozen=True):
+class Capacity(msgspec.Struct, frozen=True):
     """What may be kept of one sandbox."""
 
     bytes: int
@@ -75,7 +77,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     stamps: Mapping[str, Stamp] = msgspec.field(default_factory=dict)
 
 
-def take_snapshot(folder: str, before: Snapshot, bounds: Bounds, blobs: Blobs) -> tuple[Files | None, Snapshot]:
+def take_snapshot(folder: str, before: Snapshot, bounds: Capacity, blobs: Blobs) -> tuple[Files | None, Snapshot]:
     """What is other than before, its content kept. None if nothing is. What cannot be kept leaves `before` in force."""
     digest = before.state.digest()
     try:
@@ -144,7 +146,7 @@ def _scan(folder: str, opened: contextlib.ExitStack, above: str = "") -> Iterato
             yield from _scan(folder, opened, path)
 
 
-def _check(found: Mapping[str, os.stat_result], bounds: Bounds) -> None:
+def _check(found: Mapping[str, os.stat_result], bounds: Capacity) -> None:
     size = sum(each.st_size for each in found.values() if stat.S_ISREG(each.st_mode))
     if size > bounds.bytes:
         raise _CannotKeepError(f"its files have {size} bytes, and sandbox.files_mb allows {bounds.bytes}")

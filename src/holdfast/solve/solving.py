@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import xxhash
 
-from holdfast.records.exchange import Answer, Sample
+from holdfast.records.exchange import Answer, Message, Sample
 from holdfast.score import solver_digest
 from holdfast.solve.context import Context
 from holdfast.solve.means import Bounds, Role
@@ -35,6 +35,13 @@ class Solver(msgspec.Struct, frozen=True):
         raise TypeError(
             f"the solver {self.name} returned {type(result).__name__}; it must return a string or an answer"
         )
+
+    async def solve_part(self, sample: Sample, ctx: Context, messages: list[Message]) -> Answer:
+        """Do a part of another solver's work, with first messages of its own."""
+        part = ctx.with_messages(messages)
+        answer = await self.solve(sample, part)
+        part.close_door()
+        return answer
 
     def every(self) -> "Iterator[Solver]":
         """This one, and those that it lets do parts of its work."""

@@ -8,9 +8,11 @@ and told.
 """
 
 import asyncio
+import contextlib
 import functools
 import math
-from collections.abc import Awaitable, Callable, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -59,10 +61,11 @@ class StepFailedError(HoldfastError):
 
 
 class Recorded(msgspec.Struct, frozen=True):
-    """A step that an earlier attempt at this key left in the journal."""
+    """A step that an earlier attempt at this key left in the journal. `at`: when it had ended, in seconds."""
 
     n: int
     step: Step
+    at: float = 0.0
 
 
 class Once(msgspec.Struct, frozen=True):
@@ -114,11 +117,14 @@ class Steps:
         self._made: dict[str, int] = {}
         self._left = _last_of_each(recorded) if recorded else []
         self._unsure = {(each.started.q, each.started.c) for each in unsure}
-        self.recorded_seconds = sum(each.step.seconds for each in self._left) if recorded else 0.0
+        self.recorded_seconds = working_seconds(self._left) if recorded else 0.0
         self._orphans: list[Recorded] = []
         self._begun = 0
         self._asked_at: dict[Identity, float] = {}
         self._in_flight = 0
+        self.calling = 0
+        """Tools that are being called."""
+        self._programs = 0
         self._turn: asyncio.Lock | None = None  # made when two calls are in flight
         self._settling: set[asyncio.Task[None]] = set()
         self._callers: set[asyncio.Task[object]] = set()
@@ -133,6 +139,7 @@ class Steps:
         self._draining = False
         self.moved = self._clock()
         """When this scope last asked for something or was answered."""
+        self._wall = time.time() - self.moved
         self.succeeded: list[Recorded] = []  # asked live in this scope, for a further attempt
         self.begun: list[Unsure] = []  # announced in this scope
         self._live = 0
@@ -160,7 +167,7 @@ class Steps:
                 live = ask if once is None else functools.partial(self._ask_once, ask, once, request, count)
                 recorded, told = await self._ask(live, request, count)
                 self._usage += _usage(recorded.step)
-                if recorded.step.failure is None or recorded.step.once:
+                if is_kept(recorded.step):
                     self.succeeded.append(recorded)
             else:
                 told = _copy(recorded.step)
@@ -198,7 +205,27 @@ class Steps:
     @property
     def calls(self) -> int:
         """How many are under way: asked and not answered, or waiting for their turn in a replay."""
-        return self._in_flight + len(self._waiting) + self._draining  # what is held back is our doing
+        held_back = self._draining  # is our doing
+        return self._in_flight + len(self._waiting) + self._programs + held_back
+
+    @contextlib.contextmanager
+    def working(self) -> Iterator[None]:
+        """While a tool is being called: who stops a run lets it end, if it can wait so long."""
+        self.calling += 1
+        try:
+            yield
+        finally:
+            self.calling -= 1
+
+    @contextlib.contextmanager
+    def outside(self) -> Iterator[None]:
+        """While a program works for the sample, of which nothing is seen until it asks."""
+        self._programs += 1
+        try:
+            yield
+        finally:
+            self._programs -= 1
+            self.moved = self._clock()
 
     @property
     def key(self) -> str:
@@ -217,10 +244,24 @@ class Steps:
     def close(self) -> None:
         """From here on a cancelled call is our doing, not the solver's, and is not recorded."""
         self._closing = True
+        self.note_files = None  # whoever is told holds us: let go, or both live until a collection
         if self._driver is not None:
             self._driver.cancel()
         for caller in (*self._callers, *self._settling):
             caller.cancel()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether somebody has asked, and is not through."""
+        return bool(self._callers)
+
+    async def ended(self, seconds: float) -> None:
+        """Until what was under way when this was closed has ended, for at most so long: it may still use what belongs
+        to the attempt.
+        """
+        others = self._callers - {asyncio.current_task()}
+        if others:
+            await asyncio.wait(others, timeout=seconds)
 
     async def _ask(self, ask: Callable[[], Awaitable[Step]], request: str, count: int) -> tuple[Recorded, Step]:
         if self._draining:
@@ -232,7 +273,7 @@ class Steps:
             answered = await ask()
             scope = self._scope
             self.moved = self._clock()
-            seconds = round(self.moved - started, 6)
+            seconds = answered.seconds or round(self.moved - started, 6)  # who had to wait knows better
             step = msgspec.structs.replace(answered, o=scope.o, scope=scope.name, q=request, c=count, seconds=seconds)
             record, copy = checked("step", step, scope.key)
             position = await self._journal.append(record)
@@ -247,7 +288,7 @@ class Steps:
             raise
         finally:
             self._in_flight -= 1
-        return Recorded(position.n, step), copy
+        return Recorded(position.n, step, self._wall + self.moved), copy
 
     async def _ask_once(self, ask: Callable[[], Awaitable[Step]], once: "Once", request: str, count: int) -> Step:
         """Dying behind the announcement leaves it without a step: then the call is never made blindly again."""
@@ -376,6 +417,22 @@ class Steps:
             await asyncio.sleep(0)
             quiet = quiet + 1 if self._asked == seen else 0
             seen = self._asked
+
+
+def is_kept(step: Step) -> bool:
+    """Whether the next attempt gets a step after a failure of infrastructure: an answer, and whatever a call came to,
+    because that is what the model was told.
+    """
+    return not step.cancelled and (step.failure is None or step.kind != "generate")
+
+
+def working_seconds(recorded: Sequence[Recorded]) -> float:
+    """How long the steps took: what went on at the same time counts once, if it is known when that was."""
+    total, until = sum(each.step.seconds for each in recorded if not each.at), -math.inf
+    for began, ended in sorted((each.at - each.step.seconds, each.at) for each in recorded if each.at):
+        total += max(0.0, ended - max(began, until))
+        until = max(until, ended)
+    return total
 
 
 def _identity(step: Step) -> Identity:

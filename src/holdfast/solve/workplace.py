@@ -42,6 +42,7 @@ class Workplace:
         self._box: Box | None = None
         self._read_file = read_file
         self._kept: dict[Hashable, _Kept] = {}
+        self._closed = asyncio.Event()  # shared with copies of this
 
     @property
     def box(self) -> "Box | None":
@@ -81,14 +82,19 @@ class Workplace:
 
     async def keep(self, name: Hashable, open_it: "Callable[[], AbstractAsyncContextManager[T]]") -> T:
         """What `open_it` opens, for this and all later calls with this name; closed when the attempt ends."""
+        if self._closed.is_set():
+            raise HoldfastError(
+                "the attempt has ended: nothing is opened for it any more; wait for calls that you make"
+            )
         kept = self._kept.get(name)
         if kept is None:
             kept = self._kept[name] = _Kept(open_it)
         try:
             return await asyncio.shield(kept.opened)
         except BaseException:
-            if kept.opened.done() and (kept.opened.cancelled() or kept.opened.exception() is not None):
-                self._kept.pop(name, None)  # the next call tries again
+            failed = kept.opened.done() and (kept.opened.cancelled() or kept.opened.exception() is not None)
+            if failed and self._kept.get(name) is kept:
+                del self._kept[name]  # the next call tries again
             raise
 
     def forget(self, name: Hashable) -> None:
@@ -104,7 +110,10 @@ class Workplace:
             raise self._box.lost
 
     async def close(self) -> None:
-        """Close what was opened, the last first. What goes wrong here hurts nothing that is recorded."""
+        """Close what was opened, the last first. What goes wrong here hurts nothing that is recorded. Whoever still
+        asks for something is refused: nobody would close it.
+        """
+        self._closed.set()
         while self._kept:
             _, kept = self._kept.popitem()
             await kept.close()

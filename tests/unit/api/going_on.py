@@ -42,6 +42,7 @@ class Forked(msgspec.Struct, frozen=True):
 
     forecast: Forecast
     ended: Ended
+    doubt: str = ""
 
 
 def fork(store: object, wanted: Given, run_id: str = FORK, parent: str = RUN) -> Forked:
@@ -55,7 +56,7 @@ def fork(store: object, wanted: Given, run_id: str = FORK, parent: str = RUN) ->
             await making.make()
         finally:
             await making.drop()
-        return Forked(forecast, await execute(wanted, place))
+        return Forked(forecast, await execute(wanted, place), making.doubt)
 
     return asyncio.run(work())
 

@@ -1,6 +1,9 @@
 """A fork asks for nothing that its parent has recorded, says so beforehand, and then needs its parent no more."""
 
 import asyncio
+import contextlib
+import errno
+import hashlib
 import os
 import shutil
 from pathlib import Path
@@ -9,12 +12,15 @@ from typing import Any
 import pytest
 
 from holdfast.api import Run, execute, find_run, list_runs, place_for
+from holdfast.api.forecasting import Forecast
 from holdfast.api.forking import Fork
+from holdfast.engine import rehearsing
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.journal import verify
+from holdfast.plan import check_kept
 from holdfast.records.exchange import Sample, Usage
 from holdfast.score import scorer
-from holdfast.solve import Context
+from holdfast.solve import Context, ToolFailedError, tool
 from tests.unit.api.going_on import FORK, Told, files, forecast, fork, grow, steps_of, summary, told_of
 from tests.unit.engine.runs import RUN, Asked, cut_after, folder, given, go, model, records, rows
 
@@ -259,6 +265,18 @@ def test_failed_samples_of_the_parent_are_asked_again_from_where_they_failed(tmp
     assert steps_of(tmp_path, FORK) == (2, 7, 0)
 
 
+def test_the_steps_of_an_attempt_that_was_cut_off_after_another_had_failed_are_taken_over(tmp_path: Path) -> None:
+    """As a resume would: its own, and those that it had from the attempt that failed."""
+    told = Told(lambda text: text == "s0 two" and told.asked.count(text) == 1)
+    go(tmp_path, one_task(told, thrice, count=1))
+    assert told.asked == ["s0 one", "s0 two", "s0 two", "s0 three"]
+    cut_after(tmp_path, lambda kind, data: kind != "sample.finished")
+    forked = fork(tmp_path, one_task(told, thrice, count=1))
+    assert told.since(4) == []
+    assert (forked.forecast.reused, forked.forecast.complete) == (3, 1)
+    assert steps_of(tmp_path, FORK) == (0, 3, 0)
+
+
 def test_a_sample_that_succeeded_at_its_second_attempt_is_reused_whatever_it_drew(tmp_path: Path) -> None:
     """What is drawn depends on the attempt; the answer that counts is the second one's."""
     failing = {"s1"}
@@ -454,3 +472,217 @@ def test_a_fork_with_mended_code_gets_the_steps_of_samples_that_failed_in_it(tmp
     forked = fork(tmp_path, one_task(told, thrice))
     assert (forked.forecast.reused, forked.forecast.asks, len(told.asked)) == (9, 0, 9)
     assert summary(tmp_path, FORK).finished == 3
+
+
+CALLED: list[str] = []
+
+
+async def look(what: str) -> str:
+    CALLED.append(what)
+    if what.endswith("2"):
+        raise ValueError("nothing there")
+    return f"found {what}"
+
+
+async def calling(sample: Sample, ctx: Context, last: str = "end") -> str:
+    """A request, then calls, one of which fails, and files; then a request that holds what came of them."""
+    told = [(await ctx.generate(f"{sample.id} begin")).text]
+    for number in (1, 2):
+        try:
+            told.append(await ctx.call(look, {"what": f"{sample.id} {number}"}))
+        except ToolFailedError as error:
+            told.append(str(error))
+    told.append(await ctx.call("bash", {"command": f"echo {sample.id} > note; ls note"}))
+    text = (await ctx.generate(" ".join(told))).text
+    told.append(await ctx.call("bash", {"command": f"cat note; echo {last}"}))
+    return f"{text} {told[-1]}"
+
+
+def test_what_tools_came_to_is_taken_over_with_their_files_where_their_code_is_the_same(tmp_path: Path) -> None:
+    told = Told()
+    go(tmp_path, one_task(told, calling, count=2))
+    CALLED.clear()
+    before = len(told.asked)
+    made = fork(tmp_path, one_task(told, calling, count=3))
+    assert (made.forecast.reused, made.ended.finished) == (12, 3)
+    assert told.since(before) == ["s2 begin", "s2 begin found s2 1 tool: ValueError: nothing there note"]
+    assert CALLED == ["s2 1", "s2 2"]
+    outputs = {key: output for key, (_, output, _) in told_of(tmp_path, FORK).items()}
+    assert outputs["task/m/s0/1"] == "s0 begin found s0 1 tool: ValueError: nothing there note s0\nend"
+    assert verify(find_run(str(tmp_path), FORK).journal).errors == ()
+
+
+def test_a_fork_that_goes_on_in_a_sandbox_finds_the_files_that_were_taken_over(tmp_path: Path) -> None:
+    told = Told()
+    go(tmp_path, one_task(told, calling, count=1))
+    CALLED.clear()
+    cut_after(tmp_path, lambda kind, data: not (kind == "step" and "cat note" in str(data.get("called"))))
+    fork(tmp_path, one_task(told, calling, count=1))
+    shutil.rmtree(folder(tmp_path))
+    assert CALLED == []
+    assert (
+        told_of(tmp_path, FORK)["task/m/s0/1"][1] == "s0 begin found s0 1 tool: ValueError: nothing there note s0\nend"
+    )
+
+
+async def writing(sample: Sample, ctx: Context) -> str:
+    """Every sample leaves the same file, and one of its own."""
+    return str(await ctx.call("bash", {"command": f"echo same > same; echo {sample.id} > own; cat same own"}))
+
+
+@pytest.mark.parametrize("links", [True, False], ids=["linked", "copied"])
+def test_samples_that_left_the_same_files_are_taken_over_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    def copied(source: str, target: str) -> None:
+        raise OSError(errno.EPERM, "no links here")
+
+    told = Told()
+    go(tmp_path, one_task(told, writing, count=8))
+    if not links:
+        monkeypatch.setattr(os, "link", copied)
+    made = fork(tmp_path, one_task(told, writing, count=8))
+    assert (made.forecast.reused, made.ended.finished) == (8, 8)
+    blobs = [sorted(os.listdir(os.path.join(folder(tmp_path, run), "blobs"))) for run in (RUN, FORK)]
+    assert blobs[0] == blobs[1]
+    assert len(blobs[0]) == 9
+
+
+async def bank(n: int) -> str:
+    CALLED.append(f"paid {n}")
+    return f"paid {n}"
+
+
+pay = tool(repeatable=False)(bank)
+
+
+async def look_up(n: int) -> str:
+    return f"had paid {n}"
+
+
+pay_or_look = tool(repeatable=False, recover=look_up)(bank)
+
+
+async def paying(sample: Sample, ctx: Context, ask: bool = True) -> str:
+    begin = (await ctx.generate(f"{sample.id} begin")).text if ask else "without a word"
+    return f"{begin} {await ctx.call(pay, {'n': 1})}"
+
+
+async def paying_first(sample: Sample, ctx: Context) -> str:
+    return await paying(sample, ctx, ask=False)
+
+
+async def paying_or_looking(sample: Sample, ctx: Context) -> str:
+    return f"{(await ctx.generate(f'{sample.id} begin')).text} {await ctx.call(pay_or_look, {'n': 1})}"
+
+
+def killed_while_paying(store: Path, told: Told, solver: Any) -> None:
+    CALLED.clear()
+    go(store, one_task(told, solver, count=1))
+    assert CALLED == ["paid 1"]
+    cut_after(store, lambda kind, data: not (kind == "step" and data.get("called")))
+
+
+@pytest.mark.parametrize("solver", [paying, paying_first])
+def test_a_call_that_must_not_be_made_twice_and_was_cut_off_is_not_made_by_a_fork_nor_by_its_own(
+    tmp_path: Path, solver: Any
+) -> None:
+    told = Told()
+    killed_while_paying(tmp_path, told, solver)
+    asked = len(told.asked)
+    for parent, run_id in ((RUN, FORK), (FORK, "second")):
+        made = fork(tmp_path, one_task(told, solver, count=1), run_id, parent)
+        assert (made.ended.finished, made.ended.failed) == (0, 1)
+        (failed,) = [data for kind, data in records(tmp_path, run_id) if kind == "sample.failed"]
+        assert failed["failure"]["kind"] == "unrepeatable"
+        assert verify(find_run(str(tmp_path), run_id).journal).errors == ()
+    assert CALLED == ["paid 1"]
+    assert told.since(asked) == []
+
+
+def test_a_call_that_was_cut_off_is_recovered_by_a_fork(tmp_path: Path) -> None:
+    told = Told()
+    killed_while_paying(tmp_path, told, paying_or_looking)
+    assert fork(tmp_path, one_task(told, paying_or_looking, count=1)).ended.finished == 1
+    assert told_of(tmp_path, FORK)["task/m/s0/1"][1] == "s0 begin had paid 1"
+    assert CALLED == ["paid 1"]
+
+
+def test_a_call_that_must_not_be_made_twice_and_will_be_made_is_foreseen(tmp_path: Path) -> None:
+    told = Told()
+    CALLED.clear()
+    go(tmp_path, one_task(told, paying, count=1))
+    said = forecast(tmp_path, one_task(told, paying, count=1))
+    assert (said.reused, said.complete) == (2, 1)
+    cut_after(tmp_path, lambda kind, data: kind != "step.started")
+    said = forecast(tmp_path, one_task(told, paying, count=1))
+    assert (said.reused, said.complete, said.asks) == (1, 0, 1)
+    assert CALLED == ["paid 1"]
+
+
+async def paying_and_writing(sample: Sample, ctx: Context) -> str:
+    return f"{await paying(sample, ctx)} {await writing(sample, ctx)}"
+
+
+@pytest.mark.parametrize("damage", [os.unlink, lambda path: Path(path).write_text("s2\n")], ids=["missing", "damaged"])
+def test_a_sample_whose_files_are_lost_in_the_parent_calls_its_tools_again_and_the_fork_says_so(
+    tmp_path: Path, damage: Any
+) -> None:
+    """But not those that must not be called twice: they leave no files."""
+    told = Told()
+    CALLED.clear()
+    go(tmp_path, one_task(told, paying_and_writing, count=3))
+    asked = len(told.asked)
+    content = hashlib.sha256(b"s1\n").hexdigest()
+    damage(os.path.join(folder(tmp_path), "blobs", content))
+    made = fork(tmp_path, one_task(told, paying_and_writing, count=3))
+    assert (made.ended.finished, made.forecast.reused, made.forecast.complete) == (3, 8, 2)
+    assert made.doubt.startswith("the tools of 1 sample are called again: 1 file that they left, e.g. ")
+    assert f"{RUN}/blobs/{content}" in made.doubt
+    assert told.since(asked) == []
+    assert CALLED == ["paid 1"] * 3
+    assert told_of(tmp_path, FORK) == told_of(tmp_path)
+    assert not list(check_kept(folder(tmp_path, FORK), [content]))
+
+
+async def never_ends(sample: Sample, ctx: Context) -> str:
+    first = await ctx.generate(f"{sample.id} one")
+    await asyncio.Event().wait()
+    return first.text
+
+
+async def will_not_be_cancelled(sample: Sample, ctx: Context) -> str:
+    await ctx.generate(f"{sample.id} one")
+    over = asyncio.get_running_loop().create_future()
+    STUCK.append(over)
+    while not over.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.shield(over)
+    return "over"
+
+
+STUCK: list[asyncio.Future[None]] = []
+
+
+@pytest.mark.parametrize("solver", [never_ends, will_not_be_cancelled])
+def test_code_that_does_not_go_on_is_not_waited_for_in_a_forecast(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, solver: Any
+) -> None:
+    monkeypatch.setattr(rehearsing, "_STILL_SECONDS", 0.3)
+    monkeypatch.setattr(rehearsing, "_ENDING_SECONDS", 0.1)
+    told = Told()
+    go(tmp_path, one_task(told, thrice, count=2))
+
+    async def foresee() -> Forecast:
+        wanted = one_task(told, solver, count=2)
+        making = Fork(find_run(str(tmp_path), RUN), place_for(wanted, str(tmp_path), FORK), wanted)
+        try:
+            return await asyncio.wait_for(making.forecast(), 60)
+        finally:
+            while STUCK:
+                STUCK.pop().set_result(None)
+            await making.drop()
+
+    said = asyncio.run(foresee())
+    assert (said.reused, said.complete, said.asks) == (2, 0, 4)
+    assert len(told.asked) == 6

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,7 +10,10 @@ import pytest
 from holdfast.engine.attempts import Past, Sampler
 from holdfast.errors import StoppedError
 from holdfast.records.exchange import Answer, Sample
-from holdfast.solve import Allowance, Context, StepFailedError
+from holdfast.records.facts import Step
+from holdfast.solve import Allowance, Context, Recorded, StepFailedError, ToolFailedError, Workplace
+from holdfast.solve.composing import best_of, majority
+from holdfast.solve.steps import working_seconds
 from tests.unit.engine.attempts_stage import (
     Setting,
     Solve,
@@ -383,3 +387,74 @@ def test_a_scorer_that_fails_is_a_failure_and_the_others_go_on() -> None:
     assert [each.failure is not None for each in story.scores] == [True, True, True, False]
     assert [each.value for each in story.scores] == [None, None, None, True]
     assert story.scores[-1].last
+
+
+def test_what_a_tool_failed_with_is_told_again_after_a_failure_of_infrastructure() -> None:
+    """It is what the model was told: called again, it would say something else, and all that follows be bought anew."""
+    made: list[int] = []
+
+    async def charge(n: int) -> str:
+        made.append(n)
+        raise ValueError(f"no. {len(made)}")
+
+    async def solve(sample: Sample, ctx: Context) -> str:
+        await say(ctx, "a")
+        try:
+            await ctx.call(charge, {"n": 1})
+        except ToolFailedError as error:
+            await say(ctx, f"b after {error.failure.message}")
+        return await say(ctx, "c")
+
+    world = World()
+    failing_until(world, "c", "server", 1)
+    story = answer(solve, world)
+    assert (made, story.asked) == ([1], ["a", "b after ValueError: no. 1", "c", "c"])
+
+
+@pytest.mark.parametrize("solve", [partial(best_of, n=5), partial(majority, n=5)])
+def test_answers_that_were_on_their_way_when_another_failed_are_kept(solve: Any) -> None:
+    world = World(latency=lambda question, number: {1: 1.0}.get(number, 5.0))
+    failing_until(world, "question", "server", 1)
+
+    async def several(sample: Sample, ctx: Context) -> Answer:
+        found: Answer = await solve(sample, ctx)
+        return found
+
+    story = answer(several, world)
+    assert story.asked.count("question") == 6
+
+
+def test_who_asks_in_the_background_has_ended_before_what_belongs_to_the_attempt_is_closed() -> None:
+    told: list[str] = []
+
+    async def slow(ctx: Workplace) -> str:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            told.append("ended")
+        return ""
+
+    class Closing:
+        async def __aenter__(self) -> None: ...
+
+        async def __aexit__(self, *_: object) -> None:
+            told.append("closed")
+
+    async def solve(sample: Sample, ctx: Context) -> str:
+        await ctx.workplace.keep("thing", Closing)
+        background = asyncio.ensure_future(ctx.call(slow))
+        await asyncio.sleep(0.1)
+        assert not background.done()
+        return "done"
+
+    story = answer(solve, World())
+    assert (story.text, told) == ("done", ["ended", "closed"])
+
+
+def test_what_went_on_at_the_same_time_counts_once_against_the_time_limit() -> None:
+    def at(end: float, seconds: float) -> Recorded:
+        return Recorded(1, Step(0, "solve/1", "q", seconds=seconds), end)
+
+    assert working_seconds([at(10.0, 4.0), at(10.0, 4.0), at(11.0, 2.0)]) == pytest.approx(5.0)
+    assert working_seconds([at(10.0, 4.0), at(20.0, 4.0)]) == pytest.approx(8.0)
+    assert working_seconds([at(0.0, 4.0), at(0.0, 4.0)]) == pytest.approx(8.0)

@@ -18,7 +18,7 @@ from holdfast.errors import HoldfastError
 from holdfast.models import ModelError, Request
 from holdfast.records.exchange import Answer, Sample
 from holdfast.records.facts import Failure
-from holdfast.solve import Context, LimitError, StepFailedError
+from holdfast.solve import Context, LimitError, Solver, StepFailedError
 from holdfast.solve.means import Host, Told, Wish
 from tests.unit.engine.runs import Asked, cut_after, given, go, lines, model, records, rows
 
@@ -316,12 +316,35 @@ def test_agents_that_keep_all_threads_busy_do_not_keep_the_files_of_their_own_re
     assert [line.output for line in lines(tmp_path)] == [picture[:20]]
 
 
-def test_an_attempt_has_one_address_and_parts_of_its_work_share_it(tmp_path: Path) -> None:
+def test_a_part_of_an_attempt_has_an_address_of_its_own_and_what_comes_through_it_counts_as_its_own(
+    tmp_path: Path,
+) -> None:
     async def solve(sample: Sample, ctx: Context) -> str:
-        first = ctx.with_messages([]).openai_base_url
-        return str(first == ctx.openai_base_url)
+        first, second = ctx.with_messages([]), ctx.with_messages([])
+        await asking(first, body("one"))
+        await asking(second, body("two"))
+        await asking(second, body("two again"))
+        kept = first.openai_base_url == first.openai_base_url != second.openai_base_url
+        return f"{kept} {first.used.steps} {second.used.steps} {ctx.used.steps}"
 
-    assert solved(solve, tmp_path).output == "True"
+    assert solved(solve, tmp_path).output == "True 1 2 3"
+
+
+def test_a_part_that_met_its_failure_is_no_reason_for_what_comes_later(tmp_path: Path) -> None:
+    async def reply(request: Request) -> str:
+        raise ModelError("auth", "no")
+
+    async def meets(sample: Sample, ctx: Context) -> str:
+        status, _ = await asking(ctx, body("one"))
+        return str(status)
+
+    async def solve(sample: Sample, ctx: Context) -> str:
+        await Solver("meets", meets, {}, {}).solve_part(sample, ctx, [])
+        raise ValueError("a bug of its own")
+
+    line = solved(solve, tmp_path, reply)
+    assert line.error is not None
+    assert line.error.kind == "solver"
 
 
 def test_an_agent_that_sends_back_what_names_an_answer_asks_the_same_again(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -116,7 +117,7 @@ def test_every_blob_that_rows_and_examples_name_is_checked(tmp_path: Path) -> No
     for name in blobs(tmp_path / "run"):
         (tmp_path / "run" / "blobs" / name).write_bytes(b"other")
     assert [error.partition(": ")[2] for error in check_blobs(run, spec, plan.planned.cells, inputs)] == [
-        "its content is not what its name says; restore it from a copy of the run"
+        "its content has another digest; restore it from a copy of the run"
     ] * 2
 
 
@@ -142,6 +143,40 @@ def test_content_that_the_parent_has_lost_is_told(tmp_path: Path) -> None:
     store = BlobStore(str(tmp_path / "fork"), str(tmp_path / "parent"))
     with pytest.raises(JournalError, match=f"parent/blobs/{reference.digest} is missing"):
         store.keep(reference, Digests())
+
+
+@pytest.mark.parametrize("links", [True, False], ids=["linked", "copied"])
+def test_one_content_is_taken_over_by_several_threads_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    """None of them sees it before all are about to make it. Of a sandbox's file only the digest is known."""
+    reference = Reference(stored(tmp_path / "parent").digest, "")
+    (tmp_path / "fork").mkdir()
+    store = BlobStore(str(tmp_path / "fork"), str(tmp_path / "parent"))
+    about_to, link = threading.Barrier(4), os.link
+
+    def late(source: str, target: str) -> None:
+        about_to.wait()
+        if not links:
+            raise OSError(errno.EPERM, "no links here")
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", late)
+    with ThreadPoolExecutor(4) as threads:
+        taken = list(threads.map(lambda _: store.keep(reference, Digests()), range(4)))
+    assert taken == [reference] * 4
+    assert blobs(tmp_path / "fork") == [reference.digest]
+    assert read_blob(str(tmp_path / "fork"), reference) == PNG
+
+
+def test_damaged_content_is_not_copied_from_the_parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reference = stored(tmp_path / "parent")
+    Path(blob_path(str(tmp_path / "parent"), reference)).write_bytes(PNG + b"!")
+    (tmp_path / "fork").mkdir()
+    monkeypatch.setattr(os, "link", lambda *_: (_ for _ in ()).throw(OSError(errno.EPERM, "no links here")))
+    with pytest.raises(JournalError, match=f"{reference.digest} is damaged"):
+        BlobStore(str(tmp_path / "fork"), str(tmp_path / "parent")).keep(reference, Digests())
+    assert blobs(tmp_path / "fork") == []
 
 
 def test_what_a_died_start_left_is_used_or_replaced(tmp_path: Path) -> None:
@@ -207,6 +242,19 @@ def test_content_in_pieces_is_durable_before_it_has_its_name_and_stored_once(tmp
     store.sync()
     assert disk.told == [f"sync {tmp_path.name}", "write", "write", "write", "sync", "name", "sync blobs"]
     assert b"".join(read_pieces(str(tmp_path), digest)) == b"one and two"
+
+
+def test_what_a_full_disk_cuts_short_is_removed(tmp_path: Path) -> None:
+    class FullDisk(OsDisk):
+        def sync(self, handle: int) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    store = BlobStore(str(tmp_path), disk=FullDisk())
+    with pytest.raises(OSError, match="No space left"):
+        store.keep_pieces([b"one ", b"and ", b"two"])
+    with pytest.raises(OSError, match="No space left"):
+        store.keep(Content(data=PNG), Digests())
+    assert os.listdir(tmp_path / "blobs") == []
 
 
 def test_many_threads_may_keep_content_at_once(tmp_path: Path) -> None:

@@ -5,8 +5,10 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,8 @@ from holdfast.solve import confining
 from holdfast.solve.confining import (
     MARKER,
     PLAIN,
-    Call,
     Folder,
+    Launch,
     Ran,
     SandboxFailedError,
     make_folders,
@@ -43,12 +45,19 @@ def folder(tmp_path: Path) -> Folder:
     return made
 
 
+@pytest.fixture
+def elsewhere() -> Iterator[Path]:
+    """Not below /tmp, where a command has its own."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as path:
+        yield Path(path)
+
+
 def bash(folder: Folder, line: str, namespaces: bool = True, **wanted: Any) -> Ran:
-    return Call(folder, Sandbox(**wanted), namespaces).run(["bash", "-c", line])
+    return Launch(folder, Sandbox(**wanted), namespaces).run(["bash", "-c", line])
 
 
 def python(folder: Folder, code: str, namespaces: bool = True, **wanted: Any) -> Ran:
-    return Call(folder, Sandbox(**wanted), namespaces).run([sys.executable, "-c", code])
+    return Launch(folder, Sandbox(**wanted), namespaces).run([sys.executable, "-c", code])
 
 
 def odd_number() -> str:
@@ -67,21 +76,21 @@ def test_it_says_what_the_command_said_and_how_it_ended(folder: Folder, namespac
     assert (ran.code, ran.stdout, ran.stderr, ran.why) == (3, "out\n", "err\n", "")
     assert bash(folder, "kill -TERM $$", namespaces).code == 128 + signal.SIGTERM
     assert bash(folder, "yes | head -n 1", namespaces).stderr == ""
-    assert Call(folder, Sandbox(), namespaces).run(["cat"], b"given\n").stdout == "given\n"
+    assert Launch(folder, Sandbox(), namespaces).run(["cat"], b"given\n").stdout == "given\n"
     assert bash(folder, "cat", namespaces).stdout == ""
 
 
 @ways
 def test_a_command_that_is_not_there_is_told_as_such(folder: Folder, namespaces: bool) -> None:
-    ran = Call(folder, Sandbox(), namespaces).run(["no-such-command"])
+    ran = Launch(folder, Sandbox(), namespaces).run(["no-such-command"])
     assert (ran.code, ran.stderr) == (127, "no-such-command: No such file or directory\n")
 
 
 @ways
 def test_that_it_cannot_be_set_up_is_no_answer_of_the_command(folder: Folder, namespaces: bool) -> None:
-    os.rmdir(os.path.join(folder.files, "tmp"))
-    os.rmdir(folder.files)
-    with pytest.raises(SandboxFailedError, match=r"could not be set up: .*No such file"):
+    os.rmdir(folder.work)
+    Path(folder.work).touch()
+    with pytest.raises(SandboxFailedError, match=r"could not be set up: .* is no folder"):
         bash(folder, "true", namespaces)
 
 
@@ -142,7 +151,7 @@ def test_output_over_the_limit_is_cut_in_the_middle(folder: Folder, namespaces: 
 def test_no_file_is_larger_than_it_may_be(folder: Folder, namespaces: bool) -> None:
     ran = bash(folder, "head -c 3000000 /dev/zero > big", namespaces, files_mb=1)
     assert (ran.code, "File size limit exceeded" in ran.stderr) == (128 + signal.SIGXFSZ, True)
-    assert os.path.getsize(os.path.join(folder.files, "big")) == 1 << 20
+    assert os.path.getsize(os.path.join(folder.work, "big")) == 1 << 20
 
 
 @ways
@@ -186,10 +195,59 @@ def test_it_sees_its_folder_and_the_systems_programs_and_nothing_else(folder: Fo
     assert int(ran.stdout.splitlines()[2]) < 10
     assert ran.stderr.count("No such file or directory") == 1
     assert ran.stderr.count("Read-only file system") == 2
-    assert Path(folder.files, "x").read_text() == Path(folder.files, "tmp", "y").read_text() == "kept\n"
+    assert Path(folder.work, "x").read_text() == Path(folder.temporary, "y").read_text() == "kept\n"
     found = python(folder, "import os; print(os.getuid(), sorted(os.listdir('/etc')))").stdout
     assert "shadow" not in found
     assert found.startswith("1000 ")
+
+
+@confined
+def test_no_command_can_put_a_link_where_the_next_one_is_shown_a_folder(folder: Folder, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "key").write_text("secret")
+    line = f"for each in tmp /tmp /sandbox ../tmp; do rm -rf $each; ln -sfn {victim} $each; done; ls -l / ."
+    bash(folder, line)
+    ran = bash(folder, "cat /tmp/key tmp/key; echo gone > /tmp/escaped; echo gone > tmp/escaped; ls -A /tmp")
+    assert ran.stdout.splitlines() == ["escaped", "victim"]  # the link lies in /tmp, and leads nowhere
+    assert "secret" not in ran.stdout
+    assert sorted(os.listdir(victim)) == ["key"]
+
+
+@confined
+def test_a_link_in_the_place_of_a_folder_is_not_followed(folder: Folder, tmp_path: Path) -> None:
+    os.rmdir(folder.temporary)
+    os.symlink(tmp_path, folder.temporary)
+    with pytest.raises(SandboxFailedError, match="is no folder"):
+        bash(folder, "ls /tmp")
+
+
+@ways
+def test_whatever_it_does_to_its_folder_the_next_one_can_begin(folder: Folder, namespaces: bool) -> None:
+    for line in ("rm -rf * .[!.]*", "rm -rf $TMPDIR/* $TMPDIR", "chmod 000 . $TMPDIR", "rm -rf $PWD"):
+        bash(folder, line, namespaces)
+        ran = bash(folder, "echo on > a; echo on > $TMPDIR/b; cat a $TMPDIR/b; ls", namespaces)
+        assert (ran.code, ran.stdout) == (0, "on\non\na\n")
+
+
+@confined
+def test_of_the_folders_between_a_python_and_its_program_only_the_links_are_shown(
+    folder: Folder, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, environment = elsewhere / "home", elsewhere / "environment"
+    for each in (home / "bin", environment / "bin"):
+        each.mkdir(parents=True)
+    (home / "secret").write_text("secret")
+    (home / "bin" / "python3").symlink_to(sys.executable)
+    (environment / "bin" / "python3").symlink_to(home / "bin" / "python3")
+    monkeypatch.setattr(sys, "executable", str(environment / "bin" / "python3"))
+    monkeypatch.setattr(sys, "prefix", str(environment))
+    confining.homes_of_python.cache_clear()
+    try:
+        ran = python(folder, f"import os; print(os.listdir({str(home)!r}), os.listdir({str(home / 'bin')!r}))")
+    finally:
+        confining.homes_of_python.cache_clear()
+    assert (ran.stdout, ran.stderr) == ("['bin'] ['python3']\n", "")
 
 
 @confined
@@ -204,7 +262,7 @@ def test_it_has_no_powers_to_undo_that(folder: Folder) -> None:
 @ways
 def test_whoever_stops_it_ends_everything(folder: Folder, namespaces: bool) -> None:
     number = odd_number()
-    call = Call(folder, Sandbox(seconds=600), namespaces)
+    call = Launch(folder, Sandbox(seconds=600), namespaces)
     found: list[Ran] = []
     thread = threading.Thread(target=lambda: found.append(call.run(["bash", "-c", f"sleep {number} & sleep {number}"])))
     thread.start()
@@ -214,7 +272,7 @@ def test_whoever_stops_it_ends_everything(folder: Folder, namespaces: bool) -> N
     thread.join(30)
     assert [each.why for each in found] == ["stopped"]
     assert running(f"sleep {number}") == []
-    stopped = Call(folder, Sandbox(seconds=600), namespaces)
+    stopped = Launch(folder, Sandbox(seconds=600), namespaces)
     stopped.stop()
     assert stopped.run(["sleep", "600"]).why == "stopped"
 
@@ -231,11 +289,11 @@ def test_a_kill_of_whoever_started_it_ends_everything(tmp_path: Path, namespaces
     number = odd_number()
     program = (
         "import sys\n"
-        "from holdfast.solve.confining import Call, Folder, make_folders\n"
+        "from holdfast.solve.confining import Launch, Folder, make_folders\n"
         "from holdfast.spec import Sandbox\n"
         f"folder = Folder({str(tmp_path / 'box')!r}, 'uid'); make_folders(folder)\n"
         f"line = '(setsid sleep {number} &) ; sleep {number}'\n"
-        f"Call(folder, Sandbox(seconds=600), {namespaces}).run(['bash', '-c', line])\n"
+        f"Launch(folder, Sandbox(seconds=600), {namespaces}).run(['bash', '-c', line])\n"
     )
     with subprocess.Popen([sys.executable, "-c", program]) as process:
         while len(running(f"sleep {number}")) < 2:

@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.journal.lease import Holder, this_process
+from holdfast.journal.lease import OWNER, Holder, this_process
 from holdfast.solve.confining import MARKER
-from holdfast.solve.orphans import OWNER, clear
+from holdfast.solve.orphans import clear
 
 DEAD = Holder(1 << 22, os.uname().nodename, started="1")
 

@@ -1,20 +1,25 @@
 """A sample's sandbox: its files go with its steps, live, replayed and cut off anywhere."""
 
 import asyncio
+import errno
 import os
-from collections.abc import Awaitable, Callable, Sequence
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import holdfast
 from holdfast.engine.keeping import blobs_of
 from holdfast.errors import HoldfastError, SpecError
 from holdfast.records.exchange import Sample
-from holdfast.solve import Context, Means, Recorded, Sandboxes, Scope, Steps, ToolFailedError, Workplace
+from holdfast.solve import Context, Means, Recorded, Sandboxes, Scope, Steps, ToolFailedError, Workplace, sandbox
 from holdfast.solve.confining import SandboxFailedError
-from holdfast.solve.snapshots import LostFilesError
+from holdfast.solve.snapshots import Blobs, LostFilesError, State
+from holdfast.solve.threads import Stopwatch, Threads
 from holdfast.solve.toolbox import bash, read_file, write_file
 from holdfast.spec import Sandbox
 from tests.unit.solve.stage import KEY, MemoryJournal
@@ -39,7 +44,7 @@ def play(
 
     async def run() -> Played:
         journal = MemoryJournal(1000, saving_seconds)
-        sandboxes = Sandboxes("uid", blobs_of(str(folder / "run")), lambda *_: None, str(folder / "boxes"))
+        sandboxes = make_sandboxes(folder)
         means = Means({}, open_box=sandboxes.opener(Sandbox(**wanted), None))
         steps = Steps(Scope(0, KEY, "solve/1"), journal, recorded)
         sample = Sample("1", "question", None, row or {})
@@ -54,6 +59,27 @@ def play(
     played = asyncio.run(run())
     assert os.listdir(folder / "boxes") == []
     return played
+
+
+def make_sandboxes(folder: Path, commands: int = 0) -> Sandboxes:
+    (folder / "boxes").mkdir(exist_ok=True)
+    made = Sandboxes("uid", blobs_of(str(folder / "run")), lambda *_, **__: None, str(folder / "boxes"))
+    made.threads = Threads(commands)
+    return made
+
+
+def many(sandboxes: Sandboxes, count: int, journal: MemoryJournal) -> list[Context]:
+    """Attempts at so many samples."""
+    means = Means({}, open_box=sandboxes.opener(Sandbox(), None))
+    return [
+        Context(Sample(str(o), "question", None, {}), [], Steps(Scope(o, f"t/m/{o}/1", "solve/1"), journal), "s", means)
+        for o in range(count)
+    ]
+
+
+def until(found: Callable[[], bool]) -> None:
+    while not found():
+        time.sleep(0.001)
 
 
 async def do(ctx: Context, command: str) -> Any:
@@ -167,14 +193,39 @@ def test_the_first_files_come_from_the_row(tmp_path: Path) -> None:
     async def again(ctx: Context) -> Any:
         return f"{await solve(ctx)} {await do(ctx, 'ls')}"
 
-    assert play(tmp_path, again, whole.recorded, row, **wanted).result.endswith(" in\ntmp")
+    assert play(tmp_path, again, whole.recorded, row, **wanted).result.endswith(" in")
+
+
+def test_a_sandbox_that_was_emptied_stays_empty(tmp_path: Path) -> None:
+    async def emptied(ctx: Context) -> Any:
+        return await do(ctx, "cat given; rm -rf ./* /tmp/*")
+
+    async def more(ctx: Context) -> Any:
+        return [await emptied(ctx), await do(ctx, "ls -A . /tmp")]
+
+    whole = play(tmp_path, emptied, (), {"column": "text"}, files={"given": "column"})
+    again = play(tmp_path, more, whole.recorded, {"column": "text"}, files={"given": "column"})
+    assert again.result[0] == "text"
+    assert "given" not in again.result[1]
+
+
+def test_temporary_files_are_kept_too(tmp_path: Path) -> None:
+    async def solve(ctx: Context) -> Any:
+        return [await do(ctx, "echo kept > $TMPDIR/a"), await do(ctx, "cat $TMPDIR/a; ls")]
+
+    whole = play(tmp_path, solve)
+    assert whole.result[1] == "kept"
+    assert play(tmp_path, solve, whole.recorded[:1]).result == whole.result
+    files = whole.recorded[0].step.files
+    assert files is not None
+    assert sorted(files.changed) == ["sandbox", "tmp", "tmp/a"]
 
 
 def test_files_that_are_lost_end_the_attempt_whatever_the_solver_makes_of_it(tmp_path: Path) -> None:
     whole = play(tmp_path, several)
     for blob in (tmp_path / "run" / "blobs").iterdir():
         blob.unlink()
-    with pytest.raises(LostFilesError, match="'log' cannot be restored"):
+    with pytest.raises(LostFilesError, match="'sandbox/log' cannot be restored"):
         play(tmp_path, several, whole.recorded[:2])
 
     async def careless(ctx: Context) -> str:
@@ -254,3 +305,176 @@ def test_a_sandboxed_tool_must_be_repeatable_and_take_its_sandbox(tmp_path: Path
             await ctx.call(plain)
 
     assert play(tmp_path, solve).result is None
+
+
+def test_what_has_ended_is_recorded_while_others_still_wait_for_a_thread(tmp_path: Path) -> None:
+    async def process() -> None:
+        journal, sandboxes, gate = MemoryJournal(), make_sandboxes(tmp_path, commands=1), threading.Event()
+        first, second, third = contexts = many(sandboxes, 3, journal)
+        ended = asyncio.ensure_future(do(first, "echo 1 > a"))
+        await asyncio.to_thread(until, lambda: len(sandboxes.calls) == 1)
+        blocking = asyncio.ensure_future(sandboxes.threads.command(gate.wait, gate.set, Stopwatch()))
+        waiting = [asyncio.ensure_future(do(each, "echo 2 > a")) for each in (second, third)]
+        await asyncio.wait([ended], timeout=60)
+        assert [each.step.o for each in journal.steps()] == [0]
+        await asyncio.to_thread(until, lambda: len(sandboxes.calls) == 2)
+        waiting[0].cancel()  # it waits for a thread: it ends at once, and never begins
+        await asyncio.wait([waiting[0]], timeout=60)
+        assert [waiting[0].done(), waiting[1].done(), blocking.done()] == [True, False, False]
+        gate.set()
+        await asyncio.wait([blocking, waiting[1]])
+        assert [each.step.o for each in journal.steps() if not each.step.cancelled] == [0, 2]
+        for each in contexts:
+            await each.close()
+        sandboxes.close()
+
+    asyncio.run(process())
+    assert os.listdir(tmp_path / "boxes") == []
+
+
+def test_one_tool_can_use_it_several_times_at_once(tmp_path: Path) -> None:
+    @holdfast.tool(sandboxed=True)
+    async def several_files(ctx: Workplace) -> list[str]:
+        """Write several files at once."""
+        await asyncio.gather(*(ctx.sandbox.write(f"f{each}", str(each) * 100_000) for each in range(6)))
+        found = await asyncio.gather(*(ctx.sandbox.read(f"f{each}") for each in range(6)))
+        return [f"{content[:1].decode()}{len(set(content))}{len(content)}" for content in found]
+
+    async def solve(ctx: Context) -> Any:
+        return [await ctx.call(several_files), await do(ctx, "ls")]
+
+    whole = play(tmp_path, solve)
+    assert whole.result == [[f"{each}1100000" for each in range(6)], "\n".join(f"f{each}" for each in range(6))]
+    assert play(tmp_path, solve, whole.recorded[:1]).result == whole.result
+
+
+def test_a_recorded_call_that_is_delivered_while_another_is_made_begins_the_sample_anew(tmp_path: Path) -> None:
+    """Its files would be gone, and nothing would say so."""
+    happened: set[str] = set()
+
+    @holdfast.tool(sandboxed=True)
+    async def slow(ctx: Workplace) -> str:
+        """Is overtaken after its first file."""
+        await ctx.sandbox.write("b", "b")
+        happened.add("begun")
+        await asyncio.to_thread(until, lambda: "delivered" in happened)
+        return (await ctx.sandbox.run("ls")).stdout
+
+    def solver(overtaken: bool) -> Solve:
+        async def first(ctx: Context) -> Any:
+            if overtaken:
+                await asyncio.to_thread(until, lambda: "begun" in happened)
+            said = await do(ctx, "echo a > a")
+            happened.add("delivered")
+            return said
+
+        async def second(ctx: Context) -> Any:
+            if not overtaken:
+                await asyncio.to_thread(until, lambda: "delivered" in happened)
+            return await ctx.call(slow)
+
+        async def solve(ctx: Context) -> Any:
+            return await asyncio.gather(first(ctx), second(ctx))
+
+        return solve
+
+    whole = play(tmp_path, solver(overtaken=False))
+    assert whole.result == ["", "a\nb\n"]
+    happened.clear()
+    with pytest.raises(LostFilesError, match="delivered while another was being made"):
+        play(tmp_path, solver(overtaken=True), whole.recorded[:1])
+
+
+def test_a_replay_alone_puts_no_states_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = play(tmp_path, several)
+
+    def never(*_: Any) -> Any:
+        raise AssertionError("nobody needs it")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(State, "after", never)
+        assert play(tmp_path, several, whole.recorded).result == whole.result
+
+
+def test_the_end_of_an_attempt_ends_what_runs_in_its_sandbox_and_lets_nothing_begin(tmp_path: Path) -> None:
+    async def process() -> None:
+        journal, sandboxes = MemoryJournal(), make_sandboxes(tmp_path)
+        (ctx,) = many(sandboxes, 1, journal)
+        made = [asyncio.ensure_future(do(ctx, "touch begun; sleep 600")) for _ in range(2)]
+        await asyncio.to_thread(until, lambda: bool(list((tmp_path / "boxes").rglob("begun"))))
+        await ctx.close()
+        assert os.listdir(tmp_path / "boxes") == []
+        ended = await asyncio.gather(*made, return_exceptions=True)
+        assert [type(each) for each in ended] == [SandboxFailedError] * 2
+        assert "the attempt has ended" in str(ended[1])
+        assert journal.steps() == []
+        sandboxes.close()
+
+    asyncio.run(process())
+    assert os.listdir(tmp_path / "boxes") == []
+
+
+def test_waiting_for_a_turn_or_a_thread_is_no_work(tmp_path: Path) -> None:
+    async def process() -> None:
+        journal, sandboxes, gate = MemoryJournal(), make_sandboxes(tmp_path, commands=1), threading.Event()
+        (ctx,) = many(sandboxes, 1, journal)
+        began = time.monotonic()
+        blocking = asyncio.ensure_future(sandboxes.threads.command(gate.wait, gate.set, Stopwatch()))
+        made = [asyncio.ensure_future(do(ctx, f"sleep 0.1; echo {each} > a")) for each in range(3)]
+        await asyncio.to_thread(until, lambda: bool(sandboxes.calls))
+        await asyncio.sleep(1)
+        gate.set()
+        await asyncio.wait([blocking, *made])
+        took = time.monotonic() - began
+        seconds = [each.step.seconds for each in journal.steps()]
+        assert len(seconds) == 3
+        assert all(each >= 0.1 for each in seconds)
+        assert sum(seconds) + 1 <= took
+        await ctx.close()
+        sandboxes.close()
+
+    asyncio.run(process())
+
+
+def test_while_the_disk_is_full_the_sample_waits_and_that_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sandbox, "_SPACE_PAUSE_SECONDS", 0.01)
+    told: list[str] = []
+    full = [3, 2]  # so often, keeping and restoring
+
+    def blobs(real: Blobs) -> Blobs:
+        def no_space(index: int) -> None:
+            full[index] -= 1
+            if full[index] >= 0:
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+        def keep(pieces: Iterable[bytes]) -> str:
+            no_space(0)
+            return real.keep(pieces)
+
+        def read(digest: str) -> Iterator[bytes]:
+            no_space(1)
+            return real.read(digest)
+
+        return msgspec.structs.replace(real, keep=keep, read=read)
+
+    def made(folder: Path, commands: int = 0) -> Sandboxes:
+        kept = blobs(blobs_of(str(folder / "run")))
+        return Sandboxes("uid", kept, lambda event, *_, **__: told.append(event), str(folder / "boxes"))
+
+    monkeypatch.setitem(globals(), "make_sandboxes", made)
+    whole = play(tmp_path, several)
+    assert (whole.result[:2], full[0] < 0, told) == (["1", "1\n2"], True, ["sandbox.disk_full"])
+    assert play(tmp_path, several, whole.recorded[:2]).result == whole.result
+    assert (full[1] < 0, told) == (True, ["sandbox.disk_full"] * 2)
+
+
+def test_what_was_being_written_at_a_crash_is_removed_when_the_run_begins_and_not_before(tmp_path: Path) -> None:
+    left = tmp_path / "run" / "blobs" / "new-1.tmp"
+    left.parent.mkdir(parents=True)
+    left.write_text("half")
+    sandboxes = make_sandboxes(tmp_path)
+    assert left.exists()  # making an engine looks at no folder
+    asyncio.run(sandboxes.begin([]))
+    assert not left.exists()

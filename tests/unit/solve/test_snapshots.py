@@ -10,13 +10,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.engine.keeping import blobs_of
 from holdfast.records.facts import Files, KeptFile
 from holdfast.solve.snapshots import (
     Blobs,
-    Bounds,
+    Capacity,
     LostFilesError,
     Snapshot,
     State,
@@ -25,7 +26,7 @@ from holdfast.solve.snapshots import (
     take_snapshot,
 )
 
-BOUNDS = Bounds(1 << 20, 100)
+BOUNDS = Capacity(1 << 20, 100)
 NOTHING = Snapshot(State())
 
 
@@ -110,7 +111,7 @@ def test_the_same_content_is_stored_once_and_durable_before_it_is_named(box: Pat
         told.append("keep")
         return real.keep(pieces)
 
-    blobs = Blobs(keep, lambda: told.append("sync"), real.read)
+    blobs = msgspec.structs.replace(real, keep=keep, sync=lambda: told.append("sync"))
     for name in "abc":
         (box / name).write_text("same")
     take_snapshot(str(box), NOTHING, BOUNDS, blobs)
@@ -120,7 +121,7 @@ def test_the_same_content_is_stored_once_and_durable_before_it_is_named(box: Pat
 
 def test_a_large_file_is_read_in_pieces(box: Path, tmp_path: Path, blobs: Blobs) -> None:
     (box / "large").write_bytes(os.urandom(5 << 20))
-    files, known = take_snapshot(str(box), NOTHING, Bounds(10 << 20, 10), blobs)
+    files, known = take_snapshot(str(box), NOTHING, Capacity(10 << 20, 10), blobs)
     assert files is not None
     assert files.changed["large"].size == 5 << 20
     restore(str(tmp_path / "again"), known.state, blobs)
@@ -215,11 +216,11 @@ os.makedirs(f"{box}/a/b")
 open(f"{box}/a/b/c", "w").write("closed")
 for path, mode in (("a/b/c", 0), ("a/b", 0o100), ("a", 0)):
     os.chmod(f"{box}/{path}", mode)
-files, known = take_snapshot(box, Snapshot(State()), Bounds(1000, 100), blobs)
+files, known = take_snapshot(box, Snapshot(State()), Capacity(1000, 100), blobs)
 assert [each.mode for each in files.changed.values()] == [0, 0o100, 0], files
 assert os.stat(f"{box}/a").st_mode & 0o777 == 0
 restored = restore(again, known.state, blobs)
-assert take_snapshot(again, restored, Bounds(1000, 100), blobs)[0] is None
+assert take_snapshot(again, restored, Capacity(1000, 100), blobs)[0] is None
 os.chmod(box, 0)
 for path in (box, again, f"{place}/run"):
     remove_folder(path)

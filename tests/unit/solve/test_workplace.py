@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from holdfast.errors import HoldfastError
 from holdfast.solve import Workplace
 from tests.unit.solve.stage import SAMPLE, run
 
@@ -51,6 +52,35 @@ def test_what_could_not_be_opened_is_tried_again() -> None:
         assert await place.keep("door", door.open) == 1
         await place.close()
         assert door.story == ["opened", "closed"]
+
+    run(process())
+
+
+def test_all_who_try_again_share_what_is_opened_then() -> None:
+    async def process() -> None:
+        door, place = Door(fail_first=True), Workplace(SAMPLE)
+
+        async def try_twice() -> int:
+            with pytest.raises(OSError, match="stuck"):
+                await place.keep("door", door.open)
+            return await place.keep("door", door.open)
+
+        assert list(await asyncio.gather(try_twice(), try_twice(), try_twice())) == [1, 1, 1]
+        await place.close()
+        assert door.story == ["opened", "closed"]
+
+    run(process())
+
+
+def test_nothing_is_opened_for_an_attempt_that_has_ended() -> None:
+    async def process() -> None:
+        door, place = Door(), Workplace(SAMPLE)
+        copied = place.inside()
+        await place.close()
+        for each in (place, copied):
+            with pytest.raises(HoldfastError, match="the attempt has ended"):
+                await each.keep("door", door.open)
+        assert door.story == []
 
     run(process())
 

@@ -25,6 +25,7 @@ SAMPLES = 60
 TURNS = 2
 CONNECTIONS = 6
 RUN = "x"
+EXPIRY = "6"
 SLOW = Behaviour(latency_seconds=0.03, jitter_seconds=0.03, wrong_rate=0.2)
 
 _SOLVER = '''\
@@ -95,7 +96,7 @@ class Stage(NamedTuple):
 def staged(root: Path, bucket: Bucket, behaviour: Behaviour = SLOW, **mirror: Any) -> Iterator[Stage]:
     with start_server_process(behaviour) as server:
         wanted = {"url": f"{bucket.url}/evals @ 100%/ünï", "seconds": 0.05, **mirror}
-        yield Stage(root, server, wanted, {**bucket.env, "HOLDFAST_EXPIRY_SECONDS": "2"})
+        yield Stage(root, server, wanted, {**bucket.env, "HOLDFAST_EXPIRY_SECONDS": EXPIRY})
 
 
 @pytest.fixture(scope="module")
@@ -261,7 +262,7 @@ def test_a_writer_that_was_stopped_finds_itself_replaced_and_stops(
         assert woken.code == 4, woken.err
         assert "taken over by another process" in woken.err
         assert "Traceback" not in woken.err
-        assert stage.server.stats().requests <= requests + 2 * CONNECTIONS
+        assert stage.server.stats().requests < requests + SAMPLES, "it went on as if nothing had happened"
         assert problems(other, uninterrupted, []) == []
         third = stage.machine("third")
         assert third.to_the_end().code == 0
@@ -274,7 +275,7 @@ def test_a_writer_that_was_stopped_finds_itself_replaced_and_stops(
 def test_of_two_machines_that_start_at_once_one_wins(
     tmp_path: Path, bucket: Bucket, uninterrupted: list[dict[str, Any]]
 ) -> None:
-    with staged(tmp_path, bucket) as stage:
+    with staged(tmp_path, bucket, Behaviour(latency_seconds=0.4, wrong_rate=0.2)) as stage:
         machines = [stage.machine("a"), stage.machine("b")]
         processes = [machine.start() for machine in machines]
         ends = [finish(process) for process in processes]

@@ -1,9 +1,10 @@
 """The mirror: a copy of a run in an object store, kept by a thread that nobody waits for.
 
 Only acknowledged bytes go up, cut at record ends, as objects that never change; a sealed segment's object replaces its
-chunks once it has been read back. What a record may refer to (spec, plan, data, blobs) goes up before it. The backlog
-is the journal itself, on disk. Invariant: `mirrored` is the number of a record that is durable there with everything
-before it. Whatever the store does, the run goes on; only a greater epoch in it ends the run.
+chunks once it has been read back. What a record may refer to (plan, data, blobs) goes up before it, and spec.yaml,
+which tells what records say, behind them. The backlog is the journal itself, on disk. Invariant: `mirrored` is the
+number of a record that is durable there with everything before it. Whatever the store does, the run goes on; only a
+greater epoch in it ends the run.
 """
 
 import os
@@ -21,7 +22,7 @@ from holdfast.journal.content import PIECE_BYTES
 from holdfast.journal.disk import OS_DISK
 from holdfast.journal.lease import read_lease
 from holdfast.journal.objects import Objects
-from holdfast.journal.pieces import FOLDER, chunk_name, is_original, parse_piece, sealed_name
+from holdfast.journal.pieces import FOLDER, SPEC, chunk_name, is_original, parse_piece, sealed_name
 from holdfast.journal.places import segment_path
 from holdfast.records import Fence
 
@@ -162,8 +163,9 @@ class Mirror:
         raise AssertionError("unreachable")
 
     def _send_once(self) -> None:
-        tip = self._keeping.tip()
         files = self._look()
+        spec = self._new_spec(files)
+        tip = self._keeping.tip()
         self._send_files(files)
         files_of_journal = list_chain(OS_DISK, self._journal, self._uid, self._headers).segments
         epoch = 0
@@ -176,6 +178,9 @@ class Mirror:
             if not sent.sealed:
                 self._send_segment(file, epoch, sent, end)
             self._confirm(end.n)
+        if spec is not None:
+            self._objects.put(SPEC, spec[1])
+            files[SPEC] = spec[0]
         self._caught_up_at = time.monotonic()
 
     def _end_of(self, file: SegmentFile, successor: SegmentFile | None, tip: Fence) -> Fence:
@@ -260,12 +265,22 @@ class Mirror:
         self._blobs_seen = (0, 0)
         return self._files
 
+    def _new_spec(self, there: dict[str, tuple[int, int] | None]) -> tuple[tuple[int, int], bytes] | None:
+        """spec.yaml tells what records say, so it goes up behind them, as it was before we looked how far they go: one
+        that is ahead of its journal would be taken for a stranger's.
+        """
+        try:
+            with open(os.path.join(self._run, SPEC), "rb") as file:
+                state = _state(os.fstat(file.fileno()))
+                return None if there.get(SPEC) == state else (state, file.read())
+        except FileNotFoundError:
+            return None
+
     def _send_files(self, there: dict[str, tuple[int, int] | None]) -> None:
         """Those that are new or have changed; blobs never change."""
-        names = sorted(name for name in os.listdir(self._run) if is_original(name))
+        names = sorted(name for name in os.listdir(self._run) if is_original(name) and name != SPEC)
         for name in names:
-            found = os.stat(os.path.join(self._run, name))
-            state = (found.st_mtime_ns, found.st_size)
+            state = _state(os.stat(os.path.join(self._run, name)))
             if there.get(name) != state:
                 self._objects.put_file(name, os.path.join(self._run, name))
                 there[name] = state
@@ -297,6 +312,11 @@ class Mirror:
         write_beat(self._objects, self._epoch or 0, beat)  # 0: of a run that nobody claims, for those who look
         if lease is not None and self._epoch in (None, lease.epoch):  # else its first lease is about to come
             self._beat_at = now
+
+
+def _state(found: os.stat_result) -> tuple[int, int]:
+    """As long as it is the same, the file is."""
+    return found.st_mtime_ns, found.st_size
 
 
 def _sent_bytes(chunks: Iterable[str]) -> int:

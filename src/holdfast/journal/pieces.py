@@ -17,6 +17,7 @@ from holdfast.journal.disk import OS_DISK, Disk
 from holdfast.journal.objects import Objects
 
 FOLDER = "journal"
+SPEC = "spec.yaml"
 UNKNOWN = 0
 """The epoch of a segment whose header cannot be read."""
 _CHUNK = re.compile(rf"{FOLDER}/(\d{{6,12}})/(\d{{6,12}})/(\d{{12,}})-(\d{{12,}})")
@@ -78,7 +79,7 @@ def is_original(name: str) -> bool:
     """Whether a file of a run's folder is one that nothing else can replace: spec, plan, data, blobs. No other name is
     ever made a path, whoever put it there.
     """
-    return name == "spec.yaml" or _ORIGINAL.fullmatch(name) is not None
+    return name == SPEC or _ORIGINAL.fullmatch(name) is not None
 
 
 class MirrorSource:

@@ -408,10 +408,35 @@ def test_files_that_records_refer_to_are_there_before_them(tmp_path: Path) -> No
     assert session.end()
     order = [change.name for change in objects.changes]
     first = next(index for index, name in enumerate(order) if name.startswith("journal/"))
-    assert {"plan.jsonl.zst", "data.jsonl.zst", "spec.yaml"} <= set(order[:first])
+    assert {"plan.jsonl.zst", "data.jsonl.zst"} <= set(order[:first])
     with_b = next(index for index, change in enumerate(objects.changes) if b'"k":"b"' in (change.data or b""))
     assert {f"blobs/{'a' * 64}", "plan-2.jsonl.zst"} <= set(order[:with_b])
     assert objects.held["spec.yaml"] == b"changed"
+
+
+def test_the_spec_file_is_never_ahead_of_the_records_that_it_is_made_of(tmp_path: Path) -> None:
+    """A start that was killed between the two would find a spec.yaml of no run."""
+    objects = MemoryObjects()
+    run = tmp_path / "run"
+
+    def before(verb: str, name: str) -> str:
+        if verb == "put" and name == "plan.jsonl.zst":
+            session.write(note("said in spec.yaml"))
+            (run / "spec.yaml").write_text("newer")
+        return "do"
+
+    session = Session(run, Broken(objects, before))
+    (run / "plan.jsonl.zst").write_text("plan")
+    (run / "spec.yaml").write_text("older")
+    session.mirror.start()
+    session.end()  # what came meanwhile may not be there
+    for held in states({}, objects.changes):
+        said = any(b"said in spec.yaml" in data for name, data in held.items() if name.startswith("journal/"))
+        assert held.get("spec.yaml") != b"newer" or said
+    with writing(run, objects) as again:
+        again.write(note("b"))
+        assert again.end()
+    assert objects.held["spec.yaml"] == b"newer"
 
 
 def test_a_holder_beats_and_says_that_it_has_ended(tmp_path: Path) -> None:

@@ -61,6 +61,7 @@ class Logbook:
 
     def __init__(self, run: str, run_id: str) -> None:
         self._run_id = run_id
+        self._closed = False
         _keep_python_quiet()
         try:
             handler: logging.Handler = _Rotating(
@@ -77,9 +78,12 @@ class Logbook:
         record = logging.makeLogRecord({"name": "holdfast", "levelno": level, "msg": message, **extra})
         record.levelname = EVENTS[event][0]
         self._handler.handle(record)
+        if self._closed:  # what comes after the end is told all the same, and leaves no file open
+            self._handler.close()
         logging.getLogger("holdfast").log(level, "%s: %s", event, message, extra=extra)
 
     def close(self) -> None:
+        self._closed = True
         self._handler.close()
 
 

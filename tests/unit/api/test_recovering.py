@@ -207,7 +207,7 @@ def test_bringing_home_claims_nothing_and_claiming_does(cut: Kept, tmp_path: Pat
     mirror, place = Mirror(url=cut.mirror.as_uri()), place_here(tmp_path)
     objects = open_objects(cut.url)
     assert bring_home(mirror, place, pytest.fail) is not None
-    assert list(objects.listed("lease")) == []
+    assert [each.name for each in objects.listed("lease")] == ["lease/000000.beat"]  # of whom wrote it, unclaimed
     claimed = claim_run(mirror, place)
     assert claimed.mirroring is not None
     assert claimed.mirroring.epoch == 2, "the journal has seen the first"

@@ -198,10 +198,10 @@ def test_the_first_files_come_from_the_row(tmp_path: Path) -> None:
 
 def test_a_sandbox_that_was_emptied_stays_empty(tmp_path: Path) -> None:
     async def emptied(ctx: Context) -> Any:
-        return await do(ctx, "cat given; rm -rf ./* /tmp/*")
+        return await do(ctx, "cat given; rm -rf ./* $TMPDIR/*")
 
     async def more(ctx: Context) -> Any:
-        return [await emptied(ctx), await do(ctx, "ls -A . /tmp")]
+        return [await emptied(ctx), await do(ctx, "ls -A . $TMPDIR")]
 
     whole = play(tmp_path, emptied, (), {"column": "text"}, files={"given": "column"})
     again = play(tmp_path, more, whole.recorded, {"column": "text"}, files={"given": "column"})

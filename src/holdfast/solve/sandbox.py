@@ -26,6 +26,7 @@ from holdfast.records.facts import Files, Step
 from holdfast.records.references import parse_reference
 from holdfast.solve.confining import (
     MIB,
+    PLAIN,
     Folder,
     Launch,
     Ran,
@@ -78,6 +79,9 @@ class Sandboxes:
         ended, removed = await asyncio.to_thread(clear, self.uid, self.place, images)
         if ended or removed:
             self.tell("sandbox.cleared", f"ended {ended} processes and removed {removed} folders of an earlier process")
+        refused = await asyncio.to_thread(why_refused, wanted)
+        if refused:
+            raise UsageError(refused)
         for doubt in await asyncio.to_thread(sandbox_doubts, wanted):
             self.tell("sandbox.unconfined", doubt)
         why_not = await asyncio.to_thread(why_no_docker) if images else ""
@@ -162,6 +166,8 @@ class Box:
         argv = ["bash", "-c", command] if isinstance(command, str) else list(command)
         data = given.encode("utf-8", "surrogateescape") if isinstance(given, str) else given
         namespaces = await self._sandboxes.has_namespaces()
+        if not namespaces and (refused := why_refused([self.wanted])):
+            raise SandboxFailedError(refused)
         call = Launch(await self._ready(), self.wanted, namespaces)
         most = None if output_kb is None else output_kb << 10
         ended = self._calls[call] = asyncio.Event()
@@ -337,6 +343,17 @@ class Turn:
             self._box.leave()
 
 
+def why_refused(wanted: Sequence[Sandbox]) -> str:
+    """Commands of a model that nothing keeps from the files of whoever runs it are run only for who says so."""
+    why = "" if all(each.image for each in wanted) else why_no_namespaces()
+    if not why or os.environ.get(PLAIN):
+        return ""
+    return (
+        f"sandboxed commands have no namespaces here ({why}), so they could read and change what you can; use "
+        f"sandbox.image, or another machine, or accept it by setting {PLAIN}=1"
+    )
+
+
 def sandbox_doubts(wanted: Sequence[Sandbox]) -> list[str]:
     """What is not confined here, in words; nothing if no command will be run outside a container."""
     if all(each.image for each in wanted):
@@ -344,6 +361,8 @@ def sandbox_doubts(wanted: Sequence[Sandbox]) -> list[str]:
     why = why_no_namespaces()
     if not why:
         return []
+    if refused := why_refused(wanted):
+        return [refused]
     return [
         f"sandboxed commands have no namespaces here ({why}): they run with time, memory and output limits and are "
         "killed with the run, but they can use the network and can read and change what you can"

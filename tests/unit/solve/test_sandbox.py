@@ -478,3 +478,29 @@ def test_what_was_being_written_at_a_crash_is_removed_when_the_run_begins_and_no
     assert left.exists()  # making an engine looks at no folder
     asyncio.run(sandboxes.begin([]))
     assert not left.exists()
+
+
+def test_where_nothing_keeps_a_command_from_your_files_it_runs_only_if_you_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "boxes").mkdir()
+    monkeypatch.setattr(sandbox, "why_no_namespaces", lambda: "there are none")
+    monkeypatch.delenv("HOLDFAST_NO_NAMESPACES", raising=False)
+
+    async def begin() -> None:
+        sandboxes = make_sandboxes(tmp_path)
+        try:
+            await sandboxes.begin([Sandbox()])
+        finally:
+            sandboxes.close()
+
+    async def solve(ctx: Context) -> Any:
+        return await do(ctx, "echo done")
+
+    with pytest.raises(HoldfastError, match=r"could read and change what you can; .* HOLDFAST_NO_NAMESPACES=1"):
+        asyncio.run(begin())
+    with pytest.raises(SandboxFailedError, match="could read and change what you can"):
+        play(tmp_path, solve)
+    monkeypatch.setenv("HOLDFAST_NO_NAMESPACES", "1")
+    asyncio.run(begin())
+    assert play(tmp_path, solve).result == "done"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.solve.confining import PLAIN, why_no_namespaces
 from tests.stores import S3, Bucket
 
 
@@ -14,6 +15,15 @@ def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
     """No test leaves anything in the cache of whoever runs it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _sandboxes_anywhere() -> Iterator[None]:
+    """Where there are no namespaces, sandboxes are tested without them: no test names a file outside of its sandbox."""
+    with pytest.MonkeyPatch.context() as patch:
+        if why_no_namespaces():
+            patch.setenv(PLAIN, "1")
         yield
 
 

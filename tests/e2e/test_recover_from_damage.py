@@ -156,7 +156,7 @@ def test_a_damaged_sealed_segment_is_told(whole: Kept, other: Kept, tmp_path: Pa
     [
         (lambda kept: kept.chunks()[0].unlink(), 5, "no beginning of any segment can be read"),
         (lambda kept: kept.chunks()[0].write_bytes(b""), 5, "no beginning of any segment can be read"),
-        (lambda kept: shutil.rmtree(kept.objects / "journal"), 2, "holds no run"),
+        (lambda kept: shutil.rmtree(kept.objects / "journal"), 5, "there is no journal to recover"),
         (lambda kept: shutil.rmtree(kept.objects), 2, "holds no run"),
         (lambda kept: shutil.rmtree(kept.mirror), 2, "holds no run"),
     ],

@@ -7,6 +7,7 @@ only it knows what is at stake. Credentials come from where each cloud's own too
 
 import configparser
 import contextlib
+import importlib.util
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -85,6 +86,8 @@ def open_objects(url: str) -> "StoredObjects":
     if found is None or found[1] not in SCHEMES:
         known = ", ".join(f"{scheme}://" for scheme in SCHEMES)
         raise UsageError(f"{url!r} is no URL of a store; it begins with one of {known}")
+    if importlib.util.find_spec("obstore") is None:
+        raise UsageError(f"{url}: mirrors need another package; install it with: pip install 'holdfast[mirror]'")
     scheme, rest = found[1], found[2]
     if scheme == "file":
         return FolderObjects(url, os.path.abspath("/" + rest.strip("/")))

@@ -121,3 +121,9 @@ def test_an_error_is_one_line_without_credentials(bucket: Bucket, monkeypatch: p
     assert "\n" not in str(raised.value)
     assert "very-secret" not in str(raised.value)
     assert "key-id" not in str(raised.value)
+
+
+def test_without_the_package_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"pip install 'holdfast\[mirror\]'"):
+        open_objects("s3://bucket/evals")

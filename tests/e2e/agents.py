@@ -16,12 +16,25 @@ from holdfast.records.exchange import Message
 from holdfast.testing import Behaviour, ModelServer
 from tests.e2e.commands import call, run
 
-MINE = '''
-import asyncio, itertools, os, signal
+DYING = """
+import os, signal
 from pathlib import Path
-import holdfast
 
 HERE = Path(__file__).parent
+
+def die_once(name):
+    place = HERE / "points" / name
+    if not place.exists():
+        place.parent.mkdir(exist_ok=True)
+        place.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+MINE = (
+    DYING
+    + '''
+import asyncio, itertools
+import holdfast
 
 @holdfast.tool
 async def note(n: int) -> str:
@@ -40,13 +53,6 @@ async def pay(n: int) -> str:
         (HERE / "died").touch()
         os.kill(os.getpid(), signal.SIGKILL)
     return f"paid {n}"
-
-def die_once(name):
-    place = HERE / "points" / name
-    if not place.exists():
-        place.parent.mkdir(exist_ok=True)
-        place.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
 
 class Fragile:
     """Dies once after every acknowledgement, whatever asks."""
@@ -91,6 +97,7 @@ async def fragile(sample, ctx):
             messages.append({"role": "tool", "tool_call_id": one["id"], "content": said})
         turn += 1
 '''
+)
 
 
 def agent(turns: int, tools: int = 1, name: str = "note") -> Any:

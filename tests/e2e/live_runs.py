@@ -13,6 +13,15 @@ from tests.e2e.commands import call, finish, shown, start, write_spec
 RUN = "x"
 PATIENCE_SECONDS = 60.0
 
+ASK_TWICE = '''\
+async def ask_twice(sample, ctx):
+    """Two turns, so that a kill also finds samples that are half done."""
+    first = await ctx.generate()
+    check = {"role": "user", "content": f"Check it once more: {sample.input}"}
+    return await ctx.generate([*ctx.messages, first.message, check])
+'''
+"""Beside a spec, as `twice.py`."""
+
 MINE = '''\
 """Solvers and scorers that misbehave."""
 import asyncio, time

@@ -10,20 +10,13 @@ import pytest
 
 from holdfast.testing import Behaviour, ServerProcess, start_server_process
 from tests.e2e.commands import call, exported, finish, run, shown, start, wait_until, write_spec
+from tests.e2e.live_runs import ASK_TWICE
 
 SAMPLES = 120
 TURNS = 2
 CONNECTIONS = 8
 RUN = "x"
 WRONG = 0.2
-
-_SOLVER = '''\
-async def ask_twice(sample, ctx):
-    """Two turns, so that a kill also finds samples that are half done."""
-    first = await ctx.generate()
-    check = {"role": "user", "content": f"Check it once more: {sample.input}"}
-    return await ctx.generate([*ctx.messages, first.message, check])
-'''
 
 
 class Course(NamedTuple):
@@ -42,7 +35,7 @@ class Course(NamedTuple):
 
 
 def write_course(folder: Path, server: ServerProcess) -> Course:
-    (folder / "twice.py").write_text(_SOLVER)
+    (folder / "twice.py").write_text(ASK_TWICE)
     task = {"solver": "twice:ask_twice", "scorers": ["numeric", "exact_match"]}
     write_spec(folder, SAMPLES, server.base_url, model={"max_connections": CONNECTIONS}, task=task)
     return Course(folder, server)

@@ -17,7 +17,7 @@ import pytest
 
 from holdfast.testing import Behaviour, ServerProcess, start_server_process
 from tests.e2e.commands import Done, call, exported, finish, run, shown, start, wait_until, write_spec
-from tests.e2e.live_runs import wait_for
+from tests.e2e.live_runs import ASK_TWICE, wait_for
 from tests.journals import read_all
 from tests.stores import S3, Bucket
 
@@ -27,14 +27,6 @@ CONNECTIONS = 6
 RUN = "x"
 EXPIRY = "6"
 SLOW = Behaviour(latency_seconds=0.03, jitter_seconds=0.03, wrong_rate=0.2)
-
-_SOLVER = '''\
-async def ask_twice(sample, ctx):
-    """Two turns, so that a kill also finds samples that are half done."""
-    first = await ctx.generate()
-    check = {"role": "user", "content": f"Check it once more: {sample.input}"}
-    return await ctx.generate([*ctx.messages, first.message, check])
-'''
 
 
 class Machine(NamedTuple):
@@ -85,7 +77,7 @@ class Stage(NamedTuple):
     def machine(self, name: str, **changes: Any) -> Machine:
         folder = self.root / name
         folder.mkdir()
-        (folder / "twice.py").write_text(_SOLVER)
+        (folder / "twice.py").write_text(ASK_TWICE)
         task = {"solver": "twice:ask_twice", "scorers": ["numeric", "exact_match"]}
         wanted: dict[str, Any] = {"model": {"max_connections": CONNECTIONS}, "task": task, "mirror": self.mirror}
         write_spec(folder, SAMPLES, self.server.base_url, **{**wanted, **changes})

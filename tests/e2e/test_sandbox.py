@@ -17,23 +17,13 @@ from holdfast.records.exchange import Message
 from holdfast.records.facts import Step
 from holdfast.solve.confining import PLAIN, why_no_docker, why_no_namespaces
 from holdfast.solve.snapshots import State
-from tests.e2e.agents import serving, transcript
+from tests.e2e.agents import DYING, serving, transcript
 from tests.e2e.commands import Done, call, environment, exported, run, start, wait_until
 
 WAYS = ["namespaces", "plain"]
-MINE = '''
-import os, signal
-from pathlib import Path
-
-HERE = Path(__file__).parent
-
-def die_once(name):
-    place = HERE / "points" / name
-    if not place.exists():
-        place.parent.mkdir(exist_ok=True)
-        place.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-
+MINE = (
+    DYING
+    + '''
 async def fragile(sample, ctx):
     """Dies after every acknowledgement, once."""
     messages = list(ctx.messages)
@@ -49,6 +39,7 @@ async def fragile(sample, ctx):
         messages.append({"role": "tool", "tool_call_id": answer.tool_calls[0]["id"], "content": said})
         turn += 1
 '''
+)
 
 
 def commands(*given: str) -> Any:
@@ -225,7 +216,7 @@ def test_where_there_are_no_namespaces_check_and_run_say_so(tmp_path: Path) -> N
     assert '"event":"sandbox.unconfined"' in log
 
 
-def test_a_fork_runs_the_commands_again_and_asks_nothing(tmp_path: Path) -> None:
+def test_a_fork_takes_over_what_commands_came_to_and_asks_nothing(tmp_path: Path) -> None:
     with serving(commands("echo hello > a", "cat a; ls")) as server:
         write(tmp_path, server.base_url, {"react": {"tools": ["bash"]}})
         assert go(tmp_path).code == 0

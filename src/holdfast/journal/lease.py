@@ -80,12 +80,16 @@ class Lease(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def write_lease(run: str, lease: Lease) -> None:
     """Whoever cannot write it is not kept from working."""
-    path = os.path.join(run, LEASE)
-    temporary = f"{path}.{lease.holder.pid}.tmp"
     with contextlib.suppress(OSError):
-        with open(temporary, "wb") as file:
-            file.write(msgspec.json.encode(lease))
-        os.replace(temporary, path)
+        put_in_place(os.path.join(run, LEASE), msgspec.json.encode(lease))
+
+
+def put_in_place(path: str, data: bytes) -> None:
+    """Replace a small file that is only a word of the moment: whoever reads it sees the old or the new; unsynced."""
+    temporary = f"{path}.{os.getpid()}.tmp"
+    with open(temporary, "wb") as file:
+        file.write(data)
+    os.replace(temporary, path)
 
 
 def read_lease(run: str) -> Lease | None:

@@ -101,11 +101,6 @@ class Mirror:
         """For how long there has been something that is durable here and not there."""
         return 0.0 if self.mirrored >= self._keeping.tip().n else time.monotonic() - self._caught_up_at
 
-    @property
-    def troubled(self) -> bool:
-        """The last try failed."""
-        return self._troubled
-
     def close(self, seconds: float) -> bool:
         """Send what is left, for at most so long, and let the run go. False if not all of it is there."""
         self._closing.set()

@@ -11,7 +11,7 @@ import time
 import msgspec
 
 from holdfast.journal.claims import Beat
-from holdfast.journal.lease import Lease, clock_time, how_it_died, is_alive, read_lease
+from holdfast.journal.lease import Lease, clock_time, how_it_died, is_alive, put_in_place, read_lease
 from holdfast.journal.lock import NO_FLOCK, owner_of
 from holdfast.journal.terms import is_term_held
 from holdfast.state.story import Story
@@ -53,11 +53,7 @@ def standing_by(beat: Beat) -> Standing:
 
 def keep_beat(run: str, beat: Beat) -> None:
     """Beside a copy, for `standing_of`."""
-    path = os.path.join(run, COPIED)
-    temporary = f"{path}.{os.getpid()}.tmp"
-    with open(temporary, "wb") as file:
-        file.write(msgspec.json.encode(beat))
-    os.replace(temporary, path)
+    put_in_place(os.path.join(run, COPIED), msgspec.json.encode(beat))
 
 
 def _copied_beat(run: str) -> Beat | None:

@@ -271,7 +271,6 @@ def test_an_outage_is_told_once_and_nothing_is_lost(tmp_path: Path) -> None:
         session.until(lambda: "mirror.failed" in session.events())
         outage.wait(4)
         assert session.mirror.mirrored == known
-        assert session.mirror.troubled
         assert session.events() == ["mirror.failed"]
         outage.now = False
         session.sent()
@@ -290,6 +289,8 @@ def test_an_outage_of_days_ends_as_one_of_minutes(tmp_path: Path, monkeypatch: p
         outage.wait(1200)
         outage.now = False
         session.sent()
+        assert session.end()
+    assert restored(objects, tmp_path / "again") == here(session)
 
 
 def test_whatever_goes_wrong_the_thread_lives(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from holdfast.records import Draft
 from holdfast.records.exchange import Answer, Message, Usage
 from holdfast.records.facts import Called, Step
 from holdfast.solve import Asking, Context, Means, Recorded, Scope, Steps, Tool, Workplace
+from holdfast.solve.means import Ask
 from holdfast.spec import Spec
 
 _QUIET_ROUNDS = 20
@@ -33,8 +34,6 @@ _QUIET_OUTSIDE_SECONDS = 0.1
 _STILL_SECONDS = 10.0
 _ENDING_SECONDS = 5.0
 """What code that was cancelled may take to end."""
-
-Ask = Callable[[list[Message], dict[str, Any], list[dict[str, Any]]], Awaitable[tuple[Answer, int]]]
 
 
 class NotRecordedError(HoldfastError):
@@ -71,8 +70,8 @@ class Stage(msgspec.Struct, frozen=True):
     bridge: Bridge
 
     async def close(self) -> None:
-        await self.ctx.close()
         self.steps.close()
+        await self.ctx.close()
         await self.bridge.close()
 
 

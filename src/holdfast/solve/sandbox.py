@@ -356,15 +356,12 @@ def why_refused(wanted: Sequence[Sandbox]) -> str:
 
 def sandbox_doubts(wanted: Sequence[Sandbox]) -> list[str]:
     """What is not confined here, in words; nothing if no command will be run outside a container."""
-    if all(each.image for each in wanted):
-        return []
-    why = why_no_namespaces()
+    why = "" if all(each.image for each in wanted) else why_no_namespaces()
     if not why:
         return []
-    if refused := why_refused(wanted):
-        return [refused]
     return [
-        f"sandboxed commands have no namespaces here ({why}): they run with time, memory and output limits and are "
+        why_refused(wanted)
+        or f"sandboxed commands have no namespaces here ({why}): they run with time, memory and output limits and are "
         "killed with the run, but they can use the network and can read and change what you can"
     ]
 

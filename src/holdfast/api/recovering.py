@@ -20,7 +20,7 @@ from holdfast.api.places import RunPlace, default_store, place_of, runs_in
 from holdfast.api.provenance import SPEC_FILE, write_spec_file
 from holdfast.api.resuming import read_fold
 from holdfast.errors import HoldfastError, JournalError, StoreError, UsageError
-from holdfast.journal import OS_DISK, Damage, Lock, Reader, journal_folder, verify
+from holdfast.journal import OS_DISK, Lock, Reader, journal_folder, verify
 from holdfast.journal.chain import list_chain
 from holdfast.journal.objects import StoredObjects, is_url, open_objects
 from holdfast.journal.pieces import FolderSource, MirrorSource, SegmentPiece, Source
@@ -117,8 +117,7 @@ def recover(where: str, wanted: Wanted | None = None, moved: Moved | None = None
         raise UsageError(str(error)) from error
     for mirror in mirrors:
         warnings += (f"{mirror.place}: {name} is none of this run's; it is left alone" for name in mirror.strangers())
-    fold = read_fold(place)
-    lost = losses[0]
+    lost, fold = losses[0], losses[0].fold
     warnings += lost.told
     if known > lost.last_n:
         warnings.append(
@@ -132,8 +131,9 @@ def recover(where: str, wanted: Wanted | None = None, moved: Moved | None = None
 
 
 class _Losses(msgspec.Struct, frozen=True):
-    """What a journal as it was put together does not have."""
+    """What a journal as it was put together holds, and does not have."""
 
+    fold: Fold
     epoch: int
     """The one that it was last written under."""
     last_n: int
@@ -143,11 +143,12 @@ class _Losses(msgspec.Struct, frozen=True):
 
 def _losses(folder: str) -> _Losses:
     reader = Reader(journal_folder(folder))
-    damage = [each for each in reader.read() if isinstance(each, Damage) and each.kind != "torn"]
+    fold = Fold().read(reader.read())
+    damage = [each for each in fold.damage if each.kind != "torn"]
     told = [*map(describe, damage), *voids(journal_folder(folder))]
     last_n = max([reader.cursor.n, *(each.n_last for each in damage)])
     epoch = list_chain(OS_DISK, journal_folder(folder)).epoch
-    return _Losses(epoch, last_n, sum(each.records_lost for each in damage), told)
+    return _Losses(fold, epoch, last_n, sum(each.records_lost for each in damage), told)
 
 
 class Counted:

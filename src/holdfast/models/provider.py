@@ -1,10 +1,14 @@
 """What a provider is given and what it must do: one request in, one answer or one ModelError out."""
 
+from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
 from holdfast.records.exchange import Answer, Message
+
+Headers = list[tuple[bytes, bytes]]
+"""As they came over the wire."""
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -28,6 +32,8 @@ class Connection(msgspec.Struct, frozen=True):
     options: dict[str, Any] = msgspec.field(default_factory=dict)
     secrets: tuple[str, ...] = ()
     """Values in headers or URL that must never be shown, beside those that are recognised by their names."""
+    listen: Callable[[int, Headers], None] = lambda status, headers: None
+    """Hears the status and the headers of every response: servers say there how much they still bear."""
 
 
 class Provider(Protocol):

@@ -1,0 +1,164 @@
+"""One URL of a model server: JSON out, JSON in, and every way in which that can fail given a kind and a text.
+
+What all HTTP providers share. A request is sent once; redirects are not followed; `timeout_seconds` begins when it is
+sent, since whoever asks limits how many are under way. No secret (the API key, credentials in headers or in the URL)
+is ever in an error's text.
+"""
+
+import os
+import time
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+import msgspec
+from multidict import CIMultiDict
+from yarl import URL
+
+from holdfast.errors import told
+from holdfast.models.failures import BadConnectionError, Kind, ModelError, redact
+from holdfast.models.provider import Connection
+from holdfast.models.statuses import detail_of, kind_of, retry_after_seconds, shorten
+from holdfast.models.wire import BadResponseError, Response, Wire
+
+_CREDENTIAL_NAMES = ("auth", "key", "token", "secret", "cookie")
+
+_ADVICE: dict[Kind, str] = {
+    "auth": "check the key in {variable} and what it may do",
+    "unknown_model": "check the model's name and base_url",
+    "connection": "check base_url, and that the server is up",
+    "timeout": "raise timeout_seconds if the model needs longer",
+}
+
+
+class Key(msgspec.Struct, frozen=True):
+    """An API key and the name of the variable that it came from; both empty if none is used."""
+
+    variable: str
+    value: str
+
+
+class Endpoint:
+    """One URL of one server. Belongs to the event loop that first uses it; close it there."""
+
+    def __init__(self, connection: Connection, url: URL, key: Key, headers: Mapping[str, str]) -> None:
+        """`headers`: what the protocol asks for; the user's own win, however they are spelled."""
+        _check_limits(connection)
+        self._connection = connection
+        self._url = url
+        self._shown_url = str(url.with_query(None).with_user(None))
+        self._key = key
+        self._secrets = _secrets(connection, key.value, url)
+        self._headers = CIMultiDict({"User-Agent": "holdfast", "Accept": "application/json", **headers})
+        self._headers.update(connection.headers)
+        try:
+            self._wire = Wire(url, self._headers, connection.timeout_seconds)
+        except ValueError as error:
+            raise BadConnectionError(f"model {connection.model!r}: {error}") from None
+
+    async def post(self, body: Mapping[str, Any]) -> Response:
+        """Send once. The response is a success, and says that it is JSON. Raises ModelError, and nothing else but a
+        cancellation.
+        """
+        encoded = self._encode(body)
+        try:
+            response = await self._wire.send(encoded)
+        except TimeoutError:
+            self.fail("timeout", f"no answer within {self._connection.timeout_seconds:g} s")
+        except (BadResponseError, OSError) as error:
+            self._lose(error)
+        self._connection.listen(response.status, response.headers)
+        if not 200 <= response.status < 300:
+            self.refuse(response)
+        content_type = response.header(b"content-type")
+        if content_type and "json" not in content_type.lower():
+            said = detail_of(response.body.decode(errors="replace"))
+            self.fail("malformed", f"the answer is {content_type}, not JSON: {said}")
+        return response
+
+    async def look(self, url: URL, seconds: float) -> Response:
+        """GET another URL of the server, once. ModelError if it is not there, or refuses the key."""
+        wire = Wire(url, self._headers, seconds, "GET")
+        try:
+            response = await wire.send()
+        except TimeoutError:
+            self.fail("connection", f"no answer within {seconds:g} s")
+        except (BadResponseError, OSError) as error:
+            self._lose(error)
+        finally:
+            await wire.close()
+        if response.status in (401, 403) or response.status // 100 in (1, 3, 5):
+            self.refuse(response)
+        return response
+
+    async def close(self) -> None:
+        """Ends what is under way. Idempotent; a later request connects again."""
+        await self._wire.close()
+
+    def refuse(self, response: Response) -> NoReturn:
+        """Raise what a response that is no success means."""
+        text = response.body.decode(errors="replace")
+        status = response.status
+        said = detail_of(text)
+        if status < 400:
+            said = f"redirected to {response.header(b'location') or 'nowhere'}: set base_url to where it leads"
+        wait = retry_after_seconds(_mapping(response), time.time())
+        self.fail(kind_of(status, text), f"HTTP {status}: {said}", status, wait)
+
+    def fail(self, kind: Kind, what: str, status: int | None = None, retry_after: float | None = None) -> NoReturn:
+        """`from None`: what another library's error holds may be secret."""
+        where = f" ({self._connection.model} at {self._shown_url})"
+        advice = _ADVICE.get(kind, "").format(variable=self._key.variable or "api_key_env (none is set)")
+        text = shorten(redact(what, self._secrets)) + redact(where, self._secrets)
+        raise ModelError(kind, f"{text}; {advice}" if advice else text, retry_after, status) from None
+
+    def _encode(self, body: Mapping[str, Any]) -> bytes:
+        try:
+            return msgspec.json.encode(body)
+        except (TypeError, ValueError, RecursionError) as error:
+            self.fail("bad_request", f"the request cannot be written as JSON ({error}); nothing was sent")
+
+    def _lose(self, error: Exception) -> NoReturn:
+        if isinstance(error, BadResponseError):
+            self.fail("malformed", str(error))
+        self.fail("connection", f"the connection failed ({told(error)})")
+
+
+def parse_url(text: str) -> URL:
+    """A base URL. BadConnectionError if no request could go there."""
+    try:
+        url = URL(text)
+    except ValueError as error:
+        raise BadConnectionError(f"base_url cannot be read ({error}): give http://host:port/v1 or the like") from None
+    if url.scheme not in ("http", "https") or not url.host:
+        raise BadConnectionError("base_url must begin with http:// or https:// and name a host")
+    return url
+
+
+def read_key(connection: Connection, usual: str) -> Key:
+    """The key from the variable that the connection names. `usual`, the provider's own variable, is read only for the
+    provider's own URL: no other server is ever sent a key that it was not promised.
+    """
+    variable = connection.api_key_env or ("" if connection.base_url else usual)
+    key = os.environ.get(variable, "").strip() if variable else ""
+    if not key.isascii() or not key.isprintable():
+        raise BadConnectionError(f"the key in {variable} has characters that no HTTP header can hold: set it again")
+    return Key(variable, key)
+
+
+def _check_limits(connection: Connection) -> None:
+    if connection.max_connections < 1:
+        raise BadConnectionError(f"model {connection.model!r}: max_connections must be at least 1")
+    if not connection.timeout_seconds > 0:
+        raise BadConnectionError(f"model {connection.model!r}: timeout_seconds must be greater than 0")
+
+
+def _secrets(connection: Connection, key: str, url: URL) -> set[str]:
+    secrets = {key, url.password or "", *connection.secrets}
+    for name, value in (*connection.headers.items(), *url.query.items()):
+        if any(word in name.lower() for word in _CREDENTIAL_NAMES):
+            secrets |= {value, value.split(" ")[-1]}
+    return secrets - {""}
+
+
+def _mapping(response: Response) -> CIMultiDict[str]:
+    return CIMultiDict((name.decode("latin-1"), value.decode("latin-1")) for name, value in response.headers)

@@ -73,6 +73,18 @@ def _google(connection: Connection) -> Provider:
     return make_google(connection)
 
 
+def _litellm(connection: Connection) -> Provider:
+    from holdfast.models.litellm import make_litellm
+
+    return make_litellm(connection)
+
+
+def _vllm(connection: Connection) -> Provider:
+    from holdfast.models.vllm import make_vllm
+
+    return make_vllm(connection)
+
+
 def _mock(connection: Connection) -> Provider:
     from holdfast.models.mock import make_mock
 
@@ -82,8 +94,10 @@ def _mock(connection: Connection) -> Provider:
 _BUILT_IN: dict[str, Callable[[Connection], Provider]] = {
     "anthropic": _anthropic,
     "google": _google,
+    "litellm": _litellm,
     "mock": _mock,
     "openai": _openai,
+    "vllm": _vllm,
 }
 
 

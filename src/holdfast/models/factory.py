@@ -18,6 +18,10 @@ def make_provider(connection: Connection) -> Provider:
     """`module:function` is either a callable that takes the Connection and returns a Provider, or an async function
     that takes a Request and returns a string or an Answer.
     """
+    if isinstance(connection.base_url, list):
+        from holdfast.models.routing import make_routing
+
+        return make_routing(connection, connection.base_url, make_provider)
     name = connection.provider
     if ":" in name:
         return _from_function(_load(name), connection)

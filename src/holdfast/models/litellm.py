@@ -93,7 +93,7 @@ class LitellmProvider:
 def _import() -> Any:
     """Without its look at the network for prices, and without what it prints."""
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    litellm = importlib.import_module("litellm")
+    litellm: Any = importlib.import_module("litellm")
     litellm.suppress_debug_info = True
     return litellm
 

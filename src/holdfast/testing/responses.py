@@ -93,7 +93,7 @@ def _filling(item: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         else ("reasoning_summary_text", "summary", "summary_index")
     )
     parts = "content_part" if name == "content" else "reasoning_summary_part"
-    more = {"logprobs": []} if name == "content" else {}
+    more: dict[str, Any] = {"logprobs": []} if name == "content" else {}
     for index, part in enumerate(item[name]):
         where = {number: index}
         yield f"{parts}.added", {**where, "part": {**part, "text": ""}}

@@ -35,6 +35,8 @@ EVENTS: dict[str, tuple[str, str]] = {
     "sample.save_failed": ("error", "a sample's record could not be saved; it counts as failed"),
     "sample.stalled": ("warning", "a sample neither asks nor returns; with where its code waits"),
     "sample.overdue": ("warning", "a sample is past its time limit and does not end"),
+    "model.rests": ("warning", "one of a model's URLs fails and rests; the others go on, and it is tried again"),
+    "model.back": ("info", "a model's URL that had rested answers again"),
     "sandbox.cleared": (
         "info",
         "what sandboxes of a dead process of this run had left was ended and removed",

@@ -56,7 +56,7 @@ def _behaviour(given: argparse.Namespace) -> Behaviour:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m holdfast.testing",
-        description="An OpenAI-compatible server on 127.0.0.1 that counts (GET /stats) and can misbehave.",
+        description="A server of models (OpenAI, Anthropic, Google) on 127.0.0.1 that counts (GET /stats) and can misbehave.",
         epilog="faults: any status from 400 to 599, "
         + "; ".join(f"{kind}: {what}" for kind, what in FAULT_KINDS.items()),
     )

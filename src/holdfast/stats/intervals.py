@@ -18,6 +18,8 @@ from statistics import NormalDist
 
 import msgspec
 
+from holdfast.stats.refusals import require_at_least, require_confidence, require_finite, require_groups
+
 LEVEL = 0.95
 
 
@@ -41,12 +43,9 @@ class _Group(msgspec.Struct, gc=False):
 
 def summarise(values: Sequence[float], groups: Sequence[Hashable] | None = None, confidence: float = LEVEL) -> Summary:
     """Mean, standard error and interval; `groups[i]` names the group of `values[i]`."""
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence {confidence}: between 0 and 1, for example 0.95")
-    if groups is not None and len(groups) != len(values):
-        raise ValueError(f"{len(values)} values, but {len(groups)} groups: each value needs one")
-    if not all(map(math.isfinite, values)):
-        raise ValueError("a value is NaN or infinite: leave out what has no score before summarising")
+    require_confidence(confidence)
+    require_groups(values, groups)
+    require_finite(values)
     n = len(values)
     if n == 0:
         return Summary(0)
@@ -66,19 +65,39 @@ def summarise(values: Sequence[float], groups: Sequence[Hashable] | None = None,
     return Summary(n, mean, error, low, high)
 
 
+def wilson(successes: int, n: int, confidence: float = LEVEL) -> Summary:
+    """A share of counted successes with Wilson's interval, also for a single observation."""
+    require_confidence(confidence)
+    require_at_least(n, 0, "n")
+    if not 0 <= successes <= n:
+        raise ValueError(f"{successes} successes of {n}: from 0 to {n}")
+    if n == 0:
+        return Summary(0)
+    share = successes / n
+    error = math.sqrt(share * (1 - share) / (n - 1)) if n > 1 else None
+    return Summary(n, share, error, *_wilson(successes, n, 1.0 - (1.0 - confidence) / 2.0))
+
+
+def student(values: Sequence[float], groups: Sequence[Hashable] | None = None, confidence: float = LEVEL) -> Summary:
+    """A mean with Student's interval, whatever the values are. Where all of them are equal nothing is known of how they
+    vary, and there is no interval.
+    """
+    summary = summarise(values, groups, confidence)
+    if summary.mean is None or not summary.standard_error:
+        return msgspec.structs.replace(summary, low=None, high=None)
+    independent = len(values) if groups is None else len(set(groups))
+    tail = 1.0 - (1.0 - confidence) / 2.0
+    low, high = _student(summary.mean, summary.standard_error, independent - 1, tail)
+    return msgspec.structs.replace(summary, low=low, high=high)
+
+
 def paired_difference(
     differences: Sequence[float], groups: Sequence[Hashable] | None = None, confidence: float = LEVEL
 ) -> Summary:
     """The mean of differences within pairs, with Student's interval: also where all of them are 0 or 1, since it may
-    lie on either side of 0. Where all are equal nothing is known of how they vary, and there is no interval.
+    lie on either side of 0.
     """
-    summary = summarise(differences, groups, confidence)
-    if summary.mean is None or not summary.standard_error:
-        return msgspec.structs.replace(summary, low=None, high=None)
-    independent = len(differences) if groups is None else len(set(groups))
-    tail = 1.0 - (1.0 - confidence) / 2.0
-    low, high = _student(summary.mean, summary.standard_error, independent - 1, tail)
-    return msgspec.structs.replace(summary, low=low, high=high)
+    return student(differences, groups, confidence)
 
 
 def format_interval(summary: Summary, digits: int = 3) -> str:

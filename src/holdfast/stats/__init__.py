@@ -6,7 +6,17 @@ at random takes a seed. docs/statistics.md says which method is used when.
 
 from typing import TYPE_CHECKING, Any
 
+from holdfast.stats.adjusting import benjamini_hochberg, holm
+from holdfast.stats.effects import (
+    cliffs_delta,
+    cohens_d,
+    cohens_dz,
+    cohens_h,
+    odds_ratio,
+    paired_odds_ratio,
+)
 from holdfast.stats.intervals import Summary, format_interval, paired_difference, student, summarise, wilson
+from holdfast.stats.pairing import Pairs, pair_up
 from holdfast.stats.quantiles import quantile
 from holdfast.stats.reducers import (
     at_least,
@@ -22,30 +32,49 @@ from holdfast.stats.reducers import (
 )
 
 if TYPE_CHECKING:
+    from holdfast.stats.paired_tests import PairedTest, mcnemar_test, permutation_test, wilcoxon_test
     from holdfast.stats.resampling import bootstrap
 
 _NEEDS_NUMPY = {
+    "PairedTest": "paired_tests",
     "bootstrap": "resampling",
+    "mcnemar_test": "paired_tests",
+    "permutation_test": "paired_tests",
+    "wilcoxon_test": "paired_tests",
 }
 
 __all__ = [
+    "PairedTest",
+    "Pairs",
     "Summary",
     "at_least",
+    "benjamini_hochberg",
     "bootstrap",
+    "cliffs_delta",
+    "cohens_d",
+    "cohens_dz",
+    "cohens_h",
     "cons_at_k",
     "format_interval",
+    "holm",
     "maximum",
+    "mcnemar_test",
     "mean",
     "median",
     "mode",
     "mode_label",
+    "odds_ratio",
+    "pair_up",
     "paired_difference",
+    "paired_odds_ratio",
     "pass_at_k",
     "pass_power_k",
+    "permutation_test",
     "quantile",
     "reducer",
     "student",
     "summarise",
+    "wilcoxon_test",
     "wilson",
 ]
 

@@ -17,6 +17,7 @@ from holdfast.stats.effects import (
 )
 from holdfast.stats.intervals import Summary, format_interval, paired_difference, student, summarise, wilson
 from holdfast.stats.pairing import Pairs, pair_up
+from holdfast.stats.power import Design, detectable_effect, power_of, repeats_needed, samples_needed
 from holdfast.stats.quantiles import quantile
 from holdfast.stats.reducers import (
     at_least,
@@ -30,6 +31,7 @@ from holdfast.stats.reducers import (
     pass_power_k,
     reducer,
 )
+from holdfast.stats.variance import VarianceSplit, split_variance
 
 if TYPE_CHECKING:
     from holdfast.stats.paired_tests import PairedTest, mcnemar_test, permutation_test, wilcoxon_test
@@ -44,9 +46,11 @@ _NEEDS_NUMPY = {
 }
 
 __all__ = [
+    "Design",
     "PairedTest",
     "Pairs",
     "Summary",
+    "VarianceSplit",
     "at_least",
     "benjamini_hochberg",
     "bootstrap",
@@ -55,6 +59,7 @@ __all__ = [
     "cohens_dz",
     "cohens_h",
     "cons_at_k",
+    "detectable_effect",
     "format_interval",
     "holm",
     "maximum",
@@ -70,8 +75,12 @@ __all__ = [
     "pass_at_k",
     "pass_power_k",
     "permutation_test",
+    "power_of",
     "quantile",
     "reducer",
+    "repeats_needed",
+    "samples_needed",
+    "split_variance",
     "student",
     "summarise",
     "wilcoxon_test",

@@ -82,5 +82,7 @@ def bca_tails(tails: Floats, means: Floats, observed: float, left_out: Floats) -
     away = left_out.mean() - left_out
     acceleration = (away**3).sum() / (6 * (away**2).sum() ** 1.5)
     moved = bias + ndtri(tails)
-    found: Floats = ndtr(bias + moved / (1 - acceleration * moved))
+    room = 1 - acceleration * moved
+    at_the_end = np.where(moved > 0, 1.0, 0.0)  # so skewed, at such a confidence, that no quantile is left to go to
+    found: Floats = np.where(room > 0, ndtr(bias + moved / np.where(room > 0, room, 1.0)), at_the_end)
     return found

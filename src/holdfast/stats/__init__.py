@@ -36,8 +36,11 @@ from holdfast.stats.variance import VarianceSplit, split_variance
 if TYPE_CHECKING:
     from holdfast.stats.paired_tests import PairedTest, mcnemar_test, permutation_test, wilcoxon_test
     from holdfast.stats.resampling import bootstrap
+    from holdfast.stats.sequential import BoundedMean, NormalMixture
 
 _NEEDS_NUMPY = {
+    "BoundedMean": "sequential",
+    "NormalMixture": "sequential",
     "PairedTest": "paired_tests",
     "bootstrap": "resampling",
     "mcnemar_test": "paired_tests",
@@ -46,7 +49,9 @@ _NEEDS_NUMPY = {
 }
 
 __all__ = [
+    "BoundedMean",
     "Design",
+    "NormalMixture",
     "PairedTest",
     "Pairs",
     "Summary",

@@ -7,6 +7,7 @@ at random takes a seed. docs/statistics.md says which method is used when.
 from typing import TYPE_CHECKING, Any
 
 from holdfast.stats.adjusting import benjamini_hochberg, holm
+from holdfast.stats.agreement import cohens_kappa, krippendorff_alpha, percent_agreement
 from holdfast.stats.effects import (
     cliffs_delta,
     cohens_d,
@@ -19,6 +20,7 @@ from holdfast.stats.intervals import Summary, format_interval, paired_difference
 from holdfast.stats.pairing import Pairs, pair_up
 from holdfast.stats.power import Design, detectable_effect, power_of, repeats_needed, samples_needed
 from holdfast.stats.quantiles import quantile
+from holdfast.stats.ranks import ranks_of_intervals, ranks_of_tests, tied_ranks
 from holdfast.stats.reducers import (
     at_least,
     cons_at_k,
@@ -34,6 +36,7 @@ from holdfast.stats.reducers import (
 from holdfast.stats.variance import VarianceSplit, split_variance
 
 if TYPE_CHECKING:
+    from holdfast.stats.bradley_terry import Strength, Strengths, fit_strengths
     from holdfast.stats.paired_tests import PairedTest, mcnemar_test, permutation_test, wilcoxon_test
     from holdfast.stats.resampling import bootstrap
     from holdfast.stats.sequential import BoundedMean, NormalMixture
@@ -42,7 +45,10 @@ _NEEDS_NUMPY = {
     "BoundedMean": "sequential",
     "NormalMixture": "sequential",
     "PairedTest": "paired_tests",
+    "Strength": "bradley_terry",
+    "Strengths": "bradley_terry",
     "bootstrap": "resampling",
+    "fit_strengths": "bradley_terry",
     "mcnemar_test": "paired_tests",
     "permutation_test": "paired_tests",
     "wilcoxon_test": "paired_tests",
@@ -54,6 +60,8 @@ __all__ = [
     "NormalMixture",
     "PairedTest",
     "Pairs",
+    "Strength",
+    "Strengths",
     "Summary",
     "VarianceSplit",
     "at_least",
@@ -63,10 +71,13 @@ __all__ = [
     "cohens_d",
     "cohens_dz",
     "cohens_h",
+    "cohens_kappa",
     "cons_at_k",
     "detectable_effect",
+    "fit_strengths",
     "format_interval",
     "holm",
+    "krippendorff_alpha",
     "maximum",
     "mcnemar_test",
     "mean",
@@ -79,15 +90,19 @@ __all__ = [
     "paired_odds_ratio",
     "pass_at_k",
     "pass_power_k",
+    "percent_agreement",
     "permutation_test",
     "power_of",
     "quantile",
+    "ranks_of_intervals",
+    "ranks_of_tests",
     "reducer",
     "repeats_needed",
     "samples_needed",
     "split_variance",
     "student",
     "summarise",
+    "tied_ranks",
     "wilcoxon_test",
     "wilson",
 ]

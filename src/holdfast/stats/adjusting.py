@@ -29,7 +29,7 @@ def benjamini_hochberg(ps: Sequence[float | None]) -> list[float | None]:
     def adjust(ordered: list[float]) -> list[float]:
         least, found = 1.0, []
         for rank in range(len(ordered), 0, -1):
-            least = min(least, ordered[rank - 1] * len(ordered) / rank)
+            least = min(least, ordered[rank - 1] * (len(ordered) / rank))  # so that rounding never lowers a p
             found.append(least)
         return found[::-1]
 

@@ -104,7 +104,7 @@ def _most_likely(won: Floats, prior: float) -> Floats:
         while _likelihood(won, values + step, prior) < before - 1e-12 * abs(before):
             step = step / 2
         values = values + step
-        if np.abs(step).max() < 1e-13:
+        if np.abs(step).max() < 1e-9:  # each step squares what is left
             break
     centred: Floats = values - values.mean()
     return centred

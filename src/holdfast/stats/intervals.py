@@ -8,6 +8,7 @@ Without groups every value stands alone.
 - Interval: Wilson's score interval if every observation is 0 or 1, else Student's t with G-1 degrees of freedom. A
   group of repeats counts as one observation of 0 or 1 if all groups are of one size and agree within themselves: a
   deterministic model asked five times has the interval of being asked once, and five times right is not certainty.
+  Where all groups have one mean, and are not right or wrong, nothing is known of how they vary: no interval.
 
 Invariant: what is not known is None, never 0. Refuses NaN and infinity: the caller leaves out what has no score.
 """
@@ -58,6 +59,8 @@ def summarise(values: Sequence[float], groups: Sequence[Hashable] | None = None,
     tail = 1.0 - (1.0 - confidence) / 2.0
     if right is not None:
         low, high = _wilson(right, len(clusters), tail)
+    elif error == 0:  # nothing is known of how they vary
+        return Summary(n, mean, error)
     else:
         low, high = _student(mean, error, len(clusters) - 1, tail)
         if all(value in (0, 1) for value in values):  # a proportion
@@ -120,9 +123,15 @@ def _clusters(values: Sequence[float], groups: Sequence[Hashable] | None) -> lis
 
 
 def _standard_error(clusters: Sequence[_Group], mean: float, n: int) -> float:
-    squares = math.fsum((group.total - group.size * mean) ** 2 for group in clusters)
+    squares = math.fsum(_deviation(group, mean) ** 2 for group in clusters)
     count = len(clusters)
     return math.sqrt(squares * count / (count - 1)) / n
+
+
+def _deviation(group: _Group, mean: float) -> float:
+    """Without the noise of floats: three times 0.1 does not vary."""
+    found = group.total - group.size * mean
+    return found if abs(found) > 1e-14 * abs(group.total) else 0.0
 
 
 def _successes(clusters: Sequence[_Group]) -> int | None:

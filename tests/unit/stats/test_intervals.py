@@ -192,6 +192,15 @@ def test_students_interval_can_be_had_of_zeros_and_ones() -> None:
     assert student([1.0, 1.0, 1.0]) == Summary(3, 1.0, 0.0, None, None)
 
 
+@pytest.mark.parametrize("n", range(2, 12))
+def test_equal_values_do_not_vary_by_the_noise_of_floats(n: int) -> None:
+    found = summarise([0.1] * n)
+    assert found.mean == pytest.approx(0.1, abs=CLOSE)
+    assert (found.standard_error, found.low, found.high) == (0.0, None, None)
+    assert student([0.1] * n) == found
+    assert summarise([0.1, 0.2, 0.2, 0.1], ["a", "a", "b", "b"]).low is None
+
+
 def test_large_offsets_do_not_drown_the_differences() -> None:
     found = summarise([1e9 + 1, 1e9 + 2, 1e9 + 3, 1e9 + 4])
     assert known(found.standard_error) == pytest.approx(0.6454972243679028, abs=1e-6)

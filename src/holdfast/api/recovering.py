@@ -24,6 +24,7 @@ from holdfast.journal import OS_DISK, Lock, Reader, journal_folder, verify
 from holdfast.journal.chain import list_chain
 from holdfast.journal.objects import StoredObjects, is_url, open_objects
 from holdfast.journal.pieces import FolderSource, MirrorSource, SegmentPiece, Source
+from holdfast.journal.places import quarantine_folder
 from holdfast.journal.restoring import restore
 from holdfast.journal.verification import describe, voids
 from holdfast.plan import digest_file, originals
@@ -110,7 +111,7 @@ def recover(where: str, wanted: Wanted | None = None, moved: Moved | None = None
     try:
         found, place = _sources(where, chosen.output, warnings.append)
         sources = [Counted(source, moved) for source in found] if moved is not None else found
-        _bring(place, sources, chosen, warnings.append, losses.append)
+        void = _bring(place, sources, chosen, warnings.append, losses.append)
         mirrors = [source for source in found if isinstance(source, MirrorSource)]
         known = max((known_there(each.objects, losses[0].epoch).n for each in mirrors), default=0)
     except StoreError as error:
@@ -124,7 +125,7 @@ def recover(where: str, wanted: Wanted | None = None, moved: Moved | None = None
             f"records {lost.last_n + 1} to {known} had been acknowledged and are nowhere; what they held is asked again"
         )
     warnings += _missing_originals(place, fold)
-    cleaned = chosen.cleanup and chosen.events and _clean(found, place)
+    cleaned = chosen.cleanup and chosen.events and not void and _clean(found, place)
     in_flight = sum(bool(trail.steps) and o not in fold.failed for o, trail in fold.trails.items())
     counts = (fold.planned, fold.finished.count, fold.failed.count, in_flight)
     return Recovered(place, *counts, lost.records + max(known - lost.last_n, 0), warnings, cleaned)
@@ -179,7 +180,7 @@ def _sources(where: str, output: str, warn: Told) -> tuple[list[Source], RunPlac
     if is_url(where):
         objects, experiment, run_id = only_run(where)
         return [MirrorSource(objects)], place_of(output or default_store(), experiment, run_id)
-    folder = os.path.abspath(where)
+    folder = os.path.realpath(where)  # one folder has one name, or it would be recovered into itself and then removed
     if not os.path.isdir(os.path.join(folder, "journal")):
         raise UsageError(
             f"{where} is neither a folder of a run (it has no journal) nor a URL; list what there is with: "
@@ -188,6 +189,12 @@ def _sources(where: str, output: str, warn: Told) -> tuple[list[Source], RunPlac
     above, name = os.path.split(folder)
     here = RunPlace(os.path.dirname(above), unquote(os.path.basename(above)), unquote(name), folder)
     place = here if not output else place_of(output, here.experiment, here.run_id)
+    if os.path.isdir(place.folder) and os.path.samefile(place.folder, folder):
+        place = here
+    elif os.path.realpath(place.folder).startswith(f"{folder}/"):
+        raise UsageError(
+            f"{place.folder} is inside of what is recovered; choose a place outside of it with --output DIR"
+        )
     return [FolderSource(folder), *_mirror_of(here, warn)], place
 
 
@@ -236,7 +243,8 @@ def _mirror_of(here: RunPlace, warn: Told) -> Iterator[Source]:
 
 def _bring(
     place: RunPlace, sources: Sequence[Source], chosen: Wanted, warn: Told, lose: Callable[[_Losses], None]
-) -> None:
+) -> int:
+    """How many pieces do not count."""
     others = [source for source in sources if source.place != place.folder]
 
     def finish(folder: str) -> None:
@@ -256,16 +264,17 @@ def _bring(
             )
         if not others:  # it is where it belongs, and there is nothing else: what it has is counted
             lose(_losses(place.folder))
-            return
+            return 0
         lock = Lock(place.folder)
         try:
             restored = restore(place.folder, others, warn)
             finish(place.folder)
         finally:
             lock.release()
-    if restored.choice.void:
-        count = len(restored.choice.void)
+    count = len(restored.choice.void)
+    if count:
         warn(f"{counted(count, 'piece')} were written by processes that had lost the run; they do not count")
+    return count
 
 
 def _missing_originals(place: RunPlace, fold: Fold) -> Iterator[str]:
@@ -285,7 +294,9 @@ def _missing_originals(place: RunPlace, fold: Fold) -> Iterator[str]:
 
 
 def _clean(sources: Sequence[Source], place: RunPlace) -> bool:
-    """Remove a folder that was recovered from, if all of it is in another place now. A mirror stays: it is the copy."""
+    """Remove a folder that was recovered from, if all of it is in another place now; what it keeps in quarantine is
+    nowhere else. A mirror stays: it is the copy.
+    """
     done = False
     for source in sources:
         if source.kind != "local" or source.place == place.folder or is_held(source.place):
@@ -296,6 +307,7 @@ def _clean(sources: Sequence[Source], place: RunPlace) -> bool:
             and new.records >= old.records
             and new.last_n >= old.last_n
             and {*source.files()} <= {*FolderSource(place.folder).files()}
+            and not os.path.exists(quarantine_folder(journal_folder(source.place)))
         ):
             shutil.rmtree(source.place)
             done = True

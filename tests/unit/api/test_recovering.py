@@ -73,6 +73,42 @@ def test_a_copy_that_is_not_covered_stays(cut: Kept, tmp_path: Path, monkeypatch
     assert (cut.journal.parent / "blobs" / ("a" * 64)).exists()
 
 
+def test_a_folder_under_another_name_is_not_removed_as_a_copy_of_itself(cut: Kept, tmp_path: Path) -> None:
+    os.symlink(cut.store, tmp_path / "link")
+    run = cut.journal.parent
+    before = tree_of(str(cut.journal))
+    for where, output in (
+        (tmp_path / "link" / "sums" / RUN, cut.store),
+        (run, tmp_path / "link"),
+    ):
+        found = recover(str(where), Wanted(output=str(output), overwrite=True))
+        assert not found.cleaned
+        assert tree_of(str(cut.journal)) == before
+
+
+def test_a_run_is_not_recovered_into_its_own_folder(cut: Kept) -> None:
+    run = str(cut.journal.parent)
+    with pytest.raises(UsageError, match="inside of what is recovered"):
+        recover(run, Wanted(output=os.path.join(run, "new")))
+    assert verify(str(cut.journal)).records > 0
+
+
+def test_a_link_to_a_run_is_recovered_from_and_what_it_means_removed(cut: Kept, tmp_path: Path) -> None:
+    os.symlink(cut.journal.parent, tmp_path / "shortcut")
+    found = recover(str(tmp_path / "shortcut"), Wanted(output=str(tmp_path / "new")))
+    assert found.cleaned
+    assert found.place.run_id == RUN
+    assert not cut.journal.exists()
+
+
+def test_a_copy_with_something_in_quarantine_stays(cut: Kept, tmp_path: Path) -> None:
+    kept = cut.journal / "quarantine"
+    kept.mkdir()
+    (kept / "000001.jsonl.5-9").write_text("lost")
+    assert not recover(str(cut.journal.parent), Wanted(output=str(tmp_path / "new"))).cleaned
+    assert (kept / "000001.jsonl.5-9").exists()
+
+
 def test_a_held_copy_stays(cut: Kept, tmp_path: Path) -> None:
     lock = Lock(str(cut.journal.parent))
     try:

@@ -7,6 +7,7 @@ journal is opened under that epoch. Doing it again is always right.
 
 import contextlib
 import os
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
@@ -25,11 +26,12 @@ from holdfast.journal.claims import (
     write_beat,
 )
 from holdfast.journal.lease import read_lease, write_lease
+from holdfast.journal.lock import LOCK_NAMES
 from holdfast.journal.mirror import BEATS, Keeping
 from holdfast.journal.mirror import Mirror as Kept
 from holdfast.journal.objects import Objects, StoredObjects, open_objects
-from holdfast.journal.pieces import FOLDER, MirrorSource, Source
-from holdfast.journal.restoring import Restored, restore
+from holdfast.journal.pieces import FOLDER, FolderSource, MirrorSource, Source
+from holdfast.journal.restoring import Restored, restore, uid_of
 from holdfast.journal.writer import Mirroring
 from holdfast.records import Fence
 from holdfast.spec import Mirror
@@ -192,11 +194,23 @@ def restore_whole(
     with _held(hidden):
         if place.began or not os.path.isdir(hidden):
             raise HeldError(f"{place.folder} was recovered by another process a moment ago; look at it, or try again")
+        _forget_another(hidden, sources)
         restored = restore(hidden, sources, warn, lossy=lossy)
         finish(hidden)
         OS_DISK.replace(hidden, place.folder)
         OS_DISK.sync_folder(os.path.dirname(hidden))
         return restored
+
+
+def _forget_another(hidden: str, sources: Sequence[Source]) -> None:
+    """What is left of another run, or of this one without its events, which has a uid of its own. Nothing in a hidden
+    folder is an original; its lock is held.
+    """
+    left = [name for name in os.listdir(hidden) if name not in LOCK_NAMES]
+    if left and uid_of(FolderSource(hidden)) not in map(uid_of, sources):
+        for name in left:
+            path = os.path.join(hidden, name)
+            shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
 
 
 @contextlib.contextmanager

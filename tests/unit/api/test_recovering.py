@@ -15,6 +15,7 @@ from holdfast.api.recovering import Recovered, Wanted, list_recoverable, recover
 from holdfast.errors import HeldError, StoreError, UsageError
 from holdfast.journal import Lock, verify
 from holdfast.journal.claims import Beat, Claim, read_beat, take_epoch, write_beat
+from holdfast.journal.disk import OsDisk
 from holdfast.journal.lease import Holder, Lease
 from holdfast.journal.objects import open_objects
 from holdfast.journal.pieces import MirrorSource
@@ -185,6 +186,28 @@ def test_a_recovery_that_was_cut_off_is_gone_on_with(cut: Kept, tmp_path: Path) 
     assert os.path.isdir(hidden_folder(place))
     assert counts(recover(cut.url, Wanted(output=str(tmp_path / "new"))))[:2] == (SAMPLES, FINISHED)
     assert not os.path.exists(hidden_folder(place))
+
+
+@pytest.mark.parametrize("events", [True, False])
+def test_one_without_events_that_was_cut_off_before_it_appeared_is_no_other_run(
+    cut: Kept, tmp_path: Path, events: bool
+) -> None:
+    place = place_of(str(tmp_path / "new"), "sums", RUN)
+    replace = OsDisk.replace
+
+    def die_at_the_end(disk: OsDisk, old: str, new: str) -> None:
+        if new == place.folder:
+            raise KeyboardInterrupt
+        replace(disk, old, new)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("holdfast.journal.disk.OsDisk.replace", die_at_the_end)
+        with pytest.raises(KeyboardInterrupt):
+            recover(cut.url, Wanted(output=str(tmp_path / "new"), events=False))
+    assert os.path.isdir(hidden_folder(place))
+    found = recover(cut.url, Wanted(output=str(tmp_path / "new"), events=events))
+    assert counts(found) == (SAMPLES, FINISHED, SAMPLES - FINISHED, 0)
+    assert (verify(place.journal).uid == verify(str(cut.journal)).uid) is events
 
 
 def test_two_who_recover_at_once_do_not_meet(cut: Kept, tmp_path: Path) -> None:

@@ -294,17 +294,17 @@ class Mirror:
         self._blobs_seen = (seen, len(held))
 
     def _beat(self, *, ended: bool = False) -> None:
-        """Say that we live, and see whether the run is still ours."""
+        """Say that we live, and then see whether the run is still ours: whoever takes it looks in the other order."""
         now = time.monotonic()
         if now - self._beat_at < self._keeping.beat_seconds and not ended:
             return
-        if self._epoch is not None and greatest_epoch(self._objects) > self._epoch:
-            raise FencedError(f"{self._objects.url} was taken over by another process: this one stops")
         self._beats += 1
         expiry = self._keeping.beat_seconds * BEATS
         lease = read_lease(self._run)
         beat = Beat(self._beats, ended, self.mirrored, lease, expiry)
         write_beat(self._objects, self._epoch or 0, beat)  # 0: of a run that nobody claims, for those who look
+        if self._epoch is not None and greatest_epoch(self._objects) > self._epoch:
+            raise FencedError(f"{self._objects.url} was taken over by another process: this one stops")
         if lease is not None and self._epoch in (None, lease.epoch):  # else its first lease is about to come
             self._beat_at = now
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 import msgspec
 
 from holdfast.errors import HeldError
-from holdfast.journal.lease import Holder, is_alive, this_process
+from holdfast.journal.lease import Holder, is_gone, this_process
 
 TERMS = "lease"
 BEAT_SECONDS = 2.0
@@ -93,7 +93,7 @@ def is_term_held(run: str) -> bool:
     folder = os.path.join(run, TERMS)
     last = _greatest(folder)
     claim = _read_claim(folder, last)
-    if not last or _read_beat(folder, last) == "-1" or (claim is not None and is_alive(claim.holder) is False):
+    if not last or _read_beat(folder, last) == "-1" or (claim is not None and is_gone(claim.holder)):
         return False
     try:
         return time.time() - os.stat(_beat_path(folder, last)).st_mtime < EXPIRY_SECONDS

@@ -486,6 +486,25 @@ def test_one_that_was_stopped_between_a_put_and_its_confirmation_does_not_confir
     assert session.confirmed == []
 
 
+def test_a_holder_beats_before_it_looks_whether_the_run_is_still_its_own(tmp_path: Path) -> None:
+    """Whoever takes it claims before the last look at the beat: in this order one of the two sees the other."""
+    objects = MemoryObjects()
+    epoch = take_epoch(objects, 1)
+    looks: list[tuple[int, int]] = []
+
+    def before(verb: str, name: str) -> str:
+        if (verb, name) == ("list", "lease"):
+            beat = read_beat(objects, epoch)
+            looks.append((len(looks) + 1, beat.count if beat else 0))
+        return "do"
+
+    with writing(tmp_path / "run", Broken(objects, before), epoch, beat_seconds=0.0) as session:
+        session.write(*notes("a", 3))
+        assert session.end()
+    assert looks
+    assert all(look == count for look, count in looks), looks
+
+
 def test_without_an_epoch_nobody_claims_and_a_beat_tells_those_who_look(tmp_path: Path) -> None:
     objects = MemoryObjects({"lease/000009": b"{}"})
     with writing(tmp_path / "run", objects) as session:

@@ -12,6 +12,7 @@ import pytest
 from holdfast.errors import JournalError, StoreError
 from holdfast.journal import seal, verify
 from holdfast.journal.disk import OsDisk
+from holdfast.journal.opening import open_to_write
 from holdfast.journal.pieces import FolderSource, MirrorSource, Source
 from holdfast.journal.restoring import restore, uid_of
 from holdfast.records import frame, seed_of
@@ -20,6 +21,7 @@ from tests.journals import (
     QUICK,
     UID,
     files_in,
+    hooks,
     note,
     notes,
     plain_numbers,
@@ -201,6 +203,28 @@ def test_segments_that_a_zombie_began_are_kept_in_quarantine_and_told(tmp_path: 
     assert os.listdir(run / "journal" / "quarantine")
     assert all("does not count" in text for text in warnings)
     assert verify(str(run / "journal")).ok
+
+
+@pytest.mark.parametrize("longer", ["here", "there"])
+@pytest.mark.parametrize("sealed", [True, False])
+def test_two_who_went_on_under_the_same_epoch_are_not_mixed(tmp_path: Path, longer: str, sealed: bool) -> None:
+    """One of them without its mirror, or with another one: there its epoch was never claimed."""
+    here, there = tmp_path / "run", tmp_path / "there"
+    here.mkdir()
+    write_session(str(here / "journal"), notes("both", 2))
+    shutil.copytree(here, there)
+    counts = {"here": 3, "there": 3, longer: 9}
+    write_session(str(here / "journal"), notes("here", counts["here"]), wanted=request(epoch=2))
+    opened = open_to_write(QUICK, str(there / "journal"), request(epoch=2), hooks(lambda: 1.8e9))
+    for record in notes("there", counts["there"]):
+        opened.appender.commit([record])
+    opened.appender.close()
+    if sealed:
+        seal(QUICK, str(there / "journal"), 2)
+    objects, before = chunked(there), tree_of(str(here))
+    with pytest.raises(JournalError, match="both gone on with under epoch 2"):
+        restore(str(here), [MirrorSource(objects)], pytest.fail)
+    assert tree_of(str(here)) == before
 
 
 def test_of_two_copies_each_with_other_losses_comes_a_whole_run(run: Path, tmp_path: Path) -> None:

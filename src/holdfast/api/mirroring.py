@@ -20,6 +20,7 @@ from holdfast.journal.claims import (
     EXPIRY_SECONDS,
     Beat,
     Patience,
+    epochs,
     greatest_epoch,
     read_beat,
     take_epoch,
@@ -229,9 +230,13 @@ def hidden_folder(place: RunPlace) -> str:
 
 
 def last_beat(objects: Objects) -> tuple[int, Beat | None]:
-    """The greatest epoch that was claimed, and what its holder last said."""
-    epoch = greatest_epoch(objects)
-    return epoch, read_beat(objects, epoch)
+    """What was last said of the run, and under which epoch: one who claimed it and never began has said nothing."""
+    beat = None
+    for epoch in (*sorted(epochs(objects), reverse=True), 0):
+        beat = read_beat(objects, epoch)
+        if beat is not None and beat.lease is not None:
+            return epoch, beat
+    return 0, beat
 
 
 def known_there(objects: Objects, epoch: int) -> Known:

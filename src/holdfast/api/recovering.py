@@ -5,6 +5,7 @@ one sentence each. It can be cut off and done again at any moment, and streams: 
 """
 
 import asyncio
+import contextlib
 import itertools
 import os
 import shutil
@@ -17,17 +18,28 @@ import msgspec
 from holdfast.api.condensing import condense
 from holdfast.api.mirroring import known_there, last_beat, objects_of, restore_whole
 from holdfast.api.places import RunPlace, default_store, place_of, runs_in
-from holdfast.api.provenance import SPEC_FILE, write_spec_file
+from holdfast.api.provenance import SPEC_FILE, check_spec_file, write_spec_file
 from holdfast.api.resuming import read_fold
-from holdfast.errors import HoldfastError, JournalError, StoreError, UsageError
+from holdfast.errors import DriftError, HoldfastError, JournalError, StoreError, UsageError
 from holdfast.journal import OS_DISK, Lock, Reader, journal_folder, verify
 from holdfast.journal.chain import list_chain
+from holdfast.journal.claims import Beat
+from holdfast.journal.disk import remove_if_there
 from holdfast.journal.objects import StoredObjects, is_url, open_objects
-from holdfast.journal.pieces import FolderSource, MirrorSource, SegmentPiece, Source
+from holdfast.journal.pieces import (
+    FOLDER,
+    FolderSource,
+    MirrorSource,
+    SegmentPiece,
+    Source,
+    last_number,
+    parse_piece,
+)
 from holdfast.journal.places import quarantine_folder
-from holdfast.journal.restoring import restore
+from holdfast.journal.restoring import fetch_file, restore
 from holdfast.journal.verification import describe, voids
 from holdfast.plan import digest_file, originals
+from holdfast.records.facts import Stored
 from holdfast.report.wording import counted
 from holdfast.state import Fold, is_held
 
@@ -111,6 +123,7 @@ def recover(where: str, wanted: Wanted | None = None, moved: Moved | None = None
     try:
         found, place = _sources(where, chosen.output, warnings.append)
         sources = [Counted(source, moved) for source in found] if moved is not None else found
+        made = not place.began
         void = _bring(place, sources, chosen, warnings.append, losses.append)
         mirrors = [source for source in found if isinstance(source, MirrorSource)]
         known = max((known_there(each.objects, losses[0].epoch).n for each in mirrors), default=0)
@@ -124,7 +137,7 @@ def recover(where: str, wanted: Wanted | None = None, moved: Moved | None = None
         warnings.append(
             f"records {lost.last_n + 1} to {known} had been acknowledged and are nowhere; what they held is asked again"
         )
-    warnings += _missing_originals(place, fold)
+    warnings += _missing_originals(place, fold, made)
     cleaned = chosen.cleanup and chosen.events and not void and _clean(found, place)
     in_flight = sum(bool(trail.steps) and o not in fold.failed for o, trail in fold.trails.items())
     counts = (fold.planned, fold.finished.count, fold.failed.count, in_flight)
@@ -248,7 +261,9 @@ def _bring(
     others = [source for source in sources if source.place != place.folder]
 
     def finish(folder: str) -> None:
-        lose(_losses(folder))
+        found = _losses(folder)
+        lose(found)
+        _mend_originals(folder, found.fold, others)
         if not chosen.events:
             condense(folder)
 
@@ -277,20 +292,52 @@ def _bring(
     return count
 
 
-def _missing_originals(place: RunPlace, fold: Fold) -> Iterator[str]:
+def _mend_originals(folder: str, fold: Fold, sources: Sequence[Source]) -> None:
+    """Plan and data that are damaged here and whole elsewhere."""
+    for path, stored in originals(folder, fold.story.blocks):
+        name, temporary = os.path.basename(path), f"{path}.recovering.zst"
+        for source in sources:
+            if _is_whole(path, stored) or name not in source.files():
+                continue
+            with contextlib.suppress(StoreError):  # then it is told as missing
+                fetch_file(source, name, temporary)
+                if _is_whole(temporary, stored):
+                    OS_DISK.replace(temporary, path)
+                    OS_DISK.sync_folder(folder)
+        remove_if_there(OS_DISK, temporary)
+
+
+def _is_whole(path: str, stored: Stored) -> bool:
+    try:
+        return digest_file(path) == stored
+    except (OSError, JournalError, ValueError):
+        return False
+
+
+def _missing_originals(place: RunPlace, fold: Fold, made: bool) -> Iterator[str]:
     """Plan and data, without which a run can be read and not gone on with."""
     for path, stored in originals(place.folder, fold.story.blocks):
-        try:
-            whole = digest_file(path) == stored
-        except (OSError, JournalError, ValueError):
-            whole = False
-        if not whole:
+        if not _is_whole(path, stored):
             yield f"{os.path.basename(path)} is missing or damaged; the run can be read, but not gone on with"
-    if fold.story.started is not None and not os.path.exists(os.path.join(place.folder, SPEC_FILE)):
-        write_spec_file(place, fold.story)
-        yield f"{SPEC_FILE} was missing; it is written again from the journal"
+    if fold.story.started is not None:
+        yield from _mend_spec_file(place, fold, made)
     if fold.story.started is None:
         yield "the record that began the run is lost; what is left can be read, but not gone on with"
+
+
+def _mend_spec_file(place: RunPlace, fold: Fold, made: bool) -> Iterator[str]:
+    """It only tells what the journal holds. One that somebody may have edited here is theirs to remove."""
+    problem = "was missing"
+    if os.path.exists(os.path.join(place.folder, SPEC_FILE)):
+        try:
+            return check_spec_file(place, fold.story)
+        except DriftError as error:
+            if not made:
+                yield str(error)
+                return
+            problem = "says what the run never was"
+    write_spec_file(place, fold.story)
+    yield f"{SPEC_FILE} {problem}; it is written again from the journal"
 
 
 def _clean(sources: Sequence[Source], place: RunPlace) -> bool:
@@ -352,7 +399,20 @@ def _remote(objects: StoredObjects, experiment: str, run_id: str) -> Recoverable
         finished=lease.finished if lease else 0,
         failed=lease.failed if lease else 0,
         in_flight=lease.in_flight if lease else 0,
-        lost=max(lease.acknowledged - beat.mirrored, 0) if lease and beat else 0,
+        lost=_lost_there(objects, beat) if beat else 0,
         age_seconds=round(time.time() - lease.at, 1) if lease else 0.0,
         ended=beat is not None and beat.ended,
     )
+
+
+def _lost_there(objects: StoredObjects, beat: Beat) -> int:
+    """Records that were acknowledged and are not there. Some may have got there after the last beat: the last chunk
+    tells.
+    """
+    known = beat.lease.acknowledged if beat.lease else 0
+    if known <= beat.mirrored:
+        return 0
+    pieces = filter(None, (parse_piece(each.name, each.size) for each in objects.listed(FOLDER)))
+    last = max(pieces, key=lambda each: (each.epoch, each.segment, each.sealed, each.last), default=None)
+    there = last_number(objects.get(last.name) or b"") if last is not None and not last.sealed else 0
+    return max(known - max(there, beat.mirrored), 0)

@@ -71,7 +71,7 @@ def take_epoch(objects: Objects, at_least: int, patience: Patience | None = None
         )
     _probe(objects)
     epoch = max(last + 1, at_least)
-    if not _claim(objects, epoch, chosen.expiry_seconds) or any(last < each != epoch for each in _epochs(objects)):
+    if not _claim(objects, epoch, chosen.expiry_seconds) or any(last < each != epoch for each in epochs(objects)):
         raise HeldError(f"{objects.url} was taken over by another process a moment ago; wait for it, or stop it first")
     if last:
         _let_it_notice(objects, last, held, seen, chosen)
@@ -79,10 +79,11 @@ def take_epoch(objects: Objects, at_least: int, patience: Patience | None = None
 
 
 def greatest_epoch(objects: Objects) -> int:
-    return max(_epochs(objects), default=0)
+    return max(epochs(objects), default=0)
 
 
-def _epochs(objects: Objects) -> list[int]:
+def epochs(objects: Objects) -> list[int]:
+    """Every one that was claimed."""
     found = (_EPOCH.fullmatch(each.name) for each in objects.listed(FOLDER))
     return [int(match[1]) for match in found if match]
 

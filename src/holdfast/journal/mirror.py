@@ -22,7 +22,7 @@ from holdfast.journal.content import PIECE_BYTES
 from holdfast.journal.disk import OS_DISK
 from holdfast.journal.lease import read_lease
 from holdfast.journal.objects import Objects
-from holdfast.journal.pieces import FOLDER, SPEC, chunk_name, is_original, parse_piece, sealed_name
+from holdfast.journal.pieces import FOLDER, SPEC, chunk_name, is_original, last_number, parse_piece, sealed_name
 from holdfast.journal.places import segment_path
 from holdfast.records import Fence
 
@@ -46,13 +46,6 @@ class Keeping(msgspec.Struct, frozen=True):
     seconds: float = 5.0
     beat_seconds: float = BEAT_SECONDS
     chunk_bytes: int = CHUNK_BYTES
-
-
-class _Numbered(msgspec.Struct):
-    n: int
-
-
-_numbered = msgspec.json.Decoder(_Numbered)
 
 
 class _Sent(msgspec.Struct):
@@ -211,7 +204,7 @@ class Mirror:
                 self._objects.put(name, data)
                 sent.chunks.add(name)
                 sent.bytes += len(data)
-                self._confirm(_last_number(data))
+                self._confirm(last_number(data))
 
     def _reads_back(self, name: str, path: str) -> bool:
         """Only what was seen to be there may take the place of its chunks."""
@@ -321,12 +314,3 @@ def _sent_bytes(chunks: Iterable[str]) -> int:
         if piece.first <= end:
             end = max(end, piece.last)
     return end
-
-
-def _last_number(data: bytes) -> int:
-    """The number of the last record in a chunk; 0 if that is damaged."""
-    start = data.rfind(b"\n", 0, len(data) - 1) + 1
-    try:
-        return _numbered.decode(data[start:]).n
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return 0

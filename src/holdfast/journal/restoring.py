@@ -70,6 +70,18 @@ def uid_of(source: Source) -> str:
     return _uid_of(source, _Heads())
 
 
+def fetch_file(source: Source, name: str, path: str) -> None:
+    """A durable copy, in the place of what was there. StoreError leaves part of it."""
+    remove_if_there(OS_DISK, path)
+    handle = OS_DISK.create(path)
+    try:
+        for data in source.read(name):
+            write_all(OS_DISK, handle, [data])
+        OS_DISK.sync(handle)
+    finally:
+        OS_DISK.close(handle)
+
+
 class _Head(msgspec.Struct, frozen=True):
     """What a segment's first record says; `line` is that record, if it is whole."""
 
@@ -184,19 +196,13 @@ def _bring_files(run: str, sources: Sequence[Source], warn: Callable[[str], None
                 continue
             make_folders(OS_DISK, os.path.dirname(path))
             temporary = f"{path}.recovering.tmp"
-            remove_if_there(OS_DISK, temporary)
-            handle = OS_DISK.create(temporary)
             try:
-                for data in source.read(name):
-                    write_all(OS_DISK, handle, [data])
-                OS_DISK.sync(handle)
+                fetch_file(source, name, temporary)
             except StoreError as error:
                 if warn is None:
                     raise
                 warn(str(error))
                 continue
-            finally:
-                OS_DISK.close(handle)
             OS_DISK.replace(temporary, path)
             OS_DISK.sync_folder(os.path.dirname(path))
             changed = True

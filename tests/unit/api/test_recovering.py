@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.api.mirroring import bring_home, claim_run, hidden_folder, restore_whole
+from holdfast.api.mirroring import bring_home, claim_run, hidden_folder, last_beat, restore_whole
 from holdfast.api.places import RunPlace, find_run, place_of
 from holdfast.api.recovering import Recovered, Wanted, list_recoverable, recover
 from holdfast.errors import HeldError, StoreError, UsageError
@@ -173,6 +173,56 @@ def test_damage_is_told_also_where_the_events_are_left_out(cut: Kept, tmp_path: 
     found = recover(cut.url, Wanted(output=str(tmp_path / "new"), events=False))
     assert found.lost > 0
     assert len(found.warnings) == 1
+
+
+@pytest.mark.parametrize("name", ["plan.jsonl.zst", "data.jsonl.zst"])
+def test_an_original_that_is_damaged_here_comes_back_from_where_it_is_whole(
+    cut: Kept, tmp_path: Path, name: str
+) -> None:
+    here = cut.journal.parent
+    whole = (here / name).read_bytes()
+    (here / name).write_bytes(whole[: len(whole) // 2])
+    found = recover(cut.url, Wanted(output=str(cut.store), overwrite=True))
+    assert found.warnings == []
+    assert (here / name).read_bytes() == whole
+    assert not [each for each in os.listdir(here) if "recovering" in each]
+    for place in (here, cut.objects):
+        (place / name).write_bytes(b"x")
+    assert len(recover(cut.url, Wanted(output=str(cut.store), overwrite=True)).warnings) == 1
+
+
+def test_a_damaged_spec_file_is_told_and_written_again_in_a_new_place(cut: Kept, tmp_path: Path) -> None:
+    (cut.objects / "spec.yaml").write_bytes(b"experiment: another\n")
+    found = recover(cut.url, Wanted(output=str(tmp_path / "new")))
+    assert len(found.warnings) == 1
+    assert "spec.yaml" in found.warnings[0]
+    assert call("resume", RUN, "--store", tmp_path / "new", cwd=tmp_path).code == 0
+
+
+def test_what_a_run_said_last_is_told_also_behind_a_claim_that_said_nothing(cut: Kept) -> None:
+    """A start that was refused, or killed before its first word, takes nothing from what is known."""
+    beat_of(cut, mirrored=last_number(cut), acknowledged=last_number(cut))
+    objects = open_objects(cut.url)
+    for epoch, beat in ((2, None), (3, Beat(1, ended=True))):
+        objects.create(f"lease/{epoch:06d}", msgspec.json.encode(Claim("n", ELSEWHERE)))
+        if beat is not None:
+            write_beat(objects, epoch, beat)
+        found, beaten = last_beat(objects)
+        assert found == 1
+        assert beaten is not None
+        assert beaten.lease is not None
+
+
+def test_a_list_does_not_call_lost_what_got_there_after_the_last_beat(cut: Kept) -> None:
+    last = last_number(cut)
+    beat_of(cut, mirrored=3, acknowledged=last)
+    assert [each.lost for each in list_recoverable(cut.url)] == [0]
+    beat = read_beat(open_objects(cut.url), 1)
+    assert beat is not None
+    assert beat.lease is not None
+    more = msgspec.structs.replace(beat.lease, acknowledged=last + 4)
+    write_beat(open_objects(cut.url), 1, msgspec.structs.replace(beat, lease=more))
+    assert [each.lost for each in list_recoverable(cut.url)] == [4]
 
 
 def test_a_recovery_that_was_cut_off_is_gone_on_with(cut: Kept, tmp_path: Path) -> None:

@@ -72,6 +72,7 @@ class Mirror:
         self._headers: HeaderCache = {}
         self._segments: dict[tuple[int, int], _Sent] = {}
         self._files: dict[str, tuple[int, int] | None] | None = None  # what is there; None: not looked yet
+        self._put: dict[str, tuple[int, int]] = {}  # what we have put there ourselves, and were told so
         self._blobs_seen: tuple[int, int] = (0, 0)
         self._beats = 0
         self._beat_at = -1e9
@@ -168,7 +169,7 @@ class Mirror:
             self._confirm(end.n)
         if spec is not None:
             self._objects.put(SPEC, spec[1])
-            files[SPEC] = spec[0]
+            files[SPEC] = self._put[SPEC] = spec[0]
         self._caught_up_at = time.monotonic()
 
     def _end_of(self, file: SegmentFile, successor: SegmentFile | None, tip: Fence) -> Fence:
@@ -243,7 +244,8 @@ class Mirror:
                 else:
                     self._objects.delete(each.name)  # damaged; what it should hold is here, and goes up again
             elif is_original(each.name):
-                self._files[each.name] = None
+                mine = self._put.get(each.name)
+                self._files[each.name] = mine if mine and mine[1] == each.size else None
         for key, sent in self._segments.items():
             sent.bytes = _sent_bytes(sent.chunks)
             path = segment_path(self._journal, key[1], sealed=True)
@@ -271,7 +273,7 @@ class Mirror:
             state = _state(os.stat(os.path.join(self._run, name)))
             if there.get(name) != state:
                 self._objects.put_file(name, os.path.join(self._run, name))
-                there[name] = state
+                there[name] = self._put[name] = state
         folder = os.path.join(self._run, "blobs")
         if not os.path.isdir(folder):
             return

@@ -440,6 +440,25 @@ def test_the_spec_file_is_never_ahead_of_the_records_that_it_is_made_of(tmp_path
     assert objects.held["spec.yaml"] == b"newer"
 
 
+def test_trouble_with_one_object_does_not_send_the_others_again(tmp_path: Path) -> None:
+    """Plan and data may be large: a store that fails now and then would never get to the records."""
+    objects, run = MemoryObjects(), tmp_path / "run"
+    fails = failing_every(3)
+
+    def before(verb: str, name: str) -> str:
+        return "do" if name.startswith("lease/") else fails(verb, name)
+
+    run.mkdir()
+    for name in ("data.jsonl.zst", "plan.jsonl.zst"):
+        (run / name).write_text(name)
+    with writing(run, Broken(objects, before)) as session:
+        session.write(note("a"))
+        session.sent()
+        assert session.end()
+    sent = [change.name for change in objects.changes]
+    assert sent.count("data.jsonl.zst") == sent.count("plan.jsonl.zst") == 1
+
+
 def test_a_holder_beats_and_says_that_it_has_ended(tmp_path: Path) -> None:
     objects = MemoryObjects()
     epoch = take_epoch(objects, 1)

@@ -56,7 +56,7 @@ class Reading:
     def __init__(self, place: RunPlace, evaluation: str | None = None) -> None:
         self.place = place
         self._evaluation = evaluation
-        self._start_over()
+        self.start_over()
 
     @property
     def state(self) -> tuple[int, int, int]:
@@ -68,21 +68,22 @@ class Reading:
     def end(self) -> Cursor:
         return self._reader.cursor if self._reader else START
 
-    def catch_up(self) -> None:
-        if self._reader is None:
-            self._start_over()
-            return
-        try:
-            self.fold.read(self._reader.read())
-        except StaleCursorError:
-            self._start_over()
-
-    def _start_over(self) -> None:
+    def start_over(self) -> None:
+        """Where what was read may no longer be what is stored."""
         self.fold = Fold(self._evaluation)
         self._reader = Reader(self.place.journal) if self.place.began else None
         if self._reader is not None:
             self.fold.read(self._reader.read())
         self.uid = self._reader.uid if self._reader is not None else ""
+
+    def catch_up(self) -> None:
+        if self._reader is None:
+            self.start_over()
+            return
+        try:
+            self.fold.read(self._reader.read())
+        except StaleCursorError:
+            self.start_over()
 
 
 def stored_spec(fold: Fold) -> Spec:
@@ -317,13 +318,14 @@ def read_and_prepare(given: Given, place: RunPlace) -> tuple[Prepared, Reading]:
 async def claim(reading: Reading, mirror: Mirror | None) -> Claimed:
     """From here on the run is ours, and we know what it holds."""
     before = reading.state
-    claimed = await asyncio.to_thread(claim_run, mirror, reading.place)
+    whole = not reading.fold.damage
+    claimed = await asyncio.to_thread(claim_run, mirror, reading.place, whole=whole)
     try:
-        await asyncio.to_thread(reading.catch_up)
+        await asyncio.to_thread(reading.start_over if claimed.changed else reading.catch_up)
     except BaseException:
         claimed.release()
         raise
-    return msgspec.structs.replace(claimed, changed=reading.state != before)
+    return msgspec.structs.replace(claimed, changed=claimed.changed or reading.state != before)
 
 
 async def open_claimed(reading: Reading, claimed: Claimed) -> tuple[Writer, Logbook]:

@@ -172,6 +172,11 @@ class Engine:
         for worker in self._workers:
             worker.cancel()
 
+    def leave(self) -> None:
+        """Stop now, and let nobody wait for what can be done at the next start."""
+        self.stop_now()
+        self._writer.hurry()
+
     def tell(self, event: str, message: str) -> None:
         """Into the run's log."""
         self._job.tell(event, message)

@@ -42,10 +42,10 @@ def restore(
     """
     here = FolderSource(run)
     every = [here, *sources]
-    heads = _Heads()
+    heads = _Heads(lossy=lossy)
     uids = {source.place: uid for source in every if (uid := _uid_of(source, heads))}
     if not uids:
-        raise _nothing(sources)
+        raise heads.problem or _nothing(sources)
     uid = uids.get(run) or next(iter(uids.values()))
     for place, found in uids.items():
         if found != uid:
@@ -90,15 +90,26 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 class _Heads:
-    """The first records of segments, each read once."""
+    """The first records of segments, each read once. `lossy`: of some, a store may say that it cannot give them; of many,
+    it is away.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, *, lossy: bool = False) -> None:
+        self.problem: StoreError | None = None
         self._read: dict[tuple[str, str], _Head | None] = {}
+        self._failures_left = _VOTES if lossy else 0
 
     def of(self, source: Source, piece: SegmentPiece) -> _Head | None:
         key = source.place, piece.name
         if key not in self._read:
-            self._read[key] = _read_head(source, piece)
+            try:
+                self._read[key] = _read_head(source, piece)
+            except StoreError as error:
+                if not self._failures_left:
+                    raise
+                self._failures_left -= 1
+                self.problem = error
+                self._read[key] = None
         return self._read[key]
 
 

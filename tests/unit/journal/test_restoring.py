@@ -13,7 +13,7 @@ from holdfast.errors import JournalError, StoreError
 from holdfast.journal import seal, verify
 from holdfast.journal.disk import OsDisk
 from holdfast.journal.opening import open_to_write
-from holdfast.journal.pieces import FolderSource, MirrorSource, Source
+from holdfast.journal.pieces import FolderSource, MirrorSource, Source, parse_piece
 from holdfast.journal.restoring import restore, uid_of
 from holdfast.records import frame, seed_of
 from tests.journals import (
@@ -290,6 +290,43 @@ def test_a_store_that_fails_for_a_moment_is_an_error_where_a_run_goes_on(run: Pa
     for name in ("a", "b"):
         restore(str(tmp_path / name), [MirrorSource(objects)], pytest.fail)
         assert lines_of(tmp_path / name) == lines_of(run)
+
+
+def test_the_beginning_of_a_segment_that_cannot_be_read_is_lost_and_not_the_run(run: Path, tmp_path: Path) -> None:
+    objects = chunked(run)
+    begins = sorted(name for name in objects.held if parse_piece(name, 0) and "/000000000000-" in name)
+    assert len(begins) > 1
+
+    def before(verb: str, name: str) -> str:
+        if verb == "get" and name == begins[0]:
+            raise StoreError("memory://store: cannot get: it is not there")
+        return "do"
+
+    warnings: list[str] = []
+    restore(str(tmp_path / "new"), [MirrorSource(Broken(objects, before))], warnings.append)
+    assert warnings == ["memory://store: cannot get: it is not there"]
+    assert len(lines_of(tmp_path / "new")) > 3
+    assert lines_of(tmp_path / "new").items() <= lines_of(run).items()
+    with pytest.raises(StoreError):
+        restore(str(tmp_path / "a"), [MirrorSource(Broken(objects, before))], pytest.fail, lossy=False)
+
+
+def test_a_store_that_goes_away_is_not_asked_for_every_piece(run: Path, tmp_path: Path) -> None:
+    asked = 0
+
+    def before(verb: str, name: str) -> str:
+        nonlocal asked
+        asked += verb == "get"
+        if verb == "get":
+            raise StoreError("memory://store: no route to host")
+        return "do"
+
+    objects = MemoryObjects()
+    for number in range(1, 200):
+        objects.held[f"journal/000001/{number:06d}.jsonl.zst"] = b"x"
+    with pytest.raises(StoreError, match="no route to host"):
+        restore(str(tmp_path / "new"), [MirrorSource(Broken(objects, before))], pytest.fail)
+    assert asked < 20
 
 
 def test_an_unsealed_copy_of_a_sealed_segment_is_replaced_by_it(run: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import itertools
 import os
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -221,7 +222,14 @@ def only_run(url: str) -> tuple[StoredObjects, str, str]:
         return runs[0]
     names = ", ".join(f"{experiment}/{run_id}" for _, experiment, run_id in runs[:5])
     problem = f"holds several runs ({names}): add the experiment and the id of one" if runs else "holds no run"
-    raise UsageError(f"{url} {problem}; list them with: holdfast recover --list {url}")
+    look = url if runs else _above(url)
+    raise UsageError(f"{url} {problem}; list them with: holdfast recover --list {shlex.quote(look)}")
+
+
+def _above(url: str) -> str:
+    """Where whoever misspelt the last name finds the right one; the whole bucket is above all."""
+    above, _, _ = url.rstrip("/").rpartition("/")
+    return url if above.endswith((":", "/")) else above
 
 
 def mirrored_runs(objects: StoredObjects) -> Iterator[tuple[StoredObjects, str, str]]:

@@ -90,8 +90,8 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 class _Heads:
-    """The first records of segments, each read once. `lossy`: of some, a store may say that it cannot give them; of many,
-    it is away.
+    """The first records of segments, each read once. `lossy`: a store may say that it cannot give some of them; one that
+    cannot give many is away.
     """
 
     def __init__(self, *, lossy: bool = False) -> None:

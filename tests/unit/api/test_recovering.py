@@ -303,6 +303,13 @@ def test_a_url_of_several_runs_is_refused_with_their_names(cut: Kept, tmp_path: 
         recover(cut.mirror.as_uri(), Wanted(output=str(tmp_path / "new")))
 
 
+def test_a_misspelt_run_is_refused_with_where_to_look(cut: Kept) -> None:
+    for url, above in ((f"{cut.url}z", f"file://{cut.mirror}/sums"), (f"{cut.url}/y/z/", f"{cut.url}/y")):
+        with pytest.raises(UsageError) as refused:
+            recover(url)
+        assert str(refused.value).endswith(f"holds no run; list them with: holdfast recover --list {above}")
+
+
 def test_what_is_neither_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="neither a folder of a run"):
         recover(str(tmp_path))

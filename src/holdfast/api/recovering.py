@@ -17,6 +17,7 @@ from urllib.parse import unquote
 import msgspec
 
 from holdfast.api.condensing import condense
+from holdfast.api.content import check_content
 from holdfast.api.mirroring import known_there, last_beat, objects_of, restore_whole
 from holdfast.api.places import RunPlace, default_store, place_of, runs_in
 from holdfast.api.provenance import SPEC_FILE, check_spec_file, write_spec_file
@@ -139,6 +140,7 @@ def recover(where: str, wanted: Wanted | None = None, moved: Moved | None = None
             f"records {lost.last_n + 1} to {known} had been acknowledged and are nowhere; what they held is asked again"
         )
     warnings += _missing_originals(place, fold, made)
+    warnings += check_content(place, fold)
     cleaned = chosen.cleanup and chosen.events and not void and _clean(found, place)
     in_flight = sum(bool(trail.steps) and o not in fold.failed for o, trail in fold.trails.items())
     counts = (fold.planned, fold.finished.count, fold.failed.count, in_flight)

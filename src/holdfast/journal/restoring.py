@@ -90,7 +90,7 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 class _Heads:
-    """The first records of segments, each read once. `lossy`: a store may say that it cannot give some of them; one that
+    """The first records of segments, each read once. `lossy`: a store may be unable to give some of them; one that
     cannot give many is away.
     """
 

@@ -192,6 +192,7 @@ class FolderObjects(StoredObjects):
         from obstore.store import LocalStore
 
         self._folder = folder
+        self._rooted = False  # whether the folders above it were synced
         super().__init__(url, LocalStore(), folder.strip("/"))  # from the root: a look makes no folder
 
     def below(self, folder: str) -> "FolderObjects":
@@ -211,18 +212,24 @@ class FolderObjects(StoredObjects):
         return created
 
     def _sync(self, name: str) -> None:
-        """The file, and every folder down to it: any of them may be new."""
+        """The file, and every folder down to it: any of them may be new. Those above ours are, at most once."""
         with self._told("sync", name):
             path = os.path.join(self._folder, name)
             while True:
-                handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-                try:
-                    os.fsync(handle)
-                finally:
-                    os.close(handle)
-                if path in (self._folder, "/"):
-                    return
+                with contextlib.suppress(PermissionError):  # a folder that we may not open is none that we have made
+                    _sync_path(path)
+                if path == "/" or (self._rooted and path == self._folder):
+                    break
                 path = os.path.dirname(path)
+            self._rooted = True
+
+
+def _sync_path(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _remote(scheme: str, bucket: str, url: str) -> "ObjectStore":

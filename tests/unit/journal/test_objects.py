@@ -1,5 +1,6 @@
 """Objects: names as they are written, in S3 and in a folder alike."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -127,3 +128,29 @@ def test_without_the_package_one_sentence_says_what_to_install(monkeypatch: pyte
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"pip install 'holdfast\[mirror\]'"):
         open_objects("s3://bucket/evals")
+
+
+def test_a_folder_store_syncs_every_folder_that_it_may_have_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a power loss takes the folder of the run, with all that was synced in it."""
+    synced: list[int] = []
+    fsync = os.fsync
+
+    def watched(handle: int) -> None:
+        synced.append(os.fstat(handle).st_ino)
+        fsync(handle)
+
+    def numbers(*paths: Path) -> list[int]:
+        return [os.stat(path).st_ino for path in paths]
+
+    monkeypatch.setattr("os.fsync", watched)
+    place = open_objects(f"file://{tmp_path}/mirror").below("experiment/run")
+    run = tmp_path / "mirror" / "experiment" / "run"
+    inside = run / "journal" / "000001"
+    place.put("journal/000001/x", b"content")
+    above = (tmp_path, tmp_path / "mirror", tmp_path / "mirror" / "experiment")
+    assert {*numbers(inside / "x", inside, run / "journal", run, *above)} <= {*synced}
+    synced.clear()
+    place.put("journal/000001/y", b"content")
+    assert synced == numbers(inside / "y", inside, run / "journal", run), "what is above was there"

@@ -166,6 +166,19 @@ def test_a_machine_that_is_lost_is_replaced_by_another_with_the_same_command(
         assert problems(last, uninterrupted, losses) == []
 
 
+@pytest.mark.parametrize("kind_of_store", ["azure", "google"])
+def test_the_other_clouds_bring_a_machine_back_too(
+    tmp_path: Path, bucket: Bucket, uninterrupted: list[dict[str, Any]]
+) -> None:
+    with staged(tmp_path, bucket) as stage:
+        lost = lose_after_watermark(stage.machine("m0"), 8)
+        last = stage.machine("last")
+        done = last.to_the_end()
+        assert done.code == 0, done.err
+        assert lost.steps_below > 0
+        assert problems(last, uninterrupted, [lost]) == []
+
+
 def test_a_mirror_that_keeps_nothing_is_what_these_checks_find(
     tmp_path: Path, uninterrupted: list[dict[str, Any]]
 ) -> None:

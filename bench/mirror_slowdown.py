@@ -4,8 +4,9 @@ The same run with no mirror, with one in a folder, in S3 (moto on the loopback),
 request; in turns. 10,000 samples of a model that answers at once, and 3,000 over HTTP against a server that takes
 100 ms, 128 in flight. The mirror looks every half second, ten times as often as it does unless told otherwise. Dispatch
 is from the first record of the run to its last; what comes before and after (claiming the run, sending the rest) is in
-the wall time. The CPU of the mirror's own threads is counted apart. Target: the time of dispatch is that without a
-mirror, within the noise of the machine.
+the wall time. The CPU of the mirror's own threads is counted apart. On a machine with other work wall times differ by
+more than a mirror could make out, so the lowest is compared with the lowest. Target: dispatch, and the CPU of all other
+threads, as without a mirror, within the noise of the machine.
 """
 
 import asyncio
@@ -94,22 +95,28 @@ def _contestants(wanted: Wanted, folder: str, s3: S3, slow: S3) -> dict[str, Cal
 
 def _told(title: str, took: dict[str, list[Took]]) -> list[Verdict]:
     rows, verdicts = [], []
-    off = [each.dispatch_seconds for each in took[_OFF]]
+    off = took[_OFF]
     for name, each in took.items():
-        ratio = paired_ratio([one.dispatch_seconds for one in each], off)
+        dispatch = min(one.dispatch_seconds for one in each) / min(one.dispatch_seconds for one in off)
+        cpu = paired_ratio([one.own_cpu_seconds for one in each], [one.own_cpu_seconds for one in off])
         rows.append(
             [
                 name,
                 Spread.of([one.dispatch_seconds for one in each]).show(2),
-                "" if name == _OFF else ratio.show(2),
+                f"{dispatch:.2f}",
                 Spread.of([one.wall_seconds for one in each]).show(2),
                 Spread.of([one.own_cpu_seconds for one in each]).show(2),
+                cpu.show(2),
                 Spread.of([one.mirror_cpu_seconds for one in each]).show(2),
             ]
         )
         if name != _OFF:
-            verdicts.append(at_most(f"mirror: dispatch of {title}, {name}, to that without", ratio.median, 1.1))
-    print_table(title, ["mirror", "dispatch s", "to off", "wall s", "CPU s", "… of the mirror"], rows)
+            verdicts += [
+                at_most(f"mirror: dispatch of {title}, {name}, lowest to lowest without", dispatch, 1.1),
+                at_most(f"mirror: CPU of {title}, {name}, without its own threads, to off", cpu.median, 1.1),
+            ]
+    header = ["mirror", "dispatch s", "lowest to lowest", "wall s", "CPU s", "to off", "CPU s of the mirror"]
+    print_table(title, header, rows)
     return verdicts
 
 

@@ -127,6 +127,17 @@ def _expiry_seconds() -> float:
     return seconds
 
 
+def is_overtaken(mirror: Mirror | None, place: RunPlace) -> bool:
+    """Whether another machine has gone on with the run: its mirror has records under a greater epoch than any here. A
+    store that cannot be reached tells nothing; whoever sends the rest says so.
+    """
+    if mirror is None or not mirror.exclusive:
+        return False
+    with contextlib.suppress(StoreError):
+        return _epoch_there(objects_of(mirror.url, place)) > list_chain(OS_DISK, place.journal).epoch
+    return False
+
+
 def send_rest(mirror: Mirror | None, place: RunPlace, uid: str, end: Cursor, warn: Warn) -> None:
     """Of a run that is complete: what its process did not come to sending. Not if another machine has gone on since:
     what this one has is older.

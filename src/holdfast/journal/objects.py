@@ -29,6 +29,13 @@ SCHEMES = ("s3", "s3a", "gs", "az", "file")
 _TIMEOUT = timedelta(seconds=30)
 _CONNECT = timedelta(seconds=10)
 _PIECE_BYTES = 1 << 20
+_ENDPOINTS = {
+    "s3": "AWS_ENDPOINT_URL",
+    "s3a": "AWS_ENDPOINT_URL",
+    "gs": "GOOGLE_BASE_URL",
+    "az": "AZURE_STORAGE_ENDPOINT",
+}
+"""Who names another server without encryption, for tests or inside a cluster, means it."""
 _AWS = {
     "aws_access_key_id": "access_key_id",
     "aws_secret_access_key": "secret_access_key",
@@ -239,12 +246,11 @@ def _remote(scheme: str, bucket: str, url: str) -> "ObjectStore":
         "client_options": {"timeout": _TIMEOUT, "connect_timeout": _CONNECT},
         "retry_config": {"max_retries": 1, "retry_timeout": _TIMEOUT},  # whoever calls knows better when to try again
     }
+    if os.environ.get(_ENDPOINTS[scheme], "").startswith("http://"):
+        options["client_options"]["allow_http"] = True
     try:
         if scheme == "gs":
             return GCSStore(bucket, **options)
-        endpoint = "AZURE_STORAGE_ENDPOINT" if scheme == "az" else "AWS_ENDPOINT_URL"
-        if os.environ.get(endpoint, "").startswith("http://"):
-            options["client_options"]["allow_http"] = True
         if scheme == "az":
             return AzureStore(bucket, **options)
         return S3Store(bucket, **_aws_from_files(os.environ), **options)

@@ -20,9 +20,10 @@ from holdfast.journal.lease import Holder, Lease
 from holdfast.journal.objects import open_objects
 from holdfast.journal.pieces import MirrorSource
 from holdfast.spec import Mirror
-from tests.e2e.commands import call
-from tests.journals import tree_of
+from tests.e2e.commands import call, write_spec
+from tests.journals import read_all, tree_of
 from tests.mirrors import RUN, SAMPLES, Kept, finished_so_far, run_and_mirror
+from tests.unit.engine.runs import cut_after
 
 FINISHED = 10
 ELSEWHERE = Holder(4711, "another-machine", "boot", "started")
@@ -407,3 +408,27 @@ def test_a_machine_whose_run_went_on_elsewhere_sends_nothing_old(cut: Kept, tmp_
     again = call("run", there / "eval.yaml", *given, cwd=there)
     assert again.code == 0, again.err
     assert tree_of(str(cut.mirror)) == before
+
+
+def test_a_complete_run_that_another_machine_took_over_is_what_that_machine_made_of_it(tmp_path: Path) -> None:
+    """A process that was stopped, replaced and woken may come to its end here: what it wrote does not count."""
+    mirror = tmp_path / "mirror"
+    spec = write_spec(tmp_path, SAMPLES, mirror={"url": mirror.as_uri(), "seconds": 0.05})
+
+    def run(store: Path) -> dict[int, bytes]:
+        done = call("run", spec, "--id", RUN, "--store", store, cwd=tmp_path)
+        assert done.code == 0, done.err
+        return read_all(str(store / "sums" / RUN / "journal"), uid=None).lines
+
+    woken, other = tmp_path / "woken", tmp_path / "other"
+    written = run(woken)
+    shutil.copytree(woken, other)
+    cut_after(other, finished_so_far(FINISHED), RUN)
+    os.unlink(other / "sums" / RUN / "lease.json")
+    shutil.rmtree(mirror)
+    counted = run(other)
+    assert counted != written
+    assert run(woken) == counted
+    claims = sorted(path.name for path in (mirror / "sums" / RUN / "lease").iterdir())
+    assert run(woken) == counted
+    assert claims == sorted(path.name for path in (mirror / "sums" / RUN / "lease").iterdir()), "claimed for nothing"

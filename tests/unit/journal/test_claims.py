@@ -21,10 +21,11 @@ from holdfast.journal.claims import (
 )
 from holdfast.journal.lease import Holder, this_process
 from holdfast.journal.objects import Objects, open_objects
-from tests.stores import Broken, Bucket, MemoryObjects, failing_every
+from tests.stores import EVERY_KIND, Broken, Bucket, MemoryObjects, failing_every
 
 ELSEWHERE = Holder(4711, "another-machine", "boot", "started")
 EXPIRY = 30.0
+in_every_kind_of_store = pytest.mark.parametrize("kind_of_store", EVERY_KIND)
 
 
 class Hours:
@@ -63,6 +64,7 @@ def _started(pid: int) -> str:
         return file.read().rpartition(")")[2].split()[19]
 
 
+@in_every_kind_of_store
 def test_the_first_epoch_of_a_new_run_is_the_first(bucket: Bucket) -> None:
     objects = open_objects(f"{bucket.url}/run")
     assert take_epoch(objects, 1) == 1
@@ -75,6 +77,7 @@ def test_an_epoch_is_never_below_what_the_journal_has_seen() -> None:
     assert take_epoch(objects, 7) == 7
 
 
+@in_every_kind_of_store
 def test_of_several_takers_at_once_one_wins_and_the_others_are_told(bucket: Bucket) -> None:
     for round_number in range(3):
         url = f"{bucket.url}/run{round_number}"

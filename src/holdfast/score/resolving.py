@@ -27,7 +27,9 @@ from holdfast.score.texts import compile_pattern, exact_match, includes, regex
 GROUP = "holdfast.scorers"
 """The entry point group where installed packages offer scorers."""
 
-BUILT_IN: dict[str, Scorer] = {each.name: each for each in (exact_match, includes, regex, numeric, choice, rubric, pairwise)}
+BUILT_IN: dict[str, Scorer] = {
+    each.name: each for each in (exact_match, includes, regex, numeric, choice, rubric, pairwise)
+}
 
 Entry = str | Mapping[str, Mapping[str, Any] | None] | Scorer | Callable[..., Any]
 

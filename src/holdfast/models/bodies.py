@@ -42,8 +42,10 @@ def filtered(why: str) -> ModelError:
 
 def count(counts: Any, name: str) -> int:
     """A number of tokens; zero for whatever is no such number."""
-    value = counts.get(name) if isinstance(counts, dict) else None
-    return int(value) if isinstance(value, int | float) and value > 0 else 0
+    if not isinstance(counts, dict):
+        return 0
+    value = counts.get(name)
+    return int(value) if isinstance(value, (int, float)) and value > 0 else 0
 
 
 def objects(value: Any) -> list[dict[str, Any]]:

@@ -85,7 +85,8 @@ def _add_delta(message: Message, calls: dict[int, dict[str, Any]], delta: Any) -
             for call in value if isinstance(value, list) else ():
                 _add_call(calls, call)
         elif name in _JOINED and isinstance(value, str):
-            message[name] = (message.get(name) or "") + value
+            before = message.get(name)
+            message[name] = before + value if isinstance(before, str) else value
         elif value is not None:
             message[name] = value
 
@@ -160,10 +161,9 @@ def _kept(message: Message, tool_calls: list[dict[str, Any]]) -> Message:
 def _usage(usage: Any) -> Usage:
     if not isinstance(usage, dict):
         return Usage()
-    return Usage(
-        count(usage, "prompt_tokens"),
-        count(usage, "completion_tokens"),
-        count(usage.get("prompt_tokens_details"), "cached_tokens") or count(usage, "prompt_cache_hit_tokens"),
-        count(usage.get("completion_tokens_details"), "reasoning_tokens"),
-        count(usage.get("prompt_tokens_details"), "cache_write_tokens"),
-    )
+    asked, said = count(usage, "prompt_tokens"), count(usage, "completion_tokens")
+    read, written = usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")
+    if not read and not written and "prompt_cache_hit_tokens" not in usage:
+        return Usage(asked, said)
+    cached = count(read, "cached_tokens") or count(usage, "prompt_cache_hit_tokens")
+    return Usage(asked, said, cached, count(written, "reasoning_tokens"), count(read, "cache_write_tokens"))

@@ -98,7 +98,7 @@ class HttpProvider:
         await self._endpoint.close()
 
     def _read(self, response: Response) -> Answer:
-        if "event-stream" not in response.header(b"content-type").lower():
+        if not self._stream or "event-stream" not in response.header(b"content-type").lower():
             body = raw = decode(response.body)
         else:
             events = list(parse_events(response.body))

@@ -28,10 +28,7 @@ class OpenAIProvider:
 
     async def generate(self, request: Request) -> Answer:
         """Ask once. Raises ModelError, and nothing else but a cancellation."""
-        body: dict[str, Any] = {"model": self._model, "messages": request.messages, **request.params}
-        if request.tools:
-            body["tools"] = request.tools
-        response = await self._endpoint.post(body)
+        response = await self._endpoint.post(chat_body(self._model, request))
         try:
             return parse_completion(response.body)
         except ModelError as error:
@@ -47,3 +44,11 @@ class OpenAIProvider:
     async def close(self) -> None:
         """Ends what is under way. Idempotent; a later request connects again."""
         await self._endpoint.close()
+
+
+def chat_body(model: str, request: Request) -> dict[str, Any]:
+    """What is sent for a request, alone or as a line of a job."""
+    body: dict[str, Any] = {"model": model, "messages": request.messages, **request.params}
+    if request.tools:
+        body["tools"] = request.tools
+    return body

@@ -30,6 +30,8 @@ from holdfast.solve.workplace import Workplace
 PER_KEY = "per_key"
 """As the parameter `seed`: each key sends its own, so that repeats differ and can be had again."""
 
+_NO_SECONDS = 1e-6
+"""Of working time: waiting for a job of a batch API is none, and no server says how long the answer took."""
 _NOW = "now"
 """The request of every look at the clock: they are told apart by their count."""
 _canonical = msgspec.json.Encoder(order="deterministic").encode
@@ -176,15 +178,22 @@ class Context:
         said = self._conversations.take(messages, asking.identity, merged)
         request = said.digest(_canonical(tools or []))
 
+        step_id = self._steps.next_id(request) if asking.batched is not None else None
+
         async def ask() -> Step:
             asked = self._conversations.asked(said, role, params, tools or [])
+            job = ""
             try:
-                answer, tries = await asking.ask(said.messages, merged, tools or [])
+                if asking.batched is not None and step_id is not None:
+                    answer, tries, job = await asking.batched(step_id, said.messages, merged, tools or [])
+                else:
+                    answer, tries = await asking.ask(said.messages, merged, tools or [])
             except AskFailedError as error:
                 return Step(0, "", "", asked=asked, failure=error.failure, tries=error.tries)
             if not isinstance(answer, Answer):
                 raise BadRecordError(f"the model's provider returned {type(answer).__name__}, not an answer")
-            return Step(0, "", "", asked=asked, answer=answer, tries=tries)
+            waited = _NO_SECONDS if job else 0.0
+            return Step(0, "", "", asked=asked, answer=answer, tries=tries, batch=job, seconds=waited)
 
         taken = await self._take(request, ask, asking=asking)
         assert taken.step.answer is not None

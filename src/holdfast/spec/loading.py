@@ -53,6 +53,7 @@ def build_spec(
         mapping = msgspec.json.decode(
             msgspec.json.encode(mapping)
         )  # what is stored is JSON: dates and keys become text
+        _spell_out_batches(mapping)
         mapping, swept = first_values(mapping), mapping
         spec = msgspec.convert(mapping, Spec, strict=False)
         expand_sweeps(swept, where)
@@ -110,6 +111,15 @@ def _fill(parts: Any, defaults: Mapping[str, Any]) -> None:
                     part.setdefault(name, copy.deepcopy(value))
 
 
+def _spell_out_batches(mapping: dict[str, Any]) -> None:
+    """`batch: true` is a batch with all its defaults, `batch: false` is none."""
+    models, roles = mapping.get("models"), mapping.get("roles")
+    every = (models if isinstance(models, list) else []) + (list(roles.values()) if isinstance(roles, dict) else [])
+    for model in every:
+        if isinstance(model, dict) and isinstance(model.get("batch"), bool):
+            model["batch"] = {} if model["batch"] else None
+
+
 def _check(spec: Spec, where: str) -> Spec:
     """What types alone cannot say."""
     _check_names("models", [model.name for model in spec.models], where)
@@ -123,6 +133,13 @@ def _check(spec: Spec, where: str) -> Spec:
             raise SpecError(f"{where}: tasks[{index}].solver: expected one solver, as in {{name: {{argument: value}}}}")
     if spec.limits.sample.cost_usd is not None:
         check_prices((*spec.models, *spec.roles.values()), f"{where}: limits.sample.cost_usd")
+    every = {f"models.{model.name}": model for model in spec.models}
+    every |= {f"roles.{name}": model for name, model in spec.roles.items()}
+    batched = next((place for place, model in every.items() if model.batch is not None), None)
+    if batched is not None and spec.limits.sample.seconds is not None:
+        raise SpecError(
+            f"{where}: limits.sample.seconds: the answers of {batched}.batch may take a day; limit steps or tokens"
+        )
     return spec
 
 

@@ -15,6 +15,7 @@ import xxhash
 from aiohttp import web
 
 from holdfast.records.exchange import Message
+from holdfast.testing.batch import Jobs, OpenAIDesk
 from holdfast.testing.behaviour import SHAPES, Arrival, Behaviour, Fault, fault_for, latency_for
 from holdfast.testing.counts import Counts, Seen, Stats
 from holdfast.testing.replies import completion, error_body, reshape
@@ -62,6 +63,7 @@ class ModelServer:
         self._counts = Counts()
         self._kept: deque[Seen] = deque()
         self._closing = asyncio.Event()
+        self._batches = OpenAIDesk(Jobs(self.behaviour.batch, self._closing), self._complete_line)
         self._web: web.Server | None = None
         self._listener: asyncio.Server | None = None
 
@@ -114,6 +116,9 @@ class ModelServer:
             return _json(msgspec.json.encode(self.requests()))
         if request.method == "GET" and path.endswith("/models"):
             return _json(_MODELS)
+        told = await self._batches.handle(request)
+        if told is not None:
+            return told
         return _json(error_body(404, f"no such path: {request.method} {path}"), 404)
 
     async def _complete(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -168,6 +173,10 @@ class ModelServer:
             content, content_type = _BODIES[fault.kind]
             return _json(content, content_type=content_type)
         return _refuse(request, fault)
+
+    def _complete_line(self, raw: dict[str, Any]) -> dict[str, Any]:
+        body = msgspec.convert(raw, _Body)
+        return self._answer(body, _digest(_canonical.encode([body.model, body.messages])))
 
     def _answer(self, body: _Body, digest: str) -> dict[str, Any]:
         return completion(self.behaviour, body.model, body.messages, digest)

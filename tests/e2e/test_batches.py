@@ -1,4 +1,4 @@
-"""Jobs of a batch API with the real command: kills at every stage, and what goes wrong inside jobs. The server counts."""
+"""Jobs of a batch API with the real command: kills at every stage, and what goes wrong in jobs. The server counts."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -37,7 +37,7 @@ class Course(NamedTuple):
             finish(process, signal.SIGKILL)
 
     def go_on(self, code: int = 0) -> str:
-        done = run(*self.command, cwd=self.folder)
+        done = call(*self.command, cwd=self.folder)
         assert done.code == code, done.said
         return done.said
 
@@ -97,3 +97,95 @@ def test_no_request_is_in_two_jobs_however_the_run_is_killed(tmp_path: Path, sta
         assert set(seen.by_digest.values()) == {1}
         assert it.server.stats().requests == 0
         assert it.outputs() == right(200)
+
+
+def test_what_a_job_leaves_out_garbles_or_doubles_is_asked_alone_or_passed_over(tmp_path: Path) -> None:
+    faults = {"missing_every": 50, "malformed_every": 40, "overloaded_every": 30, "doubled_every": 7, "unknown": 3}
+    with course(tmp_path, 120, **faults) as it:
+        said = it.go_on()
+        alone = {i for i in range(1, 121) if any(i % every == 0 for every in (50, 40, 30))}
+        assert it.server.stats().requests == len(alone)
+        assert it.server.stats().repeats == 0
+        assert [job.requests for job in it.server.batches().jobs] == [120]
+        assert it.outputs() == right(120)
+        assert f"{120 - len(alone)} of 120 answers" in said
+        assert "they are passed over" in said
+
+
+def test_a_request_that_its_job_says_is_refused_is_not_asked_again(tmp_path: Path) -> None:
+    with course(tmp_path, 8, refused_every=4) as it:
+        it.go_on(1)
+        assert it.server.stats().requests == 0
+        found = shown(RUN, it.store)
+        assert (found["finished"], found["failed"]) == (6, 2)
+        assert {each["kind"] for each in found["failures"]} == {"content_filter"}
+
+
+@pytest.mark.parametrize("status", ["expired", "cancelled", "failed"])
+def test_what_a_job_has_not_come_to_goes_into_the_next_one(tmp_path: Path, status: str) -> None:
+    with course(tmp_path, 20, ends=[status]) as it:
+        it.go_on()
+        left = 20 if status == "failed" else 10
+        assert [job.requests for job in it.server.batches().jobs] == [20, left]
+        assert it.server.stats().requests == 0
+        assert it.outputs() == right(20)
+
+
+def test_jobs_that_never_answer_end_as_failures_with_a_reason(tmp_path: Path) -> None:
+    with course(tmp_path, 3, model={"request_retries": 1}, ends=["failed"] * 9) as it:
+        (tmp_path / "eval.yaml").write_text((tmp_path / "eval.yaml").read_text() + "defaults: {sample_retries: 0}\n")
+        it.go_on(1)
+        assert len(it.server.batches().jobs) == 2
+        assert "test server: the job failed" in shown(RUN, it.store)["failures"][0]["example"]["message"]
+
+
+@pytest.mark.parametrize("statuses", [[503], [429], [500, 503]], ids=str)
+def test_a_submission_that_fails_for_a_while_is_made_again(tmp_path: Path, statuses: list[int]) -> None:
+    with course(tmp_path, 5, {"settle_seconds": 0.1}, refusals=statuses) as it:
+        it.go_on()
+        assert [job.requests for job in it.server.batches().jobs] == [5]
+        assert it.outputs() == right(5)
+
+
+def test_a_submission_that_is_refused_fails_and_buys_nothing_at_the_full_price(tmp_path: Path) -> None:
+    with course(tmp_path, 5, refusals=[400] * 9) as it:
+        said = it.go_on(1)
+        assert it.server.stats().requests == 0
+        assert it.server.batches().jobs == []
+        assert "no job can be made" in said
+
+
+def test_each_turn_of_a_conversation_is_a_round_of_jobs_also_after_a_kill(tmp_path: Path) -> None:
+    with course(tmp_path, 30, polls=4) as it:
+        (tmp_path / "twice.py").write_text(ASK_TWICE)
+        spec = (tmp_path / "eval.yaml").read_text()
+        (tmp_path / "eval.yaml").write_text(spec.replace("  scorers:", "  solver: twice:ask_twice\n  scorers:"))
+        it.kill_when(lambda seen: len(seen.jobs) == 2 and seen.looks >= 6)
+        it.go_on()
+        assert [job.requests for job in it.server.batches().jobs] == [30, 30]
+        assert it.server.stats().requests == 0
+        assert it.outputs() == right(30)
+
+
+def test_an_interrupted_run_leaves_its_jobs_and_says_so(tmp_path: Path) -> None:
+    with course(tmp_path, 10, polls=1000) as it:
+        with start(*it.command, cwd=tmp_path) as process:
+            assert wait_until(lambda: it.server.batches().looks > 1, process)
+            live = shown(RUN, it.store)
+            done = finish(process, signal.SIGINT)
+        assert done.code == 130
+        assert "1 job, 10 requests waiting, oldest" in done.err
+        assert live["status"] == "running"
+        assert [(each["id"], each["requests"]) for each in live["jobs"]] == [("batch_1", 10)]
+        assert "1 job, 10 requests waiting" in call("show", RUN, "--store", it.store, cwd=tmp_path).out
+        assert len(it.server.batches().jobs) == 1
+
+
+def test_what_is_in_jobs_is_collected_also_when_the_rest_is_asked_alone(tmp_path: Path) -> None:
+    with course(tmp_path, 10, {"requests": 6, "samples": 6}, polls=3) as it:
+        it.kill_when(lambda seen: seen.looks >= 1)
+        done = run("resume", RUN, "--store", it.store, "--set", "models[0].batch=false", cwd=tmp_path)
+        assert done.code == 0, done.said
+        assert [job.requests for job in it.server.batches().jobs] == [6]
+        assert it.server.stats().requests == 4
+        assert it.outputs() == right(10)

@@ -87,7 +87,7 @@ class Progress(msgspec.Struct):
     batch_requests: int = 0
     """Requests in them."""
     batch_since: float = 0.0
-    """Since when the oldest of them is, in seconds since 1970."""
+    """When the oldest of them was announced, by the clock of `started`."""
     mirror_behind: float = 0.0
     """For how many seconds the mirror has not had all, if that is longer than it should."""
 
@@ -104,6 +104,7 @@ class Engine:
             started=clock(),
         )
         self._job = job
+        self._clock = clock
         self._fold = fold
         self._reader = Reader(job.journal_folder, job.uid)
         self._reading = threading.Lock()
@@ -351,7 +352,8 @@ class Engine:
         every = [line.batches.waiting() for line in lines if line.batches is not None]
         self.progress.batch_jobs = sum(each.jobs for each in every)
         self.progress.batch_requests = sum(each.requests for each in every)
-        self.progress.batch_since = min((each.since for each in every if each.jobs), default=0.0)
+        oldest = min((each.since for each in every if each.jobs), default=0.0)
+        self.progress.batch_since = self._clock() - (time.time() - oldest) if oldest else 0.0
 
     def _count_retry(self, why: str) -> None:
         self.progress.retried += 1

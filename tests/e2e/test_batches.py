@@ -45,6 +45,10 @@ class Course(NamedTuple):
         return {line["sample_id"]: line["output"] for line in exported(RUN, self.store)}
 
 
+STYLES = ["openai", "anthropic"]
+each_style = pytest.mark.parametrize("style", STYLES)
+
+
 @contextmanager
 def course(
     folder: Path, samples: int, batch: dict[str, Any] | None = None, model: dict[str, Any] | None = None, **jobs: Any
@@ -58,8 +62,9 @@ def right(samples: int) -> dict[str, str | None]:
     return {f"s{i:04d}": str(8 * i) for i in range(1, samples + 1)}
 
 
-def test_a_run_in_jobs_makes_no_single_request(tmp_path: Path) -> None:
-    with course(tmp_path, 200, {"requests": 80}) as it:
+@each_style
+def test_a_run_in_jobs_makes_no_single_request(tmp_path: Path, style: str) -> None:
+    with course(tmp_path, 200, {"requests": 80}, {"provider": style}) as it:
         it.go_on()
         assert sorted(job.requests for job in it.server.batches().jobs) == [40, 80, 80]
         assert it.server.stats().requests == 0
@@ -86,10 +91,11 @@ STAGES = {
 }
 
 
+@each_style
 @pytest.mark.parametrize("stage", STAGES)
-def test_no_request_is_in_two_jobs_however_the_run_is_killed(tmp_path: Path, stage: str) -> None:
+def test_no_request_is_in_two_jobs_however_the_run_is_killed(tmp_path: Path, stage: str, style: str) -> None:
     happened, jobs, batch = STAGES[stage]
-    with course(tmp_path, 200, batch, **jobs) as it:
+    with course(tmp_path, 200, batch, {"provider": style}, **jobs) as it:
         it.kill_when(happened)
         it.go_on()
         seen = it.server.batches()
@@ -99,9 +105,10 @@ def test_no_request_is_in_two_jobs_however_the_run_is_killed(tmp_path: Path, sta
         assert it.outputs() == right(200)
 
 
-def test_what_a_job_leaves_out_garbles_or_doubles_is_asked_alone_or_passed_over(tmp_path: Path) -> None:
+@each_style
+def test_what_a_job_leaves_out_garbles_or_doubles_is_asked_alone_or_passed_over(tmp_path: Path, style: str) -> None:
     faults = {"missing_every": 50, "malformed_every": 40, "overloaded_every": 30, "doubled_every": 7, "unknown": 3}
-    with course(tmp_path, 120, **faults) as it:
+    with course(tmp_path, 120, model={"provider": style}, **faults) as it:
         said = it.go_on()
         alone = {i for i in range(1, 121) if any(i % every == 0 for every in (50, 40, 30))}
         assert it.server.stats().requests == len(alone)
@@ -112,8 +119,9 @@ def test_what_a_job_leaves_out_garbles_or_doubles_is_asked_alone_or_passed_over(
         assert "they are passed over" in said
 
 
-def test_a_request_that_its_job_says_is_refused_is_not_asked_again(tmp_path: Path) -> None:
-    with course(tmp_path, 8, refused_every=4) as it:
+@each_style
+def test_a_request_that_its_job_says_is_refused_is_not_asked_again(tmp_path: Path, style: str) -> None:
+    with course(tmp_path, 8, model={"provider": style}, refused_every=4) as it:
         it.go_on(1)
         assert it.server.stats().requests == 0
         found = shown(RUN, it.store)
@@ -121,9 +129,10 @@ def test_a_request_that_its_job_says_is_refused_is_not_asked_again(tmp_path: Pat
         assert {each["kind"] for each in found["failures"]} == {"content_filter"}
 
 
+@each_style
 @pytest.mark.parametrize("status", ["expired", "cancelled", "failed"])
-def test_what_a_job_has_not_come_to_goes_into_the_next_one(tmp_path: Path, status: str) -> None:
-    with course(tmp_path, 20, ends=[status]) as it:
+def test_what_a_job_has_not_come_to_goes_into_the_next_one(tmp_path: Path, status: str, style: str) -> None:
+    with course(tmp_path, 20, model={"provider": style}, ends=[status]) as it:
         it.go_on()
         left = 20 if status == "failed" else 10
         assert [job.requests for job in it.server.batches().jobs] == [20, left]

@@ -264,8 +264,7 @@ def usable(line: bytes, api: BatchApi) -> Answer | Failure | str:
 
 def _nameless(folder: str) -> BinaryIO:
     """A file that goes away with us."""
-    file: BinaryIO = tempfile.TemporaryFile(dir=folder)  # type: ignore[assignment] # noqa: SIM115 - a wrapper; whoever gets it closes it
-    return file
+    return tempfile.TemporaryFile(dir=folder)
 
 
 def _may_pass(error: ModelError) -> bool:

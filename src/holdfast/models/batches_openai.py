@@ -10,16 +10,16 @@ import msgspec
 from yarl import URL
 
 from holdfast.models.batches import TOKEN_NAME, Found, Mark, Result, Standing
-from holdfast.models.batches_wire import BatchWire, chunks
-from holdfast.models.completion import parse_completion
-from holdfast.models.endpoint import Endpoint, parse_url, read_key
+from holdfast.models.batches_wire import BatchWire, chunks, url_of
+from holdfast.models.bodies import decode
+from holdfast.models.endpoint import Endpoint, read_key
 from holdfast.models.failures import ModelError
-from holdfast.models.openai import DEFAULT_KEY_VARIABLE, DEFAULT_URL, chat_body
+from holdfast.models.http import Dialect
+from holdfast.models.openai import DEFAULT_KEY_VARIABLE, DEFAULT_URL, Chat, Options
 from holdfast.models.provider import Connection, Request
 from holdfast.models.statuses import detail_of, kind_of, shorten
 
 _WINDOW = "24h"
-_ENDPOINT = "/v1/chat/completions"
 _ENDED = {"completed", "failed", "expired", "cancelled"}
 _PAGE = 100
 _PAGES_MAX = 50
@@ -31,27 +31,29 @@ class OpenAIBatches:
     """One model's jobs behind one URL."""
 
     def __init__(self, connection: Connection) -> None:
-        self._model = connection.model
-        self._base = parse_url(connection.base_url or DEFAULT_URL)
+        self._connection = connection
+        self._dialect, self._endpoint_name = _dialect(connection)
+        self._base = url_of(connection, DEFAULT_URL)
         key = read_key(connection, DEFAULT_KEY_VARIABLE)
-        headers = {"Authorization": f"Bearer {key.value}"} if key.value else {}
-        self._endpoint = Endpoint(connection, self._url("batches"), key, headers)
+        self._endpoint = Endpoint(connection, self._url("batches"), key, self._dialect.headers(key.value))
         self._wire = BatchWire(self._endpoint)
 
     def body(self, request: Request) -> bytes:
-        return self._endpoint.encode(chat_body(self._model, request))
+        return self._endpoint.encode(self._dialect.body(self._connection.model, request, stream=False))
 
     def line(self, name: str, body: bytes) -> bytes:
-        line = {"custom_id": name, "method": "POST", "url": _ENDPOINT, "body": msgspec.Raw(body)}
+        line = {"custom_id": name, "method": "POST", "url": self._endpoint_name, "body": msgspec.Raw(body)}
         return msgspec.json.encode(line) + b"\n"
 
     async def submit(self, token: str, lines: BinaryIO) -> str:
-        uploaded = await self._wire.send(
-            self._url("files"), _form(token, lines), f"multipart/form-data; boundary={token}", _Named
-        )
+        opening, closing = _form(token)
+        size = len(opening) + lines.seek(0, 2) + len(closing)
+        parts = _around(opening, lines, closing)
+        kind = f"multipart/form-data; boundary={token}"
+        uploaded = await self._wire.send(self._url("files"), parts, kind, size, _Named)
         body = {
             "input_file_id": uploaded.id,
-            "endpoint": _ENDPOINT,
+            "endpoint": self._endpoint_name,
             "completion_window": _WINDOW,
             "metadata": {TOKEN_NAME: token},
         }
@@ -97,9 +99,12 @@ class OpenAIBatches:
             said = f"HTTP {status}: {shorten(detail_of(text))}"
             return Result(found.custom_id, error=ModelError(kind_of(status, text), said, status=status))
         try:
-            return Result(found.custom_id, parse_completion(body))
+            decoded = decode(body)
+            answer = self._dialect.answer(decoded)
         except ModelError as error:
             return Result(found.custom_id, error=error)
+        raw = decoded if self._connection.record_raw else None
+        return Result(found.custom_id, msgspec.structs.replace(answer, raw=raw) if raw else answer)
 
     async def close(self) -> None:
         await self._endpoint.close()
@@ -109,6 +114,15 @@ class OpenAIBatches:
         for part in parts:
             url /= part
         return url.with_query(self._base.query)
+
+
+def _dialect(connection: Connection) -> tuple[Dialect, str]:
+    """How a request is written, and what the server calls the place where single ones go."""
+    if msgspec.convert(connection.options, Options).api == "chat":
+        return Chat(), "/v1/chat/completions"
+    from holdfast.models.responses import Responses
+
+    return Responses(), "/v1/responses"
 
 
 class _Named(msgspec.Struct, frozen=True):
@@ -151,16 +165,21 @@ class _Line(msgspec.Struct, frozen=True):
 _line = msgspec.json.Decoder(_Line)
 
 
-async def _form(token: str, lines: BinaryIO) -> AsyncIterator[bytes]:
-    """The upload of a file, as a form."""
-    yield (
+def _form(token: str) -> tuple[bytes, bytes]:
+    """What stands before and after a file in the form that uploads it."""
+    opening = (
         f'--{token}\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
         f'--{token}\r\nContent-Disposition: form-data; name="file"; filename="{token}.jsonl"\r\n'
         "Content-Type: application/jsonl\r\n\r\n"
-    ).encode()
+    )
+    return opening.encode(), f"\r\n--{token}--\r\n".encode()
+
+
+async def _around(opening: bytes, lines: BinaryIO, closing: bytes) -> AsyncIterator[bytes]:
+    yield opening
     async for part in chunks(lines):
         yield part
-    yield f"\r\n--{token}--\r\n".encode()
+    yield closing
 
 
 def _detail(errors: Any) -> str:

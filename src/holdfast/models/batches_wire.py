@@ -5,7 +5,7 @@ minutes lie between them. Errors have the kinds and texts of the endpoint, so no
 """
 
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any, TypeVar
 
 import aiohttp
@@ -14,7 +14,9 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from holdfast.errors import told
-from holdfast.models.endpoint import Endpoint
+from holdfast.models.endpoint import Endpoint, parse_url
+from holdfast.models.failures import BadConnectionError
+from holdfast.models.provider import Connection
 from holdfast.models.wire import Response
 
 LINE_BYTES_MAX = 64 * 1024 * 1024
@@ -45,12 +47,13 @@ class BatchWire:
         async with self._exchange("POST", url, data=msgspec.json.encode(body), headers=headers) as response:
             return self._decode(await self._success(response), kind)
 
-    async def send(self, url: URL, parts: AsyncIterator[bytes], content_type: str, kind: type[T]) -> T:
-        """POST a body that comes in parts."""
-        async with self._exchange("POST", url, data=parts, headers={"Content-Type": content_type}) as response:
+    async def send(self, url: URL, parts: AsyncIterator[bytes], content_type: str, size: int, kind: type[T]) -> T:
+        """POST a body that comes in parts, of so many bytes in all."""
+        headers = {"Content-Type": content_type, "Content-Length": str(size)}
+        async with self._exchange("POST", url, data=parts, headers=headers) as response:
             return self._decode(await self._success(response), kind)
 
-    async def lines(self, url: URL) -> AsyncIterator[bytes]:
+    async def lines(self, url: URL) -> AsyncGenerator[bytes]:
         """The body line by line, without the newlines. A body that is cut off raises; a line that is far too long is an
         empty one.
         """
@@ -97,6 +100,14 @@ class BatchWire:
             return msgspec.json.decode(body, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             self._endpoint.fail("malformed", f"the batch API's reply cannot be read ({error})")
+
+
+def url_of(connection: Connection, usual: str) -> URL:
+    """The base URL. A job is with one server."""
+    given = connection.base_url or usual
+    if not isinstance(given, str):
+        raise BadConnectionError("batch: a job is with one server: give one base_url, or take `batch` away")
+    return parse_url(given)
 
 
 async def chunks(lines: Any) -> AsyncIterator[bytes]:

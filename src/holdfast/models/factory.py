@@ -56,9 +56,21 @@ class FunctionProvider:
 
 
 def _openai(connection: Connection) -> Provider:
-    from holdfast.models.openai import OpenAIProvider
+    from holdfast.models.openai import make_openai
 
-    return OpenAIProvider(connection)
+    return make_openai(connection)
+
+
+def _anthropic(connection: Connection) -> Provider:
+    from holdfast.models.anthropic import make_anthropic
+
+    return make_anthropic(connection)
+
+
+def _google(connection: Connection) -> Provider:
+    from holdfast.models.google import make_google
+
+    return make_google(connection)
 
 
 def _mock(connection: Connection) -> Provider:
@@ -67,7 +79,12 @@ def _mock(connection: Connection) -> Provider:
     return make_mock(connection)
 
 
-_BUILT_IN: dict[str, Callable[[Connection], Provider]] = {"openai": _openai, "mock": _mock}
+_BUILT_IN: dict[str, Callable[[Connection], Provider]] = {
+    "anthropic": _anthropic,
+    "google": _google,
+    "mock": _mock,
+    "openai": _openai,
+}
 
 
 def _from_function(function: Any, connection: Connection) -> Provider:

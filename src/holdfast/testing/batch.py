@@ -16,10 +16,16 @@ import xxhash
 from aiohttp import web
 
 from holdfast.testing.batch_behaviour import BatchBehaviour, BatchStats, JobStats
-from holdfast.testing.replies import error_body
+from holdfast.testing.chat import Chat
+from holdfast.testing.protocols import Refusal
 
-Complete = Callable[[dict[str, Any]], dict[str, Any]]
-"""From the body of a request to that of its answer."""
+Complete = Callable[[str, dict[str, Any]], dict[str, Any]]
+"""From where a request would be sent, and its body, to the body of its answer."""
+Requests = list[tuple[str, dict[str, Any]]]
+"""The requests of a job: their custom ids, and what they ask."""
+_CHAT = Chat()
+_OTHER = {"messages": [{"role": "user", "content": "1 + 1"}], "input": "1 + 1"}
+"""What is asked in the place of a request to get another answer."""
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 
 
@@ -28,9 +34,10 @@ class Job(msgspec.Struct):
 
     id: str
     number: int
-    requests: list[tuple[str, dict[str, Any]]]
+    requests: Requests
     metadata: dict[str, Any]
     created: float
+    path: str
     looked: int = 0
     status: str = "in_progress"
 
@@ -45,7 +52,7 @@ class Jobs:
     def __init__(self, behaviour: BatchBehaviour, closing: asyncio.Event) -> None:
         self.behaviour = behaviour
         self.jobs: dict[str, Job] = {}
-        self.files: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+        self.files: dict[str, Requests] = {}
         self._by_digest: Counter[str] = Counter()
         self._counts: Counter[str] = Counter()
         self._closing = closing
@@ -79,11 +86,12 @@ class Jobs:
         refusals, number = self.behaviour.refusals, self.count("submission")
         return refusals[number - 1] if number <= len(refusals) else 0
 
-    def create(self, name: str, requests: list[tuple[str, dict[str, Any]]], metadata: dict[str, Any]) -> Job:
-        job = Job(f"{name}_{len(self.jobs) + 1}", len(self.jobs) + 1, requests, metadata, time.time())
+    def create(self, name: str, requests: Requests, metadata: dict[str, Any], path: str) -> Job:
+        number = len(self.jobs) + 1
+        job = Job(f"{name}_{number}", number, requests, metadata, time.time(), path)
         self.jobs[job.id] = job
         for _, body in requests:
-            self._by_digest[xxhash.xxh3_64_hexdigest(_canonical(body["messages"]))] += 1
+            self._by_digest[xxhash.xxh3_64_hexdigest(_canonical(body))] += 1
         return job
 
     def look(self, job: Job) -> None:
@@ -109,7 +117,7 @@ class OpenAIDesk:
         """None: it is not about jobs."""
         parts = request.rel_url.path.strip("/").split("/")
         if request.method == "GET" and parts == ["batch-stats"]:
-            return _json(self._jobs.stats())
+            return as_json(self._jobs.stats())
         match (request.method, parts[1:]):
             case "POST", ["files"]:
                 return await self._upload(request)
@@ -134,7 +142,7 @@ class OpenAIDesk:
         lines = [msgspec.json.decode(line) for line in fields["file"].splitlines()]
         name = f"file-{len(self._jobs.files) + 1}"
         self._jobs.files[name] = [(line["custom_id"], line["body"]) for line in lines]
-        return _json({"id": name, "object": "file", "purpose": "batch", "bytes": len(fields["file"])})
+        return as_json({"id": name, "object": "file", "purpose": "batch", "bytes": len(fields["file"])})
 
     async def _create(self, request: web.BaseRequest) -> web.StreamResponse:
         asked = msgspec.json.decode(await request.content.read())
@@ -143,23 +151,25 @@ class OpenAIDesk:
         requests = self._jobs.files.get(asked.get("input_file_id", ""))
         if requests is None or asked.get("completion_window") != "24h":
             return _refuse(400, "input_file_id must be a file, completion_window must be 24h")
-        job = self._jobs.create("batch", requests, asked.get("metadata") or {})
+        if asked.get("endpoint") not in ("/v1/chat/completions", "/v1/responses"):
+            return _refuse(400, "endpoint must be /v1/chat/completions or /v1/responses")
+        job = self._jobs.create("batch", requests, asked.get("metadata") or {}, asked["endpoint"])
         await self._jobs.hang_at("create")
-        return _json(_told(job))
+        return as_json(_told(job))
 
     def _look(self, name: str) -> web.StreamResponse:
         job = self._jobs.jobs.get(name)
         if job is None:
             return _refuse(404, f"no such job: {name}")
         self._jobs.look(job)
-        return _json(_told(job))
+        return as_json(_told(job))
 
     def _list(self, request: web.BaseRequest) -> web.StreamResponse:
         jobs = self._jobs.listed()
         after, limit = request.rel_url.query.get("after"), int(request.rel_url.query.get("limit", "20"))
         if after is not None:
             jobs = jobs[[job.id for job in jobs].index(after) + 1 :]
-        return _json({"object": "list", "data": list(map(_told, jobs[:limit])), "has_more": len(jobs) > limit})
+        return as_json({"object": "list", "data": list(map(_told, jobs[:limit])), "has_more": len(jobs) > limit})
 
     async def _download(self, request: web.BaseRequest, name: str) -> web.StreamResponse:
         kind, _, job = name.partition("-")
@@ -176,7 +186,7 @@ class OpenAIDesk:
             for kind, line in self._line(job, number, name, body)
             if kind == wanted
         )
-        unknown = [_result(f"nobody-{i}", 200, {"choices": []}) for i in range(self._jobs.behaviour.unknown)]
+        unknown = [_result(f"nobody-{i}", 200, {}) for i in range(self._jobs.behaviour.unknown)]
         return itertools.chain(unknown if wanted == "output" else [], chosen)
 
     def _line(self, job: Job, number: int, name: str, body: dict[str, Any]) -> list[tuple[str, bytes]]:
@@ -189,13 +199,12 @@ class OpenAIDesk:
         if fault == "malformed":
             return [("output", b'{"custom_id": "' + name.encode())]
         if fault == "overloaded":
-            return [("error", _result(name, 503, msgspec.Raw(error_body(503, "overloaded"))))]
+            return [("error", _result(name, 503, msgspec.Raw(_CHAT.refused(Refusal(503, "overloaded")))))]
         if fault == "refused":
-            text = "The prompt was refused by the content management policy"
-            return [("error", _result(name, 400, msgspec.Raw(error_body(400, text, "content_filter"))))]
-        lines = [("output", _result(name, 200, self._complete(body)))]
+            return [("error", _result(name, 400, msgspec.Raw(_CHAT.refused(_CHAT.refusals["content-filter"]))))]
+        lines = [("output", _result(name, 200, self._complete(job.path, body)))]
         if fault == "doubled":
-            lines.append(("output", _result(name, 200, self._complete({**body, "messages": []}))))
+            lines.append(("output", _result(name, 200, self._complete(job.path, {**body, **_OTHER}))))
         return lines
 
 
@@ -230,7 +239,7 @@ def _told(job: Job) -> dict[str, Any]:
     return {
         "id": job.id,
         "object": "batch",
-        "endpoint": "/v1/chat/completions",
+        "endpoint": job.path,
         "errors": {"object": "list", "data": why} if job.status == "failed" else None,
         "completion_window": "24h",
         "status": job.status,
@@ -242,9 +251,10 @@ def _told(job: Job) -> dict[str, Any]:
     }
 
 
-def _json(content: Any) -> web.Response:
-    return web.Response(body=msgspec.json.encode(content), headers={"Content-Type": "application/json"})
+def as_json(content: Any, status: int = 200) -> web.Response:
+    body = content if isinstance(content, bytes) else msgspec.json.encode(content)
+    return web.Response(body=body, status=status, headers={"Content-Type": "application/json"})
 
 
 def _refuse(status: int, text: str) -> web.Response:
-    return web.Response(body=error_body(status, text), status=status, headers={"Content-Type": "application/json"})
+    return as_json(_CHAT.refused(Refusal(status, text)), status)

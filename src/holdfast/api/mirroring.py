@@ -61,7 +61,9 @@ class Claimed(msgspec.Struct, frozen=True):
     known: Known = Known()
     """What the process before us said of itself in the mirror."""
     changed: bool = False
-    """Another process went on before us: what was read before is no longer what is stored."""
+    """Another process went on before us, or records came back from the mirror: what was read before is no longer what
+    is stored.
+    """
 
     def release(self) -> None:
         """Nothing was written: others need not wait."""
@@ -71,23 +73,23 @@ class Claimed(msgspec.Struct, frozen=True):
         self.lock.release()
 
 
-def claim_run(mirror: Mirror | None, place: RunPlace) -> Claimed:
+def claim_run(mirror: Mirror | None, place: RunPlace, *, whole: bool = False) -> Claimed:
     """HeldError if another process, here or on another machine, works on the run. Afterwards the folder has all that
-    the mirror has.
+    the mirror has. `whole`: the journal here was just read, and nothing in it is damaged.
     """
     lock = Lock(place.folder)
     news: list[str] = []
     try:
-        mirroring, known = _claim_mirror(mirror, place, news.append)
-        return Claimed(lock, mirroring, tuple(news), known)
+        if mirror is None:
+            return Claimed(lock)
+        mirroring, known, restored = _claim_mirror(mirror, place, news.append, whole)
+        return Claimed(lock, mirroring, tuple(news), known, restored)
     except BaseException:
         lock.release()
         raise
 
 
-def _claim_mirror(mirror: Mirror | None, place: RunPlace, warn: Warn) -> tuple[Mirroring | None, Known]:
-    if mirror is None:
-        return None, Known()
+def _claim_mirror(mirror: Mirror, place: RunPlace, warn: Warn, whole: bool) -> tuple[Mirroring, Known, bool]:
     objects = objects_of(mirror.url, place)
     expiry = _expiry_seconds()
     try:
@@ -96,12 +98,13 @@ def _claim_mirror(mirror: Mirror | None, place: RunPlace, warn: Warn) -> tuple[M
             known = max(list_chain(OS_DISK, place.journal).epoch if place.began else 0, _epoch_there(objects))
             epoch = take_epoch(objects, known + 1, Patience(expiry))
         source = MirrorSource(objects)
+        changed = False
         if source.pieces():
-            restore(place.folder, [source], warn, lossy=False)
+            changed = restore(place.folder, [source], warn, lossy=False, trusting=whole).changed
         said = known_there(objects, list_chain(OS_DISK, place.journal).epoch if place.began else 0)
     except StoreError as error:
         raise _unreachable(error) from error
-    return Mirroring(objects, epoch, mirror.seconds, mirror.wait, beat_seconds=expiry / BEATS), said
+    return Mirroring(objects, epoch, mirror.seconds, mirror.wait, beat_seconds=expiry / BEATS), said, changed
 
 
 def _epoch_there(objects: Objects) -> int:
@@ -133,13 +136,21 @@ def send_rest(mirror: Mirror | None, place: RunPlace, uid: str, end: Cursor, war
         if mirror.exclusive and greatest_epoch(objects) > list_chain(OS_DISK, place.journal).epoch:
             return
         tip = Fence(end.segment, end.offset, end.n, end.x)
-        kept = Kept(place.folder, uid, objects, None, Keeping(tip=lambda: tip, tell=lambda event, text: warn(text)))
+
+        def tell(event: str, text: str) -> None:
+            if event == "mirror.failed":  # nothing is lost, and nobody should wait for a store that is away
+                kept.hurry()
+            else:
+                warn(text)
+
+        kept = Kept(place.folder, uid, objects, None, Keeping(tip=lambda: tip, tell=tell))
         kept.start()
         if kept.close(_REST_SECONDS):
             _tell_all_is_there(objects, place, kept.mirrored)
         else:
             left = f"{tip.n - kept.mirrored} of {tip.n} records are not in {objects.url} yet"
-            warn(f"{left}; they are safe here, and the next start of the run sends them")
+            why = f"{kept.trouble}; " if kept.trouble else ""
+            warn(f"{why}{left}; they are safe here, and the next start of the run sends them")
     except StoreError as error:
         warn(f"{error}; the run is complete here, and its mirror may not be")
     finally:

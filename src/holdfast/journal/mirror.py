@@ -32,6 +32,8 @@ BEATS = 3
 BEAT_SECONDS = EXPIRY_SECONDS / BEATS
 _BACKOFF_SECONDS_MAX = 60.0
 _LOOKS_MAX = 100
+_SILENT_SECONDS = 2.0
+"""Whoever waits longer at the end is told for what."""
 
 
 class Keeping(msgspec.Struct, frozen=True):
@@ -83,9 +85,12 @@ class Mirror:
         self._beats = 0
         self._beat_at = -1e9
         self._caught_up_at = time.monotonic()
-        self._troubled = False
+        self.trouble = ""
+        """What the store last answered instead of taking what it was given; empty if it takes it."""
         self._wake = threading.Event()
         self._closing = threading.Event()
+        self._ended = threading.Event()
+        self._hurried = False
         self._gone = False
         self._thread = threading.Thread(target=self._work, name="holdfast-mirror", daemon=True)
 
@@ -105,12 +110,27 @@ class Mirror:
         """Send what is left, for at most so long, and let the run go. False if not all of it is there."""
         self._closing.set()
         self._wake.set()
-        self._thread.join(seconds)
-        done = not self._thread.is_alive() and not self._troubled and self.mirrored >= self._keeping.tip().n
+        if not self._ended.wait(min(seconds, _SILENT_SECONDS)) and seconds > _SILENT_SECONDS:
+            left = f"{self._objects.url} does not have {self._keeping.tip().n - self.mirrored} records yet"
+            self._keeping.tell("mirror.waiting", f"{left}; waiting for at most {seconds:g} s, they are safe here")
+            self._ended.wait(seconds - _SILENT_SECONDS)
+        through = self._ended.is_set() and not self._hurried
+        done = through and not self.trouble and self.mirrored >= self._keeping.tip().n
         self._gone = True
         return done
 
+    def hurry(self) -> None:
+        """Whoever waits in `close` waits no longer."""
+        self._hurried = True
+        self._ended.set()
+
     def _work(self) -> None:
+        try:
+            self._keep()
+        finally:
+            self._ended.set()
+
+    def _keep(self) -> None:
         failures = 0
         while not self._gone:
             if failures:
@@ -141,11 +161,11 @@ class Mirror:
                 return
 
     def _tell_of_trouble(self, error: str) -> None:
-        if error and not self._troubled:
+        before, self.trouble = self.trouble, error
+        if error and not before:
             self._keeping.tell("mirror.failed", f"{error}; the run goes on, and it is tried again")
-        elif self._troubled and not error:
+        elif before and not error:
             self._keeping.tell("mirror.restored", f"{self._objects.url} takes records again")
-        self._troubled = bool(error)
 
     def _send(self) -> None:
         """Everything that is not there. A segment that vanishes meanwhile has just been sealed: look again."""

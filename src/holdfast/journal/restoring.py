@@ -38,7 +38,7 @@ def restore(
 ) -> Restored:
     """Bring a run's folder up to what its sources hold. Nothing in it is lost; doing it again completes what was cut
     off. JournalError if the sources hold nothing, or another run than the folder; StoreError, unless `lossy`, if one of
-    them cannot give what it has. `trusting`: the folder is a copy of our own making.
+    them cannot give what it has. `trusting`: sealed files of the folder need not be read to be believed.
     """
     here = FolderSource(run)
     every = [here, *sources]

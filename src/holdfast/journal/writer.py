@@ -259,6 +259,11 @@ class Writer:
     def _fenced(self) -> FencedError:
         return FencedError(f"{self._parts.folder} was taken over by another process: this one stops")
 
+    def hurry(self) -> None:
+        """Whoever closes the journal does not wait for the mirror any longer: the next start sends the rest."""
+        if self.mirror is not None:
+            self.mirror.hurry()
+
     def _lose(self) -> None:
         """Another machine has the run. From the mirror's thread; the writer's learns of it at its next commit."""
         self._parts.lock.lose()

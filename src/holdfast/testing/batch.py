@@ -134,7 +134,10 @@ class OpenAIDesk:
     async def _upload(self, request: web.BaseRequest) -> web.StreamResponse:
         fields: dict[str, bytes] = {}
         async for part in await request.multipart():
-            fields[str(part.name)] = bytes(await part.read())  # type: ignore[union-attr] # no part is nested
+            pieces: list[bytes] = []
+            while piece := await part.read_chunk(1 << 20):  # type: ignore[union-attr] # no part is nested
+                pieces.append(bytes(piece))
+            fields[str(part.name)] = b"".join(pieces)
         self._jobs.count("upload")
         await self._jobs.hang_at("upload")
         if fields.get("purpose") != b"batch" or "file" not in fields:

@@ -11,6 +11,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 
 import msgspec
 
@@ -20,6 +21,7 @@ from holdfast.records import draft
 from holdfast.records.exchange import Answer
 from holdfast.records.facts import BatchJob, Failure, StepId
 from holdfast.solve import AskFailedError
+from holdfast.solve.stopwatch import running
 
 _GATHERING_MAX = 10
 """Requests that keep trickling in are waited for so many quiet times at most."""
@@ -105,10 +107,11 @@ class Batches:
             if job is None and self._desk.batch is None:
                 answer, more = await single()
                 return answer, tries + more, ""
-            if job is None:
-                job = await self._join(step, request)
-            if not job.ended:
-                await self._wait_for(job, step)
+            with _held():
+                if job is None:
+                    job = await self._join(step, request)
+                if not job.ended:
+                    await self._wait_for(job, step)
             found = self._take(job, step)
             tries += job.status != NEVER_SENT
             if isinstance(found, Answer):
@@ -240,3 +243,9 @@ class Batches:
                 waiter.set_result(None)
             if number % _AT_ONCE == 0:
                 await asyncio.sleep(0)
+
+
+def _held() -> AbstractContextManager[None]:
+    """A sample's time of work stands still while it waits for others, and for a job."""
+    watch = running.get()
+    return nullcontext() if watch is None else watch.stopped()

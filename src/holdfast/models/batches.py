@@ -99,6 +99,10 @@ def open_batches(connection: Connection) -> BatchApi:
         from holdfast.models.batches_anthropic import AnthropicBatches
 
         return AnthropicBatches(connection)
+    if connection.provider == "mock" or ":" in connection.provider:
+        from holdfast.models.batches_here import BatchesHere
+
+        return BatchesHere(connection)
     raise BadConnectionError(
         f"batch: the provider {connection.provider!r} has no batch API; take `batch` away, or use openai or anthropic"
     )

@@ -27,11 +27,11 @@ from holdfast.solve.toolbox import find_own
 from holdfast.solve.tools import Tool, as_tool
 from holdfast.solve.workplace import Workplace
 
+BATCH_PRICE = 0.5
+"""What an answer of a batch API costs, as a part of what it costs alone."""
 PER_KEY = "per_key"
 """As the parameter `seed`: each key sends its own, so that repeats differ and can be had again."""
 
-_NO_SECONDS = 1e-6
-"""Of working time: waiting for a job of a batch API is none, and no server says how long the answer took."""
 _NOW = "now"
 """The request of every look at the clock: they are told apart by their count."""
 _canonical = msgspec.json.Encoder(order="deterministic").encode
@@ -201,8 +201,7 @@ class Context:
                 return Step(0, "", "", asked=asked, failure=error.failure, tries=error.tries)
             if not isinstance(answer, Answer):
                 raise BadRecordError(f"the model's provider returned {type(answer).__name__}, not an answer")
-            waited = _NO_SECONDS if job else 0.0
-            return Step(0, "", "", asked=asked, answer=answer, tries=tries, batch=job, seconds=waited)
+            return Step(0, "", "", asked=asked, answer=answer, tries=tries, batch=job)
 
         taken = await self._take(request, ask, asking=asking)
         assert taken.step.answer is not None
@@ -267,7 +266,7 @@ class Context:
             meter.seconds += taken.step.seconds
             if usage is not None and asking is not None:
                 meter.tokens += usage.input_tokens + usage.output_tokens
-                meter.dollars += asking.dollars(usage)
+                meter.dollars += asking.dollars(usage) * (BATCH_PRICE if taken.step.batch else 1.0)
         return taken
 
     def _check_allowance(self) -> None:

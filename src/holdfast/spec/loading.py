@@ -133,13 +133,6 @@ def _check(spec: Spec, where: str) -> Spec:
             raise SpecError(f"{where}: tasks[{index}].solver: expected one solver, as in {{name: {{argument: value}}}}")
     if spec.limits.sample.cost_usd is not None:
         check_prices((*spec.models, *spec.roles.values()), f"{where}: limits.sample.cost_usd")
-    every = {f"models.{model.name}": model for model in spec.models}
-    every |= {f"roles.{name}": model for name, model in spec.roles.items()}
-    batched = next((place for place, model in every.items() if model.batch is not None), None)
-    if batched is not None and spec.limits.sample.seconds is not None:
-        raise SpecError(
-            f"{where}: limits.sample.seconds: the answers of {batched}.batch may take a day; limit steps or tokens"
-        )
     return spec
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 import xxhash
-from aiohttp import web
+from aiohttp import BodyPartReader, web
 
 from holdfast.testing.batch_behaviour import BatchBehaviour, BatchStats, JobStats
 from holdfast.testing.chat import Chat
@@ -134,8 +134,9 @@ class OpenAIDesk:
     async def _upload(self, request: web.BaseRequest) -> web.StreamResponse:
         fields: dict[str, bytes] = {}
         async for part in await request.multipart():
+            assert isinstance(part, BodyPartReader)
             pieces: list[bytes] = []
-            while piece := await part.read_chunk(1 << 20):  # type: ignore[union-attr] # no part is nested
+            while piece := await part.read_chunk(1 << 20):
                 pieces.append(bytes(piece))
             fields[str(part.name)] = b"".join(pieces)
         self._jobs.count("upload")

@@ -28,6 +28,7 @@ PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 SET = {"TEAM": "evals", "LOCAL_KEY": "none", "PATH": PATH}
 FOLLOWED = [
     "guide.md",
+    "howto/batches.md",
     "howto/compare-two-models.md",
     "howto/evaluate-an-existing-agent.md",
     "howto/resume-on-a-preemptible-machine.md",

@@ -91,8 +91,14 @@ STAGES = {
 }
 
 
-@each_style
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize(
+    ("stage", "style"),
+    [
+        pytest.param(stage, style, marks=[] if style == "openai" or "id" in stage else [pytest.mark.long])
+        for stage in STAGES
+        for style in STYLES
+    ],
+)
 def test_no_request_is_in_two_jobs_however_the_run_is_killed(tmp_path: Path, stage: str, style: str) -> None:
     happened, jobs, batch = STAGES[stage]
     with course(tmp_path, 200, batch, {"provider": style}, **jobs) as it:
@@ -107,7 +113,13 @@ def test_no_request_is_in_two_jobs_however_the_run_is_killed(tmp_path: Path, sta
 
 @each_style
 def test_what_a_job_leaves_out_garbles_or_doubles_is_asked_alone_or_passed_over(tmp_path: Path, style: str) -> None:
-    faults = {"missing_every": 50, "malformed_every": 40, "overloaded_every": 30, "doubled_every": 7, "unknown": 3}
+    faults: dict[str, Any] = {
+        "missing_every": 50,
+        "malformed_every": 40,
+        "overloaded_every": 30,
+        "doubled_every": 7,
+        "unknown": 3,
+    }
     with course(tmp_path, 120, model={"provider": style}, **faults) as it:
         said = it.go_on()
         alone = {i for i in range(1, 121) if any(i % every == 0 for every in (50, 40, 30))}
@@ -187,6 +199,8 @@ def test_an_interrupted_run_leaves_its_jobs_and_says_so(tmp_path: Path) -> None:
         assert live["status"] == "running"
         assert [(each["id"], each["requests"]) for each in live["jobs"]] == [("batch_1", 10)]
         assert "1 job, 10 requests waiting" in call("show", RUN, "--store", it.store, cwd=tmp_path).out
+        forked = call("fork", RUN, "--store", it.store, "--dry-run", cwd=tmp_path)
+        assert "would be bought again" in forked.err
         assert len(it.server.batches().jobs) == 1
 
 
@@ -198,3 +212,61 @@ def test_what_is_in_jobs_is_collected_also_when_the_rest_is_asked_alone(tmp_path
         assert [job.requests for job in it.server.batches().jobs] == [6]
         assert it.server.stats().requests == 4
         assert it.outputs() == right(10)
+
+
+def test_a_job_that_may_not_be_looked_at_stops_the_run_and_is_not_bought_again(tmp_path: Path) -> None:
+    with course(tmp_path, 5, locked=1) as it:
+        said = it.go_on(130)
+        assert "cannot be collected: auth" in said
+        assert shown(RUN, it.store)["failed"] == 0
+        it.go_on()
+        assert [job.requests for job in it.server.batches().jobs] == [5]
+        assert it.outputs() == right(5)
+
+
+def test_results_that_are_cut_off_are_read_again(tmp_path: Path) -> None:
+    with course(tmp_path, 40, cuts=2) as it:
+        it.go_on()
+        assert it.outputs() == right(40)
+        assert it.server.stats().requests == 0
+
+
+def test_a_job_that_the_server_has_lost_is_made_again(tmp_path: Path) -> None:
+    with course(tmp_path, 5, polls=1000) as it:
+        it.kill_when(lambda seen: seen.looks > 0)
+    with start_server_process() as other:
+        done = call(
+            "resume", RUN, "--store", it.store, "--set", f"models.arith.base_url={other.base_url}", cwd=tmp_path
+        )
+        assert done.code == 0, done.said
+        assert [job.requests for job in other.batches().jobs] == [5]
+        assert it.outputs() == right(5)
+
+
+def test_cancel_leaves_the_jobs_and_says_so(tmp_path: Path) -> None:
+    with course(tmp_path, 5, polls=40) as it:
+        with start(*it.command, cwd=tmp_path) as process:
+            assert wait_until(lambda: it.server.batches().looks > 0, process)
+            cancelled = call("cancel", RUN, "--store", it.store, cwd=tmp_path)
+            finish(process)
+        assert "1 job, 5 requests waiting" in cancelled.out
+        assert "the next start collects them" in cancelled.out
+        it.go_on()
+        assert len(it.server.batches().jobs) == 1
+
+
+def test_a_time_limit_does_not_run_while_a_job_is_waited_for(tmp_path: Path) -> None:
+    with course(tmp_path, 3, {"quiet_seconds": 1.2}) as it:
+        spec = (tmp_path / "eval.yaml").read_text()
+        (tmp_path / "eval.yaml").write_text(f"{spec}limits: {{sample: {{seconds: 0.8}}}}\n")
+        it.go_on()
+        assert it.outputs() == right(3)
+        assert max(line["seconds"] for line in exported(RUN, it.store)) < 0.8
+
+
+def test_a_provider_without_a_batch_api_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    write_spec(tmp_path, 3, model={"provider": "google", "model": "g", "options": {}, "batch": True})
+    done = call("run", tmp_path / "eval.yaml", "--store", tmp_path / "runs", cwd=tmp_path)
+    assert done.code == 2
+    assert "models[0].batch" in done.err
+    assert not (tmp_path / "runs").exists()

@@ -130,6 +130,10 @@ def extend_run(name: str, path: str | None, store: str | None, choice: Choice) -
 def fork_run(name: str, path: str | None, store: str | None, choice: Choice, run_id: str | None, dry: bool) -> int:
     parent, given = given_of_run(name, path, store, choice)
     place = place_for(given, parent.store, run_id)
+    with Run(parent) as run:
+        jobs = run.jobs()
+    if jobs:
+        warn(f"{jobs_line(jobs)}; in a fork they would be bought again: {resume_command(parent)} collects them first")
     asyncio.run(_fork(Fork(parent, place, given), parent.run_id, dry))
     return 0 if dry else _execute(given, place, choice)
 

@@ -6,6 +6,7 @@ ours is not there.
 """
 
 import contextlib
+import math
 from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import BinaryIO
@@ -135,7 +136,11 @@ class _Batch(msgspec.Struct, frozen=True):
 
     @property
     def created(self) -> float:
-        return datetime.fromisoformat(self.created_at).timestamp()
+        """What cannot be read may be of any time."""
+        try:
+            return datetime.fromisoformat(self.created_at).timestamp()
+        except ValueError:
+            return math.inf
 
 
 class _Page(msgspec.Struct, frozen=True):

@@ -3,6 +3,7 @@
 The job's metadata hold our token: after a crash the list of jobs is searched for it.
 """
 
+import math
 from collections.abc import AsyncIterator
 from typing import Any, BinaryIO
 
@@ -65,9 +66,9 @@ class OpenAIBatches:
             url = self._url("batches").update_query(limit=_PAGE, **({"after": after} if after else {}))
             page = await self._wire.get(url, _Page) or _Page([])
             for each in page.data:
-                if (each.metadata or {}).get(TOKEN_NAME) == mark.token:
+                if isinstance(each.metadata, dict) and each.metadata.get(TOKEN_NAME) == mark.token:
                     return Found(each.id)
-            if not page.has_more or not page.data or page.data[-1].created_at < mark.since - _SKEW_SECONDS:
+            if not page.has_more or not page.data or page.data[-1].created < mark.since - _SKEW_SECONDS:
                 return Found()
             after = page.data[-1].id
         return Found()
@@ -136,11 +137,16 @@ class _Batch(msgspec.Struct, frozen=True):
 
     id: str
     status: str = ""
-    created_at: float = 0.0
-    metadata: dict[str, Any] | None = None
+    created_at: Any = None
+    metadata: Any = None
     output_file_id: str | None = None
     error_file_id: str | None = None
     errors: Any = None
+
+    @property
+    def created(self) -> float:
+        """Servers that are only like OpenAI's write other things here: then it may be of any time."""
+        return self.created_at if isinstance(self.created_at, int | float) else math.inf
 
 
 class _Page(msgspec.Struct, frozen=True):

@@ -37,9 +37,9 @@ class Price(_Part, frozen=True, kw_only=True):
 class Batch(_Part, frozen=True, kw_only=True):
     """Requests are gathered into jobs of a server's batch API: half the price, within a day. The model is the same."""
 
-    requests: Annotated[Positive, THROUGHPUT] = 10_000
+    requests: Annotated[int, THROUGHPUT, Meta(ge=1, le=100_000)] = 10_000
     megabytes: Annotated[Positive, THROUGHPUT] = 90
-    samples: Annotated[Positive, THROUGHPUT] = 20_000
+    samples: Annotated[Positive, THROUGHPUT] = 10_000
     quiet_seconds: Annotated[Seconds, THROUGHPUT] = 10.0
     poll_seconds: Annotated[Seconds, THROUGHPUT] = 60.0
     settle_seconds: Annotated[Seconds, THROUGHPUT] = 60.0

@@ -94,6 +94,10 @@ class Jobs:
             self._by_digest[xxhash.xxh3_64_hexdigest(_canonical(body))] += 1
         return job
 
+    def is_locked(self) -> bool:
+        """Whether this look at a job is refused."""
+        return self.count("lock") <= self.behaviour.locked
+
     def look(self, job: Job) -> None:
         self.count("look")
         job.looked += 1
@@ -165,6 +169,8 @@ class OpenAIDesk:
         job = self._jobs.jobs.get(name)
         if job is None:
             return _refuse(404, f"no such job: {name}")
+        if self._jobs.is_locked():
+            return _refuse(401, "test server: locked")
         self._jobs.look(job)
         return as_json(_told(job))
 
@@ -228,6 +234,9 @@ async def send_lines(request: web.BaseRequest, jobs: Jobs, lines: list[bytes]) -
     half = len(lines) // 2
     await response.write(b"".join(line + b"\n" for line in lines[:half]))
     await jobs.hang_at("results")
+    if jobs.count("cut") <= jobs.behaviour.cuts and request.transport is not None:
+        request.transport.close()
+        return response
     await response.write(b"".join(line + b"\n" for line in lines[half:]))
     return response
 

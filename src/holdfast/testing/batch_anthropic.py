@@ -52,6 +52,8 @@ class AnthropicDesk:
         job = self._jobs.jobs.get(name)
         if job is None:
             return _refuse(404, f"no such batch: {name}")
+        if self._jobs.is_locked():
+            return _refuse(401, "test server: locked")
         self._jobs.look(job)
         return as_json(_told(job))
 

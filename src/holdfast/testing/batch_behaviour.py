@@ -27,6 +27,10 @@ class BatchBehaviour(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
     refusals: tuple[int, ...] = ()
     """Statuses that the first submissions of a job get."""
+    locked: int = 0
+    """So many first looks at jobs get a 401."""
+    cuts: int = 0
+    """So many first readings of results end in the middle."""
     missing_every: int = 0
     malformed_every: int = 0
     overloaded_every: int = 0

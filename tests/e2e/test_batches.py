@@ -1,5 +1,6 @@
 """Jobs of a batch API with the real command: kills at every stage, and what goes wrong in jobs. The server counts."""
 
+import json
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -7,9 +8,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import yaml
 
 from holdfast.testing import BatchBehaviour, BatchStats, Behaviour, ServerProcess, start_server_process
 from tests.e2e.commands import call, exported, finish, run, shown, start, wait_until, write_spec
+from tests.e2e.json_schema import problems
 from tests.e2e.live_runs import ASK_TWICE
 
 RUN = "x"
@@ -205,7 +208,7 @@ def test_an_interrupted_run_leaves_its_jobs_and_says_so(tmp_path: Path) -> None:
 
 
 def test_what_is_in_jobs_is_collected_also_when_the_rest_is_asked_alone(tmp_path: Path) -> None:
-    with course(tmp_path, 10, {"requests": 6, "samples": 6}, polls=3) as it:
+    with course(tmp_path, 10, {"requests": 6, "samples": 6}, polls=2) as it:
         it.kill_when(lambda seen: seen.looks >= 1)
         done = run("resume", RUN, "--store", it.store, "--set", "models[0].batch=false", cwd=tmp_path)
         assert done.code == 0, done.said
@@ -270,3 +273,8 @@ def test_a_provider_without_a_batch_api_is_refused_before_anything_is_made(tmp_p
     assert done.code == 2
     assert "models[0].batch" in done.err
     assert not (tmp_path / "runs").exists()
+
+
+def test_editors_take_a_batch_that_is_written_as_yes(tmp_path: Path) -> None:
+    spec = write_spec(tmp_path, 3, "http://127.0.0.1:1/v1", model={"batch": True})
+    assert problems(json.loads(call("schema", cwd=tmp_path).out), yaml.safe_load(spec.read_text())) == []

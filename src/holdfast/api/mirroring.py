@@ -7,6 +7,7 @@ journal is opened under that epoch. Doing it again is always right.
 
 import contextlib
 import os
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
@@ -19,17 +20,19 @@ from holdfast.journal.claims import (
     EXPIRY_SECONDS,
     Beat,
     Patience,
+    epochs,
     greatest_epoch,
     read_beat,
     take_epoch,
     write_beat,
 )
 from holdfast.journal.lease import read_lease, write_lease
+from holdfast.journal.lock import LOCK_NAMES
 from holdfast.journal.mirror import BEATS, Keeping
 from holdfast.journal.mirror import Mirror as Kept
 from holdfast.journal.objects import Objects, StoredObjects, open_objects
-from holdfast.journal.pieces import FOLDER, MirrorSource, Source
-from holdfast.journal.restoring import Restored, restore
+from holdfast.journal.pieces import FOLDER, FolderSource, MirrorSource, Source
+from holdfast.journal.restoring import Restored, restore, uid_of
 from holdfast.journal.writer import Mirroring
 from holdfast.records import Fence
 from holdfast.spec import Mirror
@@ -124,6 +127,17 @@ def _expiry_seconds() -> float:
     return seconds
 
 
+def is_overtaken(mirror: Mirror | None, place: RunPlace) -> bool:
+    """Whether another machine has gone on with the run: its mirror has records under a greater epoch than any here. A
+    store that cannot be reached tells nothing; whoever sends the rest says so.
+    """
+    if mirror is None or not mirror.exclusive:
+        return False
+    with contextlib.suppress(StoreError):
+        return _epoch_there(objects_of(mirror.url, place)) > list_chain(OS_DISK, place.journal).epoch
+    return False
+
+
 def send_rest(mirror: Mirror | None, place: RunPlace, uid: str, end: Cursor, warn: Warn) -> None:
     """Of a run that is complete: what its process did not come to sending. Not if another machine has gone on since:
     what this one has is older.
@@ -203,11 +217,23 @@ def restore_whole(
     with _held(hidden):
         if place.began or not os.path.isdir(hidden):
             raise HeldError(f"{place.folder} was recovered by another process a moment ago; look at it, or try again")
+        _forget_another(hidden, sources)
         restored = restore(hidden, sources, warn, lossy=lossy)
         finish(hidden)
         OS_DISK.replace(hidden, place.folder)
         OS_DISK.sync_folder(os.path.dirname(hidden))
         return restored
+
+
+def _forget_another(hidden: str, sources: Sequence[Source]) -> None:
+    """What is left of another run, or of this one without its events, which has a uid of its own. Nothing in a hidden
+    folder is an original; its lock is held.
+    """
+    left = [name for name in os.listdir(hidden) if name not in LOCK_NAMES]
+    if left and uid_of(FolderSource(hidden)) not in map(uid_of, sources):
+        for name in left:
+            path = os.path.join(hidden, name)
+            shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
 
 
 @contextlib.contextmanager
@@ -226,9 +252,13 @@ def hidden_folder(place: RunPlace) -> str:
 
 
 def last_beat(objects: Objects) -> tuple[int, Beat | None]:
-    """The greatest epoch that was claimed, and what its holder last said."""
-    epoch = greatest_epoch(objects)
-    return epoch, read_beat(objects, epoch)
+    """What was last said of the run, and under which epoch: one who claimed it and never began has said nothing."""
+    beat = None
+    for epoch in (*sorted(epochs(objects), reverse=True), 0):
+        beat = read_beat(objects, epoch)
+        if beat is not None and beat.lease is not None:
+            return epoch, beat
+    return 0, beat
 
 
 def known_there(objects: Objects, epoch: int) -> Known:

@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast import __version__
 from holdfast.api.logbook import Logbook
-from holdfast.api.mirroring import Claimed, claim_run, send_rest
+from holdfast.api.mirroring import Claimed, claim_run, is_overtaken, send_rest
 from holdfast.api.places import RunPlace
 from holdfast.api.preparing import Given, Prepared, evaluation_of, find_scorers, naming, prepare_given
 from holdfast.api.provenance import check_spec_file, code, host, is_spec_file_new, write_spec_file
@@ -116,19 +116,22 @@ class Resumption:
 
     async def go_on(self, observe: Observe | None) -> Ended:
         changes, retried = await asyncio.to_thread(self._compared)
-        if not changes and self._has_nothing_to_do(retried):
+        mirror = self._prepared.spec.mirror
+        done = not changes and self._has_nothing_to_do(retried)
+        if done and not await asyncio.to_thread(is_overtaken, mirror, self._place):
             await asyncio.to_thread(self._mend_spec_file)
             end = self._reading.end
             warn = logging.getLogger("holdfast").warning
-            await asyncio.to_thread(send_rest, self._prepared.spec.mirror, self._place, self._reading.uid, end, warn)
+            await asyncio.to_thread(send_rest, mirror, self._place, self._reading.uid, end, warn)
             return self._complete()
-        claimed = await claim(self._reading, self._prepared.spec.mirror)
+        claimed = await claim(self._reading, mirror)
         try:
             if claimed.changed:
                 changes, retried = await asyncio.to_thread(self._compared)
-                if not changes and self._has_nothing_to_do(retried):  # another process has done it meanwhile
-                    await asyncio.to_thread(claimed.release)
-                    return self._complete()
+                done = not changes and self._has_nothing_to_do(retried)
+            if done:  # another process has done it meanwhile, or before us
+                await asyncio.to_thread(claimed.release)
+                return self._complete()
         except BaseException:
             claimed.release()
             raise

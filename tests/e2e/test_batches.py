@@ -278,3 +278,9 @@ def test_a_provider_without_a_batch_api_is_refused_before_anything_is_made(tmp_p
 def test_editors_take_a_batch_that_is_written_as_yes(tmp_path: Path) -> None:
     spec = write_spec(tmp_path, 3, "http://127.0.0.1:1/v1", model={"batch": True})
     assert problems(json.loads(call("schema", cwd=tmp_path).out), yaml.safe_load(spec.read_text())) == []
+
+
+def test_a_server_that_keeps_no_metadata_is_warned_of(tmp_path: Path) -> None:
+    with course(tmp_path, 3, forgets=True) as it:
+        assert "does not keep the metadata" in it.go_on()
+        assert it.outputs() == right(3)

@@ -35,6 +35,8 @@ EVENTS: dict[str, tuple[str, str]] = {
     "sample.save_failed": ("error", "a sample's record could not be saved; it counts as failed"),
     "sample.stalled": ("warning", "a sample neither asks nor returns; with where its code waits"),
     "sample.overdue": ("warning", "a sample is past its time limit and does not end"),
+    "model.rests": ("warning", "one of a model's URLs fails and rests; the others go on, and it is tried again"),
+    "model.back": ("info", "a model's URL that had rested answers again"),
     "sandbox.cleared": (
         "info",
         "what sandboxes of a dead process of this run had left was ended and removed",
@@ -44,6 +46,7 @@ EVENTS: dict[str, tuple[str, str]] = {
     "sandbox.disk_full": ("error", "no space is left for the files of sandboxes; their samples wait for some"),
     "batch.incomplete": ("warning", "a job of a batch API ended without an answer to each of its requests"),
     "batch.strange_lines": ("warning", "results of a job are unreadable, doubled or of no request; they do not count"),
+    "batch.unmarked": ("warning", "the server does not keep a job's metadata, by which it is found after a crash"),
     "batch.failed": ("error", "a job's results cannot be had; the run stops, and the next start tries again"),
     "journal.commit_slow": ("warning", "a commit took longer than a second"),
     "journal.disk_full": ("error", "no space is left; the run waits for some"),

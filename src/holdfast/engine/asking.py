@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from functools import partial
 from typing import Any, TypeVar
 
@@ -33,16 +34,25 @@ from holdfast.spec import Model, Spec
 from holdfast.spec.reading import expand
 
 T = TypeVar("T")
+group: ContextVar[str] = ContextVar("group", default="")
+"""The sample that is being answered: all of its repeats and steps had better go to the same server, if there are
+several.
+"""
 
 
 class Line:
     """One model's line: at most `max_connections` requests at a time, over all tasks that share it."""
 
     def __init__(
-        self, model: Model, place: str, everywhere: Places, retried: Callable[[str], None] = lambda why: None
+        self,
+        model: Model,
+        place: str,
+        everywhere: Places,
+        retried: Callable[[str], None] = lambda why: None,
+        tell: Callable[[str, str], None] = lambda event, message: None,
     ) -> None:
-        """`retried` is told why, whenever a request is made again."""
-        self.provider = open_provider(model, place)
+        """`retried` is told why, whenever a request is made again; `tell` hears what belongs into the run's log."""
+        self.provider = open_provider(model, place, tell=lambda event, what: tell(event, f"{model.name}: {what}"))
         self._model = model
         self._is_foreign = ":" in model.provider
         self._everywhere = everywhere
@@ -118,7 +128,7 @@ class Line:
             try:
                 if attachments is not None:
                     messages = await attachments.put_into(messages)
-                request = Request(messages, params, tools)
+                request = Request(messages, params, tools, group.get())
                 return await ask(self.provider, _copy(request) if self._is_foreign else request, self._retries)
             finally:
                 self.sending -= 1
@@ -146,17 +156,33 @@ def identity_of(model: Model) -> dict[str, Any]:
     return {"provider": model.provider, "model": model.model, "options": model.options}
 
 
-def open_provider(model: Model, place: str, environ: Mapping[str, str] = os.environ) -> Provider:
+def open_provider(
+    model: Model,
+    place: str,
+    environ: Mapping[str, str] = os.environ,
+    tell: Callable[[str, str], None] = lambda event, message: None,
+) -> Provider:
     """The provider of a model. SpecError with the place if it cannot be used; nothing is sent."""
-    return _open(make_provider, model, place, environ)
+    return _open(make_provider, model, place, environ, tell)
 
 
-def open_batch_api(model: Model, place: str, environ: Mapping[str, str] = os.environ) -> BatchApi:
+def open_batch_api(
+    model: Model,
+    place: str,
+    environ: Mapping[str, str] = os.environ,
+    tell: Callable[[str, str], None] = lambda event, message: None,
+) -> BatchApi:
     """Likewise, the batch API of its server."""
-    return _open(open_batches, model, place, environ)
+    return _open(open_batches, model, place, environ, tell)
 
 
-def _open(make: Callable[[Connection], T], model: Model, place: str, environ: Mapping[str, str]) -> T:
+def _open(
+    make: Callable[[Connection], T],
+    model: Model,
+    place: str,
+    environ: Mapping[str, str],
+    tell: Callable[[str, str], None],
+) -> T:
     secrets: list[str] = []
 
     def filled(text: str, where: str) -> str:
@@ -168,7 +194,11 @@ def _open(make: Callable[[Connection], T], model: Model, place: str, environ: Ma
         return value
 
     headers = {name: filled(value, f"headers.{name}") for name, value in model.headers.items()}
-    base_url = filled(model.base_url, "base_url")
+    base_url: str | list[str] = (
+        filled(model.base_url, "base_url")
+        if isinstance(model.base_url, str)
+        else [filled(url, "base_url") for url in model.base_url]
+    )
     try:
         return make(
             Connection(
@@ -178,6 +208,9 @@ def _open(make: Callable[[Connection], T], model: Model, place: str, environ: Ma
                 api_key_env=model.api_key_env,
                 headers=headers,
                 timeout_seconds=model.timeout_seconds,
+                stream=model.stream,
+                record_raw=model.record_raw,
+                tell=tell,
                 max_connections=model.max_connections,
                 options=model.options,
                 secrets=tuple(secrets),

@@ -115,9 +115,9 @@ class Engine:
         self._tasks = {task.name: Places(task.max_samples or _UNLIMITED) for task in job.spec.tasks}
         self._scoring = Places(job.spec.concurrency.score)
         everywhere = self._everywhere = Places(job.spec.concurrency.generate or _UNLIMITED)
-        told = self._count_retry
-        self._lines = {each.name: Line(each, f"models.{each.name}", everywhere, told) for each in job.spec.models}
-        self._roles = {name: Line(each, f"roles.{name}", everywhere, told) for name, each in job.spec.roles.items()}
+        heard = self._count_retry, self.tell
+        self._lines = {each.name: Line(each, f"models.{each.name}", everywhere, *heard) for each in job.spec.models}
+        self._roles = {name: Line(each, f"roles.{name}", everywhere, *heard) for name, each in job.spec.roles.items()}
         self._batched = {each.name: Places(each.batch.samples) for each in job.spec.models if each.batch is not None}
         self._open_batches()
         self._attachments = Attachments(job.run)
@@ -329,7 +329,7 @@ class Engine:
                 continue
             desk = Desk(
                 line=place,
-                api=open_batch_api(model, place),
+                api=open_batch_api(model, place, tell=self.tell),
                 batch=model.batch,
                 journal=self._writer,
                 folder=self._job.run,

@@ -2,7 +2,7 @@
 
 `make_provider` turns a connection into a provider, `ask` asks it with retries. Invariant: every request ends in an
 answer or in a `ModelError` with a kind and a message; never in an empty answer that stands for a failure. Importing
-this room imports no HTTP client: that happens when an `openai` provider is made.
+this room imports no HTTP client and no extra: that happens when a provider is made that needs it.
 """
 
 from holdfast.models.batches import BatchApi, Found, Mark, Result, open_batches

@@ -20,6 +20,7 @@ from holdfast.models.bodies import (
     failure_in_success,
     filtered,
     malformed,
+    mapping,
     objects,
     parse_names,
     split_data_url,
@@ -36,6 +37,8 @@ DEFAULT_URL = "https://api.anthropic.com/v1"
 DEFAULT_KEY_VARIABLE = "ANTHROPIC_API_KEY"
 MAX_TOKENS = 8192
 _VERSION = "2023-06-01"
+_WRITTEN = "partial_json"
+"""Where the input of a tool is kept until it is whole."""
 _THINKING = ("thinking", "redacted_thinking")
 _LEFT_OUT = {"seed", "max_completion_tokens", "parallel_tool_calls"}
 _REASONS = {
@@ -78,7 +81,7 @@ class Messages:
         return base / "messages"
 
     def models_url(self, base: URL) -> URL:
-        return base / "models"
+        return (base / "models").with_query(limit=1000)
 
     def headers(self, key: str) -> Mapping[str, str]:
         return {"anthropic-version": _VERSION, **({"x-api-key": key} if key else {})}
@@ -114,14 +117,12 @@ class Messages:
             if kind == "message_stop":
                 return {**body, "content": [_ended(blocks[index]) for index in sorted(blocks)]}
             if kind == "message_start":
-                body |= data.get("message") or {}
+                body |= mapping(data.get("message"))
             elif kind == "message_delta":
-                usage = {**(body.get("usage") or {}), **(data.get("usage") or {})}
-                body |= {**(data.get("delta") or {}), "usage": usage}
-            elif kind == "content_block_start":
-                blocks[data["index"]] = dict(data["content_block"])
-            elif kind == "content_block_delta":
-                _add_delta(blocks[data["index"]], data["delta"])
+                usage = {**mapping(body.get("usage")), **mapping(data.get("usage"))}
+                body |= {**mapping(data.get("delta")), "usage": usage}
+            elif kind in ("content_block_start", "content_block_delta"):
+                _add_piece(blocks, data)
         raise cut_off("message_stop")
 
     def models(self, body: bytes) -> list[str] | None:
@@ -221,17 +222,22 @@ def _status(error: Any) -> int | None:
     return _STATUSES.get(str(error.get("type"))) if isinstance(error, dict) else None
 
 
-def _add_delta(block: dict[str, Any], delta: dict[str, Any]) -> None:
+def _add_piece(blocks: dict[int, dict[str, Any]], data: dict[str, Any]) -> None:
     """Every kind of piece is a text that goes to the end of another."""
-    for piece, whole in (("text", "text"), ("thinking", "thinking"), ("partial_json", "_input")):
+    index, delta = data.get("index"), mapping(data.get("delta"))
+    if not isinstance(index, int):
+        raise malformed("a piece of the stream belongs to no block", data)
+    block = blocks.setdefault(index, {})
+    block |= mapping(data.get("content_block"))
+    for piece, whole in (("text", "text"), ("thinking", "thinking"), ("partial_json", _WRITTEN)):
         if isinstance(delta.get(piece), str):
-            block[whole] = block.get(whole, "") + delta[piece]
+            block[whole] = str(block.get(whole) or "") + delta[piece]
     if "signature" in delta:
         block["signature"] = delta["signature"]
 
 
 def _ended(block: dict[str, Any]) -> dict[str, Any]:
-    written = block.pop("_input", "")
+    written = block.pop(_WRITTEN, "")
     return {**block, "input": decode(written.encode())} if written else block
 
 
@@ -245,7 +251,9 @@ def _answer(body: dict[str, Any], blocks: list[dict[str, Any]]) -> Answer:
     message: Message = {"role": "assistant", "content": text or (None if calls else "")}
     thoughts = [block for block in blocks if block.get("type") in _THINKING]
     if thoughts:
-        message["reasoning_content"] = "\n\n".join(filter(None, (block.get("thinking") for block in thoughts)))
+        message["reasoning_content"] = "\n\n".join(
+            str(block["thinking"]) for block in thoughts if block.get("thinking")
+        )
         message["thinking_blocks"] = thoughts
     if calls:
         message["tool_calls"] = calls

@@ -58,7 +58,13 @@ class OpenAIBatches:
             "completion_window": _WINDOW,
             "metadata": {TOKEN_NAME: token},
         }
-        return (await self._wire.post(self._url("batches"), body, _Batch)).id
+        made = await self._wire.post(self._url("batches"), body, _Batch)
+        if not made.is_marked(token):
+            told = (
+                "the server does not keep the metadata of jobs: one that is submitted in the moment of a crash is lost"
+            )
+            self._connection.tell("batch.unmarked", f"job {made.id}: {told}, and its requests are bought again")
+        return made.id
 
     async def find(self, mark: Mark) -> Found:
         after = ""
@@ -66,7 +72,7 @@ class OpenAIBatches:
             url = self._url("batches").update_query(limit=_PAGE, **({"after": after} if after else {}))
             page = await self._wire.get(url, _Page) or _Page([])
             for each in page.data:
-                if isinstance(each.metadata, dict) and each.metadata.get(TOKEN_NAME) == mark.token:
+                if each.is_marked(mark.token):
                     return Found(each.id)
             if not page.has_more or not page.data or page.data[-1].created < mark.since - _SKEW_SECONDS:
                 return Found()
@@ -142,6 +148,9 @@ class _Batch(msgspec.Struct, frozen=True):
     output_file_id: str | None = None
     error_file_id: str | None = None
     errors: Any = None
+
+    def is_marked(self, token: str) -> bool:
+        return isinstance(self.metadata, dict) and self.metadata.get(TOKEN_NAME) == token
 
     @property
     def created(self) -> float:

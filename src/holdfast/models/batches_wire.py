@@ -105,6 +105,8 @@ class BatchWire:
 def url_of(connection: Connection, usual: str) -> URL:
     """The base URL. A job is with one server."""
     given = connection.base_url or usual
+    if isinstance(given, list) and len(given) == 1:
+        given = given[0]
     if not isinstance(given, str):
         raise BadConnectionError("batch: a job is with one server: give one base_url, or take `batch` away")
     return parse_url(given)

@@ -51,6 +51,11 @@ def objects(value: Any) -> list[dict[str, Any]]:
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
+def mapping(value: Any) -> dict[str, Any]:
+    """An object; an empty one for whatever is none."""
+    return value if isinstance(value, dict) else {}
+
+
 def texts(value: Any) -> list[dict[str, Any]]:
     """The content of a message as parts."""
     if isinstance(value, str):

@@ -101,7 +101,8 @@ def _add_call(calls: dict[int, dict[str, Any]], piece: Any) -> None:
     function = told if isinstance(told, dict) else {}
     call["id"] = piece.get("id") or call["id"]
     call["function"]["name"] = function.get("name") or call["function"]["name"]
-    call["function"]["arguments"] += function.get("arguments") or ""
+    arguments = function.get("arguments")
+    call["function"]["arguments"] += arguments if isinstance(arguments, str) else ""
     known = {"index", "id", "type", "function"}
     call |= {name: value for name, value in piece.items() if name not in known and value is not None}
 

@@ -48,7 +48,7 @@ class Endpoint:
         self._url = url
         self._shown_url = str(url.with_query(None).with_user(None))
         self._key = key
-        self._secrets = _secrets(connection, key.value, url)
+        self._secrets = secrets_of(connection, key.value, url)
         self._headers = CIMultiDict({"User-Agent": "holdfast", "Accept": _ACCEPTED[connection.stream], **headers})
         self._headers.update(connection.headers)
         try:
@@ -150,7 +150,7 @@ def read_key(connection: Connection, *usual: str) -> Key:
     """
     variable = connection.api_key_env
     if not variable and not connection.base_url:
-        variable = next((each for each in usual if os.environ.get(each)), usual[0])
+        variable = next((each for each in usual if os.environ.get(each)), usual[0] if usual else "")
     key = os.environ.get(variable, "").strip() if variable else ""
     if not key.isascii() or not key.isprintable():
         raise BadConnectionError(f"the key in {variable} has characters that no HTTP header can hold: set it again")
@@ -164,9 +164,10 @@ def _check_limits(connection: Connection) -> None:
         raise BadConnectionError(f"model {connection.model!r}: timeout_seconds must be greater than 0")
 
 
-def _secrets(connection: Connection, key: str, url: URL) -> set[str]:
-    secrets = {key, url.password or "", *connection.secrets}
-    for name, value in (*connection.headers.items(), *url.query.items()):
+def secrets_of(connection: Connection, key: str, url: URL | None = None) -> set[str]:
+    """What no text may hold."""
+    secrets = {key, *connection.secrets, (url.password or "") if url is not None else ""}
+    for name, value in (*connection.headers.items(), *(url.query.items() if url is not None else ())):
         if any(word in name.lower() for word in _CREDENTIAL_NAMES):
             secrets |= {value, value.split(" ")[-1]}
     return secrets - {""}

@@ -70,7 +70,7 @@ class GenerateContent:
         return url.with_query(alt="sse") if stream else url
 
     def models_url(self, base: URL) -> URL:
-        return base / "models"
+        return (base / "models").with_query(pageSize=1000)
 
     def headers(self, key: str) -> Mapping[str, str]:
         return {"x-goog-api-key": key} if key else {}
@@ -230,7 +230,8 @@ def _add_parts(parts: list[dict[str, Any]], content: Any) -> None:
     """Pieces of a text become one part; what is signed ends one."""
     for part in objects(content.get("parts")) if isinstance(content, dict) else ():
         last = parts[-1] if parts else {}
-        goes_on = "text" in part and "text" in last and bool(part.get("thought")) == bool(last.get("thought"))
+        are_texts = isinstance(part.get("text"), str) and isinstance(last.get("text"), str)
+        goes_on = are_texts and bool(part.get("thought")) == bool(last.get("thought"))
         if goes_on and ("thoughtSignature" not in last or part.get("thoughtSignature") == last["thoughtSignature"]):
             parts[-1] = {**last, **part, "text": last["text"] + part["text"]}
         elif part.get("text") != "" or "thoughtSignature" in part:

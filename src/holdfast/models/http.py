@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import msgspec
 from yarl import URL
 
+from holdfast.errors import told
 from holdfast.models.bodies import decode
 from holdfast.models.endpoint import Endpoint, Key
 from holdfast.models.failures import ModelError
@@ -50,6 +51,16 @@ class Dialect(Protocol):
         ...
 
 
+def build(dialect: Dialect, model: str, request: Request, *, stream: bool) -> dict[str, Any]:
+    """The body of a request. Messages come from anybody's code: those that are none are a bad request."""
+    try:
+        return dialect.body(model, request, stream=stream)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ModelError(
+            "bad_request", f"the messages cannot be understood ({told(error)}); nothing was sent"
+        ) from None
+
+
 class HttpProvider:
     """One model behind one URL. Belongs to the event loop that first asks; close it there."""
 
@@ -58,7 +69,7 @@ class HttpProvider:
         self._stream = connection.stream
         self._keeps_raw = connection.record_raw
         self._dialect = dialect
-        self._models_url = dialect.models_url(base).with_query(base.query)
+        self._models_url = dialect.models_url(base).update_query(base.query)
         url = dialect.url(base, connection.model, stream=connection.stream)
         headers = {"Content-Type": "application/json", **dialect.headers(key.value)}
         self._endpoint = Endpoint(connection, url.update_query(base.query), key, headers)
@@ -66,7 +77,7 @@ class HttpProvider:
     async def generate(self, request: Request) -> Answer:
         """Ask once. Raises ModelError, and nothing else but a cancellation."""
         try:
-            body = self._dialect.body(self._model, request, stream=self._stream)
+            body = build(self._dialect, self._model, request, stream=self._stream)
         except ModelError as error:
             self._endpoint.fail(error.kind, error.message)
         response = await self._endpoint.post(body, streams=self._stream)

@@ -14,6 +14,7 @@ import msgspec
 from holdfast.errors import SpecError
 from holdfast.spec.assigning import assign
 from holdfast.spec.explaining import explain_all, kind_of, nearest, nearest_file
+from holdfast.spec.presets import expand_names, model_fields
 from holdfast.spec.reading import parse_yaml, substitute
 from holdfast.spec.sweeping import expand_sweeps, first_values
 from holdfast.spec.types import Model, Spec, Task
@@ -83,6 +84,7 @@ def _merge_defaults(mapping: dict[str, Any], where: str) -> None:
     for name in defaults:
         if name not in _TASK_FIELDS | _MODEL_FIELDS:
             raise SpecError(f"{where}: defaults: unknown field {name!r}{nearest(name, _TASK_FIELDS | _MODEL_FIELDS)}")
+    _expand_short_names(mapping)
     _fill(mapping.get("tasks"), {name: value for name, value in defaults.items() if name in _TASK_FIELDS})
     models = {name: value for name, value in defaults.items() if name in _MODEL_FIELDS}
     _fill(mapping.get("models"), models)
@@ -95,6 +97,17 @@ def _merge_defaults(mapping: dict[str, Any], where: str) -> None:
     for model in mapping.get("models") or () if isinstance(mapping.get("models"), list) else ():
         if isinstance(model, dict) and "name" not in model and isinstance(model.get("model"), str):
             model["name"] = model["model"]
+
+
+def _expand_short_names(mapping: dict[str, Any]) -> None:
+    models, roles = mapping.get("models"), mapping.get("roles")
+    if isinstance(models, list):
+        mapping["models"] = expand_names(models)
+    if isinstance(roles, dict):
+        mapping["roles"] = {
+            name: {**model_fields(role), "name": name} if isinstance(role, str) else role
+            for name, role in roles.items()
+        }
 
 
 def _fill(parts: Any, defaults: Mapping[str, Any]) -> None:

@@ -52,13 +52,15 @@ class Model(_Part, frozen=True, kw_only=True):
     name: Annotated[Name, RESULT]
     provider: Annotated[Name, RESULT]
     model: Annotated[str, RESULT] = ""
-    base_url: Annotated[str, PLACE] = ""
+    base_url: Annotated[str | list[str], PLACE] = ""
     api_key_env: Annotated[str, PLACE] = ""
     headers: Annotated[dict[str, str], PLACE] = field(default_factory=dict)
     params: Annotated[dict[str, Any], RESULT] = field(default_factory=dict)
     options: Annotated[dict[str, Any], RESULT] = field(default_factory=dict)
     request_retries: Annotated[NotNegative, RESULT] = 5
+    record_raw: Annotated[bool, RESULT] = False
     timeout_seconds: Annotated[Seconds, THROUGHPUT] = 600.0
+    stream: Annotated[bool, THROUGHPUT] = False
     max_connections: Annotated[Positive, THROUGHPUT] = 64
     price: Annotated[Price | None, NESTED] = None
     batch: Annotated[Batch | None, NESTED] = None

@@ -1,4 +1,7 @@
-"""An OpenAI-compatible server on the loopback that counts every request and can misbehave: for our tests and yours.
+"""A server of models on the loopback that counts every request and can misbehave: for our tests and yours.
+
+It speaks as OpenAI's (chat completions, responses), Anthropic's and Google's do; `holdfast.testing.contract` has the
+tests that every provider must pass.
 
     async with ModelServer(Behaviour(faults=[Fault("429", first=2)])) as server:   # in this event loop
         ...                                                                        # server.base_url, server.stats()

@@ -161,7 +161,8 @@ class OpenAIDesk:
             return _refuse(400, "input_file_id must be a file, completion_window must be 24h")
         if asked.get("endpoint") not in ("/v1/chat/completions", "/v1/responses"):
             return _refuse(400, "endpoint must be /v1/chat/completions or /v1/responses")
-        job = self._jobs.create("batch", requests, asked.get("metadata") or {}, asked["endpoint"])
+        metadata = {} if self._jobs.behaviour.forgets else asked.get("metadata") or {}
+        job = self._jobs.create("batch", requests, metadata, asked["endpoint"])
         await self._jobs.hang_at("create")
         return as_json(_told(job))
 

@@ -27,6 +27,8 @@ class BatchBehaviour(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
     refusals: tuple[int, ...] = ()
     """Statuses that the first submissions of a job get."""
+    forgets: bool = False
+    """Jobs have no metadata, whatever was given."""
     locked: int = 0
     """So many first looks at jobs get a 401."""
     cuts: int = 0

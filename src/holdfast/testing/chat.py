@@ -46,9 +46,9 @@ class Chat:
 
     def events(self, told: Told) -> Iterator[bytes]:
         answer = told.answer
-        message = {"role": "assistant"} | answer.message
+        message: Message = {"role": "assistant"} | answer.message
         texts = {name: message.pop(name, None) for name in ("reasoning_content", "reasoning", "content", "refusal")}
-        calls = message.pop("tool_calls", None) or []
+        calls: list[Any] = message.pop("tool_calls", None) or []
         yield _chunk(told, {**message, "content": "" if texts["content"] is not None else None})
         for name, text in texts.items():
             for piece in pieces(text or ""):

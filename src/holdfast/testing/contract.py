@@ -11,10 +11,11 @@ responses, Anthropic's messages and Google's generateContent, whole and streamin
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
@@ -76,8 +77,8 @@ class ProviderContract:
     """By fault: the kind and the status that it has, where the provider cannot tell as much as the contract asks."""
 
     def connect(self, base_url: str, **settings: Any) -> Provider:
-        given = {"base_url": base_url, "api_key_env": KEY_VARIABLE, **self.settings, **settings}
-        return make_provider(Connection(self.provider, "m", **given))
+        given = {"model": "m", "base_url": base_url, "api_key_env": KEY_VARIABLE, **self.settings, **settings}
+        return make_provider(Connection(self.provider, **given))
 
     def test_a_text_comes_back_with_its_end_and_its_usage(self) -> None:
         answer, _ = self._ask(SUM)
@@ -223,7 +224,8 @@ class ProviderContract:
                 gone = server.base_url
             return await _fails(self.connect(gone, timeout_seconds=_SECONDS))
 
-        assert asyncio.run(ask()).kind == "connection"
+        with _key():
+            assert asyncio.run(ask()).kind == "connection"
 
     def test_the_key_is_in_no_text_even_if_the_server_repeats_it(self) -> None:
         error = self._failure("401")
@@ -270,8 +272,6 @@ class ProviderContract:
         use: Callable[[ModelServer, Provider], Awaitable[T]],
         **settings: Any,
     ) -> T:
-        os.environ[KEY_VARIABLE] = KEY
-
         async def run() -> T:
             async with ModelServer(behaviour) as server:
                 provider = self.connect(server.base_url, **{"timeout_seconds": _SECONDS, **settings})
@@ -280,10 +280,8 @@ class ProviderContract:
                 finally:
                     await provider.close()
 
-        try:
+        with _key():
             return asyncio.run(run())
-        finally:
-            del os.environ[KEY_VARIABLE]
 
     def _ask(self, request: Request, behaviour: Behaviour | None = None, **settings: Any) -> tuple[Answer, list[Seen]]:
         async def use(server: ModelServer, provider: Provider) -> tuple[Answer, list[Seen]]:
@@ -322,6 +320,15 @@ class ProviderContract:
         ]
         second, _ = self._ask(Request([*SUM.messages, first.message, *results], {}, [_TOOL]), Behaviour(reply=reply))
         assert second.text == " and ".join(each["content"] for each in results)
+
+
+@contextlib.contextmanager
+def _key() -> Iterator[None]:
+    os.environ[KEY_VARIABLE] = KEY
+    try:
+        yield
+    finally:
+        del os.environ[KEY_VARIABLE]
 
 
 async def _fails(provider: Provider) -> ModelError:

@@ -1,5 +1,6 @@
 """The test server's Gemini API, after Google's. It refuses what the real one refuses: above all, unknown fields."""
 
+import re
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -28,6 +29,7 @@ responseJsonSchema presencePenalty frequencyPenalty responseLogprobs logprobs th
 mediaResolution speechConfig
 """
 _CONFIG = frozenset(_SETTINGS.split())
+_UNDERSCORED = re.compile("_([a-z])")
 _REASONS = {"stop": "STOP", "tool_calls": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"}
 _STATUSES = {
     400: "INVALID_ARGUMENT",
@@ -53,10 +55,13 @@ class GenerateContent:
 
     def read(self, raw: bytes, path: str) -> Asked:
         given = msgspec.json.decode(raw)
-        if not isinstance(given, dict) or not isinstance(given.get("contents"), list) or not given["contents"]:
+        given = _camel(given) if isinstance(given, dict) else {}
+        if not isinstance(given.get("contents"), list) or not given["contents"]:
             refuse("GenerateContentRequest.contents: contents is not specified")
         reject_unknown(given, _FIELDS, "Invalid JSON payload received. ")
-        reject_unknown(given.get("generationConfig", {}), _CONFIG, "Invalid JSON payload received. generation_config.")
+        reject_unknown(
+            _camel(given.get("generationConfig", {})), _CONFIG, "Invalid JSON payload received. generation_config."
+        )
         system = given.get("systemInstruction")
         messages = [{"role": "system", "content": _text(system["parts"])}] if system else []
         calls: list[dict[str, Any]] = []
@@ -108,10 +113,15 @@ def _messages(content: dict[str, Any]) -> Iterator[Message]:
         if "functionResponse" in part:
             yield _result(part["functionResponse"])
         else:
-            _add_part(said, part)
+            _add_part(said, _camel(part))
     if said["content"] or role == "assistant":
         only_text = all(part["type"] == "text" for part in said["content"])
         yield {**said, "content": _text(said["content"]) if only_text else said["content"]}
+
+
+def _camel(given: dict[str, Any]) -> dict[str, Any]:
+    """The real server takes names in both spellings."""
+    return {_UNDERSCORED.sub(lambda match: match[1].upper(), name): value for name, value in given.items()}
 
 
 def _result(given: dict[str, Any]) -> Message:
@@ -125,10 +135,11 @@ def _add_part(said: Message, part: dict[str, Any]) -> None:
     if "text" in part:
         said["content"].append({"type": "text", "text": part["text"]})
     elif "inlineData" in part:
-        url = f"data:{part['inlineData']['mimeType']};base64,{part['inlineData']['data']}"
+        blob = _camel(part["inlineData"])
+        url = f"data:{blob['mimeType']};base64,{blob['data']}"
         said["content"].append({"type": "image_url", "image_url": {"url": url}})
     elif "fileData" in part:
-        said["content"].append({"type": "image_url", "image_url": {"url": part["fileData"]["fileUri"]}})
+        said["content"].append({"type": "image_url", "image_url": {"url": _camel(part["fileData"])["fileUri"]}})
     elif "functionCall" in part:
         if part.get("thoughtSignature", SIGNATURE) != SIGNATURE:
             refuse("Thought signature is not valid")

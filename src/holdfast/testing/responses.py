@@ -48,8 +48,8 @@ class Responses:
             begun = {name: empty.get(name, value) for name, value in item.items()}
             yield numbered("response.output_item.added", output_index=index, item=begun)
             where = {"item_id": item["id"], "output_index": index}
-            for kind, piece in _deltas(item):
-                yield numbered(f"response.{kind}.delta", **where, delta=piece)
+            for kind, fields in _filling(item):
+                yield numbered(f"response.{kind}", **where, **fields)
             yield numbered("response.output_item.done", output_index=index, item=item)
         ended = _response(told, items, "completed")
         yield numbered(f"response.{ended['status']}", response=ended)
@@ -80,15 +80,27 @@ def _items(told: Told) -> list[dict[str, Any]]:
     return items
 
 
-def _deltas(item: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    if item["type"] == "message":
-        for part in item["content"]:
-            yield from (("output_text", piece) for piece in pieces(part["text"]))
-    elif item["type"] == "function_call":
-        yield from (("function_call_arguments", piece) for piece in pieces(item["arguments"]))
-    else:
-        for part in item["summary"]:
-            yield from (("reasoning_summary_text", piece) for piece in pieces(part["text"]))
+def _filling(item: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What comes between the beginning of an item and its end."""
+    if item["type"] == "function_call":
+        for piece in pieces(item["arguments"]):
+            yield "function_call_arguments.delta", {"delta": piece}
+        yield "function_call_arguments.done", {"name": item["name"], "arguments": item["arguments"]}
+        return
+    kind, name, number = (
+        ("output_text", "content", "content_index")
+        if item["type"] == "message"
+        else ("reasoning_summary_text", "summary", "summary_index")
+    )
+    parts = "content_part" if name == "content" else "reasoning_summary_part"
+    more: dict[str, Any] = {"logprobs": []} if name == "content" else {}
+    for index, part in enumerate(item[name]):
+        where = {number: index}
+        yield f"{parts}.added", {**where, "part": {**part, "text": ""}}
+        for piece in pieces(part["text"]):
+            yield f"{kind}.delta", {**where, "delta": piece, **more}
+        yield f"{kind}.done", {**where, "text": part["text"], **more}
+        yield f"{parts}.done", {**where, "part": part}
 
 
 def _response(told: Told, items: list[dict[str, Any]], status: str) -> dict[str, Any]:

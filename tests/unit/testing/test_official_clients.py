@@ -12,10 +12,13 @@ from holdfast.testing import Behaviour, Fault, ModelServer
 from holdfast.testing.contract import PIXEL
 from holdfast.testing.protocols import SIGNATURE
 
+pytestmark = pytest.mark.long  # importing the clients takes seconds
 CALLS = [
     {"id": f"c{number}", "type": "function", "function": {"name": "add", "arguments": f'{{"a":{number}}}'}}
     for number in range(2)
 ]
+OWN_WARNING = pytest.mark.filterwarnings("ignore:Inheritance class:DeprecationWarning")
+"""Of google-genai, when it is imported."""
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 
 
@@ -93,6 +96,7 @@ def test_anthropics_client_knows_the_failures(fault: str, error: str) -> None:
     assert serve(use, Behaviour(faults=[Fault(fault)])) == error
 
 
+@OWN_WARNING
 def test_googles_client_thinks_calls_and_goes_on_whole_and_streaming() -> None:
     genai = pytest.importorskip("google.genai")
     types = genai.types
@@ -136,6 +140,7 @@ def test_googles_client_thinks_calls_and_goes_on_whole_and_streaming() -> None:
     assert second[2].usage_metadata.cached_content_token_count == 8
 
 
+@OWN_WARNING
 def test_googles_client_knows_the_failures() -> None:
     genai = pytest.importorskip("google.genai")
 

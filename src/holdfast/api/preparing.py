@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import xxhash
 
-from holdfast.engine import identity_of, open_provider
+from holdfast.engine import identity_of, open_batch_api, open_provider
 from holdfast.errors import BadNameError, HoldfastError, JournalError, SpecError
 from holdfast.journal import folder_name
 from holdfast.plan import Rows, Work, prepare, survey
@@ -121,10 +121,11 @@ def prepare_given(
     for index, task in enumerate(given.spec.tasks):
         for server in works[task.name].solver.servers():
             server.check(f"tasks[{index}].solver: mcp")  # only to see that it can be opened: it opens none
-    for index, model in enumerate(given.spec.models):
-        open_provider(model, f"models[{index}]")  # only to see that it can be made: it opens no connection
-    for name, model in given.spec.roles.items():
-        open_provider(model, f"roles.{name}")
+    models = {f"models[{index}]": model for index, model in enumerate(given.spec.models)}
+    for place, model in (models | {f"roles.{name}": model for name, model in given.spec.roles.items()}).items():
+        open_provider(model, place)  # only to see that it can be made: it opens no connection
+        if model.batch is not None:
+            open_batch_api(model, place)
     return Prepared(given.spec, works, scorers)
 
 

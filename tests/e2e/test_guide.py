@@ -31,6 +31,7 @@ REAL = {"openai", "anthropic", "google", "openrouter"}
 """Whom no test asks: specs with them are only checked."""
 FOLLOWED = [
     "guide.md",
+    "howto/batches.md",
     "howto/compare-two-models.md",
     "howto/evaluate-an-existing-agent.md",
     "howto/providers.md",

@@ -34,6 +34,7 @@ from holdfast.solve import (
     Unsure,
 )
 from holdfast.solve.steps import Journal, is_kept
+from holdfast.solve.stopwatch import running
 
 _ENDING_SECONDS = 2.0
 """What calls that were under way when an attempt ended may take to end."""
@@ -192,7 +193,7 @@ class Sampler:
             messages = work.renderer.messages(ticket.sample)
             ctx = Context(ticket.sample, messages, steps, seed, kit.means[ticket.cell.model])
             try:
-                answer = await _solve(work.solver, ticket.sample, ctx, kit.seconds, steps.recorded_seconds)
+                answer = await _solve(work.solver, ticket.sample, ctx, kit.seconds, steps)
             finally:
                 steps.close()  # who still asks in the background asks nothing more, and uses nothing that is closed
                 if steps.is_busy:
@@ -278,13 +279,15 @@ class Sampler:
         return flight
 
 
-async def _solve(solver: Solver, sample: Sample, ctx: Context, seconds: float | None, used: float) -> Answer:
-    """`used`: what the steps that it replays took counts."""
+async def _solve(solver: Solver, sample: Sample, ctx: Context, seconds: float | None, steps: Steps) -> Answer:
+    """What the steps that it replays took counts; what requests were held back for does not."""
+    running.set(steps.watch)
     if seconds is None:
         return await solver.solve(sample, ctx)
-    limit = asyncio.timeout(max(seconds - used, 0.001))
+    limit = asyncio.timeout(max(seconds - steps.recorded_seconds, 0.001))
     try:
         async with limit:
+            steps.watch.obey(limit)
             return await solver.solve(sample, ctx)
     except TimeoutError:
         if limit.expired():

@@ -60,7 +60,7 @@ class Endpoint:
         """Send once. The response is a success, and says that it is JSON, or a stream of events, if it may be. Raises
         ModelError, and nothing else but a cancellation.
         """
-        encoded = self._encode(body)
+        encoded = self.encode(body)
         try:
             response = await self._wire.send(encoded, streams=streams)
         except TimeoutError:
@@ -93,6 +93,11 @@ class Endpoint:
             self.refuse(response)
         return response
 
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """What every request to the server says."""
+        return self._headers
+
     async def close(self) -> None:
         """Ends what is under way. Idempotent; a later request connects again."""
         await self._wire.close()
@@ -116,7 +121,7 @@ class Endpoint:
         text = shorten(redact(what, self._secrets)) + redact(where, self._secrets)
         raise ModelError(kind, f"{text}; {advice}" if advice else text, retry_after, status) from None
 
-    def _encode(self, body: Mapping[str, Any]) -> bytes:
+    def encode(self, body: Mapping[str, Any]) -> bytes:
         try:
             return msgspec.json.encode(body)
         except (TypeError, ValueError, RecursionError) as error:

@@ -54,6 +54,7 @@ def build_spec(
         mapping = msgspec.json.decode(
             msgspec.json.encode(mapping)
         )  # what is stored is JSON: dates and keys become text
+        _spell_out_batches(mapping)
         mapping, swept = first_values(mapping), mapping
         spec = msgspec.convert(mapping, Spec, strict=False)
         expand_sweeps(swept, where)
@@ -121,6 +122,15 @@ def _fill(parts: Any, defaults: Mapping[str, Any]) -> None:
                     part[name] = {**value, **part[name]}
                 else:
                     part.setdefault(name, copy.deepcopy(value))
+
+
+def _spell_out_batches(mapping: dict[str, Any]) -> None:
+    """`batch: true` is a batch with all its defaults, `batch: false` is none."""
+    models, roles = mapping.get("models"), mapping.get("roles")
+    every = (models if isinstance(models, list) else []) + (list(roles.values()) if isinstance(roles, dict) else [])
+    for model in every:
+        if isinstance(model, dict) and isinstance(model.get("batch"), bool):
+            model["batch"] = {} if model["batch"] else None
 
 
 def _check(spec: Spec, where: str) -> Spec:

@@ -16,6 +16,7 @@ Importing this imports no HTTP server: that happens when `ModelServer` is first 
 
 from typing import TYPE_CHECKING, Any
 
+from holdfast.testing.batch_behaviour import BatchBehaviour, BatchStats
 from holdfast.testing.behaviour import Behaviour, Fault
 from holdfast.testing.counts import Seen, Stats
 from holdfast.testing.process import ServerProcess, ServerStartError, start_server_process
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from holdfast.testing.server import ModelServer
 
 __all__ = [
+    "BatchBehaviour",
+    "BatchStats",
     "Behaviour",
     "Fault",
     "ModelServer",

@@ -11,6 +11,7 @@ import msgspec
 import xxhash
 
 from holdfast.records.exchange import Answer, Message
+from holdfast.testing.batch_behaviour import BatchBehaviour
 
 Reply = Callable[[list[Message]], str | Message | Answer]
 """Gets the request's messages, in OpenAI's shape whatever the protocol; returns the answer's text, a whole assistant
@@ -78,6 +79,7 @@ class Behaviour(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     faults: Sequence[Fault] = ()
     seed: int = 0
     reply: Reply | None = None
+    batch: BatchBehaviour = BatchBehaviour()
     kept: int = 0
     """So many of the last requests are kept as they came, and can be looked at: `server.requests()`."""
 

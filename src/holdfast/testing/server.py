@@ -16,6 +16,8 @@ import xxhash
 from aiohttp import web
 
 from holdfast.testing.anthropic import Messages
+from holdfast.testing.batch import Jobs, OpenAIDesk
+from holdfast.testing.batch_anthropic import AnthropicDesk
 from holdfast.testing.behaviour import SHAPES, Arrival, Behaviour, Fault, fault_for, latency_for
 from holdfast.testing.chat import Chat
 from holdfast.testing.counts import Counts, Seen, Stats
@@ -59,6 +61,8 @@ class ModelServer:
         self._counts = Counts()
         self._kept: deque[Seen] = deque()
         self._closing = asyncio.Event()
+        jobs = Jobs(self.behaviour.batch, self._closing)
+        self._desks = (OpenAIDesk(jobs, self._complete_line), AnthropicDesk(jobs, self._complete_line))
         self._web: web.Server | None = None
         self._listener: asyncio.Server | None = None
 
@@ -114,6 +118,9 @@ class ModelServer:
             return _json(encode(self.requests()))
         if request.method == "GET" and path.endswith("/models"):
             return _json(_MODELS)
+        for desk in self._desks:
+            if (told := await desk.handle(request)) is not None:
+                return told
         return _json(_CHAT.refused(Refusal(404, f"no such path: {request.method} {path}")), 404)
 
     async def _complete(self, request: web.BaseRequest, tongue: Tongue, path: str) -> web.StreamResponse:
@@ -132,6 +139,13 @@ class ModelServer:
             return await self._respond(request, tongue, asked, arrival)
         finally:
             self._counts.leave()
+
+    def _complete_line(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """The answer to one request of a job."""
+        tongue = _tongue_at(path) or _CHAT
+        asked = tongue.read(encode(body), path)
+        digest = _digest(_canonical.encode([asked.model, asked.messages]))
+        return tongue.body(Told(digest, asked.model, answer_for(self.behaviour, asked.messages, digest)))
 
     def _keep(self, request: web.BaseRequest, raw: bytes) -> None:
         if self.behaviour.kept:

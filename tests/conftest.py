@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.solve.confining import PLAIN, why_no_namespaces
+from holdfast.confine.confining import PLAIN, why_no_namespaces
 from tests.stores import S3, Bucket
 
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +63,9 @@ def test_code_sees_neither_our_files_nor_the_network(place: Path) -> None:
     secret.write_text("key")
     reading = f"print(open({str(secret)!r}).read())"
     assert "FileNotFoundError" in score("code_tests", None, reading, ROW).reason
-    asking = "import socket; socket.create_connection(('127.0.0.1', 9), 1)"
-    assert "OSError" in score("code_tests", None, asking, ROW).reason
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        asking = f"import socket; socket.create_connection(('127.0.0.1', {server.getsockname()[1]}), 1)"
+        assert "ConnectionRefusedError" in score("code_tests", None, asking, ROW).reason
 
 
 def test_a_row_without_tests_is_a_failure_of_the_data() -> None:
@@ -73,7 +76,7 @@ def test_a_row_without_tests_is_a_failure_of_the_data() -> None:
 def test_without_namespaces_it_is_refused_when_the_spec_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(PLAIN, raising=False)
     monkeypatch.setattr("holdfast.score.executing.why_no_namespaces", lambda: "this system has none")
-    with pytest.raises(ScorerError, match="there are no namespaces here .* by setting HOLDFAST_NO_NAMESPACES=1"):
+    with pytest.raises(ScorerError, match=r"there are no namespaces here .* by setting HOLDFAST_NO_NAMESPACES=1"):
         resolve("code_tests", "here")
     monkeypatch.setenv(PLAIN, "1")
     assert resolve("code_tests", "here").name == "code_tests"
@@ -88,16 +91,24 @@ def test_limits_that_are_none_are_refused(args: Any) -> None:
 def test_a_cancelled_score_ends_its_code_and_removes_its_folder(place: Path) -> None:
     made = resolve({"code_tests": {"seconds": 60}}, "here")
 
+    hanging = "open('begun', 'w').close(); import time; time.sleep(50)"
+
     async def cancelled() -> None:
-        scoring = asyncio.ensure_future(judge(made, sample(None, ROW), answer("import time; time.sleep(50)")))
-        while not list(place.glob("holdfast-code-*/files/sandbox/program.py")):
-            await asyncio.sleep(0.01)
+        scoring = asyncio.ensure_future(judge(made, sample(None, ROW), answer(hanging)))
+        await asyncio.to_thread(_wait_for, place, "holdfast-code-*/files/sandbox/begun")
         scoring.cancel()
         with pytest.raises(asyncio.CancelledError):
             await scoring
 
     asyncio.run(cancelled())
     assert os.listdir(place) == []
+
+
+def _wait_for(place: Path, pattern: str) -> None:
+    until = time.monotonic() + 30
+    while not list(place.glob(pattern)):
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
 def test_folders_that_killed_processes_left_are_removed_a_day_later(place: Path) -> None:

@@ -1,7 +1,7 @@
 """bert_score and embedding_similarity.
 
-Their packages are too large to be had here: small ones of the same interface, which this makes and installs in a folder,
-are loaded by the real code. Weights are what a word hashes to.
+Their packages are too large to be had here: small ones of the same interface, which this makes and installs in a
+folder, are loaded by the real code. Weights are what a word hashes to.
 """
 
 import sys

@@ -382,7 +382,7 @@ def _says(function: Callable[..., Any]) -> str:
 
 
 def _arguments(function: Callable[..., Any], given: int) -> str:
-    hints = typing.get_type_hints(function)
+    hints = typing.get_type_hints(function, include_extras=True)
     told = []
     for name, parameter in arguments_after(function, given)[0].items():
         if name == "ctx":

@@ -4,6 +4,7 @@ from holdfast.score.agreeing import consistency
 from holdfast.score.choices import choice
 from holdfast.score.composing import all_of, any_of, at_least, none_of, row_is, taxonomy, weighted, when
 from holdfast.score.executing import code_tests
+from holdfast.score.judges import pairwise, rubric
 from holdfast.score.lengths import length, length_difference
 from holdfast.score.mathematics import maths
 from holdfast.score.neural import bert_score, embedding_similarity
@@ -19,6 +20,7 @@ KINDS = {
         *(token_f1, edit_similarity, bleu, chrf, rouge, meteor),
         *(bert_score, embedding_similarity, codebleu),
     ),
+    "By a judge": (rubric, pairwise),
     "Something else": (length, length_difference, consistency),
     "Made of others": (all_of, any_of, none_of, weighted, when, at_least, taxonomy, row_is),
 }

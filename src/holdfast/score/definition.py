@@ -69,6 +69,24 @@ class Scorer(msgspec.Struct, frozen=True):
     extra: str = ""
     """What installs them."""
 
+    def roles(self) -> list[str]:
+        """The judges that it asks, as far as its arguments `roles` and `role` tell, and those that its parts ask."""
+        several = self.args.get("roles")
+        if isinstance(several, list) and several:
+            return several
+        parameter = inspect.signature(self.function).parameters.get("role")
+        role = self.args.get("role", parameter.default if parameter is not None else None)
+        own = [role] if isinstance(role, str) and role else []
+        return list(dict.fromkeys([*own, *(each for part in self.parts() for each in part.roles())]))
+
+    def parts(self) -> "list[Scorer]":
+        """The scorers among its arguments."""
+        found = []
+        for value in self.args.values():
+            several = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
+            found += [each for each in several if isinstance(each, Scorer)]
+        return found
+
     def __call__(self, sample: Sample, judged: Any, *rest: Any, **named: Any) -> Any:
         return self.function(*self.read(sample, judged), *rest, **{**self.args, **named})
 

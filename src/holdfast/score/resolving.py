@@ -135,8 +135,12 @@ def _as_scorer(found: Any, place: str) -> Scorer:
 
 def _with_args(found: Scorer, args: dict[str, Any], place: str) -> Scorer:
     known, open_ended = arguments_of(found.function)
-    args, parts = _with_parts(found, args, place)
-    made = msgspec.structs.replace(found, args=args, needs_ctx=found.needs_ctx or any(part.needs_ctx for part in parts))
+    made = msgspec.structs.replace(found, args=_with_parts(found, args, place))
+    parts = made.parts()
+    for part in parts:
+        if part.group:
+            raise ScorerError(place, f"{part.name} scores groups of repeats, so it cannot be a part of another scorer")
+    made = msgspec.structs.replace(made, needs_ctx=found.needs_ctx or any(part.needs_ctx for part in parts))
     missing = [package for package in made.packages if not version_of(package)]
     if missing:
         needed = "the package" if len(missing) == 1 else "the packages"
@@ -146,9 +150,9 @@ def _with_args(found: Scorer, args: dict[str, Any], place: str) -> Scorer:
     return made
 
 
-def _with_parts(found: Scorer, args: dict[str, Any], place: str) -> tuple[dict[str, Any], list[Scorer]]:
-    """The arguments with scorers in place of the entries that mean them, and those scorers."""
-    made, parts = dict(args), []
+def _with_parts(found: Scorer, args: dict[str, Any], place: str) -> dict[str, Any]:
+    """The arguments with scorers in place of the entries that mean them."""
+    made = dict(args)
     for arg, hint in _hints(found.function).items():
         if arg not in args or not _means_scorer(hint) or args[arg] is None:
             continue
@@ -156,24 +160,18 @@ def _with_parts(found: Scorer, args: dict[str, Any], place: str) -> tuple[dict[s
         if _is_of(hint, list):
             entries = value if isinstance(value, list | tuple) else [value]
             made[arg] = [resolve(entry, f"{at}[{index}]") for index, entry in enumerate(entries)]
-            parts += made[arg]
         elif _is_of(hint, dict):
             if not isinstance(value, Mapping):
                 raise ScorerError(at, f"expected {{label: scorer}}, found {value!r}")
             made[arg] = {str(label): resolve(entry, f"{at}.{label}") for label, entry in value.items()}
-            parts += made[arg].values()
         else:
             made[arg] = resolve(value, at)
-            parts.append(made[arg])
-    for part in parts:
-        if part.group:
-            raise ScorerError(place, f"{part.name} scores groups of repeats, so it cannot be a part of another scorer")
-    return made, parts
+    return made
 
 
 def _hints(function: Function) -> dict[str, Any]:
     try:
-        return typing.get_type_hints(function)
+        return typing.get_type_hints(function, include_extras=True)
     except (NameError, TypeError, AttributeError):
         return {}
 

@@ -61,7 +61,11 @@ def test_no_more_parts_are_asked_than_needed() -> None:
     asked = []
 
     def part(name: str, result: Any) -> Scorer:
-        return scorer(lambda sample, answer: asked.append(name) or result, name=name)
+        def said(sample: Any, answer: Any) -> Any:
+            asked.append(name)
+            return result
+
+        return scorer(said, name=name)
 
     assert value({"all_of": {"of": [part("a", True), part("b", False), part("c", True)]}}, "4", "4") is False
     assert value({"any_of": {"of": [part("d", None), part("e", True), part("f", True)]}}, "4", "4") is True

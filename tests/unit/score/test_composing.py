@@ -206,3 +206,10 @@ def test_a_scorer_takes_ctx_if_one_of_its_parts_does() -> None:
     assert made.needs_ctx
     assert not resolve({"all_of": {"of": ["exact_match"]}}, "here").needs_ctx
     assert asyncio.run(judge(made, sample("4"), answer("4"), "means"))["all_of"].value is True
+
+
+def test_a_scorer_asks_the_judges_that_its_parts_ask() -> None:
+    part = {"at_least": {"of": {"rubric": {"criteria": "Is it kind?", "role": "critic"}}, "value": 3}}
+    made = resolve({"all_of": {"of": ["exact_match", part, {"pairwise": {"roles": ["a", "critic"]}}]}}, "here")
+    assert made.needs_ctx
+    assert made.roles() == ["critic", "a"]

@@ -315,7 +315,7 @@ def _step_stories(number: int, found: KeyRecords, last: int, prices: Mapping[str
         whole = asked[n].filled(asked) if n in asked else None
         told = _step_story(n, at, step, whole, replayed=sitting < last)
         price = prices.get(told.role) if told.answer is not None else None
-        dollars = price.dollars(told.usage.input_tokens, told.usage.output_tokens) if price is not None else None
+        dollars = price.dollars(told.usage.of_one()) if price is not None else None
         yield msgspec.structs.replace(told, turn=turn, process=sitting, dollars=dollars)
 
 

@@ -37,7 +37,8 @@ class Asking(msgspec.Struct, frozen=True):
     price: Price | None = None
 
     def dollars(self, usage: Usage) -> float:
-        return 0.0 if self.price is None else self.price.dollars(usage.input_tokens, usage.output_tokens)
+        """Of one answer."""
+        return 0.0 if self.price is None else self.price.dollars(usage.of_one())
 
 
 class Allowance(msgspec.Struct, frozen=True):

@@ -3,12 +3,14 @@
 from holdfast.spec.loading import build_spec, check_prices, load_spec, spec_mapping
 from holdfast.spec.types import (
     Concurrency,
+    Counts,
     Dataset,
     Fewshot,
     Limits,
     Mirror,
     Model,
     Price,
+    RunLimits,
     SampleLimits,
     Sandbox,
     Spec,
@@ -17,12 +19,14 @@ from holdfast.spec.types import (
 
 __all__ = [
     "Concurrency",
+    "Counts",
     "Dataset",
     "Fewshot",
     "Limits",
     "Mirror",
     "Model",
     "Price",
+    "RunLimits",
     "SampleLimits",
     "Sandbox",
     "Spec",

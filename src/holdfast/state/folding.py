@@ -86,7 +86,6 @@ class Fold:
 
     def apply(self, entry: Entry) -> None:
         kind = entry.line.t
-        self.story.updated = entry.line.at
         if kind in ("step", "step.started"):
             self._step(entry)
         elif kind == "sample.finished":
@@ -99,6 +98,7 @@ class Fold:
             self.story.apply(entry)
             if kind == "run.resumed":
                 self.retry_failed(self.story.resumes[-1].resumed.retried)
+        self.story.updated = entry.line.at
 
     def retry_failed(self, ordinals: Iterable[int] | None = None) -> None:
         """Failed samples that get a fresh allowance, all unless some are named: until they end again they are
@@ -110,7 +110,7 @@ class Fold:
     def _step(self, entry: Entry) -> None:
         found = step_gist.decode(entry.line.d)
         if entry.line.t == "step":
-            self.story.answered(found)
+            self.story.answered(found, entry.line.k)
         if found.o not in self.finished:
             trail = self.trails.setdefault(found.o, Trail())
             trail.steps.append(Position(entry.line.n, entry.segment, entry.offset))
@@ -124,7 +124,7 @@ class Fold:
         self.trails.pop(found.o, None)
         if found.scorers or self._wanted:
             self.unscored[found.o] = Position(entry.line.n, entry.segment, entry.offset)
-        self.story.spent(found.spent)
+        self.story.spent(found.spent, entry.line.k)
 
     def _failed(self, entry: Entry) -> None:
         found = failed_data.decode(entry.line.d)
@@ -136,7 +136,7 @@ class Fold:
             self.failed.add(found.o)
         else:
             self.failed.discard(found.o)
-        self.story.spent(found.spent)
+        self.story.spent(found.spent, entry.line.k)
 
     def _score(self, entry: Entry) -> None:
         found = score_data.decode(entry.line.d)

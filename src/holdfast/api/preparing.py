@@ -18,7 +18,7 @@ from holdfast.journal import folder_name
 from holdfast.plan import Rows, Work, prepare, survey
 from holdfast.records.facts import TaskInputs
 from holdfast.score import Scorer, identity, resolve
-from holdfast.spec import Spec
+from holdfast.spec import Counts, Spec, Task
 
 
 class Given(msgspec.Struct, frozen=True):
@@ -45,7 +45,14 @@ class Prepared(msgspec.Struct, frozen=True):
 
     @property
     def evaluation(self) -> str:
-        return evaluation_of(self.scorers)
+        return evaluation_of(self.scorers, self.spec)
+
+    def scorer_identities(self) -> list[dict[str, Any]]:
+        """What the evaluation is made of, for its record."""
+        counts = {task.name: _counts_told(task) for task in self.spec.tasks}
+        return [
+            {"task": task, **identity(each), **counts[task]} for task, every in self.scorers.items() for each in every
+        ]
 
 
 def check(given: Given) -> tuple[Prepared, int]:
@@ -55,11 +62,14 @@ def check(given: Given) -> tuple[Prepared, int]:
         return prepared, survey(given.spec, prepared.works)
 
 
-def evaluation_of(scorers: Mapping[str, Sequence[Scorer]]) -> str:
-    """The identity of a scorer configuration: what it is called and what its code is. Empty if there is none."""
+def evaluation_of(scorers: Mapping[str, Sequence[Scorer]], spec: Spec) -> str:
+    """The identity of a scorer configuration: what it is called, what its code is, and how answers count that are not
+    shown to it. Empty if there is none.
+    """
     if not any(scorers.values()):
         return ""
-    told = {name: [identity(scorer) for scorer in every] for name, every in scorers.items()}
+    counts = {task.name: _counts_told(task) for task in spec.tasks}
+    told = {name: [{**identity(scorer), **counts[name]} for scorer in every] for name, every in scorers.items()}
     return xxhash.xxh3_64_hexdigest(msgspec.json.encode(told, order="deterministic"))
 
 
@@ -120,6 +130,11 @@ def prepare_given(
     for name, model in given.spec.roles.items():
         open_provider(model, f"roles.{name}")
     return Prepared(given.spec, works, scorers)
+
+
+def _counts_told(task: Task) -> dict[str, Any]:
+    """Nothing, where they count as they do by themselves."""
+    return {} if task.counts == Counts() else {"counts": msgspec.to_builtins(task.counts)}
 
 
 def _refuse_same_names(names: Sequence[str], place: str) -> None:

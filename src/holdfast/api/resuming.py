@@ -310,7 +310,7 @@ def read_and_prepare(given: Given, place: RunPlace) -> tuple[Prepared, Reading]:
     """What the run holds, if it has begun, and what the spec names, with the run's help where files are gone."""
     with naming(given.where):
         scorers = find_scorers(given)
-        reading = Reading(place, evaluation_of(scorers))
+        reading = Reading(place, evaluation_of(scorers, given.spec))
         return prepare_given(given, scorers, reading.fold.story.inputs), reading
 
 

@@ -242,7 +242,7 @@ class _Troubles(logging.Handler):
 def _told(ended: Ended) -> int:
     if ended.interrupted:
         kept = f"answers kept: {ended.finished} of {ended.finished + ended.failed + ended.unfinished}"
-        sys.stderr.write(f"interrupted; {kept}. Go on with: {resume_command(ended.place)}\n")
+        sys.stderr.write(f"{_how_stopped(ended, kept)}\n")
     else:
         if ended.complete:
             sys.stderr.write(f"{ended.place.run_id} is complete: nothing was asked\n")
@@ -252,6 +252,14 @@ def _told(ended: Ended) -> int:
         if _has_failed(report, ended.spec):
             return 1
     return ended.exit_code()
+
+
+def _how_stopped(ended: Ended, kept: str) -> str:
+    if not ended.budget:
+        return f"interrupted; {kept}. Go on with: {resume_command(ended.place)}"
+    field = ended.budget.partition(" ")[0]
+    raised = ended.place.command("resume", *assigning([f"{field}=MORE"]))
+    return f"stopped at a budget: {ended.budget}; {kept}. Raise it to go on: {raised}"
 
 
 def _has_failed(report: RunReport, spec: Spec) -> bool:

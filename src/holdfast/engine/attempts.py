@@ -263,7 +263,7 @@ class Sampler:
                 answer = await asyncio.to_thread(self._read, each.position)
             if answer is not None:
                 its = ticket if each.o == ticket.o else msgspec.structs.replace(ticket, o=each.o, key=each.key)
-                judged.append(Judgement(its, answer, each.n, kit.evaluation, kit.secrets))
+                judged.append(Judgement(its, answer, each.n, kit.evaluation, kit.secrets, kit.work.task.counts))
         if not judged:
             return []
         return await score_all(judged, kit.scorers, kit.scoring, flight, lambda: self._closing)

@@ -17,6 +17,7 @@ from holdfast.engine.asking import Line, allowance_of
 from holdfast.engine.attaching import Attachments
 from holdfast.engine.attempts import NO_PAST, Kit, Outcome, Sampler
 from holdfast.engine.bridging import Bridge
+from holdfast.engine.budget import Budget
 from holdfast.engine.containing import containing
 from holdfast.engine.flights import Flight
 from holdfast.engine.grouping import Groups, Member
@@ -31,7 +32,7 @@ from holdfast.records.exchange import Answer, Usage
 from holdfast.records.facts import Cell, SampleFinished
 from holdfast.score import Scorer
 from holdfast.solve import Means, Sandboxes, sandboxes_of
-from holdfast.spec import Spec
+from holdfast.spec import Price, Spec
 from holdfast.state import Fold
 
 _COLLECT_AFTER = 50_000
@@ -95,6 +96,7 @@ class Engine:
             before=fold.finished.count + fold.failed.count,
             started=clock(),
         )
+        self._clock = clock
         self._job = job
         self._fold = fold
         self._reader = Reader(job.journal_folder, job.uid)
@@ -108,6 +110,7 @@ class Engine:
         told = self._count_retry
         self._lines = {each.name: Line(each, f"models.{each.name}", everywhere, told) for each in job.spec.models}
         self._roles = {name: Line(each, f"roles.{name}", everywhere, told) for name, each in job.spec.roles.items()}
+        self.budget = Budget(job.spec.limits.run, fold.story, _prices(job.spec), self._stop_at_budget)
         self._attachments = Attachments(job.run)
         self._groups = Groups({name: job.works[name].task.repeats for name in _grouped(job.scorers)})
         self._bridge = Bridge()
@@ -139,7 +142,7 @@ class Engine:
             finally:
                 await self._end()
 
-    def stop(self, reason: str = "stopped", *, cancelled: bool = False) -> None:
+    def stop(self, reason: str = "stopped", *, cancelled: bool = False, grace_seconds: float | None = None) -> None:
         """Begin nothing new, let requests that are under way end within the spec's grace, then stop."""
         if self._stopping:
             return
@@ -148,7 +151,12 @@ class Engine:
         self._sampler.drain()
         for line in (*self._lines.values(), *self._roles.values()):
             line.drain()
-        self._draining = asyncio.ensure_future(self._drain(self._job.spec.grace_seconds))
+        grace = self._job.spec.grace_seconds if grace_seconds is None else grace_seconds
+        self._draining = asyncio.ensure_future(self._drain(grace))
+
+    def _stop_at_budget(self, reason: str, grace_seconds: float | None) -> None:
+        self._job.tell("run.budget_reached", reason)
+        self.stop(reason, grace_seconds=grace_seconds)
 
     async def _drain(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
@@ -196,6 +204,7 @@ class Engine:
         while len(done) < len(self._workers):
             workers = list(self._workers)
             done, _ = await asyncio.wait(workers, timeout=_LOOK_SECONDS, return_when=asyncio.FIRST_EXCEPTION)
+            self.budget.look_at_clock(self._clock() - self.progress.started)
             for worker in done:
                 if not worker.cancelled() and worker.exception() is not None:
                     self.stop_now()
@@ -242,6 +251,7 @@ class Engine:
         self._samples.change(spec.concurrency.samples)
         self._scoring.change(spec.concurrency.score)
         self._everywhere.change(spec.concurrency.generate or _UNLIMITED)
+        self.budget.change(spec.limits.run)
         for model in spec.models:
             self._lines[model.name].tune(model)
         for name, model in spec.roles.items():
@@ -334,7 +344,8 @@ class Engine:
     def _kit(self, work: Work) -> Kit:
         spec = self._job.spec
         files = self._attachments if work.task.dataset.files else None
-        roles = {name: line.asking(files) for name, line in self._roles.items()}
+        watched = self.budget.watched
+        roles = {name: watched(("", name), line.asking(files)) for name, line in self._roles.items()}
         secrets = secrets_of(spec)
         means = Means(
             models={},
@@ -347,7 +358,7 @@ class Engine:
         return Kit(
             work=work,
             means={
-                name: msgspec.structs.replace(means, models={"": line.asking(files), **roles})
+                name: msgspec.structs.replace(means, models={"": watched((name, ""), line.asking(files)), **roles})
                 for name, line in self._lines.items()
             },
             scorers=self._job.scorers.get(work.task.name, ()),
@@ -358,6 +369,12 @@ class Engine:
             secrets=secrets,
             groups=self._groups if work.task.name in _grouped(self._job.scorers) else None,
         )
+
+
+def _prices(spec: Spec) -> dict[tuple[str, str], Price | None]:
+    """By the evaluated model's name, or the role's."""
+    models = {(model.name, ""): model.price for model in spec.models}
+    return models | {("", role): model.price for role, model in spec.roles.items()}
 
 
 def _grouped(scorers: Mapping[str, Sequence[Scorer]]) -> list[str]:

@@ -243,14 +243,10 @@ class RoleSpent(msgspec.Struct, frozen=True, omit_defaults=True):
     orphaned_usage: Usage = Usage()
 
     def __add__(self, other: "RoleSpent") -> "RoleSpent":
-        return RoleSpent(
-            self.usage + other.usage, self.saved + other.saved, self.orphaned_usage + other.orphaned_usage
-        )
+        return RoleSpent(self.usage + other.usage, self.saved + other.saved, self.orphaned_usage + other.orphaned_usage)
 
     def __sub__(self, other: "RoleSpent") -> "RoleSpent":
-        return RoleSpent(
-            self.usage - other.usage, self.saved - other.saved, self.orphaned_usage - other.orphaned_usage
-        )
+        return RoleSpent(self.usage - other.usage, self.saved - other.saved, self.orphaned_usage - other.orphaned_usage)
 
 
 class Spent(msgspec.Struct, frozen=True, omit_defaults=True):

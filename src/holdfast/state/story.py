@@ -24,6 +24,7 @@ from holdfast.records.facts import (
     Spent,
     TaskInputs,
 )
+from holdfast.records.keys import cell_of
 
 ENDS = frozenset({"run.completed", "run.failed", "run.cancelled", "run.interrupted"})
 _BEGINNINGS = frozenset({"run.started", "run.resumed", "run.extended"})
@@ -64,7 +65,6 @@ class StepGist(msgspec.Struct, frozen=True):
     """The little of a step, or of its announcement, that a fold needs; the rest is not decoded."""
 
     o: int
-    kind: str = "generate"
     origin: int = 0
     tries: int = 1
     asked: _Role | None = None
@@ -216,8 +216,7 @@ class Story(msgspec.Struct):
                 bill.orphaned += each.orphaned_usage
 
     def _bill(self, key: str | None, role: str) -> Bill:
-        cell = (key or "").rsplit("/", 2)[0]
-        return self.bills.setdefault(cell, {}).setdefault(role, Bill())
+        return self.bills.setdefault(cell_of(key or ""), {}).setdefault(role, Bill())
 
     def _sit_down(self, at: str) -> None:
         """A process begins to work. One before it that was killed worked until its last record."""

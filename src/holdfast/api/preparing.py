@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import xxhash
 
+from holdfast.api.pricing import check_budget, with_prices
 from holdfast.engine import open_provider
 from holdfast.errors import BadNameError, HoldfastError, JournalError, SpecError
 from holdfast.journal import folder_name
@@ -117,19 +118,24 @@ def find_scorers(given: Given) -> dict[str, list[Scorer]]:
 
 
 def prepare_given(
-    given: Given, scorers: Mapping[str, Sequence[Scorer]], stored: Mapping[str, TaskInputs] | None = None
+    given: Given,
+    scorers: Mapping[str, Sequence[Scorer]],
+    stored: Mapping[str, TaskInputs] | None = None,
+    before: Spec | None = None,
 ) -> Prepared:
-    """`stored`: what the run holds of its tasks, if it has begun."""
+    """`stored`: what the run holds of its tasks, if it has begun; `before`: its spec until now."""
     check_experiment(given.spec)
-    works = prepare(given.spec, given.rows, given.solvers, stored, given.counted)
-    for index, task in enumerate(given.spec.tasks):
+    spec = with_prices(given.spec, before)
+    check_budget(spec)
+    works = prepare(spec, given.rows, given.solvers, stored, given.counted)
+    for index, task in enumerate(spec.tasks):
         for server in works[task.name].solver.servers():
             server.check(f"tasks[{index}].solver: mcp")  # only to see that it can be opened: it opens none
     for index, model in enumerate(given.spec.models):
         open_provider(model, f"models[{index}]")  # only to see that it can be made: it opens no connection
     for name, model in given.spec.roles.items():
         open_provider(model, f"roles.{name}")
-    return Prepared(given.spec, works, scorers)
+    return Prepared(spec, works, scorers)
 
 
 def _counts_told(task: Task) -> dict[str, Any]:

@@ -258,7 +258,8 @@ def _how_stopped(ended: Ended, kept: str) -> str:
     if not ended.budget:
         return f"interrupted; {kept}. Go on with: {resume_command(ended.place)}"
     field = ended.budget.partition(" ")[0]
-    raised = ended.place.command("resume", *assigning([f"{field}=MORE"]))
+    limit = getattr(ended.spec.limits.run, field.rpartition(".")[2])
+    raised = ended.place.command("resume", *assigning([f"{field}={2 * limit:g}"]))
     return f"stopped at a budget: {ended.budget}; {kept}. Raise it to go on: {raised}"
 
 

@@ -110,7 +110,9 @@ def write_csv(lines: Iterator[ExportLine], out: IO[str], scorers: list[str]) -> 
         error = "" if line.error is None else f"{line.error.kind}: {line.error.message}"
         given = line.values
         values = [given.get(name) for name in scorers]
-        writer.writerow([*plain, " ".join(line.marks), error, *spent, *values, _listed(line.broken), _listed(line.reasons)])
+        writer.writerow(
+            [*plain, " ".join(line.marks), error, *spent, *values, _listed(line.broken), _listed(line.reasons)]
+        )
 
 
 def _listed(told: dict[str, str]) -> str:
@@ -121,9 +123,7 @@ def _score(row: ScoreRow) -> Any:
     return {"failure": {"message": own_words(row.scorer, row.failure)}} if row.failure else row.value
 
 
-def _line(
-    line: PlanLine, row: AnswerRow | None, scores: list[ScoreRow], reader: Reader, prices: Prices
-) -> ExportLine:
+def _line(line: PlanLine, row: AnswerRow | None, scores: list[ScoreRow], reader: Reader, prices: Prices) -> ExportLine:
     key = parse_key(line.k)
     status, output, error, reason = "unfinished", None, None, ""
     tool_calls: list[dict[str, Any]] = []

@@ -34,7 +34,7 @@ from holdfast.report import (
     score_table,
 )
 from holdfast.report.choosing import Wanted, choose
-from holdfast.report.costs import Cost, CostLine, cost_lines, prices_of, total
+from holdfast.report.costs import Cost, CostLine, Told, cost_lines, total
 from holdfast.report.events import EventLine, with_events
 from holdfast.report.key_story import AttemptStory, Doing, KeyRecords, attempts_of, collect, doing_of, scores_of
 from holdfast.spec import Spec
@@ -259,7 +259,7 @@ class Run:
         found = collect(Reader(self.place.journal).read(live=True), key)
         planned = self.planned(key)
         finished = found.finished
-        attempts = attempts_of(found, prices_of(self.spec(), parse_key(key).model))
+        attempts = attempts_of(found, Told.of(self._index.story.spec).prices(parse_key(key).model))
         row = self._index.answer(key)
         status = row.status if row is not None else "unfinished"
         doing = _doing(standing, key, found, attempts) if status == "unfinished" else None

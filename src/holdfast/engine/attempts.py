@@ -202,6 +202,8 @@ class Sampler:
                 await ctx.close()
             if _task().cancelling():  # the solver asked for it and did not wait for it: meet it here
                 await asyncio.sleep(0)
+            if ctx.failed_outside is not None:  # the agent's last request failed: what it said then is no answer
+                return failure_in(ctx.failed_outside, kit.secrets)
         except asyncio.CancelledError:
             if self._closing:
                 raise

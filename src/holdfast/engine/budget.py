@@ -88,9 +88,10 @@ class Budget:
         async def ask(
             messages: list[Message], params: dict[str, Any], tools: list[dict[str, Any]]
         ) -> tuple[Answer, int]:
-            foreseen = self._foreseen(name, asking.price, messages, params) if self._is_limited else Amount()
+            foreseen = self._foreseen(name, asking.price, messages, params)
             while not self._fits(foreseen):
                 await self._wait()
+                foreseen = self._foreseen(name, asking.price, messages, params)  # those before it tell more now
             self._under_way += 1
             self._set_aside += foreseen
             try:
@@ -155,6 +156,8 @@ class Budget:
 
     def _foreseen(self, name: Name, price: Price | None, messages: list[Message], params: dict[str, Any]) -> Amount:
         known = self._dearest.get(name)
+        if not self._is_limited:
+            return Amount()
         if known is not None:
             return msgspec.structs.replace(known, requests=1.0)
         if self._limits.cost_usd is None and self._limits.tokens is None:

@@ -204,11 +204,12 @@ class Engine:
         while len(done) < len(self._workers):
             workers = list(self._workers)
             done, _ = await asyncio.wait(workers, timeout=_LOOK_SECONDS, return_when=asyncio.FIRST_EXCEPTION)
-            self.budget.look_at_clock(self._clock() - self.progress.started)
             for worker in done:
                 if not worker.cancelled() and worker.exception() is not None:
                     self.stop_now()
                     raise worker.exception() or AssertionError("unreachable")
+            if len(done) < len(self._workers):
+                self.budget.look_at_clock(self._clock() - self.progress.started)
             if self._stopped_at is not None and time.monotonic() - self._stopped_at > _STUBBORN_SECONDS:
                 return
 

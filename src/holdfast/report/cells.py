@@ -13,10 +13,10 @@ import msgspec
 from holdfast.records.exchange import Usage
 from holdfast.records.facts import Cell
 from holdfast.records.keys import parse_key
-from holdfast.report.costs import Cost, cost_lines, total
+from holdfast.report.costs import Cost, Told, cost_lines, total
 from holdfast.report.wording import own_words
 from holdfast.score import as_number
-from holdfast.spec import Counts, Spec
+from holdfast.spec import Counts
 from holdfast.state import AnswerRow, Index, ScoreRow
 from holdfast.stats import Summary, summarise
 
@@ -99,13 +99,11 @@ def report_cells(index: Index, evaluation: str = "") -> Iterator[CellReport]:
     parts: dict[tuple[str, str], list[Cell]] = {}
     for cell in story.cells:  # one in each block of the plan
         parts.setdefault((cell.task, cell.model), []).append(cell)
-    spec = msgspec.convert(story.spec, Spec) if story.spec else None
-    costs = [] if spec is None else cost_lines(story, {})
-    counts = {task.name: task.counts for task in spec.tasks} if spec is not None else {}
+    costs, told = cost_lines(story, {}), Told.of(story.spec)
     for (task, model), cells in parts.items():
         cost = total(line for line in costs if (line.task, line.model) == (task, model))
         answers = Answers(task, model, cells, evaluation or story.evaluation)
-        yield _report(index, answers, cost, counts.get(task, Counts()))
+        yield _report(index, answers, cost, told.counts(task))
 
 
 class Answers(msgspec.Struct, frozen=True):

@@ -12,10 +12,40 @@ import msgspec
 from holdfast.records.exchange import Usage
 from holdfast.records.keys import cell_names
 from holdfast.report.wording import dollars
-from holdfast.spec import Price, Spec
+from holdfast.spec import Counts, Price
 from holdfast.state import Bill, Story
 
 Prices = Mapping[str, Price | None]
+
+
+class _Model(msgspec.Struct, frozen=True):
+    name: str = ""
+    price: Price | None = None
+
+
+class _Task(msgspec.Struct, frozen=True):
+    name: str = ""
+    counts: Counts = Counts()
+
+
+class Told(msgspec.Struct, frozen=True):
+    """The little of a stored spec that a report needs; so it can be made of runs of other versions too."""
+
+    models: list[_Model] = []
+    roles: dict[str, _Model] = {}
+    tasks: list[_Task] = []
+
+    @classmethod
+    def of(cls, spec: dict[str, Any]) -> "Told":
+        return msgspec.convert(spec, cls)
+
+    def prices(self, model: str) -> Prices:
+        """By role; that of the evaluated model under the empty one."""
+        evaluated = next((each.price for each in self.models if each.name == model), None)
+        return {"": evaluated} | {role: each.price for role, each in self.roles.items()}
+
+    def counts(self, task: str) -> Counts:
+        return next((each.counts for each in self.tasks if each.name == task), Counts())
 
 
 class Cost(msgspec.Struct, frozen=True):
@@ -81,14 +111,12 @@ class CostReport(msgspec.Struct, frozen=True):
 
 def cost_lines(story: Story, finished: Mapping[tuple[str, str], int]) -> list[CostLine]:
     """`finished`: how many answers each cell has, by task and model. In the order of the cells."""
-    spec = msgspec.convert(story.spec, Spec)
-    roles: dict[str, Price | None] = {role: model.price for role, model in spec.roles.items()}
-    models: dict[str, Price | None] = {model.name: model.price for model in spec.models}
+    told = Told.of(story.spec)
     found: dict[tuple[str, str, str], CostLine] = {}
     for cell, bills in story.bills.items():
         task, model = cell_names(cell)
         for role, bill in bills.items():
-            price = roles.get(role) if role else models.get(model)
+            price = told.prices(model).get(role)
             name = f"{role} (a role)" if role else model
             found[task, model, role] = CostLine(
                 task=task,
@@ -144,12 +172,6 @@ def used_dollars(used: Mapping[str, Usage], prices: Prices) -> float | None:
     if any(prices.get(role) is None for role in asked):
         return None
     return sum(price.dollars(usage) for role, usage in asked.items() if (price := prices.get(role)) is not None)
-
-
-def prices_of(spec: Spec, model: str) -> Prices:
-    """By role; that of the evaluated model under the empty one."""
-    evaluated = next((each.price for each in spec.models if each.name == model), None)
-    return {"": evaluated} | {role: each.price for role, each in spec.roles.items()}
 
 
 def unpriced_line(unpriced: Iterable[str]) -> str:

@@ -17,9 +17,8 @@ from holdfast.plan import PlanLine, planned_lines
 from holdfast.records.exchange import Usage
 from holdfast.records.facts import Failure, SampleFailed, SampleFinished
 from holdfast.records.keys import parse_key
-from holdfast.report.costs import Prices, prices_of, used_dollars
+from holdfast.report.costs import Prices, Told, used_dollars
 from holdfast.report.wording import own_words
-from holdfast.spec import Spec
 from holdfast.state import AnswerRow, Index, ScoreRow
 
 _finished = msgspec.json.Decoder(SampleFinished)
@@ -77,7 +76,7 @@ def _export(run: str, index: Index, evaluation: str, reader: Reader) -> Iterator
     answers = index.answers()
     scores = itertools.groupby(index.scores(evaluation), key=lambda row: row.o)
     answer, scored = next(answers, None), next(scores, None)
-    spec = msgspec.convert(index.story.spec, Spec)
+    told = Told.of(index.story.spec)
     prices: dict[str, Prices] = {}
     for line in itertools.chain.from_iterable(planned_lines(run, cell) for cell in index.story.cells):
         mine = answer if answer is not None and answer.o == line.o else None
@@ -89,7 +88,7 @@ def _export(run: str, index: Index, evaluation: str, reader: Reader) -> Iterator
             scored = next(scores, None)
         model = parse_key(line.k).model
         if model not in prices:
-            prices[model] = prices_of(spec, model)
+            prices[model] = told.prices(model)
         yield _line(line, mine, given, reader, prices[model])
 
 

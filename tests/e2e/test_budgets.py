@@ -17,6 +17,13 @@ async def checked(sample, ctx):
     await ctx.generate([*ctx.messages, answer.message, {"role": "user", "content": "Sure?"}], role="judge")
     return answer
 """
+SCORER = """
+import holdfast
+
+@holdfast.scorer
+async def asked(sample, answer, ctx):
+    return (await ctx.generate(f"Is it {answer.text} for {sample.id}?", role="judge")).text.startswith("Is it")
+"""
 
 
 def spec_of(folder: Path, base_url: str, rows: int = 60, **changes: Any) -> Path:
@@ -98,6 +105,22 @@ def test_other_roles_count_too_and_are_told_apart(tmp_path: Path) -> None:
     assert {line["role"] for line in lines} == {"", "judge"}
     assert sum(line["requests"] for line in lines) == 10
     assert all(line["cost"]["dollars"] > 0 for line in lines)
+
+
+def test_judges_count_too_and_what_they_have_not_judged_is_judged_when_it_is_raised(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(SCORER)
+    with start_server_process() as server:
+        judge = {"provider": "openai", "model": "judge-1", "base_url": server.base_url, "price": PRICE}
+        limits = {"run": {"requests": 9}}
+        task = {"scorers": ["mine:asked"]}
+        spec = spec_of(tmp_path, server.base_url, 10, task=task, roles={"judge": judge}, limits=limits)
+        assert call("run", spec, "--id", "r", cwd=tmp_path).code == 6
+        assert server.stats().requests == 9
+        assert call("resume", "r", "--set", "limits.run.requests=20", cwd=tmp_path).code == 0
+        assert (server.stats().requests, server.stats().repeats) == (20, 0)
+    lines = call("cost", "r", "--json", cwd=tmp_path).json()["lines"]
+    assert {line["role"]: line["requests"] for line in lines} == {"": 10, "judge": 10}
+    assert [line["scores"]["asked"] for line in exported("r", tmp_path / "runs")] == [True] * 10
 
 
 def test_a_limit_of_money_is_refused_where_nobody_knows_what_a_model_costs(tmp_path: Path) -> None:

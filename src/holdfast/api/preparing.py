@@ -13,7 +13,7 @@ import msgspec
 import xxhash
 
 from holdfast.api.pricing import check_budget, with_prices
-from holdfast.engine import open_provider
+from holdfast.engine import identity_of, open_provider
 from holdfast.errors import BadNameError, HoldfastError, JournalError, SpecError
 from holdfast.journal import folder_name
 from holdfast.plan import Rows, Work, prepare, survey
@@ -64,13 +64,17 @@ def check(given: Given) -> tuple[Prepared, int]:
 
 
 def evaluation_of(scorers: Mapping[str, Sequence[Scorer]], spec: Spec) -> str:
-    """The identity of a scorer configuration: what it is called, what its code is, and how answers count that are not
-    shown to it. Empty if there is none.
+    """The identity of a scorer configuration: what it is called, what its code is, how answers count that are not shown
+    to it, and, if it asks judges, which models those are. Empty if there is none.
     """
     if not any(scorers.values()):
         return ""
     counts = {task.name: _counts_told(task) for task in spec.tasks}
-    told = {name: [{**identity(scorer), **counts[name]} for scorer in every] for name, every in scorers.items()}
+    told: dict[str, Any] = {
+        name: [{**identity(scorer), **counts[name]} for scorer in every] for name, every in scorers.items()
+    }
+    if any(scorer.needs_ctx for every in scorers.values() for scorer in every):
+        told = {"scorers": told, "roles": {name: [identity_of(m), m.params] for name, m in spec.roles.items()}}
     return xxhash.xxh3_64_hexdigest(msgspec.json.encode(told, order="deterministic"))
 
 
@@ -110,10 +114,7 @@ def find_scorers(given: Given) -> dict[str, list[Scorer]]:
         _refuse_same_names([scorer.name for scorer in scorers[task.name]], f"tasks[{index}].scorers")
         for i, each in enumerate(scorers[task.name]):
             if each.needs_ctx:
-                raise SpecError(
-                    f"tasks[{index}].scorers[{i}]: {each.name} takes ctx, to ask a judge; scorers cannot ask models "
-                    "yet: ask in the solver, or score with (sample, answer)"
-                )
+                _check_judges(each, given.spec, f"tasks[{index}].scorers[{i}]")
     return scorers
 
 
@@ -141,6 +142,16 @@ def prepare_given(
 def _counts_told(task: Task) -> dict[str, Any]:
     """Nothing, where they count as they do by themselves."""
     return {} if task.counts == Counts() else {"counts": msgspec.to_builtins(task.counts)}
+
+
+def _check_judges(scorer: Scorer, spec: Spec, place: str) -> None:
+    """Before anything is paid for: a judge that nobody described cannot be asked."""
+    if not spec.roles:
+        raise SpecError(f"{place}: {scorer.name} asks a judge, and the spec has no roles; add roles: {{judge: …}}")
+    for role in scorer.roles():
+        if role not in spec.roles:
+            known = ", ".join(sorted(spec.roles))
+            raise SpecError(f"{place}: {scorer.name}: there is no role {role!r}; there are: {known}")
 
 
 def _refuse_same_names(names: Sequence[str], place: str) -> None:

@@ -224,6 +224,7 @@ class Index:
 
     def _score(self, entry: Entry) -> None:
         found = score_data.decode(entry.line.d)
+        self.story.spent(found.spent, entry.line.k)
         failure = "" if found.failure is None else found.failure.message
         row = (
             found.o,

@@ -65,6 +65,7 @@ class StepGist(msgspec.Struct, frozen=True):
     """The little of a step, or of its announcement, that a fold needs; the rest is not decoded."""
 
     o: int
+    scope: str = ""
     origin: int = 0
     tries: int = 1
     asked: _Role | None = None

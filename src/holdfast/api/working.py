@@ -309,4 +309,4 @@ def _ended(place: RunPlace, engine: Engine) -> Ended:
     progress = engine.progress
     left = progress.planned - progress.finished - progress.failed
     counts = (progress.finished, progress.failed, left)
-    return Ended(place, engine.spec, *counts, interrupted=engine.stopped, budget=engine.budget.reached)
+    return Ended(place, engine.spec, *counts, interrupted=engine.stopped, budget=engine.over_budget)

@@ -126,6 +126,8 @@ class Engine:
         self.reason = ""
         """Why it was stopped."""
         self.cancelled = False
+        self.over_budget = ""
+        """Which limit stopped it, in a sentence."""
 
     async def run(self) -> None:
         """Answer and score everything that is not. Raises what stops the whole run; a sample's failure does not."""
@@ -144,20 +146,27 @@ class Engine:
                 await self._end()
 
     def stop(self, reason: str = "stopped", *, cancelled: bool = False, grace_seconds: float | None = None) -> None:
-        """Begin nothing new, let requests that are under way end within the spec's grace, then stop."""
+        """Begin nothing new, let requests that are under way end within the spec's grace, then stop. Whoever stops a
+        run that waits at its budget does not wait as long.
+        """
+        grace = self._job.spec.grace_seconds if grace_seconds is None else grace_seconds
         if self._stopping:
+            if self.over_budget and self._draining is not None:
+                self._draining.cancel()
+                self._draining = asyncio.ensure_future(self._drain(grace))
             return
         self._stopping = True
         self.reason, self.cancelled = reason, cancelled
         self._sampler.drain()
         for line in (*self._lines.values(), *self._roles.values()):
             line.drain()
-        grace = self._job.spec.grace_seconds if grace_seconds is None else grace_seconds
         self._draining = asyncio.ensure_future(self._drain(grace))
 
     def _stop_at_budget(self, reason: str, grace_seconds: float | None) -> None:
-        self._job.tell("run.budget_reached", reason)
-        self.stop(reason, grace_seconds=grace_seconds)
+        if not self._stopping:
+            self.over_budget = self.budget.reached
+            self._job.tell("run.budget_reached", reason)
+            self.stop(reason, grace_seconds=grace_seconds)
 
     async def _drain(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()

@@ -21,6 +21,9 @@ from holdfast.records.facts import TaskInputs
 from holdfast.score import Scorer, identity, resolve
 from holdfast.spec import Counts, Spec, Task
 
+_PARTS_OF_RUNS = ("journal", "lease")
+"""By them a mirror's runs are told from what holds runs."""
+
 
 class Given(msgspec.Struct, frozen=True):
     """A spec, and what a script passed as Python objects instead of names."""
@@ -103,6 +106,8 @@ def check_experiment(spec: Spec) -> None:
         folder_name(spec.experiment)
     except BadNameError as error:
         raise SpecError(f"experiment: {error}") from error
+    if spec.experiment in _PARTS_OF_RUNS:
+        raise SpecError(f"experiment: {spec.experiment!r} is what a part of every run is called; choose another name")
 
 
 def find_scorers(given: Given) -> dict[str, list[Scorer]]:

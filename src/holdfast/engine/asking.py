@@ -3,16 +3,19 @@
 import asyncio
 import os
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from holdfast.engine.attaching import Attachments
+from holdfast.engine.batching import Batches
 from holdfast.engine.places import Places
 from holdfast.errors import SpecError
 from holdfast.models import (
     BadConnectionError,
+    BatchApi,
     Connection,
     ModelError,
     Provider,
@@ -21,23 +24,35 @@ from holdfast.models import (
     UnknownProviderError,
     ask,
     make_provider,
+    open_batches,
 )
 from holdfast.plan import BlobError
 from holdfast.records.exchange import Answer, Message
-from holdfast.records.facts import Failure
+from holdfast.records.facts import Failure, StepId
 from holdfast.solve import Allowance, AskFailedError, Asking
 from holdfast.spec import Model, Spec
 from holdfast.spec.reading import expand
+
+T = TypeVar("T")
+group: ContextVar[str] = ContextVar("group", default="")
+"""The sample that is being answered: all of its repeats and steps had better go to the same server, if there are
+several.
+"""
 
 
 class Line:
     """One model's line: at most `max_connections` requests at a time, over all tasks that share it."""
 
     def __init__(
-        self, model: Model, place: str, everywhere: Places, retried: Callable[[str], None] = lambda why: None
+        self,
+        model: Model,
+        place: str,
+        everywhere: Places,
+        retried: Callable[[str], None] = lambda why: None,
+        tell: Callable[[str, str], None] = lambda event, message: None,
     ) -> None:
-        """`retried` is told why, whenever a request is made again."""
-        self.provider = open_provider(model, place)
+        """`retried` is told why, whenever a request is made again; `tell` hears what belongs into the run's log."""
+        self.provider = open_provider(model, place, tell=lambda event, what: tell(event, f"{model.name}: {what}"))
         self._model = model
         self._is_foreign = ":" in model.provider
         self._everywhere = everywhere
@@ -48,10 +63,24 @@ class Line:
         self._draining = False
         self.sending = 0
         """Requests that are under way."""
+        self.batches: Batches | None = None
+        """Where requests wait for others, if they are sent in jobs."""
 
     def drain(self) -> None:
         """Requests that still wait for their turn are not sent any more."""
         self._draining = True
+        if self.batches is not None:
+            self.batches.drain()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is under way that had better end before the run does. A job that is waited for is not."""
+        return self.sending > 0 or (self.batches is not None and self.batches.sending > 0)
+
+    async def close(self) -> None:
+        if self.batches is not None:
+            await self.batches.close()
+        await self.provider.close()
 
     def tune(self, model: Model) -> None:
         """Another number of connections, from now on."""
@@ -60,7 +89,24 @@ class Line:
     def asking(self, attachments: Attachments | None = None) -> Asking:
         """`attachments`: for tasks with files; requests of other tasks are sent as they are."""
         ask = self._ask if attachments is None else partial(self._ask, attachments=attachments)
-        return Asking(identity_of(self._model), self._model.params, ask, self._model.price)
+        batched = None if self.batches is None else partial(self._ask_in_batch, attachments=attachments)
+        return Asking(identity_of(self._model), self._model.params, ask, self._model.price, batched)
+
+    async def _ask_in_batch(
+        self,
+        step: StepId,
+        messages: list[Message],
+        params: dict[str, Any],
+        tools: list[dict[str, Any]],
+        attachments: Attachments | None,
+    ) -> tuple[Answer, int, str]:
+        assert self.batches is not None
+        try:
+            filled = messages if attachments is None else await attachments.put_into(messages)
+        except BlobError as error:
+            raise AskFailedError(Failure("file", str(error)), 0) from error
+        single = partial(self._ask, messages, params, tools, attachments)
+        return await self.batches.ask(step, Request(filled, params, tools), single)
 
     async def _ask(
         self,
@@ -82,7 +128,7 @@ class Line:
             try:
                 if attachments is not None:
                     messages = await attachments.put_into(messages)
-                request = Request(messages, params, tools)
+                request = Request(messages, params, tools, group.get())
                 return await ask(self.provider, _copy(request) if self._is_foreign else request, self._retries)
             finally:
                 self.sending -= 1
@@ -110,8 +156,33 @@ def identity_of(model: Model) -> dict[str, Any]:
     return {"provider": model.provider, "model": model.model, "options": model.options}
 
 
-def open_provider(model: Model, place: str, environ: Mapping[str, str] = os.environ) -> Provider:
+def open_provider(
+    model: Model,
+    place: str,
+    environ: Mapping[str, str] = os.environ,
+    tell: Callable[[str, str], None] = lambda event, message: None,
+) -> Provider:
     """The provider of a model. SpecError with the place if it cannot be used; nothing is sent."""
+    return _open(make_provider, model, place, environ, tell)
+
+
+def open_batch_api(
+    model: Model,
+    place: str,
+    environ: Mapping[str, str] = os.environ,
+    tell: Callable[[str, str], None] = lambda event, message: None,
+) -> BatchApi:
+    """Likewise, the batch API of its server."""
+    return _open(open_batches, model, place, environ, tell)
+
+
+def _open(
+    make: Callable[[Connection], T],
+    model: Model,
+    place: str,
+    environ: Mapping[str, str],
+    tell: Callable[[str, str], None],
+) -> T:
     secrets: list[str] = []
 
     def filled(text: str, where: str) -> str:
@@ -123,9 +194,13 @@ def open_provider(model: Model, place: str, environ: Mapping[str, str] = os.envi
         return value
 
     headers = {name: filled(value, f"headers.{name}") for name, value in model.headers.items()}
-    base_url = filled(model.base_url, "base_url")
+    base_url: str | list[str] = (
+        filled(model.base_url, "base_url")
+        if isinstance(model.base_url, str)
+        else [filled(url, "base_url") for url in model.base_url]
+    )
     try:
-        return make_provider(
+        return make(
             Connection(
                 provider=model.provider,
                 model=model.model,
@@ -133,6 +208,9 @@ def open_provider(model: Model, place: str, environ: Mapping[str, str] = os.envi
                 api_key_env=model.api_key_env,
                 headers=headers,
                 timeout_seconds=model.timeout_seconds,
+                stream=model.stream,
+                record_raw=model.record_raw,
+                tell=tell,
                 max_connections=model.max_connections,
                 options=model.options,
                 secrets=tuple(secrets),
@@ -141,5 +219,5 @@ def open_provider(model: Model, place: str, environ: Mapping[str, str] = os.envi
     except UnknownProviderError as error:
         raise SpecError(f"{place}.provider: {error}") from error
     except BadConnectionError as error:
-        field = "base_url" if "base_url" in str(error) else "options" if "options" in str(error) else "provider"
+        field = next((each for each in ("base_url", "options", "batch") if each in str(error)), "provider")
         raise SpecError(f"{place}.{field}: {error}") from error

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from holdfast.engine.asking import group
 from holdfast.engine.containing import inside
 from holdfast.engine.failing import Failed, failure_in, stalled, undo_cancel
 from holdfast.engine.flights import Flight
@@ -33,6 +34,7 @@ from holdfast.solve import (
     Unsure,
 )
 from holdfast.solve.steps import Journal, is_kept
+from holdfast.solve.stopwatch import running
 
 _ENDING_SECONDS = 2.0
 """What calls that were under way when an attempt ended may take to end."""
@@ -165,7 +167,8 @@ class Sampler:
             result = await self._attempt(ticket, kit, flight, attempt)
             flight.doing = "saving"
             if isinstance(result, Answer):
-                finished = SampleFinished(ticket.o, attempt, result, steps.spent(), len(kit.bench.scorers))
+                kept = result if result.raw is None else msgspec.structs.replace(result, raw=None)  # its step has it
+                finished = SampleFinished(ticket.o, attempt, kept, steps.spent(), len(kit.bench.scorers))
                 await self._finish(ticket, kit, finished, flight)
                 return
             spent = steps.spent()
@@ -190,7 +193,7 @@ class Sampler:
             messages = work.renderer.messages(ticket.sample)
             ctx = Context(ticket.sample, messages, steps, seed, kit.means[ticket.cell.model])
             try:
-                answer = await _solve(work.solver, ticket.sample, ctx, kit.seconds, steps.recorded_seconds)
+                answer = await _solve(work.solver, ticket.sample, ctx, kit.seconds, steps)
             finally:
                 steps.close()  # who still asks in the background asks nothing more, and uses nothing that is closed
                 if steps.is_busy:
@@ -273,18 +276,21 @@ class Sampler:
     def _take_off(self, ticket: Ticket, seconds: float | None) -> Flight:
         """From here on the worker's code may be the user's."""
         inside.set(True)
+        group.set(ticket.key.rpartition("/")[0])
         flight = Flight(ticket.key, _task(), asyncio.get_running_loop().time(), seconds)
         self.flights.add(flight)
         return flight
 
 
-async def _solve(solver: Solver, sample: Sample, ctx: Context, seconds: float | None, used: float) -> Answer:
-    """`used`: what the steps that it replays took counts."""
+async def _solve(solver: Solver, sample: Sample, ctx: Context, seconds: float | None, steps: Steps) -> Answer:
+    """What the steps that it replays took counts; what requests were held back for does not."""
+    running.set(steps.watch)
     if seconds is None:
         return await solver.solve(sample, ctx)
-    limit = asyncio.timeout(max(seconds - used, 0.001))
+    limit = asyncio.timeout(max(seconds - steps.recorded_seconds, 0.001))
     try:
         async with limit:
+            steps.watch.obey(limit)
             return await solver.solve(sample, ctx)
     except TimeoutError:
         if limit.expired():

@@ -30,6 +30,7 @@ EVENTS: dict[str, tuple[str, str]] = {
     "run.stalled": ("warning", "nothing moves, or the event loop is blocked; with the code that holds it up"),
     "run.moving_again": ("info", "a run that had stalled moves again"),
     "run.watch_failed": ("warning", "what watches the run met an error; the run is not affected"),
+    "run.budget_reached": ("info", "a limit in `limits.run` is reached; what is under way ends, then the run stops"),
     "run.tuned": ("info", "limits of the live run were changed"),
     "sample.failed": ("warning", "a sample failed for good; with its kind"),
     "sample.save_failed": ("error", "a sample's record could not be saved; it counts as failed"),

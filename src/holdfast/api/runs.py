@@ -8,6 +8,7 @@ import msgspec
 import xxhash
 
 from holdfast.api.elsewhere import find_to_read
+from holdfast.api.estimating import Observed
 from holdfast.api.places import RunPlace, default_store, runs_in
 from holdfast.api.recovering import Moved
 from holdfast.api.summaries import MirrorStanding, RunSummary, WaitingJob
@@ -33,9 +34,10 @@ from holdfast.report import (
     score_table,
 )
 from holdfast.report.choosing import Wanted, choose
+from holdfast.report.costs import Cost, CostLine, Told, cost_lines, total
 from holdfast.report.events import EventLine, with_events
 from holdfast.report.key_story import AttemptStory, Doing, KeyRecords, attempts_of, collect, doing_of, scores_of
-from holdfast.spec import Price, Spec
+from holdfast.spec import Spec
 from holdfast.state import Catalogue, Index, Standing, is_held, stamp_of, standing_of, status_of
 
 
@@ -120,6 +122,7 @@ class Run:
             usage=story.usage,
             saved=story.saved,
             anomalies=len(story.anomalies) + len(self._index.damage),
+            cost=total(cost_lines(story, {})),
         )
 
     def summary(self) -> RunSummary:
@@ -164,9 +167,38 @@ class Run:
             folder=self.place.url or self.place.folder,
             bytes=self.place.size(),
             failures=list(_failures(cells)),
+            cost=sum((cell.cost for cell in cells), Cost()),
+            marks=[
+                {"task": cell.task, "model": cell.model, "mark": mark, "count": count}
+                for cell in cells
+                for mark, count in cell.marks.items()
+            ],
             mirror=self._mirror(),
             jobs=self.jobs(),
         )
+
+    def spec(self) -> Spec:
+        """As it is in force."""
+        return msgspec.convert(self._index.story.spec, Spec)
+
+    def limits(self) -> dict[str, Any]:
+        """What the run may use in all, as far as anything is limited."""
+        found: dict[str, Any] = _plain(self.spec().limits.run)
+        return found
+
+    def cost_lines(self) -> list[CostLine]:
+        """What each model was asked in each cell, and what that cost."""
+        return cost_lines(self._index.story, {(cell.task, cell.model): cell.finished for cell in self.cells()})
+
+    def observed(self) -> dict[tuple[str, str], Observed]:
+        """What an answer took, by task and model, of cells that have any: for guesses about the next run."""
+        found: dict[tuple[str, str], Observed] = {}
+        for line in self.cost_lines():
+            if line.finished:
+                before = found.get((line.task, line.model), Observed(self.run_id, line.finished))
+                used = {**before.used, line.role: line.usage + line.taken}
+                found[line.task, line.model] = msgspec.structs.replace(before, used=used)
+        return found
 
     def jobs(self) -> list[WaitingJob]:
         """What is with the servers of batch APIs."""
@@ -233,7 +265,7 @@ class Run:
         found = collect(Reader(self.place.journal).read(live=True), key)
         planned = self.planned(key)
         finished = found.finished
-        attempts = attempts_of(found, self._prices(parse_key(key).model))
+        attempts = attempts_of(found, Told.of(self._index.story.spec).prices(parse_key(key).model))
         row = self._index.answer(key)
         status = row.status if row is not None else "unfinished"
         doing = _doing(standing, key, found, attempts) if status == "unfinished" else None
@@ -252,12 +284,6 @@ class Run:
             in_progress=doing,
             resumes=tuple(found.begun_again),
         )
-
-    def _prices(self, model: str) -> dict[str, Price | None]:
-        """By role; that of the evaluated model under the empty one."""
-        spec = msgspec.convert(self._index.story.spec, Spec)
-        evaluated = next((each.price for each in spec.models if each.name == model), None)
-        return {"": evaluated} | {role: each.price for role, each in spec.roles.items()}
 
     def scorers(self) -> list[str]:
         return sorted({each.scorer for cell in self.cells() for each in cell.scorers})

@@ -6,6 +6,7 @@ import msgspec
 
 from holdfast.records import Anomaly
 from holdfast.records.exchange import Usage
+from holdfast.report.costs import Cost
 
 
 class MirrorStanding(msgspec.Struct, frozen=True):
@@ -67,5 +68,8 @@ class RunSummary(msgspec.Struct, frozen=True):
     evaluation_names: dict[str, str] = msgspec.field(default_factory=dict)
     """Of the evaluations: what each is called, or its scorers."""
     mirror: MirrorStanding | None = None
+    cost: Cost = Cost()
+    marks: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    """Finished answers that are no ordinary ones, by cell: filtered, empty, truncated."""
     jobs: list[WaitingJob] = msgspec.field(default_factory=list)
     """With the servers of batch APIs."""

@@ -26,7 +26,6 @@ from holdfast.journal import Options, Reader, Request, Writer, open_writer
 from holdfast.journal.lease import read_lease, write_lease
 from holdfast.records import draft
 from holdfast.records.facts import RunEnded, ScoringStarted
-from holdfast.score import identity
 from holdfast.spec import Spec
 from holdfast.state import Fold, Story
 
@@ -45,8 +44,12 @@ class Ended(msgspec.Struct, frozen=True):
     interrupted: bool = False
     complete: bool = False
     """There was nothing to do."""
+    budget: str = ""
+    """Which limit of the run was reached, in a sentence."""
 
     def exit_code(self) -> int:
+        if self.budget:
+            return 6
         if self.interrupted:
             return 130
         total = self.finished + self.failed + self.unfinished
@@ -146,7 +149,7 @@ async def engine_for(undertaking: Undertaking, fold: Fold, name: str = "", *, an
     """An engine, and the record of the evaluation that its scores belong to, if it is another than before."""
     prepared, place, writer = undertaking.prepared, undertaking.place, undertaking.writer
     if prepared.evaluation and prepared.evaluation != fold.story.evaluation:
-        scorers = [{"task": task, **identity(each)} for task, every in prepared.scorers.items() for each in every]
+        scorers = prepared.scorer_identities()
         await writer.append(draft("score.started", ScoringStarted(prepared.evaluation, scorers, name=name)))
     job = Job(
         run=place.folder,
@@ -305,4 +308,5 @@ def _standing_of(undertaking: Undertaking, fold: Fold) -> Ended:
 def _ended(place: RunPlace, engine: Engine) -> Ended:
     progress = engine.progress
     left = progress.planned - progress.finished - progress.failed
-    return Ended(place, engine.spec, progress.finished, progress.failed, left, interrupted=engine.stopped)
+    counts = (progress.finished, progress.failed, left)
+    return Ended(place, engine.spec, *counts, interrupted=engine.stopped, budget=engine.over_budget)

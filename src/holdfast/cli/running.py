@@ -246,7 +246,7 @@ class _Troubles(logging.Handler):
 def _told(ended: Ended) -> int:
     if ended.interrupted:
         kept = f"answers kept: {ended.finished} of {ended.finished + ended.failed + ended.unfinished}"
-        sys.stderr.write(f"interrupted; {kept}. Go on with: {resume_command(ended.place)}\n")
+        sys.stderr.write(f"{_how_stopped(ended, kept)}\n")
         _tell_jobs(ended)
     else:
         if ended.complete:
@@ -257,6 +257,15 @@ def _told(ended: Ended) -> int:
         if _has_failed(report, ended.spec):
             return 1
     return ended.exit_code()
+
+
+def _how_stopped(ended: Ended, kept: str) -> str:
+    if not ended.budget:
+        return f"interrupted; {kept}. Go on with: {resume_command(ended.place)}"
+    field = ended.budget.partition(" ")[0]
+    limit = getattr(ended.spec.limits.run, field.rpartition(".")[2])
+    raised = ended.place.command("resume", *assigning([f"{field}={2 * limit:g}"]))
+    return f"stopped at a budget: {ended.budget}; {kept}. Raise it to go on: {raised}"
 
 
 def _tell_jobs(ended: Ended) -> None:

@@ -201,6 +201,8 @@ class Sampler:
                 await ctx.close()
             if _task().cancelling():  # the solver asked for it and did not wait for it: meet it here
                 await asyncio.sleep(0)
+            if ctx.failed_outside is not None:  # the agent's last request failed: what it said then is no answer
+                return failure_in(ctx.failed_outside, kit.secrets)
         except asyncio.CancelledError:
             if self._closing:
                 raise
@@ -264,7 +266,8 @@ class Sampler:
                 answer = await asyncio.to_thread(self._read, each.position)
             if answer is not None:
                 its = ticket if each.o == ticket.o else msgspec.structs.replace(ticket, o=each.o, key=each.key)
-                judged.append(Judgement(its, answer, each.n, kit.bench.evaluation, kit.secrets))
+                judgement = Judgement(its, answer, each.n, kit.bench.evaluation, kit.secrets, kit.work.task.counts)
+                judged.append(judgement)
         if not judged:
             return []
         async with kit.bench.context(judged[0], self._journal, heard) as ctx:

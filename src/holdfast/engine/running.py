@@ -19,6 +19,7 @@ from holdfast.engine.attempts import NO_PAST, Kit, Outcome, Sampler
 from holdfast.engine.batch_jobs import Desk, read_jobs
 from holdfast.engine.batching import Batches
 from holdfast.engine.bridging import Bridge
+from holdfast.engine.budget import Budget
 from holdfast.engine.containing import containing
 from holdfast.engine.flights import Flight
 from holdfast.engine.grouping import Groups, Member
@@ -34,7 +35,7 @@ from holdfast.records.exchange import Answer, Usage
 from holdfast.records.facts import Cell, SampleFinished
 from holdfast.score import Scorer
 from holdfast.solve import Allowance, Means, Sandboxes, sandboxes_of
-from holdfast.spec import Spec
+from holdfast.spec import Price, Spec
 from holdfast.state import Fold
 
 _COLLECT_AFTER = 50_000
@@ -104,6 +105,7 @@ class Engine:
             before=fold.finished.count + fold.failed.count,
             started=clock(),
         )
+        self._clock = clock
         self._job = job
         self._clock = clock
         self._fold = fold
@@ -120,6 +122,7 @@ class Engine:
         self._roles = {name: Line(each, f"roles.{name}", everywhere, *heard) for name, each in job.spec.roles.items()}
         self._batched = {each.name: Places(each.batch.samples) for each in job.spec.models if each.batch is not None}
         self._open_batches()
+        self.budget = Budget(job.spec.limits.run, fold.story, _prices(job.spec), self._stop_at_budget)
         self._attachments = Attachments(job.run)
         self._groups = Groups({name: job.works[name].task.repeats for name in _grouped(job.scorers)})
         self._bridge = Bridge()
@@ -134,6 +137,8 @@ class Engine:
         self.reason = ""
         """Why it was stopped."""
         self.cancelled = False
+        self.over_budget = ""
+        """Which limit stopped it, in a sentence."""
 
     async def run(self) -> None:
         """Answer and score everything that is not. Raises what stops the whole run; a sample's failure does not."""
@@ -152,16 +157,28 @@ class Engine:
             finally:
                 await self._end()
 
-    def stop(self, reason: str = "stopped", *, cancelled: bool = False) -> None:
-        """Begin nothing new, let requests that are under way end within the spec's grace, then stop."""
+    def stop(self, reason: str = "stopped", *, cancelled: bool = False, grace_seconds: float | None = None) -> None:
+        """Begin nothing new, let requests that are under way end within the spec's grace, then stop. Whoever stops a
+        run that waits at its budget does not wait as long.
+        """
+        grace = self._job.spec.grace_seconds if grace_seconds is None else grace_seconds
         if self._stopping:
+            if self.over_budget and self._draining is not None:
+                self._draining.cancel()
+                self._draining = asyncio.ensure_future(self._drain(grace))
             return
         self._stopping = True
         self.reason, self.cancelled = reason, cancelled
         self._sampler.drain()
         for line in (*self._lines.values(), *self._roles.values()):
             line.drain()
-        self._draining = asyncio.ensure_future(self._drain(self._job.spec.grace_seconds))
+        self._draining = asyncio.ensure_future(self._drain(grace))
+
+    def _stop_at_budget(self, reason: str, grace_seconds: float | None) -> None:
+        if not self._stopping:
+            self.over_budget = self.budget.reached
+            self._job.tell("run.budget_reached", reason)
+            self.stop(reason, grace_seconds=grace_seconds)
 
     async def _drain(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
@@ -218,6 +235,8 @@ class Engine:
                 if not worker.cancelled() and worker.exception() is not None:
                     self.stop_now()
                     raise worker.exception() or AssertionError("unreachable")
+            if len(done) < len(self._workers):
+                self.budget.look_at_clock(self._clock() - self.progress.started)
             if self._stopped_at is not None and time.monotonic() - self._stopped_at > _STUBBORN_SECONDS:
                 return
 
@@ -262,6 +281,7 @@ class Engine:
         self._samples.change(spec.concurrency.samples)
         self._scoring.change(spec.concurrency.score)
         self._everywhere.change(spec.concurrency.generate or _UNLIMITED)
+        self.budget.change(spec.limits.run)
         for model in spec.models:
             self._lines[model.name].tune(model)
         for name, model in spec.roles.items():
@@ -398,7 +418,8 @@ class Engine:
     def _kit(self, work: Work) -> Kit:
         spec = self._job.spec
         files = self._attachments if work.task.dataset.files else None
-        roles = {name: line.asking(files) for name, line in self._roles.items()}
+        watched = self.budget.watched
+        roles = {name: watched(("", name), line.asking(files)) for name, line in self._roles.items()}
         judges = judges_of(spec, self._job.works)
         asked = {name: asking for name, asking in roles.items() if name not in judges}
         secrets = secrets_of(spec)
@@ -413,7 +434,7 @@ class Engine:
         return Kit(
             work=work,
             means={
-                name: msgspec.structs.replace(means, models={"": line.asking(files), **asked})
+                name: msgspec.structs.replace(means, models={"": watched((name, ""), line.asking(files)), **asked})
                 for name, line in self._lines.items()
             },
             bench=Bench(
@@ -428,6 +449,12 @@ class Engine:
             secrets=secrets,
             groups=self._groups if work.task.name in _grouped(self._job.scorers) else None,
         )
+
+
+def _prices(spec: Spec) -> dict[tuple[str, str], Price | None]:
+    """By the evaluated model's name, or the role's."""
+    models = {(model.name, ""): model.price for model in spec.models}
+    return models | {("", role): model.price for role, model in spec.roles.items()}
 
 
 def _grouped(scorers: Mapping[str, Sequence[Scorer]]) -> list[str]:

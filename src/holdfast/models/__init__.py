@@ -11,6 +11,7 @@ from holdfast.models.factory import make_provider
 from holdfast.models.failures import BadConnectionError, Kind, ModelError, UnknownProviderError
 from holdfast.models.provider import Connection, Listing, Provider, Request
 from holdfast.models.retries import Retries, ask
+from holdfast.models.tokens import count_message_tokens, count_tokens
 
 __all__ = [
     "BadConnectionError",
@@ -28,6 +29,8 @@ __all__ = [
     "Retries",
     "UnknownProviderError",
     "ask",
+    "count_message_tokens",
+    "count_tokens",
     "make_provider",
     "open_batches",
 ]

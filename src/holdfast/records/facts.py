@@ -264,6 +264,20 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     """In a fork: the number that the parent's journal has for it. It was paid for there."""
 
 
+class RoleSpent(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What of an attempt's tokens is of the model of one role."""
+
+    usage: Usage = Usage()
+    saved: Usage = Usage()
+    orphaned_usage: Usage = Usage()
+
+    def __add__(self, other: "RoleSpent") -> "RoleSpent":
+        return RoleSpent(self.usage + other.usage, self.saved + other.saved, self.orphaned_usage + other.orphaned_usage)
+
+    def __sub__(self, other: "RoleSpent") -> "RoleSpent":
+        return RoleSpent(self.usage - other.usage, self.saved - other.saved, self.orphaned_usage - other.orphaned_usage)
+
+
 class Spent(msgspec.Struct, frozen=True, omit_defaults=True):
     """What an attempt took: steps asked live, replayed and orphaned; working seconds; the tokens of the steps asked
     live (`usage`) and of those replayed (`saved`).
@@ -276,6 +290,15 @@ class Spent(msgspec.Struct, frozen=True, omit_defaults=True):
     usage: Usage = Usage()
     saved: Usage = Usage()
     seconds: float = 0.0
+    roles: dict[str, RoleSpent] = msgspec.field(default_factory=dict)
+    """Of these tokens, by role, those that are not the evaluated model's."""
+
+    def by_role(self) -> dict[str, RoleSpent]:
+        """All of the tokens; the evaluated model's under the empty role."""
+        own = RoleSpent(self.usage, self.saved, self.orphaned_usage)
+        for each in self.roles.values():
+            own -= each
+        return {"": own, **self.roles}
 
 
 class SampleFinished(msgspec.Struct, frozen=True, omit_defaults=True):

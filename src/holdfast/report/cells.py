@@ -13,8 +13,10 @@ import msgspec
 from holdfast.records.exchange import Usage
 from holdfast.records.facts import Cell
 from holdfast.records.keys import parse_key
+from holdfast.report.costs import Cost, Told, cost_lines, total
 from holdfast.report.wording import own_words
 from holdfast.score import as_number
+from holdfast.spec import Counts
 from holdfast.state import AnswerRow, Index, ScoreRow
 from holdfast.stats import Summary, summarise
 
@@ -53,6 +55,12 @@ class CellReport(msgspec.Struct, frozen=True):
     scorers: tuple[ScorerReport, ...]
     examples: dict[str, Example] = msgspec.field(default_factory=dict)
     """The first failure of each kind."""
+    marks: dict[str, int] = msgspec.field(default_factory=dict)
+    """Finished answers that are no ordinary ones: filtered, empty, truncated. How they count, the spec says."""
+    marked: dict[str, Example] = msgspec.field(default_factory=dict)
+    """The first of each, with how it counts."""
+    cost: Cost = Cost()
+    """Of all requests that were made for it, those of roles too."""
 
 
 class RunReport(msgspec.Struct, frozen=True):
@@ -70,6 +78,7 @@ class RunReport(msgspec.Struct, frozen=True):
     anomalies: int
     evaluations: dict[str, str] = msgspec.field(default_factory=dict)
     """All that the run has: what each is called, or its scorers."""
+    cost: Cost = Cost()
 
     def __str__(self) -> str:
         from holdfast.report.tables import as_text, report_table  # rich is brought in only when something is shown
@@ -90,8 +99,11 @@ def report_cells(index: Index, evaluation: str = "") -> Iterator[CellReport]:
     parts: dict[tuple[str, str], list[Cell]] = {}
     for cell in story.cells:  # one in each block of the plan
         parts.setdefault((cell.task, cell.model), []).append(cell)
+    costs, told = cost_lines(story, {}), Told.of(story.spec)
     for (task, model), cells in parts.items():
-        yield _report(index, Answers(task, model, cells, evaluation or story.evaluation))
+        cost = total(line for line in costs if (line.task, line.model) == (task, model))
+        answers = Answers(task, model, cells, evaluation or story.evaluation)
+        yield _report(index, answers, cost, told.counts(task))
 
 
 class Answers(msgspec.Struct, frozen=True):
@@ -115,11 +127,13 @@ class Answers(msgspec.Struct, frozen=True):
         )
 
 
-def _report(index: Index, wanted: Answers) -> CellReport:
+def _report(index: Index, wanted: Answers, cost: Cost, counts: Counts) -> CellReport:
     statuses: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
     examples: dict[str, Example] = {}
     groups: dict[int, str] = {}
+    marks: Counter[str] = Counter()
+    marked: dict[str, Example] = {}
     usage, seconds = Usage(), 0.0
     for row in wanted.rows(index):
         statuses[row.status] += 1
@@ -127,6 +141,9 @@ def _report(index: Index, wanted: Answers) -> CellReport:
             groups[row.o] = parse_key(row.key).sample_id
             usage += Usage(row.input_tokens, row.output_tokens)
             seconds += row.seconds
+            for mark in row.marks.split():
+                marks[mark] += 1
+                marked.setdefault(mark, Example(row.key, f"counts.{mark} is {getattr(counts, mark)}"))
         elif row.status == "failed":
             kinds[row.kind] += 1
             examples.setdefault(row.kind, Example(row.key, row.message))
@@ -143,6 +160,9 @@ def _report(index: Index, wanted: Answers) -> CellReport:
         seconds=round(seconds, 3),
         scorers=tuple(_scorers(index, wanted, groups)),
         examples=examples,
+        marks=dict(marks),
+        marked=marked,
+        cost=cost,
     )
 
 

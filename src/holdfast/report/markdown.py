@@ -4,11 +4,11 @@ import re
 from collections.abc import Iterator
 
 from holdfast.report.cells import CellReport, RunReport, ScorerReport
-from holdfast.report.tables import duration, evaluation_lines, failure_lines, short
+from holdfast.report.tables import cost_lines, duration, evaluation_lines, failure_lines, marked_lines, short
 from holdfast.report.wording import counted
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~])")
-_HEAD = ("task", "model", "scorer", "mean", "95% interval", "n", "failed", "unfinished", "tokens", "time")
+_HEAD = ("task", "model", "scorer", "mean", "95% interval", "n", "failed", "unfinished", "tokens", "cost", "time")
 _MARKS = {"completed": "✅", "running": "⏳", "failed": "❌", "stalled": "❌"}
 
 
@@ -23,7 +23,7 @@ def markdown(report: RunReport) -> str:
         lines += [_text(line), ""]
     lines += [_row(_HEAD), _row("---" if name in _HEAD[:3] else "--:" for name in _HEAD)]
     lines += [row for cell in report.cells for row in _rows(cell)]
-    found = list(failure_lines(report.cells))
+    found = [*cost_lines(report.cost), *marked_lines(report.cells), *failure_lines(report.cells)]
     if report.anomalies:
         found.append(f"{counted(report.anomalies, 'anomaly', 'anomalies')} in the journal: see `holdfast verify`")
     if found:
@@ -33,7 +33,7 @@ def markdown(report: RunReport) -> str:
 
 def _rows(cell: CellReport) -> Iterator[str]:
     used = f"{short(cell.usage.input_tokens)}+{short(cell.usage.output_tokens)}"
-    rest = (str(cell.failed), str(cell.unfinished), used, duration(cell.seconds))
+    rest = (str(cell.failed), str(cell.unfinished), used, str(cell.cost) or "-", duration(cell.seconds))
     if not cell.scorers:
         yield _row((_text(cell.task), _text(cell.model), "-", "-", "-", str(cell.finished), *rest))
     for each in cell.scorers:

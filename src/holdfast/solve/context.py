@@ -265,7 +265,7 @@ class Context:
         for meter in self._meters:
             meter.seconds += taken.step.seconds
             if usage is not None and asking is not None:
-                meter.tokens += usage.input_tokens + usage.output_tokens
+                meter.tokens += usage.tokens
                 meter.dollars += asking.dollars(usage) * (BATCH_PRICE if taken.step.batch else 1.0)
         return taken
 

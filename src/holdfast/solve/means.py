@@ -41,7 +41,8 @@ class Asking(msgspec.Struct, frozen=True):
     """Asks in a job with others, where there is such a thing: it may take a day."""
 
     def dollars(self, usage: Usage) -> float:
-        return 0.0 if self.price is None else self.price.dollars(usage.input_tokens, usage.output_tokens)
+        """Of one answer."""
+        return 0.0 if self.price is None else self.price.dollars(usage.of_one())
 
 
 class Allowance(msgspec.Struct, frozen=True):

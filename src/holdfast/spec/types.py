@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, field
 
+from holdfast.records.exchange import Usage
 from holdfast.records.urls import NO_CREDENTIALS, holds_credentials
 from holdfast.spec.classes import EVALUATION, NESTED, PLACE, RESULT, THROUGHPUT, classified
 
@@ -24,13 +25,22 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 @classified
 class Price(_Part, frozen=True, kw_only=True):
-    """What a model costs, in dollars for a million tokens. Only estimates use it: it changes no answer."""
+    """What a model costs, in dollars for a million tokens, and for each request. It changes no answer."""
 
     input: Annotated[float, THROUGHPUT, Meta(ge=0)]
     output: Annotated[float, THROUGHPUT, Meta(ge=0)]
+    cached_input: Annotated[Annotated[float, Meta(ge=0)] | None, THROUGHPUT] = None
+    cache_write: Annotated[Annotated[float, Meta(ge=0)] | None, THROUGHPUT] = None
+    request: Annotated[float, THROUGHPUT, Meta(ge=0)] = 0.0
+    source: Annotated[str, THROUGHPUT] = ""
 
-    def dollars(self, input_tokens: float, output_tokens: float) -> float:
-        return (self.input * input_tokens + self.output * output_tokens) / 1e6
+    def dollars(self, usage: Usage) -> float:
+        """Tokens that a cache gave or took cost what other input does, where there is no price of their own."""
+        plain = max(usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens, 0)
+        cached = self.input if self.cached_input is None else self.cached_input
+        written = self.input if self.cache_write is None else self.cache_write
+        tokens = self.input * plain + cached * usage.cached_tokens + written * usage.cache_write_tokens
+        return (tokens + self.output * usage.output_tokens) / 1e6 + self.request * usage.requests
 
 
 @classified
@@ -98,10 +108,21 @@ class SampleLimits(_Part, frozen=True, kw_only=True):
 
 
 @classified
+class RunLimits(_Part, frozen=True, kw_only=True):
+    """What a run may use, over all its resumes, before it stops with exit 6. Raise it, and the run goes on."""
+
+    cost_usd: Annotated[Annotated[float, Meta(gt=0)] | None, THROUGHPUT] = None
+    tokens: Annotated[Positive | None, THROUGHPUT] = None
+    requests: Annotated[Positive | None, THROUGHPUT] = None
+    seconds: Annotated[Seconds | None, THROUGHPUT] = None
+
+
+@classified
 class Limits(_Part, frozen=True, kw_only=True):
     """What may be used."""
 
     sample: Annotated[SampleLimits, NESTED] = SampleLimits()
+    run: Annotated[RunLimits, NESTED] = RunLimits()
 
 
 @classified
@@ -119,6 +140,20 @@ class Sandbox(_Part, frozen=True, kw_only=True):
     files: Annotated[dict[str, str], RESULT] = field(default_factory=dict)
 
 
+_COUNTS = Meta(pattern="^(as_is|no_score|wrong|failed)$")
+
+
+@classified
+class Counts(_Part, frozen=True, kw_only=True):
+    """How an answer that is none, or not all of one, counts: scored like any other (`as_is`), not scored at all
+    (`no_score`), as false (`wrong`), or as an answer on which every scorer failed (`failed`).
+    """
+
+    filtered: Annotated[str, EVALUATION, _COUNTS] = "no_score"
+    empty: Annotated[str, EVALUATION, _COUNTS] = "no_score"
+    truncated: Annotated[str, EVALUATION, _COUNTS] = "as_is"
+
+
 @classified
 class Task(_Part, frozen=True, kw_only=True):
     """A data set, how it is asked, and how the answers are scored."""
@@ -133,6 +168,7 @@ class Task(_Part, frozen=True, kw_only=True):
     solver: Annotated[str | dict[str, dict[str, Any]], RESULT] = "chat"
     sandbox: Annotated[Sandbox | None, NESTED] = None
     scorers: Annotated[list[str | dict[str, dict[str, Any]]], EVALUATION] = field(default_factory=list)
+    counts: Annotated[Counts, NESTED] = Counts()
     models: Annotated[Annotated[list[str], Meta(min_length=1)] | None, RESULT] = None
     repeats: Annotated[Positive, RESULT] = 1
     sample_retries: Annotated[NotNegative, RESULT] = 2

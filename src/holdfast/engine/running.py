@@ -10,10 +10,11 @@ import gc
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
-from holdfast.engine.asking import Line, allowance_of
+from holdfast.engine.asking import Line, Post, allowance_of
 from holdfast.engine.attaching import Attachments
 from holdfast.engine.attempts import NO_PAST, Kit, Outcome, Sampler
 from holdfast.engine.bridging import Bridge
@@ -30,7 +31,7 @@ from holdfast.plan import Work
 from holdfast.records.exchange import Answer, Usage
 from holdfast.records.facts import Cell, SampleFinished
 from holdfast.score import Scorer
-from holdfast.solve import Means, Sandboxes, sandboxes_of
+from holdfast.solve import Asking, Means, Sandboxes, sandboxes_of
 from holdfast.spec import Spec
 from holdfast.state import Fold
 
@@ -78,6 +79,12 @@ class Progress(msgspec.Struct):
     last_failure: str = ""
     last_retry: str = ""
     """Why a request was made again."""
+    sending: int = 0
+    """Requests that are under way."""
+    at_once: int = 0
+    """As many as the lines that are in use let through at a time."""
+    held: str = ""
+    """What requests wait for, if not for an answer: a rate limit, a server that is down."""
     scored: int = 0
     """Answers of an earlier process that were scored."""
     mirror_behind: float = 0.0
@@ -88,7 +95,7 @@ class Engine:
     """One process's work on one run."""
 
     def __init__(self, job: Job, writer: Writer, fold: Fold, clock: Callable[[], float] = time.monotonic) -> None:
-        self.progress = Progress(
+        self._progress = Progress(
             planned=fold.planned,
             finished=fold.finished.count,
             failed=fold.failed.count,
@@ -105,9 +112,9 @@ class Engine:
         self._tasks = {task.name: Places(task.max_samples or _UNLIMITED) for task in job.spec.tasks}
         self._scoring = Places(job.spec.concurrency.score)
         everywhere = self._everywhere = Places(job.spec.concurrency.generate or _UNLIMITED)
-        told = self._count_retry
-        self._lines = {each.name: Line(each, f"models.{each.name}", everywhere, told) for each in job.spec.models}
-        self._roles = {name: Line(each, f"roles.{name}", everywhere, told) for name, each in job.spec.roles.items()}
+        told = (self._count_retry, job.tell)
+        self._lines = {each.name: Line(each, f"models.{each.name}", everywhere, *told) for each in job.spec.models}
+        self._roles = {name: Line(each, f"roles.{name}", everywhere, *told) for name, each in job.spec.roles.items()}
         self._attachments = Attachments(job.run)
         self._groups = Groups({name: job.works[name].task.repeats for name in _grouped(job.scorers)})
         self._bridge = Bridge()
@@ -122,6 +129,20 @@ class Engine:
         self.reason = ""
         """Why it was stopped."""
         self.cancelled = False
+        self.stopped_cells: dict[tuple[str, str], str] = {}
+        """Cells whose model cannot be asked, by task and model, with why. Their samples stay unfinished."""
+
+    @property
+    def progress(self) -> Progress:
+        """As it is now."""
+        lines, progress = self._all_lines(), self._progress
+        progress.sending = sum(line.sending for line in lines)
+        progress.at_once = sum(line.pace.window.size for line in lines if line.sending or line.turns.waiting)
+        progress.held = "; ".join(filter(None, (line.is_held() for line in lines)))
+        return progress
+
+    def _all_lines(self) -> tuple[Line, ...]:
+        return (*self._lines.values(), *self._roles.values())
 
     async def run(self) -> None:
         """Answer and score everything that is not. Raises what stops the whole run; a sample's failure does not."""
@@ -146,14 +167,14 @@ class Engine:
         self._stopping = True
         self.reason, self.cancelled = reason, cancelled
         self._sampler.drain()
-        for line in (*self._lines.values(), *self._roles.values()):
+        for line in self._all_lines():
             line.drain()
         self._draining = asyncio.ensure_future(self._drain(self._job.spec.grace_seconds))
 
     async def _drain(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
-        lines = (*self._lines.values(), *self._roles.values())
+        lines = self._all_lines()
         while (any(line.sending for line in lines) or self._is_calling()) and loop.time() < end:  # noqa: ASYNC110 - no event on the hot path for this
             await asyncio.sleep(_DRAIN_PAUSE_SECONDS)
         if self._sampler.flights and seconds:
@@ -214,8 +235,8 @@ class Engine:
             await asyncio.wait(left, timeout=_STUBBORN_SECONDS if self._stopped_at is None else _LOOK_SECONDS)
         await self._bridge.close()
         self._sandboxes.close()
-        for line in (*self._lines.values(), *self._roles.values()):
-            await line.provider.close()
+        for line in self._all_lines():
+            await line.close()
         self._reader.close()
 
     def _start_workers(self, cell: Cell) -> None:
@@ -255,7 +276,7 @@ class Engine:
     async def _work(self, cell: Cell, tickets: Tickets) -> None:
         kit, task = self._kits[cell.task], self._tasks[cell.task]
         more = True
-        while more and not self._stopping:
+        while more and not self._is_over(cell):
             if not task.take():  # whoever waits for its task must not hold a place of the run
                 await task.wait()
             try:
@@ -267,7 +288,7 @@ class Engine:
         if not self._samples.take():
             await self._samples.wait()
         try:
-            if self._stopping:
+            if self._is_over(tickets.cell):
                 return False
             ticket = tickets.at_hand() or await tickets.next()
             if ticket is not None:
@@ -276,8 +297,18 @@ class Engine:
         finally:
             self._samples.give_back()
 
+    def _is_over(self, cell: Cell) -> bool:
+        return self._stopping or (cell.task, cell.model) in self.stopped_cells
+
+    def _stop_cell(self, task: str, model: str, why: str) -> None:
+        """Its model cannot be asked: nothing of it is begun any more, and what is under way stays unfinished."""
+        if (task, model) not in self.stopped_cells:
+            self.stopped_cells[task, model] = why
+            self._job.tell("cell.stopped", f"{task} of {model}: {why}")
+            self._sampler.leave(task, model)
+
     async def _answer(self, ticket: Ticket, kit: Kit) -> None:
-        progress = self.progress
+        progress = self._progress
         progress.in_flight += 1
         try:
             trail = self._fold.trails.pop(ticket.o, None)
@@ -287,7 +318,7 @@ class Engine:
             progress.in_flight -= 1
 
     def _count(self, ticket: Ticket, outcome: Outcome) -> None:
-        progress = self.progress
+        progress = self._progress
         if outcome.failure is None:
             progress.finished += 1
         else:
@@ -300,8 +331,8 @@ class Engine:
         progress.usage += outcome.spent.usage
 
     def _count_retry(self, why: str) -> None:
-        self.progress.retried += 1
-        self.progress.last_retry = why
+        self._progress.retried += 1
+        self._progress.last_retry = why
 
     def _record_at(self, position: Position) -> Entry | None:
         """One record, from any thread."""
@@ -329,12 +360,11 @@ class Engine:
             if kit.groups is not None:
                 members = kit.groups.take_left(ticket)
             if await self._sampler.score(ticket, kit, members):
-                self.progress.scored += sum(each.o in self._fold.unscored for each in members)
+                self._progress.scored += sum(each.o in self._fold.unscored for each in members)
 
     def _kit(self, work: Work) -> Kit:
         spec = self._job.spec
         files = self._attachments if work.task.dataset.files else None
-        roles = {name: line.asking(files) for name, line in self._roles.items()}
         secrets = secrets_of(spec)
         means = Means(
             models={},
@@ -347,8 +377,8 @@ class Engine:
         return Kit(
             work=work,
             means={
-                name: msgspec.structs.replace(means, models={"": line.asking(files), **roles})
-                for name, line in self._lines.items()
+                model: msgspec.structs.replace(means, models=self._models(work.task.name, model, files))
+                for model in self._lines
             },
             scorers=self._job.scorers.get(work.task.name, ()),
             evaluation=self._job.evaluation,
@@ -358,6 +388,19 @@ class Engine:
             secrets=secrets,
             groups=self._groups if work.task.name in _grouped(self._job.scorers) else None,
         )
+
+    def _models(self, task: str, model: str, files: Attachments | None) -> dict[str, Asking]:
+        """What the samples of one cell may ask, by role."""
+        ordinals = (range(each.first, each.first + each.count) for each in self._job.cells if _is_of(each, task, model))
+        finished = self._fold.finished
+        has_answers = finished.count > 0 and any(o in finished for each in ordinals for o in each)
+        post = Post(partial(self._stop_cell, task, model), has_answers)
+        lines = {"": self._lines[model], **self._roles}
+        return {role: line.asking(files, post) for role, line in lines.items()}
+
+
+def _is_of(cell: Cell, task: str, model: str) -> bool:
+    return cell.task == task and cell.model == model
 
 
 def _grouped(scorers: Mapping[str, Sequence[Scorer]]) -> list[str]:

@@ -48,6 +48,10 @@ class Model(_Part, frozen=True, kw_only=True):
     request_retries: Annotated[NotNegative, RESULT] = 5
     timeout_seconds: Annotated[Seconds, THROUGHPUT] = 600.0
     max_connections: Annotated[Positive, THROUGHPUT] = 64
+    adaptive: Annotated[bool, THROUGHPUT] = True
+    requests_per_minute: Annotated[Positive | None, THROUGHPUT] = None
+    tokens_per_minute: Annotated[Positive | None, THROUGHPUT] = None
+    patience_seconds: Annotated[float, THROUGHPUT, Meta(ge=0)] = 600.0
     price: Annotated[Price | None, NESTED] = None
 
 

@@ -299,12 +299,13 @@ class _Copied:
 
 
 def _limits(model: Model) -> Limits:
+    """Who wants nothing asked again wants to hear of every failure: there is nothing to be patient about."""
     return Limits(
         model.max_connections,
         model.adaptive,
         model.requests_per_minute,
         model.tokens_per_minute,
-        model.patience_seconds,
+        model.patience_seconds if model.request_retries else 0.0,
     )
 
 

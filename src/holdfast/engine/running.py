@@ -304,8 +304,10 @@ class Engine:
         """Its model cannot be asked: nothing of it is begun any more, and what is under way stays unfinished."""
         if (task, model) not in self.stopped_cells:
             self.stopped_cells[task, model] = why
-            self._job.tell("cell.stopped", f"{task} of {model}: {why}")
             self._sampler.leave(task, model)
+            self._job.tell(
+                "cell.stopped", f"{task} with {model} is asked no more, the rest of it stays unfinished: {why}"
+            )
 
     async def _answer(self, ticket: Ticket, kit: Kit) -> None:
         progress = self._progress

@@ -13,7 +13,7 @@ import msgspec
 from holdfast.models.breaker import Breaker
 from holdfast.models.failures import ModelError
 from holdfast.models.ratelimits import Quota
-from holdfast.models.window import Window
+from holdfast.models.window import UNHEARD_SECONDS, Window
 
 _BURST_SECONDS = 0.1
 """What was not sent for so long is made up for: timers come late."""
@@ -72,7 +72,8 @@ class Pace:
             return held
         if self.in_flight < self.window.size or self.breaker.is_open:  # a probe goes beside what still hangs
             return 0.0
-        return self.window.unheard_seconds(now)
+        seconds = self.window.unheard_seconds(now)
+        return seconds if seconds > 0 or self.in_flight < self.window.size else UNHEARD_SECONDS
 
     def held_seconds(self, now: float) -> float:
         """How long nothing is sent because of a rate limit; not because enough is under way."""

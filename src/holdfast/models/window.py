@@ -18,6 +18,9 @@ UNHEARD_SECONDS = 0.25
 _GAIN_MIN = 1.1
 """Twice as many at a time must bring so many times the answers a second; else it was the server's queue that grew."""
 _LEVEL_ROUNDS = 16
+_ROUNDS_MAX = 16
+_ALIKE = 0.15
+"""Two refusals at sizes that differ by no more than this share tell the same of the server."""
 _ROOM = 0.95
 _STEP_GROWTH = 1.5
 
@@ -45,6 +48,7 @@ class Window:
         self._full_since: float | None = None
         self._mark: _Mark | None = None
         self._level = 0
+        self._patience = 0
         self._step = 1.0
         self.restart()
 
@@ -80,12 +84,19 @@ class Window:
             return
         is_first = sent_at >= self._cut_at  # what was sent before the last cut says nothing about what came after it
         if is_first:
-            self._cut_at, self._cut_from, self._refusals = now, min(self._size, float(max(in_flight, 1))), 0
+            self._cut(now, min(self._size, float(max(in_flight, 1))))
         self._refusals += 1
-        self._threshold = max(1.0, _ROOM * (self._cut_from - self._refusals))
+        self._threshold = max(1.0, float(math.ceil(_ROOM * (self._cut_from - self._refusals))))
         self._set(min(self._cut_from / 2 if is_first else self._size, self._threshold))
         self._full_since = now
         self._learn_anew(now)
+        self._level = self._patience
+
+    def _cut(self, now: float, size: float) -> None:
+        """The oftener the server refuses at the same size, the longer it is left alone below it."""
+        alike = abs(size - self._cut_from) <= max(1.0, _ALIKE * self._cut_from)
+        self._patience = min(2 * max(self._patience, 1), _ROUNDS_MAX) if alike else 0
+        self._cut_at, self._cut_from, self._refusals = now, size, 0
 
     def unheard_seconds(self, now: float) -> float:
         """All places are taken, and somebody wants one: how long until there are more of them, without any answer.
@@ -114,10 +125,10 @@ class Window:
         self._began, self._answers, self._is_full = now, 0, False
 
     def _grow(self, rate: float) -> None:
-        if self._level:
+        mark, is_known = self._mark, self._size >= self._threshold
+        if is_known and self._level:
             self._level -= 1
             return
-        mark = self._mark
         if mark is not None and self._size >= 1.9 * mark.size:
             if rate < _GAIN_MIN * mark.rate:
                 self._threshold = mark.size
@@ -125,12 +136,12 @@ class Window:
                 self._mark, self._level, self._step = None, _LEVEL_ROUNDS, 1.0
                 return
             mark = None
-        self._mark = mark or _Mark(self._size, rate)
-        if self._size < self._threshold:
-            self._set(min(2 * self._size, self._threshold))
-        else:
-            self._set(self._size + self._step)
+        mark = self._mark = mark or _Mark(self._size, rate)
+        if is_known:
+            self._set(min(self._size + self._step, 2 * mark.size))
             self._step *= _STEP_GROWTH
+        else:
+            self._set(min(2 * self._size, self._threshold))
 
     def _learn_anew(self, now: float) -> None:
         """What was measured is of another time."""

@@ -13,6 +13,7 @@ Importing this imports no HTTP server: that happens when `ModelServer` is first 
 
 from typing import TYPE_CHECKING, Any
 
+from holdfast.testing.bearing import Load
 from holdfast.testing.behaviour import Behaviour, Fault
 from holdfast.testing.counts import Seen, Stats
 from holdfast.testing.process import ServerProcess, ServerStartError, start_server_process
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Behaviour",
     "Fault",
+    "Load",
     "ModelServer",
     "Seen",
     "ServerProcess",

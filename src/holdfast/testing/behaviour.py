@@ -11,6 +11,7 @@ import msgspec
 import xxhash
 
 from holdfast.records.exchange import Message
+from holdfast.testing.bearing import Load
 
 Reply = Callable[[list[Message]], str | Message]
 """Gets the request's messages; returns the answer's text, or a whole assistant message (with tool calls, say)."""
@@ -73,6 +74,8 @@ class Behaviour(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     faults: Sequence[Fault] = ()
     seed: int = 0
     reply: Reply | None = None
+    load: Load = Load()
+    """What is more than it bears."""
     kept: int = 0
     """So many of the last requests are kept as they came, and can be looked at: `server.requests()`."""
 

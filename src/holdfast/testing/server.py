@@ -7,6 +7,7 @@ without routing, so that it is not what a benchmark measures.
 import asyncio
 import socket
 import struct
+import time
 from collections import deque
 from typing import Any, Self
 
@@ -15,6 +16,7 @@ import xxhash
 from aiohttp import web
 
 from holdfast.records.exchange import Message
+from holdfast.testing.bearing import Bearing
 from holdfast.testing.behaviour import SHAPES, Arrival, Behaviour, Fault, fault_for, latency_for
 from holdfast.testing.counts import Counts, Seen, Stats
 from holdfast.testing.replies import completion, error_body, reshape
@@ -60,6 +62,7 @@ class ModelServer:
         self.behaviour = behaviour or Behaviour()
         self._port = port
         self._counts = Counts()
+        self._bearing = Bearing()
         self._kept: deque[Seen] = deque()
         self._closing = asyncio.Event()
         self._web: web.Server | None = None
@@ -126,12 +129,31 @@ class ModelServer:
         digest = _digest(_canonical.encode([body.model, body.messages]))
         arrival = self._counts.arrive(digest)
         try:
-            seconds = latency_for(self.behaviour, arrival)
-            if seconds:
-                await asyncio.sleep(seconds)
-            return await self._respond(request, body, arrival)
+            if not self._bearing.takes(self.behaviour.load, self._counts.in_flight, time.monotonic()):
+                return self._refuse_more()
+            await self._bearing.enter(self.behaviour.load)
+            try:
+                seconds = latency_for(self.behaviour, arrival)
+                if seconds:
+                    await asyncio.sleep(seconds)
+                response = await self._respond(request, body, arrival)
+            finally:
+                self._bearing.leave(self.behaviour.load)
+            if self.behaviour.load.tells:
+                response.headers.update(self._bearing.headers(self.behaviour.load))
+            return response
         finally:
             self._counts.leave()
+
+    def _refuse_more(self) -> web.StreamResponse:
+        """At once: whatever bears no more takes no time over saying so."""
+        load = self.behaviour.load
+        self._counts.faults[str(load.status)] += 1
+        response = _json(error_body(load.status, "more than the test server bears"), load.status)
+        if load.retry_after:
+            response.headers["Retry-After"] = load.retry_after
+        response.headers.update(self._bearing.headers(load))
+        return response
 
     def _keep(self, request: web.BaseRequest, raw: bytes) -> None:
         if self.behaviour.kept:

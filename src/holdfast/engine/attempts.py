@@ -157,7 +157,7 @@ class Sampler:
         answer go on.
         """
         for flight in list(self.flights):
-            its = flight.cell.task == task and flight.cell.model == model
+            its = flight.cell is not None and flight.cell.task == task and flight.cell.model == model
             if its and flight.doing == "solving" and flight.steps is not None and not flight.left:
                 flight.left = True
                 flight.steps.close()
@@ -285,7 +285,8 @@ class Sampler:
     def _take_off(self, ticket: Ticket, seconds: float | None) -> Flight:
         """From here on the worker's code may be the user's."""
         inside.set(True)
-        flight = Flight(ticket.key, _task(), asyncio.get_running_loop().time(), seconds, ticket.cell)
+        flight = Flight(ticket.key, _task(), asyncio.get_running_loop().time(), seconds)
+        flight.cell = ticket.cell
         self.flights.add(flight)
         return flight
 

@@ -18,9 +18,9 @@ class Flight:
 
     __slots__ = ("cell", "doing", "key", "left", "limit", "since", "stalled", "steps", "task")
 
-    def __init__(self, key: str, task: "asyncio.Task[object]", since: float, limit: float | None, cell: Cell) -> None:
+    def __init__(self, key: str, task: "asyncio.Task[object]", since: float, limit: float | None) -> None:
         self.key = key
-        self.cell = cell
+        self.cell: Cell | None = None
         self.task = task
         self.since = since
         self.limit = limit

@@ -13,6 +13,7 @@ from bench import (
     journal_throughput,
     mirror_requests,
     overhead,
+    pacing,
     sandbox,
     startup,
     steps,
@@ -30,6 +31,7 @@ BENCHMARKS = {
     "agent_size": agent_size.main,
     "steps": steps.main,
     "http": http.main,
+    "pacing": pacing.main,
     "sandbox": sandbox.main,
     "startup": startup.main,
 }

@@ -257,8 +257,6 @@ def _told(ended: Ended) -> int:
         with Run(ended.place) as run:
             report = run.report()
         print_table(report_table(report, ended.place.command))
-        for why in ended.stopped:
-            sys.stderr.write(f"stopped: {why}\n")
         if ended.stopped:
             left = f"{counted(ended.unfinished, 'sample')} left unfinished"
             sys.stderr.write(f"{left}. When that is put right, go on with: {resume_command(ended.place)}\n")

@@ -301,10 +301,13 @@ class Engine:
         return self._stopping or (cell.task, cell.model) in self.stopped_cells
 
     def _stop_cell(self, task: str, model: str, why: str) -> None:
-        """Its model cannot be asked: nothing of it is begun any more, and what is under way stays unfinished."""
-        if (task, model) not in self.stopped_cells:
-            self.stopped_cells[task, model] = why
-            self._sampler.leave(task, model)
+        """Its model cannot be asked: nothing of it is begun any more, and what is under way stays unfinished; so does a
+        sample that was just beginning, and calls this again.
+        """
+        is_new = (task, model) not in self.stopped_cells
+        self.stopped_cells.setdefault((task, model), why)
+        self._sampler.leave(task, model)
+        if is_new:
             self._job.tell(
                 "cell.stopped", f"{task} with {model} is asked no more, the rest of it stays unfinished: {why}"
             )

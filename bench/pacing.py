@@ -1,6 +1,6 @@
 """How soon does a run use what a server bears, and what does finding out cost? Holdfast with its adaptive window
-against itself with a fixed one (too low, right, too high), on servers that bear so many requests at a time: always the same, or
-more and then less.
+against itself with a fixed one (too low, right, too high), on servers that bear so many requests at a time: always the
+same, or more and then less.
 
 Time until 90 % of the server's capacity is used, time for everything, and requests refused with 429. No target but one:
 adaptive takes at most 1.3 times as long as the right number, which nobody knows beforehand.

@@ -24,7 +24,8 @@ class Breaker:
         self.probe_at = math.inf
         """When the next probe may be sent."""
         self._is_probing = False
-        self._failures = 0
+        self.failures = 0
+        """In a row."""
         self._since = 0.0
         self._interval = _FIRST_SECONDS
 
@@ -42,14 +43,14 @@ class Breaker:
     def failed(self, now: float, why: str, *, was_probe: bool = False) -> bool:
         """A failure that speaks of the server. True if it opened the breaker."""
         self.why = why
-        if not self._failures:
+        if not self.failures:
             self._since = now
-        self._failures += 1
+        self.failures += 1
         if was_probe:
             self.drop_probe()
             self._interval = min(2 * self._interval, _SECONDS_MAX)
             self.probe_at = now + self._interval
-        if self.is_open or self._failures < TRIPS_AFTER or not self.patience_seconds:
+        if self.is_open or self.failures < TRIPS_AFTER or not self.patience_seconds:
             return False
         self.is_open = True
         self._interval = _FIRST_SECONDS
@@ -63,7 +64,7 @@ class Breaker:
     def heard(self) -> bool:
         """The server has answered, whatever it said. True if that closed the breaker."""
         was_open, self.is_open = self.is_open, False
-        self._failures = 0
+        self.failures = 0
         self._is_probing = False
         return was_open
 

@@ -103,7 +103,7 @@ class Pace:
         self.in_flight -= 1
         self._strikes = 0
         self.window.answered(now, sent_at)
-        return self._hear()
+        return self.breaker.failures > 0 and self._hear()
 
     def used(self, input_tokens: int, output_tokens: int, guessed: float) -> None:
         """What an answer took: the guess is put right."""

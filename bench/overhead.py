@@ -7,15 +7,14 @@ offline). Targets: 10,000 samples per CPU second, 100 MB.
 """
 
 import asyncio
-import os
 import resource
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import msgspec
 
+from bench.inspect_peer import environment, evaluation, inspect_command
 from bench.measure import Spread, scratch
 from bench.outcome import Verdict, at_least, at_most, print_table, save
 from holdfast.api import Task, run_async
@@ -25,16 +24,6 @@ from holdfast.records import draft
 SAMPLES = 10_000
 ROUNDS = 5
 _CONNECTIONS = 256
-_INSPECT_TASK = """
-from inspect_ai import Task, task
-from inspect_ai.dataset import MemoryDataset, Sample
-from inspect_ai.scorer import match
-
-@task
-def trivial(n: int = 1000) -> Task:
-    rows = [Sample(id=i, input=f"Say hello, number {i}.", target="mockllm/model") for i in range(1, n + 1)]
-    return Task(dataset=MemoryDataset(rows, name="trivial"), scorer=match(location="any"))
-"""
 
 
 class Cost(msgspec.Struct, frozen=True):
@@ -56,7 +45,7 @@ def main() -> list[Verdict]:
     for _ in range(ROUNDS):
         for name, command in contestants.items():
             costs[name].append(_measure(command))
-    inspect = os.environ.get("HOLDFAST_INSPECT")
+    inspect = inspect_command()
     if inspect:
         costs["inspect-ai"] = [_measure_inspect(inspect)]
     rows = [_row(name, found) for name, found in costs.items()]
@@ -95,15 +84,10 @@ def _measure(command: list[str]) -> Cost:
 def _measure_inspect(command: str) -> Cost:
     """Its own mock model, its own log with the buffer that it recovers from."""
     with scratch("inspect") as folder:
-        Path(folder, "inspect_task.py").write_text(_INSPECT_TASK)
-        environment = {**os.environ, "HOME": folder, "XDG_DATA_HOME": folder}
-        arguments = ["eval", "inspect_task.py", "--model", "mockllm/model", "-T", f"n={SAMPLES}", "--log-dir", "logs"]
-        limits = ["--max-connections", "1000", "--max-samples", "1000", "--display", "plain"]
+        arguments = evaluation(command, folder, SAMPLES)
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         began = time.perf_counter()
-        subprocess.run(
-            [command, *arguments, *limits], cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL
-        )
+        subprocess.run(arguments, cwd=folder, env=environment(folder), check=True, stdout=subprocess.DEVNULL)
         wall = time.perf_counter() - began
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.solve.confining import PLAIN, why_no_namespaces
+from tests.clouds import AZURITE, Azure, Google, find_azurite
 from tests.stores import S3, Bucket
 
 
@@ -46,12 +47,38 @@ def s3() -> Iterator[S3]:
     server.close()
 
 
+@pytest.fixture(scope="session")
+def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azure]:
+    command = find_azurite()
+    if command is None:
+        pytest.skip(f"there is no Azurite: npm install azurite, and name its azurite-blob with {AZURITE}")
+    server = Azure(command, tmp_path_factory.mktemp("azurite"))
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def google() -> Iterator[Google]:
+    server = Google()
+    yield server
+    server.close()
+
+
 @pytest.fixture(params=["s3", "folder"])
-def bucket(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bucket:
+def kind_of_store(request: pytest.FixtureRequest) -> str:
+    """Tests of what only a store's own protocol decides ask for EVERY_KIND."""
+    found: str = request.param
+    return found
+
+
+@pytest.fixture
+def bucket(
+    request: pytest.FixtureRequest, kind_of_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Bucket:
     """An empty place in each kind of store, reachable from this process and, with its environment, from others."""
-    if request.param == "folder":
+    if kind_of_store == "folder":
         return Bucket((tmp_path / "mirror").as_uri(), {})
-    found: Bucket = request.getfixturevalue("s3").bucket()
+    found: Bucket = request.getfixturevalue(kind_of_store).bucket()
     for name, value in found.env.items():
         monkeypatch.setenv(name, value)
     return found

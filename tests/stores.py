@@ -15,6 +15,8 @@ from holdfast.errors import StoreError
 from holdfast.journal.objects import Listed, Objects
 
 PATIENCE_SECONDS = 30.0
+EVERY_KIND = ("s3", "folder", "azure", "google")
+"""Those of the fixture `bucket`; it takes the first two unless a test's file asks for all."""
 
 
 class Change(NamedTuple):

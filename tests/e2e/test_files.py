@@ -335,3 +335,17 @@ def test_tools_of_the_spec_reach_the_server_and_structured_output_too(tmp_path: 
         (seen,) = server.requests()
     assert (seen.body["tools"], seen.body["response_format"], seen.body["top_k"]) == (tools, shape, 3)
     assert seen.headers["X-Team"] == "evals"
+
+
+def test_a_picture_that_the_mirror_has_lost_is_told_by_recover(tmp_path: Path) -> None:
+    spec, mirror = write_files_spec(tmp_path, 3, None), tmp_path / "mirror"
+    done = call("run", spec, "--id", RUN, "--set", f"mirror.url={mirror.as_uri()}", cwd=tmp_path)
+    assert done.code == 0, done.err
+    kept = sorted((mirror / "files" / RUN / "blobs").iterdir())
+    kept[0].unlink()
+    kept[1].write_bytes(picture(99))
+    found = call("recover", f"{mirror.as_uri()}/files/{RUN}", "--output", tmp_path / "new", "--json", cwd=tmp_path)
+    assert found.code == 0, found.err
+    warned = found.json()["warnings"]
+    assert len(warned) == 2
+    assert all(any(path.name in line for line in warned) for path in kept[:2])

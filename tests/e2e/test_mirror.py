@@ -166,6 +166,19 @@ def test_a_machine_that_is_lost_is_replaced_by_another_with_the_same_command(
         assert problems(last, uninterrupted, losses) == []
 
 
+@pytest.mark.parametrize("kind_of_store", ["azure", "google"])
+def test_the_other_clouds_bring_a_machine_back_too(
+    tmp_path: Path, bucket: Bucket, uninterrupted: list[dict[str, Any]]
+) -> None:
+    with staged(tmp_path, bucket) as stage:
+        lost = lose_after_watermark(stage.machine("m0"), 8)
+        last = stage.machine("last")
+        done = last.to_the_end()
+        assert done.code == 0, done.err
+        assert lost.steps_below > 0
+        assert problems(last, uninterrupted, [lost]) == []
+
+
 def test_a_mirror_that_keeps_nothing_is_what_these_checks_find(
     tmp_path: Path, uninterrupted: list[dict[str, Any]]
 ) -> None:
@@ -207,19 +220,28 @@ def test_a_sample_that_had_begun_goes_on_where_its_last_step_is(
         assert shown(RUN, last.store)["steps"]["replayed"] > 0
 
 
+def asked(server: ServerProcess, requests: int, process: "subprocess.Popen[str]") -> bool:
+    """Wait until the server has had so many."""
+    return wait_until(lambda: server.stats().requests >= requests, process)
+
+
+@pytest.mark.parametrize(
+    ("latency", "requests"), [(0.3, 40), pytest.param(4.0, 96, id="of more than a minute", marks=pytest.mark.long)]
+)
 def test_an_outage_in_the_middle_neither_slows_nor_hurts_the_run(
-    tmp_path: Path, uninterrupted: list[dict[str, Any]]
+    tmp_path: Path, uninterrupted: list[dict[str, Any]], latency: float, requests: int
 ) -> None:
     s3 = S3()
     try:
-        with staged(tmp_path, s3.bucket(), Behaviour(latency_seconds=0.3, wrong_rate=0.2)) as stage:
+        with staged(tmp_path, s3.bucket(), Behaviour(latency_seconds=latency, wrong_rate=0.2)) as stage:
             machine = stage.machine("m0")
             with machine.start() as process:
                 assert wait_until(lambda: machine.mirrored() > 0, process)
                 s3.stop()
                 at = stage.server.stats().requests
                 assert at <= SAMPLES * TURNS / 2
-                assert wait_until(lambda: stage.server.stats().requests >= at + 40, process), "the run stands still"
+                for more in (requests // 2, requests):
+                    assert asked(stage.server, at + more, process), "the run has ended"
                 s3.go_on()
                 done = finish(process)
             assert done.code == 0, done.err

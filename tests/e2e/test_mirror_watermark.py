@@ -101,3 +101,43 @@ def test_a_run_that_ends_without_its_mirror_says_what_to_do_and_the_next_start_d
     listed = call("ls", "--store", url, "--json", cwd=tmp_path, env=outage.env)
     assert [(each["status"], each["finished"]) for each in json.loads(listed.out)] == [("completed", 6)]
     assert "is whole" in call("verify", f"{url}/sums/x", cwd=tmp_path, env=outage.env).out
+
+
+def test_whoever_ends_says_what_is_waited_for_and_a_second_signal_ends_the_waiting(tmp_path: Path, outage: S3) -> None:
+    url = outage.bucket().url
+    course = stage(tmp_path, 40, model=mock(0.2), concurrency={"samples": 2}, mirror={"url": url, "seconds": 0.2})
+    with alive(course) as process:
+        begun(course, process)
+        wait_for(lambda: mirrored(course)["mirrored"] > 5, "the mirror has something")
+        outage.stop()
+        wait_for(lambda: "mirror.waiting" in course.events(), "the end waits for the mirror")
+        process.send_signal(signal.SIGINT)
+        done = finish(process, signal.SIGINT)
+    assert done.code == 0, done.err
+    assert "waiting for at most 60 s, they are safe here" in done.err
+    assert f"records are not in {url}/sums/x yet; they are safe here" in done.err
+    again = call(*course.command, cwd=tmp_path, env=outage.env)
+    assert again.code == 0, again.err
+    (warned,) = {line for line in again.err.splitlines() if "Connection refused" in line}
+    assert "the run is complete here, and its mirror may not be" in warned
+
+
+def test_going_on_heals_a_damaged_segment_from_the_mirror(tmp_path: Path, outage: S3) -> None:
+    course = stage(tmp_path, 20, model=mock(0.1), concurrency={"samples": 1}, mirror={"url": outage.bucket().url})
+    with alive(course) as process:
+        begun(course, process)
+        wait_for(lambda: course.show()["finished"] > 5, "something is answered")
+        assert finish(process, signal.SIGINT).code == 130
+    with alive(course) as process:  # which seals what the first one wrote
+        sealed = course.run / "journal" / "000001.jsonl.zst"
+        wait_for(sealed.exists, "the first segment is sealed")
+        assert finish(process, signal.SIGINT).code == 130
+    data = bytearray(sealed.read_bytes())
+    data[len(data) // 2] ^= 1
+    sealed.write_bytes(data)
+    assert call("verify", course.run, cwd=tmp_path).code == 5
+    done = call(*course.command, cwd=tmp_path, env=outage.env)
+    assert done.code == 0, done.err
+    assert call("verify", course.run, cwd=tmp_path).code == 0
+    assert course.show()["anomalies"] == []
+    assert course.show()["steps"]["live"] == 20, "no answer was bought twice"

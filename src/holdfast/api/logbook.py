@@ -53,6 +53,7 @@ EVENTS: dict[str, tuple[str, str]] = {
     "journal.stopped": ("error", "the journal cannot be written any more"),
     "mirror.failed": ("warning", "the mirror's store cannot be written; the run goes on, and it is tried again"),
     "mirror.restored": ("info", "the mirror's store can be written again"),
+    "mirror.waiting": ("warning", "the run has ended, and waits a while for its mirror to have all of it"),
     "mirror.behind": ("warning", "the run ended with records that are not in its mirror yet"),
     "mirror.recovered": ("info", "records were brought back from the mirror"),
     "lease.lost": ("error", "another process has taken the run over; this one stops"),

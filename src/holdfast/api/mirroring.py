@@ -7,6 +7,7 @@ journal is opened under that epoch. Doing it again is always right.
 
 import contextlib
 import os
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
@@ -19,17 +20,19 @@ from holdfast.journal.claims import (
     EXPIRY_SECONDS,
     Beat,
     Patience,
+    epochs,
     greatest_epoch,
     read_beat,
     take_epoch,
     write_beat,
 )
 from holdfast.journal.lease import read_lease, write_lease
+from holdfast.journal.lock import LOCK_NAMES
 from holdfast.journal.mirror import BEATS, Keeping
 from holdfast.journal.mirror import Mirror as Kept
 from holdfast.journal.objects import Objects, StoredObjects, open_objects
-from holdfast.journal.pieces import FOLDER, MirrorSource, Source
-from holdfast.journal.restoring import Restored, restore
+from holdfast.journal.pieces import FOLDER, FolderSource, MirrorSource, Source
+from holdfast.journal.restoring import Restored, restore, uid_of
 from holdfast.journal.writer import Mirroring
 from holdfast.records import Fence
 from holdfast.spec import Mirror
@@ -61,7 +64,9 @@ class Claimed(msgspec.Struct, frozen=True):
     known: Known = Known()
     """What the process before us said of itself in the mirror."""
     changed: bool = False
-    """Another process went on before us: what was read before is no longer what is stored."""
+    """Another process went on before us, or records came back from the mirror: what was read before is no longer what
+    is stored.
+    """
 
     def release(self) -> None:
         """Nothing was written: others need not wait."""
@@ -71,23 +76,23 @@ class Claimed(msgspec.Struct, frozen=True):
         self.lock.release()
 
 
-def claim_run(mirror: Mirror | None, place: RunPlace) -> Claimed:
+def claim_run(mirror: Mirror | None, place: RunPlace, *, whole: bool = False) -> Claimed:
     """HeldError if another process, here or on another machine, works on the run. Afterwards the folder has all that
-    the mirror has.
+    the mirror has. `whole`: the journal here was just read, and nothing in it is damaged.
     """
     lock = Lock(place.folder)
     news: list[str] = []
     try:
-        mirroring, known = _claim_mirror(mirror, place, news.append)
-        return Claimed(lock, mirroring, tuple(news), known)
+        if mirror is None:
+            return Claimed(lock)
+        mirroring, known, restored = _claim_mirror(mirror, place, news.append, whole)
+        return Claimed(lock, mirroring, tuple(news), known, restored)
     except BaseException:
         lock.release()
         raise
 
 
-def _claim_mirror(mirror: Mirror | None, place: RunPlace, warn: Warn) -> tuple[Mirroring | None, Known]:
-    if mirror is None:
-        return None, Known()
+def _claim_mirror(mirror: Mirror, place: RunPlace, warn: Warn, whole: bool) -> tuple[Mirroring, Known, bool]:
     objects = objects_of(mirror.url, place)
     expiry = _expiry_seconds()
     try:
@@ -96,12 +101,13 @@ def _claim_mirror(mirror: Mirror | None, place: RunPlace, warn: Warn) -> tuple[M
             known = max(list_chain(OS_DISK, place.journal).epoch if place.began else 0, _epoch_there(objects))
             epoch = take_epoch(objects, known + 1, Patience(expiry))
         source = MirrorSource(objects)
+        changed = False
         if source.pieces():
-            restore(place.folder, [source], warn, lossy=False)
+            changed = restore(place.folder, [source], warn, lossy=False, trusting=whole).changed
         said = known_there(objects, list_chain(OS_DISK, place.journal).epoch if place.began else 0)
     except StoreError as error:
         raise _unreachable(error) from error
-    return Mirroring(objects, epoch, mirror.seconds, mirror.wait, beat_seconds=expiry / BEATS), said
+    return Mirroring(objects, epoch, mirror.seconds, mirror.wait, beat_seconds=expiry / BEATS), said, changed
 
 
 def _epoch_there(objects: Objects) -> int:
@@ -121,6 +127,17 @@ def _expiry_seconds() -> float:
     return seconds
 
 
+def is_overtaken(mirror: Mirror | None, place: RunPlace) -> bool:
+    """Whether another machine has gone on with the run: its mirror has records under a greater epoch than any here. A
+    store that cannot be reached tells nothing; whoever sends the rest says so.
+    """
+    if mirror is None or not mirror.exclusive:
+        return False
+    with contextlib.suppress(StoreError):
+        return _epoch_there(objects_of(mirror.url, place)) > list_chain(OS_DISK, place.journal).epoch
+    return False
+
+
 def send_rest(mirror: Mirror | None, place: RunPlace, uid: str, end: Cursor, warn: Warn) -> None:
     """Of a run that is complete: what its process did not come to sending. Not if another machine has gone on since:
     what this one has is older.
@@ -133,13 +150,21 @@ def send_rest(mirror: Mirror | None, place: RunPlace, uid: str, end: Cursor, war
         if mirror.exclusive and greatest_epoch(objects) > list_chain(OS_DISK, place.journal).epoch:
             return
         tip = Fence(end.segment, end.offset, end.n, end.x)
-        kept = Kept(place.folder, uid, objects, None, Keeping(tip=lambda: tip, tell=lambda event, text: warn(text)))
+
+        def tell(event: str, text: str) -> None:
+            if event == "mirror.failed":  # nothing is lost, and nobody should wait for a store that is away
+                kept.hurry()
+            else:
+                warn(text)
+
+        kept = Kept(place.folder, uid, objects, None, Keeping(tip=lambda: tip, tell=tell))
         kept.start()
         if kept.close(_REST_SECONDS):
             _tell_all_is_there(objects, place, kept.mirrored)
         else:
             left = f"{tip.n - kept.mirrored} of {tip.n} records are not in {objects.url} yet"
-            warn(f"{left}; they are safe here, and the next start of the run sends them")
+            why = f"{kept.trouble}; " if kept.trouble else ""
+            warn(f"{why}{left}; they are safe here, and the next start of the run sends them")
     except StoreError as error:
         warn(f"{error}; the run is complete here, and its mirror may not be")
     finally:
@@ -192,11 +217,23 @@ def restore_whole(
     with _held(hidden):
         if place.began or not os.path.isdir(hidden):
             raise HeldError(f"{place.folder} was recovered by another process a moment ago; look at it, or try again")
+        _forget_another(hidden, sources)
         restored = restore(hidden, sources, warn, lossy=lossy)
         finish(hidden)
         OS_DISK.replace(hidden, place.folder)
         OS_DISK.sync_folder(os.path.dirname(hidden))
         return restored
+
+
+def _forget_another(hidden: str, sources: Sequence[Source]) -> None:
+    """What is left of another run, or of this one without its events, which has a uid of its own. Nothing in a hidden
+    folder is an original; its lock is held.
+    """
+    left = [name for name in os.listdir(hidden) if name not in LOCK_NAMES]
+    if left and uid_of(FolderSource(hidden)) not in map(uid_of, sources):
+        for name in left:
+            path = os.path.join(hidden, name)
+            shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
 
 
 @contextlib.contextmanager
@@ -215,9 +252,13 @@ def hidden_folder(place: RunPlace) -> str:
 
 
 def last_beat(objects: Objects) -> tuple[int, Beat | None]:
-    """The greatest epoch that was claimed, and what its holder last said."""
-    epoch = greatest_epoch(objects)
-    return epoch, read_beat(objects, epoch)
+    """What was last said of the run, and under which epoch: one who claimed it and never began has said nothing."""
+    beat = None
+    for epoch in (*sorted(epochs(objects), reverse=True), 0):
+        beat = read_beat(objects, epoch)
+        if beat is not None and beat.lease is not None:
+            return epoch, beat
+    return 0, beat
 
 
 def known_there(objects: Objects, epoch: int) -> Known:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import xxhash
 
-from holdfast.engine import open_provider
+from holdfast.engine import identity_of, open_provider
 from holdfast.errors import BadNameError, HoldfastError, JournalError, SpecError
 from holdfast.journal import folder_name
 from holdfast.plan import Rows, Work, prepare, survey
@@ -45,7 +45,7 @@ class Prepared(msgspec.Struct, frozen=True):
 
     @property
     def evaluation(self) -> str:
-        return evaluation_of(self.scorers)
+        return evaluation_of(self.scorers, self.spec)
 
 
 def check(given: Given) -> tuple[Prepared, int]:
@@ -55,11 +55,15 @@ def check(given: Given) -> tuple[Prepared, int]:
         return prepared, survey(given.spec, prepared.works)
 
 
-def evaluation_of(scorers: Mapping[str, Sequence[Scorer]]) -> str:
-    """The identity of a scorer configuration: what it is called and what its code is. Empty if there is none."""
+def evaluation_of(scorers: Mapping[str, Sequence[Scorer]], spec: Spec) -> str:
+    """The identity of a scorer configuration: what it is called, what its code is, and, if it asks judges, which models
+    those are. Empty if there is none.
+    """
     if not any(scorers.values()):
         return ""
-    told = {name: [identity(scorer) for scorer in every] for name, every in scorers.items()}
+    told: dict[str, Any] = {name: [identity(scorer) for scorer in every] for name, every in scorers.items()}
+    if any(scorer.needs_ctx for every in scorers.values() for scorer in every):
+        told = {"scorers": told, "roles": {name: [identity_of(m), m.params] for name, m in spec.roles.items()}}
     return xxhash.xxh3_64_hexdigest(msgspec.json.encode(told, order="deterministic"))
 
 
@@ -99,10 +103,7 @@ def find_scorers(given: Given) -> dict[str, list[Scorer]]:
         _refuse_same_names([scorer.name for scorer in scorers[task.name]], f"tasks[{index}].scorers")
         for i, each in enumerate(scorers[task.name]):
             if each.needs_ctx:
-                raise SpecError(
-                    f"tasks[{index}].scorers[{i}]: {each.name} takes ctx, to ask a judge; scorers cannot ask models "
-                    "yet: ask in the solver, or score with (sample, answer)"
-                )
+                _check_judges(each, given.spec, f"tasks[{index}].scorers[{i}]")
     return scorers
 
 
@@ -120,6 +121,16 @@ def prepare_given(
     for name, model in given.spec.roles.items():
         open_provider(model, f"roles.{name}")
     return Prepared(given.spec, works, scorers)
+
+
+def _check_judges(scorer: Scorer, spec: Spec, place: str) -> None:
+    """Before anything is paid for: a judge that nobody described cannot be asked."""
+    if not spec.roles:
+        raise SpecError(f"{place}: {scorer.name} asks a judge, and the spec has no roles; add roles: {{judge: …}}")
+    for role in scorer.roles():
+        if role not in spec.roles:
+            known = ", ".join(sorted(spec.roles))
+            raise SpecError(f"{place}: {scorer.name}: there is no role {role!r}; there are: {known}")
 
 
 def _refuse_same_names(names: Sequence[str], place: str) -> None:

@@ -5,8 +5,10 @@ one sentence each. It can be cut off and done again at any moment, and streams: 
 """
 
 import asyncio
+import contextlib
 import itertools
 import os
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,18 +17,31 @@ from urllib.parse import unquote
 import msgspec
 
 from holdfast.api.condensing import condense
+from holdfast.api.content import check_content
 from holdfast.api.mirroring import known_there, last_beat, objects_of, restore_whole
 from holdfast.api.places import RunPlace, default_store, place_of, runs_in
-from holdfast.api.provenance import SPEC_FILE, write_spec_file
+from holdfast.api.provenance import SPEC_FILE, check_spec_file, write_spec_file
 from holdfast.api.resuming import read_fold
-from holdfast.errors import HoldfastError, JournalError, StoreError, UsageError
+from holdfast.errors import DriftError, HoldfastError, JournalError, StoreError, UsageError
 from holdfast.journal import OS_DISK, Lock, Reader, journal_folder, verify
 from holdfast.journal.chain import list_chain
+from holdfast.journal.claims import Beat
+from holdfast.journal.disk import remove_if_there
 from holdfast.journal.objects import StoredObjects, is_url, open_objects
-from holdfast.journal.pieces import FolderSource, MirrorSource, SegmentPiece, Source
-from holdfast.journal.restoring import restore
+from holdfast.journal.pieces import (
+    FOLDER,
+    FolderSource,
+    MirrorSource,
+    SegmentPiece,
+    Source,
+    last_number,
+    parse_piece,
+)
+from holdfast.journal.places import quarantine_folder
+from holdfast.journal.restoring import fetch_file, restore
 from holdfast.journal.verification import describe, voids
 from holdfast.plan import digest_file, originals
+from holdfast.records.facts import Stored
 from holdfast.report.wording import counted
 from holdfast.state import Fold, is_held
 
@@ -110,7 +125,8 @@ def recover(where: str, wanted: Wanted | None = None, moved: Moved | None = None
     try:
         found, place = _sources(where, chosen.output, warnings.append)
         sources = [Counted(source, moved) for source in found] if moved is not None else found
-        _bring(place, sources, chosen, warnings.append, losses.append)
+        made = not place.began
+        void = _bring(place, sources, chosen, warnings.append, losses.append)
         mirrors = [source for source in found if isinstance(source, MirrorSource)]
         known = max((known_there(each.objects, losses[0].epoch).n for each in mirrors), default=0)
     except StoreError as error:
@@ -123,8 +139,9 @@ def recover(where: str, wanted: Wanted | None = None, moved: Moved | None = None
         warnings.append(
             f"records {lost.last_n + 1} to {known} had been acknowledged and are nowhere; what they held is asked again"
         )
-    warnings += _missing_originals(place, fold)
-    cleaned = chosen.cleanup and chosen.events and _clean(found, place)
+    warnings += _missing_originals(place, fold, made)
+    warnings += check_content(place, fold)
+    cleaned = chosen.cleanup and chosen.events and not void and _clean(found, place)
     in_flight = sum(bool(trail.steps) and o not in fold.failed for o, trail in fold.trails.items())
     counts = (fold.planned, fold.finished.count, fold.failed.count, in_flight)
     return Recovered(place, *counts, lost.records + max(known - lost.last_n, 0), warnings, cleaned)
@@ -179,7 +196,7 @@ def _sources(where: str, output: str, warn: Told) -> tuple[list[Source], RunPlac
     if is_url(where):
         objects, experiment, run_id = only_run(where)
         return [MirrorSource(objects)], place_of(output or default_store(), experiment, run_id)
-    folder = os.path.abspath(where)
+    folder = os.path.realpath(where)  # one folder has one name, or it would be recovered into itself and then removed
     if not os.path.isdir(os.path.join(folder, "journal")):
         raise UsageError(
             f"{where} is neither a folder of a run (it has no journal) nor a URL; list what there is with: "
@@ -188,6 +205,12 @@ def _sources(where: str, output: str, warn: Told) -> tuple[list[Source], RunPlac
     above, name = os.path.split(folder)
     here = RunPlace(os.path.dirname(above), unquote(os.path.basename(above)), unquote(name), folder)
     place = here if not output else place_of(output, here.experiment, here.run_id)
+    if os.path.isdir(place.folder) and os.path.samefile(place.folder, folder):
+        place = here
+    elif os.path.realpath(place.folder).startswith(f"{folder}/"):
+        raise UsageError(
+            f"{place.folder} is inside of what is recovered; choose a place outside of it with --output DIR"
+        )
     return [FolderSource(folder), *_mirror_of(here, warn)], place
 
 
@@ -201,7 +224,14 @@ def only_run(url: str) -> tuple[StoredObjects, str, str]:
         return runs[0]
     names = ", ".join(f"{experiment}/{run_id}" for _, experiment, run_id in runs[:5])
     problem = f"holds several runs ({names}): add the experiment and the id of one" if runs else "holds no run"
-    raise UsageError(f"{url} {problem}; list them with: holdfast recover --list {url}")
+    look = url if runs else _above(url)
+    raise UsageError(f"{url} {problem}; list them with: holdfast recover --list {shlex.quote(look)}")
+
+
+def _above(url: str) -> str:
+    """Where whoever misspelt the last name finds the right one; the whole bucket is above all."""
+    above, _, _ = url.rstrip("/").rpartition("/")
+    return url if above.endswith((":", "/")) else above
 
 
 def mirrored_runs(objects: StoredObjects) -> Iterator[tuple[StoredObjects, str, str]]:
@@ -236,11 +266,14 @@ def _mirror_of(here: RunPlace, warn: Told) -> Iterator[Source]:
 
 def _bring(
     place: RunPlace, sources: Sequence[Source], chosen: Wanted, warn: Told, lose: Callable[[_Losses], None]
-) -> None:
+) -> int:
+    """How many pieces do not count."""
     others = [source for source in sources if source.place != place.folder]
 
     def finish(folder: str) -> None:
-        lose(_losses(folder))
+        found = _losses(folder)
+        lose(found)
+        _mend_originals(folder, found.fold, others)
         if not chosen.events:
             condense(folder)
 
@@ -256,36 +289,71 @@ def _bring(
             )
         if not others:  # it is where it belongs, and there is nothing else: what it has is counted
             lose(_losses(place.folder))
-            return
+            return 0
         lock = Lock(place.folder)
         try:
             restored = restore(place.folder, others, warn)
             finish(place.folder)
         finally:
             lock.release()
-    if restored.choice.void:
-        count = len(restored.choice.void)
+    count = len(restored.choice.void)
+    if count:
         warn(f"{counted(count, 'piece')} were written by processes that had lost the run; they do not count")
+    return count
 
 
-def _missing_originals(place: RunPlace, fold: Fold) -> Iterator[str]:
+def _mend_originals(folder: str, fold: Fold, sources: Sequence[Source]) -> None:
+    """Plan and data that are damaged here and whole elsewhere."""
+    for path, stored in originals(folder, fold.story.blocks):
+        name, temporary = os.path.basename(path), f"{path}.recovering.zst"
+        for source in sources:
+            if _is_whole(path, stored) or name not in source.files():
+                continue
+            with contextlib.suppress(StoreError):  # then it is told as missing
+                fetch_file(source, name, temporary)
+                if _is_whole(temporary, stored):
+                    OS_DISK.replace(temporary, path)
+                    OS_DISK.sync_folder(folder)
+        remove_if_there(OS_DISK, temporary)
+
+
+def _is_whole(path: str, stored: Stored) -> bool:
+    try:
+        return digest_file(path) == stored
+    except (OSError, JournalError, ValueError):
+        return False
+
+
+def _missing_originals(place: RunPlace, fold: Fold, made: bool) -> Iterator[str]:
     """Plan and data, without which a run can be read and not gone on with."""
     for path, stored in originals(place.folder, fold.story.blocks):
-        try:
-            whole = digest_file(path) == stored
-        except (OSError, JournalError, ValueError):
-            whole = False
-        if not whole:
+        if not _is_whole(path, stored):
             yield f"{os.path.basename(path)} is missing or damaged; the run can be read, but not gone on with"
-    if fold.story.started is not None and not os.path.exists(os.path.join(place.folder, SPEC_FILE)):
-        write_spec_file(place, fold.story)
-        yield f"{SPEC_FILE} was missing; it is written again from the journal"
+    if fold.story.started is not None:
+        yield from _mend_spec_file(place, fold, made)
     if fold.story.started is None:
         yield "the record that began the run is lost; what is left can be read, but not gone on with"
 
 
+def _mend_spec_file(place: RunPlace, fold: Fold, made: bool) -> Iterator[str]:
+    """It only tells what the journal holds. One that somebody may have edited here is theirs to remove."""
+    problem = "was missing"
+    if os.path.exists(os.path.join(place.folder, SPEC_FILE)):
+        try:
+            return check_spec_file(place, fold.story)
+        except DriftError as error:
+            if not made:
+                yield str(error)
+                return
+            problem = "says what the run never was"
+    write_spec_file(place, fold.story)
+    yield f"{SPEC_FILE} {problem}; it is written again from the journal"
+
+
 def _clean(sources: Sequence[Source], place: RunPlace) -> bool:
-    """Remove a folder that was recovered from, if all of it is in another place now. A mirror stays: it is the copy."""
+    """Remove a folder that was recovered from, if all of it is in another place now; what it keeps in quarantine is
+    nowhere else. A mirror stays: it is the copy.
+    """
     done = False
     for source in sources:
         if source.kind != "local" or source.place == place.folder or is_held(source.place):
@@ -296,6 +364,7 @@ def _clean(sources: Sequence[Source], place: RunPlace) -> bool:
             and new.records >= old.records
             and new.last_n >= old.last_n
             and {*source.files()} <= {*FolderSource(place.folder).files()}
+            and not os.path.exists(quarantine_folder(journal_folder(source.place)))
         ):
             shutil.rmtree(source.place)
             done = True
@@ -340,7 +409,20 @@ def _remote(objects: StoredObjects, experiment: str, run_id: str) -> Recoverable
         finished=lease.finished if lease else 0,
         failed=lease.failed if lease else 0,
         in_flight=lease.in_flight if lease else 0,
-        lost=max(lease.acknowledged - beat.mirrored, 0) if lease and beat else 0,
+        lost=_lost_there(objects, beat) if beat else 0,
         age_seconds=round(time.time() - lease.at, 1) if lease else 0.0,
         ended=beat is not None and beat.ended,
     )
+
+
+def _lost_there(objects: StoredObjects, beat: Beat) -> int:
+    """Records that were acknowledged and are not there. Some may have got there after the last beat: the last chunk
+    tells.
+    """
+    known = beat.lease.acknowledged if beat.lease else 0
+    if known <= beat.mirrored:
+        return 0
+    pieces = filter(None, (parse_piece(each.name, each.size) for each in objects.listed(FOLDER)))
+    last = max(pieces, key=lambda each: (each.epoch, each.segment, each.sealed, each.last), default=None)
+    there = last_number(objects.get(last.name) or b"") if last is not None and not last.sealed else 0
+    return max(known - max(there, beat.mirrored), 0)

@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast import __version__
 from holdfast.api.logbook import Logbook
-from holdfast.api.mirroring import Claimed, claim_run, send_rest
+from holdfast.api.mirroring import Claimed, claim_run, is_overtaken, send_rest
 from holdfast.api.places import RunPlace
 from holdfast.api.preparing import Given, Prepared, evaluation_of, find_scorers, naming, prepare_given
 from holdfast.api.provenance import check_spec_file, code, host, is_spec_file_new, write_spec_file
@@ -30,6 +30,7 @@ from holdfast.plan import (
     changed_rows,
     digest_file,
     inputs_of,
+    judges_of,
     originals,
     planned_lines,
     survey,
@@ -56,7 +57,7 @@ class Reading:
     def __init__(self, place: RunPlace, evaluation: str | None = None) -> None:
         self.place = place
         self._evaluation = evaluation
-        self._start_over()
+        self.start_over()
 
     @property
     def state(self) -> tuple[int, int, int]:
@@ -68,21 +69,22 @@ class Reading:
     def end(self) -> Cursor:
         return self._reader.cursor if self._reader else START
 
-    def catch_up(self) -> None:
-        if self._reader is None:
-            self._start_over()
-            return
-        try:
-            self.fold.read(self._reader.read())
-        except StaleCursorError:
-            self._start_over()
-
-    def _start_over(self) -> None:
+    def start_over(self) -> None:
+        """Where what was read may no longer be what is stored."""
         self.fold = Fold(self._evaluation)
         self._reader = Reader(self.place.journal) if self.place.began else None
         if self._reader is not None:
             self.fold.read(self._reader.read())
         self.uid = self._reader.uid if self._reader is not None else ""
+
+    def catch_up(self) -> None:
+        if self._reader is None:
+            self.start_over()
+            return
+        try:
+            self.fold.read(self._reader.read())
+        except StaleCursorError:
+            self.start_over()
 
 
 def stored_spec(fold: Fold) -> Spec:
@@ -114,19 +116,22 @@ class Resumption:
 
     async def go_on(self, observe: Observe | None) -> Ended:
         changes, retried = await asyncio.to_thread(self._compared)
-        if not changes and self._has_nothing_to_do(retried):
+        mirror = self._prepared.spec.mirror
+        done = not changes and self._has_nothing_to_do(retried)
+        if done and not await asyncio.to_thread(is_overtaken, mirror, self._place):
             await asyncio.to_thread(self._mend_spec_file)
             end = self._reading.end
             warn = logging.getLogger("holdfast").warning
-            await asyncio.to_thread(send_rest, self._prepared.spec.mirror, self._place, self._reading.uid, end, warn)
+            await asyncio.to_thread(send_rest, mirror, self._place, self._reading.uid, end, warn)
             return self._complete()
-        claimed = await claim(self._reading, self._prepared.spec.mirror)
+        claimed = await claim(self._reading, mirror)
         try:
             if claimed.changed:
                 changes, retried = await asyncio.to_thread(self._compared)
-                if not changes and self._has_nothing_to_do(retried):  # another process has done it meanwhile
-                    await asyncio.to_thread(claimed.release)
-                    return self._complete()
+                done = not changes and self._has_nothing_to_do(retried)
+            if done:  # another process has done it meanwhile, or before us
+                await asyncio.to_thread(claimed.release)
+                return self._complete()
         except BaseException:
             claimed.release()
             raise
@@ -172,14 +177,24 @@ class Resumption:
 
     def _compared(self) -> tuple[list[Change], tuple[int, ...] | None]:
         """What differs, all of it acceptable, and which failed keys get new attempts. Refuses the rest."""
-        changes = differences(stored_spec(self._fold), self._prepared.spec)
+        changes = self._differences()
         self._refuse(refused(changes))
         self._check_files()
         self._refuse(self._changed_content())
         return changes, self._retried()
 
+    def _differences(self) -> list[Change]:
+        """Fields that differ. Other judges, where only scores depend on them, mean another evaluation."""
+        judges = judges_of(self._prepared.spec, self._prepared.works)
+        return [
+            msgspec.structs.replace(each, kind="evaluation")
+            if each.kind == "result" and _role_in(each.field) in judges | {"(order)"}
+            else each
+            for each in differences(stored_spec(self._fold), self._prepared.spec)
+        ]
+
     def _compared_to_extend(self) -> tuple[list[Change], Extension]:
-        changes = differences(stored_spec(self._fold), self._prepared.spec)
+        changes = self._differences()
         self._refuse(extending(changes))
         self._check_files()
         self._refuse(changed_inputs(self._fold.story.inputs, self._prepared.works))
@@ -283,7 +298,7 @@ class Resumption:
         """Everything is answered and scored, and the run has said so."""
         fold, prepared = self._fold, self._prepared
         end = fold.story.end
-        left = fold.unfinished + (fold.failed.count if retried is None else len(retried))
+        left = fold.unfinished + (fold.failed.count + len(fold.unjudged) if retried is None else len(retried))
         if end is None or end.kind != "run.completed" or left:
             return False
         if prepared.evaluation and prepared.evaluation != fold.story.evaluation:
@@ -310,20 +325,21 @@ def read_and_prepare(given: Given, place: RunPlace) -> tuple[Prepared, Reading]:
     """What the run holds, if it has begun, and what the spec names, with the run's help where files are gone."""
     with naming(given.where):
         scorers = find_scorers(given)
-        reading = Reading(place, evaluation_of(scorers))
+        reading = Reading(place, evaluation_of(scorers, given.spec))
         return prepare_given(given, scorers, reading.fold.story.inputs), reading
 
 
 async def claim(reading: Reading, mirror: Mirror | None) -> Claimed:
     """From here on the run is ours, and we know what it holds."""
     before = reading.state
-    claimed = await asyncio.to_thread(claim_run, mirror, reading.place)
+    whole = not reading.fold.damage
+    claimed = await asyncio.to_thread(claim_run, mirror, reading.place, whole=whole)
     try:
-        await asyncio.to_thread(reading.catch_up)
+        await asyncio.to_thread(reading.start_over if claimed.changed else reading.catch_up)
     except BaseException:
         claimed.release()
         raise
-    return msgspec.structs.replace(claimed, changed=reading.state != before)
+    return msgspec.structs.replace(claimed, changed=claimed.changed or reading.state != before)
 
 
 async def open_claimed(reading: Reading, claimed: Claimed) -> tuple[Writer, Logbook]:
@@ -344,6 +360,12 @@ def untold(fold: Fold) -> list[Damage]:
     """Losses in older segments that no record tells of yet; opening the journal has told of those in the last one."""
     known = fold.story.anomalies
     return [each for each in fold.damage if each.kind != "torn" and not any(map(each.is_known_by, known))]
+
+
+def _role_in(field: str) -> str:
+    """`judge` in roles.judge.model; `(order)` if roles are only written in another order."""
+    part, _, rest = field.partition(".")
+    return rest.partition(".")[0] if part == "roles" else part.removeprefix("roles ")
 
 
 def _last_kind(failures: dict[int, str]) -> Any:

@@ -59,9 +59,11 @@ async def score(given: Given, place: RunPlace, name: str = "", observe: Observe 
     prepared, reading = await asyncio.to_thread(read_and_prepare, given, place)
     if reading.fold.story.started is None:
         raise UsageError(f"{place.run_id} has not begun: there is nothing to score")
+    reading.fold.judge_again()
     if not reading.fold.unscored and prepared.evaluation == reading.fold.story.evaluation:
         return Scored(place, prepared.evaluation, 0, 0)
     writer, logbook = await open_claimed(reading, await claim(reading, prepared.spec.mirror))
+    reading.fold.judge_again()
     undertaking = Undertaking(prepared, place, reading.uid, observe, writer, logbook)
     try:
         engine = await engine_for(undertaking, reading.fold, name, answers=False)
@@ -125,6 +127,9 @@ def recorded_answers(place: RunPlace, given: Given) -> Iterator[Judgement]:
 
 async def try_scorers(place: RunPlace, given: Given, scorers: Sequence[Scorer]) -> list[Trial]:
     """What the scorers say of the answers of a run, unrecorded. Reads files as it goes: for a process of its own."""
+    for scorer in scorers:
+        if scorer.needs_ctx:
+            raise UsageError(f"{scorer.name} asks a judge, whose answers must be recorded: score without --watch")
     said: dict[str, dict[str, ScoreGiven]] = {}
     beginnings: dict[str, str] = {}
     for answers in _groups(recorded_answers(place, with_scorers(given, scorers)), scorers):

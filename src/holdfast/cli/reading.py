@@ -1,6 +1,5 @@
 """`show`, `verify` and `export`: commands that only read one run."""
 
-import contextlib
 import itertools
 import shutil
 from collections.abc import Iterator, Sequence
@@ -10,18 +9,18 @@ from typing import Any
 import msgspec
 
 from holdfast.api import Run, RunPlace, RunSummary, default_store, find_run
+from holdfast.api.content import check_content
 from holdfast.api.elsewhere import fetch_all, find_in_mirror
-from holdfast.api.resuming import read_fold, stored_spec
+from holdfast.api.resuming import read_fold
 from holdfast.api.summaries import MirrorStanding
 from holdfast.cli.finding import run_to_read
 from holdfast.cli.output import end_quietly, opened, print_json, resume_command, say
 from holdfast.cli.waiting import counting, patience
 from holdfast.errors import JournalError, UsageError
-from holdfast.journal import OS_DISK, Entry, Reader, verify
+from holdfast.journal import OS_DISK, verify
 from holdfast.journal.chain import is_whole_file
 from holdfast.journal.objects import is_url
-from holdfast.plan import blob_size, check_blobs, check_kept, digest_file, originals
-from holdfast.records.facts import Step
+from holdfast.plan import blob_size, digest_file, originals
 from holdfast.report import CellReport, ExportLine, write_csv, write_jsonl
 from holdfast.report.choosing import Wanted as WantedKeys
 from holdfast.report.choosing import choose
@@ -29,7 +28,7 @@ from holdfast.report.key_lines import story_lines
 from holdfast.report.tables import again_lines, duration, failure_lines, tokens
 from holdfast.report.wording import counted, first_line, shortened
 from holdfast.spec.explaining import nearest
-from holdfast.state import Fold, standing_of
+from holdfast.state import standing_of
 
 _FORMATS = {"jsonl", "csv"}
 
@@ -245,7 +244,7 @@ def _chosen(run: Run, lines: Iterator[ExportLine], wanted: WantedKeys) -> Iterat
 
 def _check_files(place: RunPlace) -> Iterator[str]:
     fold = read_fold(place)
-    yield from _check_blobs(place, fold)
+    yield from check_content(place, fold)
     for path, stored in originals(place.folder, fold.story.blocks):
         try:
             if digest_file(path) != stored:
@@ -256,20 +255,3 @@ def _check_files(place: RunPlace) -> Iterator[str]:
             yield str(error)
         except OSError as error:
             yield f"{path}: {error.strerror}; restore it from a copy of the run"
-
-
-def _check_blobs(place: RunPlace, fold: Fold) -> Iterator[str]:
-    """Rows that cannot be read are told of with their file."""
-    if fold.story.started is None:
-        return
-    with contextlib.suppress(JournalError, OSError):
-        yield from check_blobs(place.folder, stored_spec(fold), fold.story.cells, fold.story.inputs)
-        yield from check_kept(place.folder, _kept_by_steps(place))
-
-
-def _kept_by_steps(place: RunPlace) -> Iterator[str]:
-    """What the steps of a run name of the content of sandboxes."""
-    for each in Reader(place.journal).read(live=True):
-        if isinstance(each, Entry) and each.line.t == "step" and b'"files":' in bytes(each.line.d):
-            files = msgspec.json.decode(each.line.d, type=Step).files
-            yield from (file.blob for file in (files.changed.values() if files else ()) if file.blob)

@@ -40,6 +40,7 @@ def _tell(found: Recovered) -> None:
     left = found.planned - found.finished - found.failed
     counts = f"{found.finished} of {found.planned} finished, {found.failed} failed, {left} unfinished"
     say(f"recovered {found.place.experiment}/{found.place.run_id}: {counts}", "bold")
+    say(f"  in {found.place.folder}")
     if found.in_flight:
         say(f"  {counted(found.in_flight, 'sample')} had begun: they go on where their last recorded step is")
     if found.lost:

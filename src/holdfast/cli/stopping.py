@@ -64,7 +64,7 @@ class Stopper:
             self._engine.tell("run.shutdown_requested", f"by {number.name}")
             self._engine.stop(f"stopped by {number.name}")
         else:
-            self._engine.stop_now()
+            self._engine.leave()
 
     def _guard(self) -> None:
         if not self._heard.wait(_DEAF_SECONDS):

@@ -14,8 +14,7 @@ from holdfast.engine.containing import inside
 from holdfast.engine.failing import Failed, failure_in, stalled, undo_cancel
 from holdfast.engine.flights import Flight
 from holdfast.engine.grouping import Groups, Member
-from holdfast.engine.places import Places
-from holdfast.engine.scoring import Judgement, score_all
+from holdfast.engine.scoring import NOTHING, Bench, Heard, Judgement, score_all
 from holdfast.engine.tickets import Ticket
 from holdfast.errors import BadRecordError
 from holdfast.journal import Position
@@ -23,7 +22,6 @@ from holdfast.plan import Work
 from holdfast.records import Draft, draft
 from holdfast.records.exchange import Answer, Sample
 from holdfast.records.facts import Failure, SampleFailed, SampleFinished, Spent, checked
-from holdfast.score import Scorer
 from holdfast.solve import (
     Context,
     LimitError,
@@ -35,7 +33,6 @@ from holdfast.solve import (
     Unsure,
 )
 from holdfast.solve.steps import Journal, is_kept
-from holdfast.solve.stopwatch import running
 
 _ENDING_SECONDS = 2.0
 """What calls that were under way when an attempt ended may take to end."""
@@ -101,11 +98,9 @@ class Kit(msgspec.Struct, frozen=True):
     work: Work
     means: Mapping[str, Means]
     """By evaluated model."""
-    scorers: Sequence[Scorer]
-    evaluation: str
+    bench: Bench
     seconds: float | None
     seed: int
-    scoring: Places
     secrets: tuple[str, ...] = ()
     """What must not be in a record of what went wrong."""
     groups: Groups | None = None
@@ -181,7 +176,7 @@ class Sampler:
             result = await self._attempt(ticket, kit, flight, attempt)
             flight.doing = "saving"
             if isinstance(result, Answer):
-                finished = SampleFinished(ticket.o, attempt, result, steps.spent(), len(kit.scorers))
+                finished = SampleFinished(ticket.o, attempt, result, steps.spent(), len(kit.bench.scorers))
                 await self._finish(ticket, kit, finished, flight)
                 return
             spent = steps.spent()
@@ -239,7 +234,7 @@ class Sampler:
             return
         position = await self._journal.append(record)
         self._ended(ticket, Outcome(None, finished.spent))
-        if not kit.scorers:
+        if not kit.bench.scorers:
             return
         if kit.groups is None:
             members = [Member(ticket.o, ticket.key, position.n, finished.answer)]
@@ -254,21 +249,23 @@ class Sampler:
             await self._score_soon(ticket, kit, kit.groups.ended(ticket), flight)
 
     async def _score_soon(self, ticket: Ticket, kit: Kit, members: Sequence[Member], flight: Flight) -> None:
-        for score in await self._scores(ticket, kit, members, flight):
+        for score in await self._scores(ticket, kit, members, flight, NOTHING):
             self._journal.append_soon(score)  # lost with the process, they are made again
 
-    async def score(self, ticket: Ticket, kit: Kit, members: Sequence[Member]) -> int:
+    async def score(self, ticket: Ticket, kit: Kit, members: Sequence[Member], heard: Heard = NOTHING) -> int:
         """Score answers that an earlier process recorded: that of a ticket, or all of its group. How many scores."""
         flight = self._take_off(ticket, None)
         try:
-            scores = await self._scores(ticket, kit, members, flight)
+            scores = await self._scores(ticket, kit, members, flight, heard)
             for score in scores:
                 await self._journal.append(score)
         finally:
             self.flights.discard(flight)
         return len(scores)
 
-    async def _scores(self, ticket: Ticket, kit: Kit, members: Sequence[Member], flight: Flight) -> list[Draft]:
+    async def _scores(
+        self, ticket: Ticket, kit: Kit, members: Sequence[Member], flight: Flight, heard: Heard
+    ) -> list[Draft]:
         """`ticket`: of one of them; they have the same sample."""
         judged: list[Judgement] = []
         for each in members:
@@ -277,10 +274,11 @@ class Sampler:
                 answer = await asyncio.to_thread(self._read, each.position)
             if answer is not None:
                 its = ticket if each.o == ticket.o else msgspec.structs.replace(ticket, o=each.o, key=each.key)
-                judged.append(Judgement(its, answer, each.n, kit.evaluation, kit.secrets))
+                judged.append(Judgement(its, answer, each.n, kit.bench.evaluation, kit.secrets))
         if not judged:
             return []
-        return await score_all(judged, kit.scorers, kit.scoring, flight, lambda: self._closing)
+        async with kit.bench.context(judged[0], self._journal, heard) as ctx:
+            return await score_all(judged, kit.bench, flight, lambda: self._closing, ctx)
 
     def _take_off(self, ticket: Ticket, seconds: float | None) -> Flight:
         """From here on the worker's code may be the user's."""
@@ -293,7 +291,6 @@ class Sampler:
 
 async def _solve(solver: Solver, sample: Sample, ctx: Context, seconds: float | None, steps: Steps) -> Answer:
     """What the steps that it replays took counts; what requests were held back for does not."""
-    running.set(steps.watch)
     if seconds is None:
         return await solver.solve(sample, ctx)
     limit = asyncio.timeout(max(seconds - steps.recorded_seconds, 0.001))
@@ -305,6 +302,8 @@ async def _solve(solver: Solver, sample: Sample, ctx: Context, seconds: float | 
         if limit.expired():
             raise LimitError(f"the sample took longer than its limit of {seconds:g} s", "timeout") from None
         raise
+    finally:
+        steps.watch.obey(None)
 
 
 def _task() -> "asyncio.Task[object]":

@@ -10,10 +10,12 @@ from datetime import datetime
 import msgspec
 
 from holdfast.engine.attempts import Past
+from holdfast.engine.scoring import Heard
 from holdfast.journal import Entry, Position, Reader
 from holdfast.records.facts import SampleFailed, SampleFinished, Step, StepStarted
 from holdfast.solve import Recorded, Unsure
-from holdfast.state import Trail
+from holdfast.solve.steps import is_kept
+from holdfast.state import Judged, Trail
 
 _step = msgspec.json.Decoder(Step)
 _started = msgspec.json.Decoder(StepStarted)
@@ -93,8 +95,21 @@ def read_past(trail: Trail, record_at: Callable[[Position], Entry | None]) -> Pa
         if entry is None or entry.line.n != position.n:
             continue
         if entry.line.t == "step":
-            ended = datetime.fromisoformat(entry.line.at).timestamp()
-            steps.append(Recorded(entry.line.n, _step.decode(entry.line.d), ended))
+            steps.append(_recorded(entry))
         else:
             begun.append(Unsure(entry.line.n, _started.decode(entry.line.d)))
-    return Past(tuple(steps), dict(trail.failures), tuple(begun))
+    return Past(
+        tuple(each for each in steps if not each.step.scope.startswith("score/")), dict(trail.failures), tuple(begun)
+    )
+
+
+def read_judged(judged: Judged, record_at: Callable[[Position], Entry | None]) -> Heard:
+    """What judges said of an answer whose scoring was cut off, or failed because one of them could not be asked."""
+    entries = (record_at(position) for position in judged.steps)
+    steps = [_recorded(entry) for entry in entries if entry is not None and entry.line.t == "step"]
+    return Heard(judged.failed + 1, tuple(each for each in steps if is_kept(each.step)))
+
+
+def _recorded(entry: Entry) -> Recorded:
+    ended = datetime.fromisoformat(entry.line.at).timestamp()
+    return Recorded(entry.line.n, _step.decode(entry.line.d), ended)

@@ -23,15 +23,16 @@ from holdfast.engine.flights import Flight
 from holdfast.engine.grouping import Groups, Member
 from holdfast.engine.keeping import blobs_of
 from holdfast.engine.places import Places
-from holdfast.engine.recollecting import read_past
+from holdfast.engine.recollecting import read_judged, read_past
+from holdfast.engine.scoring import NOTHING, Bench
 from holdfast.engine.tickets import Ticket, Tickets
 from holdfast.engine.tracebacks import secrets_of
 from holdfast.journal import Entry, Position, Reader, Writer
-from holdfast.plan import Work
+from holdfast.plan import Work, judges_of
 from holdfast.records.exchange import Answer, Usage
 from holdfast.records.facts import Cell, SampleFinished
 from holdfast.score import Scorer
-from holdfast.solve import Asking, Means, Sandboxes, sandboxes_of
+from holdfast.solve import Allowance, Asking, Means, Sandboxes, sandboxes_of
 from holdfast.spec import Spec
 from holdfast.state import Fold
 
@@ -193,6 +194,11 @@ class Engine:
         for worker in self._workers:
             worker.cancel()
 
+    def leave(self) -> None:
+        """Stop now, and let nobody wait for what can be done at the next start."""
+        self.stop_now()
+        self._writer.hurry()
+
     def tell(self, event: str, message: str) -> None:
         """Into the run's log."""
         self._job.tell(event, message)
@@ -352,7 +358,7 @@ class Engine:
     def _start_scoring(self, cell: Cell) -> None:
         """Answers that were recorded by a process that died before it had scored them."""
         wanted, kit = self._fold.unscored, self._kits[cell.task]
-        if not wanted or not kit.scorers:
+        if not wanted or not kit.bench.scorers:
             return
         tickets = Tickets(self._job.run, cell, self._job.spec, kit.work, lambda ordinal: ordinal in wanted)
         for _ in range(min(len(wanted), cell.count, self._job.spec.concurrency.score)):
@@ -364,12 +370,15 @@ class Engine:
             members = [Member(ticket.o, ticket.key, position.n, position=position)]
             if kit.groups is not None:
                 members = kit.groups.take_left(ticket)
-            if await self._sampler.score(ticket, kit, members):
+            heard = self._fold.judged.pop(ticket.o, None)
+            said = NOTHING if heard is None else await asyncio.to_thread(read_judged, heard, self._record_at)
+            if await self._sampler.score(ticket, kit, members, said):
                 self._progress.scored += sum(each.o in self._fold.unscored for each in members)
 
     def _kit(self, work: Work) -> Kit:
         spec = self._job.spec
         files = self._attachments if work.task.dataset.files else None
+        roles = {name: line.asking(files) for name, line in self._roles.items()}
         secrets = secrets_of(spec)
         means = Means(
             models={},
@@ -385,11 +394,15 @@ class Engine:
                 model: msgspec.structs.replace(means, models=self._models(work.task.name, model, files))
                 for model in self._lines
             },
-            scorers=self._job.scorers.get(work.task.name, ()),
-            evaluation=self._job.evaluation,
+            bench=Bench(
+                scorers=self._job.scorers.get(work.task.name, ()),
+                evaluation=self._job.evaluation,
+                places=self._scoring,
+                means=msgspec.structs.replace(means, models=roles, allowance=Allowance()),
+                seed=spec.seed,
+            ),
             seconds=spec.limits.sample.seconds,
             seed=spec.seed,
-            scoring=self._scoring,
             secrets=secrets,
             groups=self._groups if work.task.name in _grouped(self._job.scorers) else None,
         )
@@ -400,7 +413,8 @@ class Engine:
         finished = self._fold.finished
         has_answers = finished.count > 0 and any(o in finished for each in ordinals for o in each)
         post = Post(partial(self._stop_cell, task, model), has_answers)
-        lines = {"": self._lines[model], **self._roles}
+        judges = judges_of(self._job.spec, self._job.works)
+        lines = {"": self._lines[model], **{name: line for name, line in self._roles.items() if name not in judges}}
         return {role: line.asking(files, post) for role, line in lines.items()}
 
 

@@ -6,20 +6,23 @@ resume knows which answers are fully scored.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import msgspec
 
-from holdfast.engine.failing import stalled, undo_cancel
+from holdfast.engine.failing import failure_in, stalled, undo_cancel
 from holdfast.engine.flights import Flight
 from holdfast.engine.places import Places
 from holdfast.engine.tickets import Ticket
 from holdfast.engine.tracebacks import failure_of, redacted
-from holdfast.errors import BadRecordError, JournalError
+from holdfast.errors import BadRecordError, HoldfastError, JournalError
 from holdfast.records import Draft, draft
 from holdfast.records.exchange import Answer
-from holdfast.records.facts import Failure, ScoreGiven, checked
+from holdfast.records.facts import Failure, ScoreGiven, Spent, checked
 from holdfast.score import Scorer, ScoringFailed, judge, judge_group
+from holdfast.solve import Context, Means, Recorded, Scope, Steps
+from holdfast.solve.steps import Journal
 
 
 class Judgement(msgspec.Struct, frozen=True):
@@ -33,26 +36,67 @@ class Judgement(msgspec.Struct, frozen=True):
     """What must not be in a record."""
 
 
+class Heard(msgspec.Struct, frozen=True):
+    """What judges have said of an answer before, and which attempt at scoring it this is."""
+
+    attempt: int = 1
+    steps: tuple[Recorded, ...] = ()
+
+
+NOTHING = Heard()
+
+
+class Bench(msgspec.Struct, frozen=True):
+    """What scorers of a task work with."""
+
+    scorers: Sequence[Scorer]
+    evaluation: str
+    places: Places
+    """How many answers are scored at a time."""
+    means: Means
+    """The models of the roles, for scorers that ask judges; not the evaluated one."""
+    seed: int = 0
+
+    @contextlib.asynccontextmanager
+    async def context(self, first: Judgement, journal: Journal, heard: Heard) -> AsyncIterator[Context | None]:
+        """What scorers ask judges through: each call is a step of the evaluation's own scope. None if none asks."""
+        if not any(scorer.needs_ctx for scorer in self.scorers):
+            yield None
+            return
+        name = f"score/{self.evaluation}/{heard.attempt}"
+        steps = Steps(Scope(first.ticket.o, first.ticket.key, name), journal, heard.steps)
+        ctx = Context(first.ticket.sample, [], steps, f"{self.seed}/{first.ticket.key}/{name}", self.means)
+        try:
+            yield ctx
+        finally:
+            steps.close()
+            await ctx.close()
+
+
 async def score_all(
-    answers: Sequence[Judgement], scorers: Sequence[Scorer], places: Places, flight: Flight, closing: Callable[[], bool]
+    answers: Sequence[Judgement], bench: Bench, flight: Flight, closing: Callable[[], bool], ctx: Context | None
 ) -> list[Draft]:
     """The scores, or failures, of all scorers, in their order. `closing`: a cancellation is the engine's own."""
     given: list[list[ScoreGiven]] = []
-    if not places.take():
+    if not bench.places.take():
         flight.doing = "waiting to be scored"
-        await places.wait()
+        await bench.places.wait()
     flight.doing = "scoring"
+    flight.steps = None if ctx is None else ctx.steps
     try:
-        for scorer in scorers:
+        for scorer in bench.scorers:
             said: list[list[ScoreGiven]] = []
             for each_time in at_once(answers, scorer):
                 flight.since = asyncio.get_running_loop().time()
-                said += await _score(each_time, scorer, flight, closing)
+                said += await _score(each_time, scorer, flight, closing, ctx)
             given = [before + new for before, new in zip(given, said, strict=True)] if given else said
     finally:
-        places.give_back()
+        flight.steps = None
+        bench.places.give_back()
+    spent = Spent() if ctx is None else ctx.steps.spent()
     for each in given:
-        each[-1] = msgspec.structs.replace(each[-1], last=True)
+        each[-1] = msgspec.structs.replace(each[-1], last=True, spent=spent)
+        spent = Spent()  # it is that of all of them, and is told once
     return [_drafted(score, what.ticket.key) for what, each in zip(answers, given, strict=True) for score in each]
 
 
@@ -62,11 +106,11 @@ def at_once(answers: Sequence[Judgement], scorer: Scorer) -> Sequence[Sequence[J
 
 
 async def _score(
-    answers: Sequence[Judgement], scorer: Scorer, flight: Flight, closing: Callable[[], bool]
+    answers: Sequence[Judgement], scorer: Scorer, flight: Flight, closing: Callable[[], bool], ctx: Context | None
 ) -> list[list[ScoreGiven]]:
     """A scorer that hangs, or that cancels the task that it runs in, has failed."""
     try:
-        given = await judged(answers, scorer)
+        given = await judged(answers, scorer, ctx)
         if flight.task.cancelling():  # the scorer asked for it and did not wait for it: meet it here
             await asyncio.sleep(0)
     except asyncio.CancelledError:
@@ -77,18 +121,20 @@ async def _score(
     return given
 
 
-async def judged(answers: Sequence[Judgement], scorer: Scorer) -> list[list[ScoreGiven]]:
+async def judged(answers: Sequence[Judgement], scorer: Scorer, ctx: Context | None = None) -> list[list[ScoreGiven]]:
     """For each answer, alone or of a group, what the scorer says of it: scores, or the failure that it came to."""
     first = answers[0]
     try:
         if scorer.group:
-            scores = await judge_group(scorer, first.ticket.sample, [each.answer for each in answers])
+            scores = await judge_group(scorer, first.ticket.sample, [each.answer for each in answers], ctx)
         else:
-            scores = [await judge(scorer, first.ticket.sample, first.answer)]
+            scores = [await judge(scorer, first.ticket.sample, first.answer, ctx)]
     except ScoringFailed as error:
         return _failed(answers, scorer, redacted(error.failure, first.secrets))
     except (JournalError, asyncio.CancelledError):
         raise  # the journal has stopped: so does the run
+    except HoldfastError as error:  # a judge that could not be asked
+        return _failed(answers, scorer, failure_in(error, first.secrets).failure)
     except BaseException as error:  # noqa: BLE001 - user code may raise anything
         return _failed(answers, scorer, failure_of("scorer", error, first.secrets))
     return [

@@ -121,7 +121,8 @@ class Assembler:
         self, run: str, uid: str, warn: Warn, disk: Disk = OS_DISK, *, lossy: bool = True, trusting: bool = False
     ) -> None:
         """`lossy`: what a source cannot give now is told, and left blank. Else it is an error: it may come back.
-        `trusting`: the folder is a copy of our own making, whose sealed files need not be read to be believed.
+        `trusting`: sealed files of the folder need not be read to be believed: somebody has just read them, or the
+        folder is a copy of our own making.
         """
         self.changed = False
         self._trusting = trusting

@@ -4,7 +4,10 @@ Taking a run over is the create-only making of `lease/<epoch>` with a nonce; on 
 came of it, it is read back: my nonce is mine. The holder overwrites `lease/<epoch>.beat`. It has gone when it said so,
 when its process is known to be dead on this machine, or when its beat has not changed for so long on the judge's own
 monotonic clock: no two clocks are compared. Whoever finds a greater epoch has lost the run; what it wrote since is
-fenced off by the journal itself. A store that ignores the create-only condition is found by a probe, and refused.
+fenced off by the journal itself. A holder beats before it looks for a greater epoch, and counts on nothing that it has
+put there until it has looked; a taker claims before it looks at the beat for the last time. So one of them sees the
+other, and what the holder counted on is there when the taker reads it. A store that ignores the create-only condition
+is found by a probe, and refused.
 """
 
 import contextlib
@@ -16,7 +19,7 @@ from collections.abc import Callable
 import msgspec
 
 from holdfast.errors import HeldError, StoreError, UsageError
-from holdfast.journal.lease import Holder, Lease, is_alive, this_process
+from holdfast.journal.lease import Holder, Lease, is_gone, this_process
 from holdfast.journal.objects import Objects
 
 FOLDER = "lease"
@@ -60,21 +63,29 @@ def take_epoch(objects: Objects, at_least: int, patience: Patience | None = None
     chosen = patience or Patience()
     last = greatest_epoch(objects)
     held = _read_claim(objects, last) if last else None
-    if last and not _is_over(objects, last, held, chosen):
+    seen = read_beat(objects, last) if last else None
+    if last and not _is_over(objects, last, held, seen, chosen):
         raise HeldError(
             f"{objects.url} is being written by another live process{_named(held)}; wait for it, or stop it "
             f"first (one that died is recognised after {_expiry(held):g} s)"
         )
     _probe(objects)
     epoch = max(last + 1, at_least)
-    if not _claim(objects, epoch, chosen.expiry_seconds) or greatest_epoch(objects) != epoch:
+    if not _claim(objects, epoch, chosen.expiry_seconds) or any(last < each != epoch for each in epochs(objects)):
         raise HeldError(f"{objects.url} was taken over by another process a moment ago; wait for it, or stop it first")
+    if last:
+        _let_it_notice(objects, last, held, seen, chosen)
     return epoch
 
 
 def greatest_epoch(objects: Objects) -> int:
+    return max(epochs(objects), default=0)
+
+
+def epochs(objects: Objects) -> list[int]:
+    """Every one that was claimed."""
     found = (_EPOCH.fullmatch(each.name) for each in objects.listed(FOLDER))
-    return max((int(match[1]) for match in found if match), default=0)
+    return [int(match[1]) for match in found if match]
 
 
 def write_beat(objects: Objects, epoch: int, beat: Beat) -> None:
@@ -90,10 +101,9 @@ def read_beat(objects: Objects, epoch: int) -> Beat | None:
         return None
 
 
-def _is_over(objects: Objects, epoch: int, claim: Claim | None, patience: Patience) -> bool:
+def _is_over(objects: Objects, epoch: int, claim: Claim | None, first: Beat | None, patience: Patience) -> bool:
     """Watch the beat: ended, of a process that is dead, or unchanged for the whole of the expiry."""
-    first = read_beat(objects, epoch)
-    if (first is not None and first.ended) or (claim is not None and is_alive(claim.holder) is False):
+    if (first is not None and first.ended) or (claim is not None and is_gone(claim.holder)):
         return True
     end = patience.clock() + _expiry(claim)
     while patience.clock() < end:
@@ -104,6 +114,18 @@ def _is_over(objects: Objects, epoch: int, claim: Claim | None, patience: Patien
         if now != first:
             return False
     return True
+
+
+def _let_it_notice(objects: Objects, epoch: int, claim: Claim | None, seen: Beat | None, patience: Patience) -> None:
+    """A holder that woke up after our last look at it, and looked before our claim, counts on what it puts there until
+    its next look, which is sooner than its expiry. Only then is what we read all that it counts on.
+    """
+    end = patience.clock() + _expiry(claim)
+    while patience.clock() < end and not (claim is not None and is_gone(claim.holder)):
+        now = read_beat(objects, epoch)
+        if now == seen or (now is not None and now.ended):
+            return
+        patience.sleep(min(_PAUSE_SECONDS, _expiry(claim) / 10))
 
 
 def _claim(objects: Objects, epoch: int, expiry_seconds: float) -> bool:

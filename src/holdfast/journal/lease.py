@@ -17,6 +17,7 @@ LEASE = "lease.json"
 OWNER = "owner.json"
 """In a folder that belongs to one process: which one."""
 _BOOT = "/proc/sys/kernel/random/boot_id"
+_SPACE = "/proc/self/ns/pid"
 _OOM = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 
 
@@ -28,6 +29,8 @@ class Holder(msgspec.Struct, frozen=True, omit_defaults=True):
     boot: str = ""
     started: str = ""
     """When the process began, as the kernel counts it."""
+    space: str = ""
+    """The name space that its number belongs to: containers of one machine number their processes each for itself."""
 
 
 class InFlight(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -104,7 +107,7 @@ def read_lease(run: str) -> Lease | None:
 
 
 def this_process() -> Holder:
-    return Holder(os.getpid(), socket.gethostname(), boot_id(), _started(os.getpid()))
+    return Holder(os.getpid(), socket.gethostname(), boot_id(), _started(os.getpid()), _space())
 
 
 def own(folder: str) -> None:
@@ -137,6 +140,13 @@ def is_alive(holder: Holder) -> bool | None:
     except PermissionError:
         return True
     return True
+
+
+def is_gone(holder: Holder) -> bool:
+    """Whether that very process is dead for certain, for whoever would take what it holds. Machines and containers may
+    share a name, so it must be one of this boot, and of those that are numbered as ours are.
+    """
+    return holder.boot == boot_id() and holder.space == _space() and is_alive(holder) is False
 
 
 def how_it_died(lease: Lease) -> str:
@@ -177,6 +187,13 @@ def _started(pid: int) -> str:
     line = _line_of(f"/proc/{pid}/stat")
     fields = line.rpartition(")")[2].split()
     return "" if not fields or fields[0] == "Z" else fields[19]
+
+
+def _space() -> str:
+    try:
+        return os.readlink(_SPACE)
+    except OSError:
+        return ""
 
 
 def _line_of(path: str) -> str:

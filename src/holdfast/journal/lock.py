@@ -16,8 +16,11 @@ import weakref
 from collections.abc import Callable, Iterable
 
 from holdfast.errors import HeldError
-from holdfast.journal.terms import Term
+from holdfast.journal.terms import TERMS, Term
 
+LOCK = "lock"
+LOCK_NAMES = (LOCK, TERMS)
+"""What in a run's folder says who writes it."""
 WAIT_SECONDS = 2.0
 _PAUSE_SECONDS = 0.05
 KERNEL_LIST = "/proc/locks"
@@ -35,7 +38,7 @@ class Lock:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        path = os.path.join(run, "lock")
+        path = os.path.join(run, LOCK)
         self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._term: Term | None = None
         self._taken = False

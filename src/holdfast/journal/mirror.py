@@ -22,7 +22,7 @@ from holdfast.journal.content import PIECE_BYTES
 from holdfast.journal.disk import OS_DISK
 from holdfast.journal.lease import read_lease
 from holdfast.journal.objects import Objects
-from holdfast.journal.pieces import FOLDER, SPEC, chunk_name, is_original, parse_piece, sealed_name
+from holdfast.journal.pieces import FOLDER, SPEC, chunk_name, is_original, last_number, parse_piece, sealed_name
 from holdfast.journal.places import segment_path
 from holdfast.records import Fence
 
@@ -32,6 +32,8 @@ BEATS = 3
 BEAT_SECONDS = EXPIRY_SECONDS / BEATS
 _BACKOFF_SECONDS_MAX = 60.0
 _LOOKS_MAX = 100
+_SILENT_SECONDS = 2.0
+"""Whoever waits longer at the end is told for what."""
 
 
 class Keeping(msgspec.Struct, frozen=True):
@@ -46,13 +48,6 @@ class Keeping(msgspec.Struct, frozen=True):
     seconds: float = 5.0
     beat_seconds: float = BEAT_SECONDS
     chunk_bytes: int = CHUNK_BYTES
-
-
-class _Numbered(msgspec.Struct):
-    n: int
-
-
-_numbered = msgspec.json.Decoder(_Numbered)
 
 
 class _Sent(msgspec.Struct):
@@ -79,13 +74,17 @@ class Mirror:
         self._headers: HeaderCache = {}
         self._segments: dict[tuple[int, int], _Sent] = {}
         self._files: dict[str, tuple[int, int] | None] | None = None  # what is there; None: not looked yet
+        self._put: dict[str, tuple[int, int]] = {}  # what we have put there ourselves, and were told so
         self._blobs_seen: tuple[int, int] = (0, 0)
         self._beats = 0
         self._beat_at = -1e9
         self._caught_up_at = time.monotonic()
-        self._troubled = False
+        self.trouble = ""
+        """What the store last answered instead of taking what it was given; empty if it takes it."""
         self._wake = threading.Event()
         self._closing = threading.Event()
+        self._ended = threading.Event()
+        self._hurried = False
         self._gone = False
         self._thread = threading.Thread(target=self._work, name="holdfast-mirror", daemon=True)
 
@@ -105,12 +104,27 @@ class Mirror:
         """Send what is left, for at most so long, and let the run go. False if not all of it is there."""
         self._closing.set()
         self._wake.set()
-        self._thread.join(seconds)
-        done = not self._thread.is_alive() and not self._troubled and self.mirrored >= self._keeping.tip().n
+        if not self._ended.wait(min(seconds, _SILENT_SECONDS)) and seconds > _SILENT_SECONDS:
+            left = f"{self._objects.url} does not have {self._keeping.tip().n - self.mirrored} records yet"
+            self._keeping.tell("mirror.waiting", f"{left}; waiting for at most {seconds:g} s, they are safe here")
+            self._ended.wait(seconds - _SILENT_SECONDS)
+        through = self._ended.is_set() and not self._hurried
+        done = through and not self.trouble and self.mirrored >= self._keeping.tip().n
         self._gone = True
         return done
 
+    def hurry(self) -> None:
+        """Whoever waits in `close` waits no longer."""
+        self._hurried = True
+        self._ended.set()
+
     def _work(self) -> None:
+        try:
+            self._keep()
+        finally:
+            self._ended.set()
+
+    def _keep(self) -> None:
         failures = 0
         while not self._gone:
             if failures:
@@ -141,11 +155,11 @@ class Mirror:
                 return
 
     def _tell_of_trouble(self, error: str) -> None:
-        if error and not self._troubled:
+        before, self.trouble = self.trouble, error
+        if error and not before:
             self._keeping.tell("mirror.failed", f"{error}; the run goes on, and it is tried again")
-        elif self._troubled and not error:
+        elif before and not error:
             self._keeping.tell("mirror.restored", f"{self._objects.url} takes records again")
-        self._troubled = bool(error)
 
     def _send(self) -> None:
         """Everything that is not there. A segment that vanishes meanwhile has just been sealed: look again."""
@@ -175,7 +189,7 @@ class Mirror:
             self._confirm(end.n)
         if spec is not None:
             self._objects.put(SPEC, spec[1])
-            files[SPEC] = spec[0]
+            files[SPEC] = self._put[SPEC] = spec[0]
         self._caught_up_at = time.monotonic()
 
     def _end_of(self, file: SegmentFile, successor: SegmentFile | None, tip: Fence) -> Fence:
@@ -211,7 +225,7 @@ class Mirror:
                 self._objects.put(name, data)
                 sent.chunks.add(name)
                 sent.bytes += len(data)
-                self._confirm(_last_number(data))
+                self._confirm(last_number(data))
 
     def _reads_back(self, name: str, path: str) -> bool:
         """Only what was seen to be there may take the place of its chunks."""
@@ -250,7 +264,8 @@ class Mirror:
                 else:
                     self._objects.delete(each.name)  # damaged; what it should hold is here, and goes up again
             elif is_original(each.name):
-                self._files[each.name] = None
+                mine = self._put.get(each.name)
+                self._files[each.name] = mine if mine and mine[1] == each.size else None
         for key, sent in self._segments.items():
             sent.bytes = _sent_bytes(sent.chunks)
             path = segment_path(self._journal, key[1], sealed=True)
@@ -278,7 +293,7 @@ class Mirror:
             state = _state(os.stat(os.path.join(self._run, name)))
             if there.get(name) != state:
                 self._objects.put_file(name, os.path.join(self._run, name))
-                there[name] = state
+                there[name] = self._put[name] = state
         folder = os.path.join(self._run, "blobs")
         if not os.path.isdir(folder):
             return
@@ -294,17 +309,17 @@ class Mirror:
         self._blobs_seen = (seen, len(held))
 
     def _beat(self, *, ended: bool = False) -> None:
-        """Say that we live, and see whether the run is still ours."""
+        """Say that we live, and then see whether the run is still ours: whoever takes it looks in the other order."""
         now = time.monotonic()
         if now - self._beat_at < self._keeping.beat_seconds and not ended:
             return
-        if self._epoch is not None and greatest_epoch(self._objects) > self._epoch:
-            raise FencedError(f"{self._objects.url} was taken over by another process: this one stops")
         self._beats += 1
         expiry = self._keeping.beat_seconds * BEATS
         lease = read_lease(self._run)
         beat = Beat(self._beats, ended, self.mirrored, lease, expiry)
         write_beat(self._objects, self._epoch or 0, beat)  # 0: of a run that nobody claims, for those who look
+        if self._epoch is not None and greatest_epoch(self._objects) > self._epoch:
+            raise FencedError(f"{self._objects.url} was taken over by another process: this one stops")
         if lease is not None and self._epoch in (None, lease.epoch):  # else its first lease is about to come
             self._beat_at = now
 
@@ -321,12 +336,3 @@ def _sent_bytes(chunks: Iterable[str]) -> int:
         if piece.first <= end:
             end = max(end, piece.last)
     return end
-
-
-def _last_number(data: bytes) -> int:
-    """The number of the last record in a chunk; 0 if that is damaged."""
-    start = data.rfind(b"\n", 0, len(data) - 1) + 1
-    try:
-        return _numbered.decode(data[start:]).n
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return 0

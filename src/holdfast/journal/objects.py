@@ -29,6 +29,13 @@ SCHEMES = ("s3", "s3a", "gs", "az", "file")
 _TIMEOUT = timedelta(seconds=30)
 _CONNECT = timedelta(seconds=10)
 _PIECE_BYTES = 1 << 20
+_ENDPOINTS = {
+    "s3": "AWS_ENDPOINT_URL",
+    "s3a": "AWS_ENDPOINT_URL",
+    "gs": "GOOGLE_BASE_URL",
+    "az": "AZURE_STORAGE_ENDPOINT",
+}
+"""Who names another server without encryption, for tests or inside a cluster, means it."""
 _AWS = {
     "aws_access_key_id": "access_key_id",
     "aws_secret_access_key": "secret_access_key",
@@ -192,6 +199,7 @@ class FolderObjects(StoredObjects):
         from obstore.store import LocalStore
 
         self._folder = folder
+        self._rooted = False  # whether the folders above it were synced
         super().__init__(url, LocalStore(), folder.strip("/"))  # from the root: a look makes no folder
 
     def below(self, folder: str) -> "FolderObjects":
@@ -211,18 +219,24 @@ class FolderObjects(StoredObjects):
         return created
 
     def _sync(self, name: str) -> None:
-        """The file, and every folder down to it: any of them may be new."""
+        """The file, and every folder down to it: any of them may be new. Those above ours are, at most once."""
         with self._told("sync", name):
             path = os.path.join(self._folder, name)
             while True:
-                handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-                try:
-                    os.fsync(handle)
-                finally:
-                    os.close(handle)
-                if path in (self._folder, "/"):
-                    return
+                with contextlib.suppress(PermissionError):  # a folder that we may not open is none that we have made
+                    _sync_path(path)
+                if path == "/" or (self._rooted and path == self._folder):
+                    break
                 path = os.path.dirname(path)
+            self._rooted = True
+
+
+def _sync_path(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _remote(scheme: str, bucket: str, url: str) -> "ObjectStore":
@@ -232,12 +246,11 @@ def _remote(scheme: str, bucket: str, url: str) -> "ObjectStore":
         "client_options": {"timeout": _TIMEOUT, "connect_timeout": _CONNECT},
         "retry_config": {"max_retries": 1, "retry_timeout": _TIMEOUT},  # whoever calls knows better when to try again
     }
+    if os.environ.get(_ENDPOINTS[scheme], "").startswith("http://"):
+        options["client_options"]["allow_http"] = True
     try:
         if scheme == "gs":
             return GCSStore(bucket, **options)
-        endpoint = "AZURE_STORAGE_ENDPOINT" if scheme == "az" else "AWS_ENDPOINT_URL"
-        if os.environ.get(endpoint, "").startswith("http://"):
-            options["client_options"]["allow_http"] = True
         if scheme == "az":
             return AzureStore(bucket, **options)
         return S3Store(bucket, **_aws_from_files(os.environ), **options)

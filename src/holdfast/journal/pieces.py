@@ -82,6 +82,22 @@ def is_original(name: str) -> bool:
     return name == SPEC or _ORIGINAL.fullmatch(name) is not None
 
 
+class _Numbered(msgspec.Struct):
+    n: int
+
+
+_numbered = msgspec.json.Decoder(_Numbered)
+
+
+def last_number(data: bytes) -> int:
+    """The number of the last record in a chunk; 0 if that is damaged."""
+    start = data.rfind(b"\n", 0, len(data) - 1) + 1
+    try:
+        return _numbered.decode(data[start:]).n
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return 0
+
+
 class MirrorSource:
     """A run's mirror. It is listed once."""
 

@@ -17,8 +17,9 @@ from collections.abc import Callable
 import msgspec
 
 from holdfast.errors import HeldError
-from holdfast.journal.lease import Holder, is_alive, this_process
+from holdfast.journal.lease import Holder, is_gone, this_process
 
+TERMS = "lease"
 BEAT_SECONDS = 2.0
 EXPIRY_SECONDS = 20.0
 _NUMBER = re.compile(r"^\d{6}$")
@@ -40,7 +41,7 @@ class Term:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._folder = os.path.join(run, "lease")
+        self._folder = os.path.join(run, TERMS)
         self._beat_seconds = beat_seconds
         os.makedirs(self._folder, exist_ok=True)
         last = _greatest(self._folder)
@@ -89,10 +90,10 @@ class Term:
 
 def is_term_held(run: str) -> bool:
     """For a look: the greatest term was not ended, and its beat is not older than its expiry by the file's own time."""
-    folder = os.path.join(run, "lease")
+    folder = os.path.join(run, TERMS)
     last = _greatest(folder)
     claim = _read_claim(folder, last)
-    if not last or _read_beat(folder, last) == "-1" or (claim is not None and is_alive(claim.holder) is False):
+    if not last or _read_beat(folder, last) == "-1" or (claim is not None and is_gone(claim.holder)):
         return False
     try:
         return time.time() - os.stat(_beat_path(folder, last)).st_mtime < EXPIRY_SECONDS

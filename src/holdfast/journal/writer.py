@@ -179,7 +179,9 @@ class Writer:
             self._queue.put((record, None))
 
     async def close(self, *, seal_last: bool = False) -> None:
-        """Save what is queued, let sealing finish, let go of the lock. StoppedError if the writer had failed."""
+        """Save what is queued, let sealing finish, let go of the lock. StoppedError if the writer had failed, or if the
+        mirror tells only now that the run is another's: what was saved since then does not count.
+        """
         if not self._parts.closing.is_set():
             self._open = False
             self._parts.closing.set()
@@ -188,6 +190,8 @@ class Writer:
         await asyncio.shield(self._ended)
         await asyncio.to_thread(self._let_go, seal_last and self._stopped is None)
         self._give_up_held()
+        if self._stopped is None and self._parts.lock.lost:
+            self._stopped = self._fenced()
         if self._stopped is not None:
             raise self._stopped
 
@@ -258,6 +262,11 @@ class Writer:
 
     def _fenced(self) -> FencedError:
         return FencedError(f"{self._parts.folder} was taken over by another process: this one stops")
+
+    def hurry(self) -> None:
+        """Whoever closes the journal does not wait for the mirror any longer: the next start sends the rest."""
+        if self.mirror is not None:
+            self.mirror.hurry()
 
     def _lose(self) -> None:
         """Another machine has the run. From the mirror's thread; the writer's learns of it at its next commit."""

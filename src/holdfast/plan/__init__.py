@@ -15,7 +15,7 @@ from holdfast.plan.files import (
     planned_lines,
     read_lines,
 )
-from holdfast.plan.planning import Planned, Rows, Work, inputs_of, models_of, prepare, survey, write_plan
+from holdfast.plan.planning import Planned, Rows, Work, inputs_of, judges_of, models_of, prepare, survey, write_plan
 
 __all__ = [
     "DATA",
@@ -37,6 +37,7 @@ __all__ = [
     "data_lines",
     "digest_file",
     "inputs_of",
+    "judges_of",
     "models_of",
     "originals",
     "planned_lines",

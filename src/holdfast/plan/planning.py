@@ -153,6 +153,16 @@ def prepare(
     return works
 
 
+def judges_of(spec: Spec, works: Mapping[str, Work]) -> frozenset[str]:
+    """The roles that no solver can ask, so that only scores depend on them: code that is not ours, and programs, may
+    ask any.
+    """
+    solvers = [part for work in works.values() for part in work.solver.every()]
+    if any(each.digest() or each.name == "command" for each in solvers):
+        return frozenset()
+    return frozenset(spec.roles) - {role for each in solvers for role in each.roles()}
+
+
 def _check_roles(solver: Solver, spec: Spec, place: str) -> None:
     for role in solver.roles():
         if role not in spec.roles:

@@ -283,6 +283,8 @@ class ScoreGiven(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str = ""
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
     failure: Failure | None = None
+    spent: Spent = Spent()
+    """What asking a judge took, if this answer's scorers asked any: in the last of its scores."""
     last: bool = False
     """The last score of this answer in this evaluation: with it the answer is fully scored."""
 

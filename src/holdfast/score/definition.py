@@ -38,6 +38,15 @@ class Scorer(msgspec.Struct, frozen=True):
     group: bool = False
     """It takes the answers of all repeats of a sample, and gives a list with a score for each, or one for all."""
 
+    def roles(self) -> list[str]:
+        """The judges that it asks, as far as its arguments `roles` and `role` tell."""
+        several = self.args.get("roles")
+        if isinstance(several, list) and several:
+            return several
+        parameter = inspect.signature(self.function).parameters.get("role")
+        role = self.args.get("role", parameter.default if parameter is not None else None)
+        return [role] if isinstance(role, str) and role else []
+
     def __call__(self, *positional: Any, **named: Any) -> Any:
         return self.function(*positional, **{**self.args, **named})
 

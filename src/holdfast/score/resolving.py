@@ -20,13 +20,16 @@ from holdfast.errors import told
 from holdfast.score.choices import choice
 from holdfast.score.definition import Scorer, arguments_of, scorer
 from holdfast.score.errors import ScorerError
+from holdfast.score.judges import pairwise, rubric
 from holdfast.score.quantities import numeric
 from holdfast.score.texts import compile_pattern, exact_match, includes, regex
 
 GROUP = "holdfast.scorers"
 """The entry point group where installed packages offer scorers."""
 
-BUILT_IN: dict[str, Scorer] = {each.name: each for each in (exact_match, includes, regex, numeric, choice)}
+BUILT_IN: dict[str, Scorer] = {
+    each.name: each for each in (exact_match, includes, regex, numeric, choice, rubric, pairwise)
+}
 
 Entry = str | Mapping[str, Mapping[str, Any] | None] | Scorer | Callable[..., Any]
 
@@ -109,7 +112,7 @@ def _with_args(found: Scorer, args: dict[str, Any], place: str) -> Scorer:
 def _check_types(made: Scorer, place: str) -> None:
     """What the annotations say, where they say it in types that can be checked. `1e-6` in YAML is a text."""
     try:
-        hints = typing.get_type_hints(made.function)
+        hints = typing.get_type_hints(made.function, include_extras=True)
     except (NameError, TypeError, AttributeError):
         hints = {}
     for arg, value in made.args.items():

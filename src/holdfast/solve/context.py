@@ -66,6 +66,11 @@ class Context:
         self.workplace.note_files(files)
 
     @property
+    def steps(self) -> Steps:
+        """What is durable of this attempt."""
+        return self._steps
+
+    @property
     def seed(self) -> int:
         """This key's own seed, of the spec's seed and the key alone: no order, concurrency or run id changes it."""
         key = self._seed.rpartition("/")[0]  # each attempt has other randomness; the key is one
@@ -168,6 +173,10 @@ class Context:
         asking = self._means.models.get(role)
         if asking is None:
             known = ", ".join(sorted(filter(None, self._means.models))) or "none"
+            if not role:
+                raise HoldfastError(
+                    f"a scorer asks the model of a role: ctx.generate(…, role=NAME); there are: {known}"
+                )
             raise HoldfastError(f"there is no role {role!r} in the spec; there are: {known}")
         self._check_allowance()
         merged = {**asking.params, **params} if params else asking.params

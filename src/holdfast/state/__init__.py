@@ -1,7 +1,7 @@
 """Where runs stand: folds over journals, and the derived index that reading commands use."""
 
 from holdfast.state.catalogue import Catalogue, stamp_of
-from holdfast.state.folding import Fold, Trail
+from holdfast.state.folding import Fold, Judged, Trail
 from holdfast.state.index import AnswerRow, Index, ScoreRow
 from holdfast.state.status import Standing, is_held, keep_beat, standing_by, standing_of, status_by, status_of
 from holdfast.state.story import Story
@@ -11,6 +11,7 @@ __all__ = [
     "Catalogue",
     "Fold",
     "Index",
+    "Judged",
     "ScoreRow",
     "Standing",
     "Story",

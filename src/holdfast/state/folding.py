@@ -49,10 +49,21 @@ class Trail(msgspec.Struct):
     failures: dict[int, str] = msgspec.field(default_factory=dict)
 
 
+OWN_KINDS = frozenset({"scorer", "judge", "record", "cancelled", "stalled"})
+"""Failures of a scorer's own making: asking again would come to the same. Any other is one of a judge's server."""
 step_gist = msgspec.json.Decoder(StepGist)
 finished_data = msgspec.json.Decoder(SampleFinished)
 failed_data = msgspec.json.Decoder(SampleFailed)
 score_data = msgspec.json.Decoder(ScoreGiven)
+
+
+class Judged(msgspec.Struct):
+    """What judges have said of an answer that is not fully scored: where their steps are, and how often its scoring
+    failed because a judge could not be asked.
+    """
+
+    steps: list[Position] = msgspec.field(default_factory=list)
+    failed: int = 0
 
 
 class Fold:
@@ -65,6 +76,11 @@ class Fold:
         self.failed = Bits()
         self.trails: dict[int, Trail] = {}
         self.unscored: dict[int, Position] = {}
+        self.judged: dict[int, Judged] = {}
+        """By ordinal, of answers that judges were asked about and that are not fully scored."""
+        self.unjudged: dict[int, Position] = {}
+        """Answers of which a judge could not be asked. They count as scored until somebody asks again."""
+        self._broken: set[int] = set()
         self.damage: list[Damage] = []
         self._wanted = evaluation
 
@@ -99,6 +115,7 @@ class Fold:
             self.story.apply(entry)
             if kind == "run.resumed":
                 self.retry_failed(self.story.resumes[-1].resumed.retried)
+                self.judge_again()
 
     def retry_failed(self, ordinals: Iterable[int] | None = None) -> None:
         """Failed samples that get a fresh allowance, all unless some are named: until they end again they are
@@ -107,13 +124,25 @@ class Fold:
         for ordinal in [*self.trails] if ordinals is None else ordinals:
             self.failed.discard(ordinal)
 
+    def judge_again(self) -> None:
+        """Answers whose judge could not be asked are to be scored again."""
+        self.unscored |= self.unjudged
+        self.unjudged.clear()
+
     def _step(self, entry: Entry) -> None:
         found = step_gist.decode(entry.line.d)
         if entry.line.t == "step":
             self.story.answered(found)
-        if found.o not in self.finished:
-            trail = self.trails.setdefault(found.o, Trail())
-            trail.steps.append(Position(entry.line.n, entry.segment, entry.offset))
+        position = Position(entry.line.n, entry.segment, entry.offset)
+        if found.scope.startswith("score/"):
+            if found.scope.split("/")[1] == self._evaluation and found.o in self.unscored:
+                self.judged.setdefault(found.o, Judged()).steps.append(position)
+        elif found.o not in self.finished:
+            self.trails.setdefault(found.o, Trail()).steps.append(position)
+
+    @property
+    def _evaluation(self) -> str:
+        return self.story.evaluation if self._wanted is None else self._wanted
 
     def _finished(self, entry: Entry) -> None:
         found = finished_data.decode(entry.line.d)
@@ -141,6 +170,17 @@ class Fold:
     def _score(self, entry: Entry) -> None:
         found = score_data.decode(entry.line.d)
         position = self.unscored.get(found.o)
-        wanted = self.story.evaluation if self._wanted is None else self._wanted
-        if found.evaluation == wanted and position is not None and position.n == found.of and found.last:
-            del self.unscored[found.o]
+        self.story.spent(found.spent)
+        if found.evaluation != self._evaluation or position is None or position.n != found.of:
+            return
+        if found.failure is not None and found.failure.kind not in OWN_KINDS:
+            self._broken.add(found.o)
+        if not found.last:
+            return
+        del self.unscored[found.o]
+        if found.o in self._broken:
+            self._broken.discard(found.o)
+            self.unjudged[found.o] = position
+            self.judged.setdefault(found.o, Judged()).failed += 1
+        else:
+            self.judged.pop(found.o, None)

@@ -210,6 +210,7 @@ class Index:
 
     def _score(self, entry: Entry) -> None:
         found = score_data.decode(entry.line.d)
+        self.story.spent(found.spent)
         failure = "" if found.failure is None else found.failure.message
         row = (
             found.o,

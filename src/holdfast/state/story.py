@@ -57,6 +57,7 @@ class StepGist(msgspec.Struct, frozen=True):
     """The little of a step, or of its announcement, that a fold needs; the rest is not decoded."""
 
     o: int
+    scope: str = ""
     origin: int = 0
     answer: _Said = _Said()
 

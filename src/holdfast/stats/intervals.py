@@ -8,6 +8,7 @@ Without groups every value stands alone.
 - Interval: Wilson's score interval if every observation is 0 or 1, else Student's t with G-1 degrees of freedom. A
   group of repeats counts as one observation of 0 or 1 if all groups are of one size and agree within themselves: a
   deterministic model asked five times has the interval of being asked once, and five times right is not certainty.
+  Where all groups have one mean, and are not right or wrong, nothing is known of how they vary: no interval.
 
 Invariant: what is not known is None, never 0. Refuses NaN and infinity: the caller leaves out what has no score.
 """
@@ -17,6 +18,8 @@ from collections.abc import Hashable, Sequence
 from statistics import NormalDist
 
 import msgspec
+
+from holdfast.stats.refusals import require_at_least, require_confidence, require_finite, require_groups
 
 LEVEL = 0.95
 
@@ -41,12 +44,9 @@ class _Group(msgspec.Struct, gc=False):
 
 def summarise(values: Sequence[float], groups: Sequence[Hashable] | None = None, confidence: float = LEVEL) -> Summary:
     """Mean, standard error and interval; `groups[i]` names the group of `values[i]`."""
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence {confidence}: between 0 and 1, for example 0.95")
-    if groups is not None and len(groups) != len(values):
-        raise ValueError(f"{len(values)} values, but {len(groups)} groups: each value needs one")
-    if not all(map(math.isfinite, values)):
-        raise ValueError("a value is NaN or infinite: leave out what has no score before summarising")
+    require_confidence(confidence)
+    require_groups(values, groups)
+    require_finite(values)
     n = len(values)
     if n == 0:
         return Summary(0)
@@ -59,6 +59,8 @@ def summarise(values: Sequence[float], groups: Sequence[Hashable] | None = None,
     tail = 1.0 - (1.0 - confidence) / 2.0
     if right is not None:
         low, high = _wilson(right, len(clusters), tail)
+    elif error == 0:  # nothing is known of how they vary
+        return Summary(n, mean, error)
     else:
         low, high = _student(mean, error, len(clusters) - 1, tail)
         if all(value in (0, 1) for value in values):  # a proportion
@@ -66,19 +68,39 @@ def summarise(values: Sequence[float], groups: Sequence[Hashable] | None = None,
     return Summary(n, mean, error, low, high)
 
 
+def wilson(successes: int, n: int, confidence: float = LEVEL) -> Summary:
+    """A share of counted successes with Wilson's interval, also for a single observation."""
+    require_confidence(confidence)
+    require_at_least(n, 0, "n")
+    if not 0 <= successes <= n:
+        raise ValueError(f"{successes} successes of {n}: from 0 to {n}")
+    if n == 0:
+        return Summary(0)
+    share = successes / n
+    error = math.sqrt(share * (1 - share) / (n - 1)) if n > 1 else None
+    return Summary(n, share, error, *_wilson(successes, n, 1.0 - (1.0 - confidence) / 2.0))
+
+
+def student(values: Sequence[float], groups: Sequence[Hashable] | None = None, confidence: float = LEVEL) -> Summary:
+    """A mean with Student's interval, whatever the values are. Where all of them are equal nothing is known of how they
+    vary, and there is no interval.
+    """
+    summary = summarise(values, groups, confidence)
+    if summary.mean is None or not summary.standard_error:
+        return msgspec.structs.replace(summary, low=None, high=None)
+    independent = len(values) if groups is None else len(set(groups))
+    tail = 1.0 - (1.0 - confidence) / 2.0
+    low, high = _student(summary.mean, summary.standard_error, independent - 1, tail)
+    return msgspec.structs.replace(summary, low=low, high=high)
+
+
 def paired_difference(
     differences: Sequence[float], groups: Sequence[Hashable] | None = None, confidence: float = LEVEL
 ) -> Summary:
     """The mean of differences within pairs, with Student's interval: also where all of them are 0 or 1, since it may
-    lie on either side of 0. Where all are equal nothing is known of how they vary, and there is no interval.
+    lie on either side of 0.
     """
-    summary = summarise(differences, groups, confidence)
-    if summary.mean is None or not summary.standard_error:
-        return msgspec.structs.replace(summary, low=None, high=None)
-    independent = len(differences) if groups is None else len(set(groups))
-    tail = 1.0 - (1.0 - confidence) / 2.0
-    low, high = _student(summary.mean, summary.standard_error, independent - 1, tail)
-    return msgspec.structs.replace(summary, low=low, high=high)
+    return student(differences, groups, confidence)
 
 
 def format_interval(summary: Summary, digits: int = 3) -> str:
@@ -101,9 +123,15 @@ def _clusters(values: Sequence[float], groups: Sequence[Hashable] | None) -> lis
 
 
 def _standard_error(clusters: Sequence[_Group], mean: float, n: int) -> float:
-    squares = math.fsum((group.total - group.size * mean) ** 2 for group in clusters)
+    squares = math.fsum(_deviation(group, mean) ** 2 for group in clusters)
     count = len(clusters)
     return math.sqrt(squares * count / (count - 1)) / n
+
+
+def _deviation(group: _Group, mean: float) -> float:
+    """Without the noise of floats: three times 0.1 does not vary."""
+    found = group.total - group.size * mean
+    return found if abs(found) > 1e-14 * abs(group.total) else 0.0
 
 
 def _successes(clusters: Sequence[_Group]) -> int | None:

@@ -9,19 +9,21 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.api.mirroring import bring_home, claim_run, hidden_folder, restore_whole
+from holdfast.api.mirroring import bring_home, claim_run, hidden_folder, last_beat, restore_whole
 from holdfast.api.places import RunPlace, find_run, place_of
 from holdfast.api.recovering import Recovered, Wanted, list_recoverable, recover
 from holdfast.errors import HeldError, StoreError, UsageError
 from holdfast.journal import Lock, verify
 from holdfast.journal.claims import Beat, Claim, read_beat, take_epoch, write_beat
+from holdfast.journal.disk import OsDisk
 from holdfast.journal.lease import Holder, Lease
 from holdfast.journal.objects import open_objects
 from holdfast.journal.pieces import MirrorSource
 from holdfast.spec import Mirror
-from tests.e2e.commands import call
-from tests.journals import tree_of
+from tests.e2e.commands import call, write_spec
+from tests.journals import read_all, tree_of
 from tests.mirrors import RUN, SAMPLES, Kept, finished_so_far, run_and_mirror
+from tests.unit.engine.runs import cut_after
 
 FINISHED = 10
 ELSEWHERE = Holder(4711, "another-machine", "boot", "started")
@@ -71,6 +73,42 @@ def test_a_copy_that_is_not_covered_stays(cut: Kept, tmp_path: Path, monkeypatch
     found = recover(str(cut.journal.parent), Wanted(output=str(tmp_path / "new")))
     assert not found.cleaned
     assert (cut.journal.parent / "blobs" / ("a" * 64)).exists()
+
+
+def test_a_folder_under_another_name_is_not_removed_as_a_copy_of_itself(cut: Kept, tmp_path: Path) -> None:
+    os.symlink(cut.store, tmp_path / "link")
+    run = cut.journal.parent
+    before = tree_of(str(cut.journal))
+    for where, output in (
+        (tmp_path / "link" / "sums" / RUN, cut.store),
+        (run, tmp_path / "link"),
+    ):
+        found = recover(str(where), Wanted(output=str(output), overwrite=True))
+        assert not found.cleaned
+        assert tree_of(str(cut.journal)) == before
+
+
+def test_a_run_is_not_recovered_into_its_own_folder(cut: Kept) -> None:
+    run = str(cut.journal.parent)
+    with pytest.raises(UsageError, match="inside of what is recovered"):
+        recover(run, Wanted(output=os.path.join(run, "new")))
+    assert verify(str(cut.journal)).records > 0
+
+
+def test_a_link_to_a_run_is_recovered_from_and_what_it_means_removed(cut: Kept, tmp_path: Path) -> None:
+    os.symlink(cut.journal.parent, tmp_path / "shortcut")
+    found = recover(str(tmp_path / "shortcut"), Wanted(output=str(tmp_path / "new")))
+    assert found.cleaned
+    assert found.place.run_id == RUN
+    assert not cut.journal.exists()
+
+
+def test_a_copy_with_something_in_quarantine_stays(cut: Kept, tmp_path: Path) -> None:
+    kept = cut.journal / "quarantine"
+    kept.mkdir()
+    (kept / "000001.jsonl.5-9").write_text("lost")
+    assert not recover(str(cut.journal.parent), Wanted(output=str(tmp_path / "new"))).cleaned
+    assert (kept / "000001.jsonl.5-9").exists()
 
 
 def test_a_held_copy_stays(cut: Kept, tmp_path: Path) -> None:
@@ -138,6 +176,56 @@ def test_damage_is_told_also_where_the_events_are_left_out(cut: Kept, tmp_path: 
     assert len(found.warnings) == 1
 
 
+@pytest.mark.parametrize("name", ["plan.jsonl.zst", "data.jsonl.zst"])
+def test_an_original_that_is_damaged_here_comes_back_from_where_it_is_whole(
+    cut: Kept, tmp_path: Path, name: str
+) -> None:
+    here = cut.journal.parent
+    whole = (here / name).read_bytes()
+    (here / name).write_bytes(whole[: len(whole) // 2])
+    found = recover(cut.url, Wanted(output=str(cut.store), overwrite=True))
+    assert found.warnings == []
+    assert (here / name).read_bytes() == whole
+    assert not [each for each in os.listdir(here) if "recovering" in each]
+    for place in (here, cut.objects):
+        (place / name).write_bytes(b"x")
+    assert len(recover(cut.url, Wanted(output=str(cut.store), overwrite=True)).warnings) == 1
+
+
+def test_a_damaged_spec_file_is_told_and_written_again_in_a_new_place(cut: Kept, tmp_path: Path) -> None:
+    (cut.objects / "spec.yaml").write_bytes(b"experiment: another\n")
+    found = recover(cut.url, Wanted(output=str(tmp_path / "new")))
+    assert len(found.warnings) == 1
+    assert "spec.yaml" in found.warnings[0]
+    assert call("resume", RUN, "--store", tmp_path / "new", cwd=tmp_path).code == 0
+
+
+def test_what_a_run_said_last_is_told_also_behind_a_claim_that_said_nothing(cut: Kept) -> None:
+    """A start that was refused, or killed before its first word, takes nothing from what is known."""
+    beat_of(cut, mirrored=last_number(cut), acknowledged=last_number(cut))
+    objects = open_objects(cut.url)
+    for epoch, beat in ((2, None), (3, Beat(1, ended=True))):
+        objects.create(f"lease/{epoch:06d}", msgspec.json.encode(Claim("n", ELSEWHERE)))
+        if beat is not None:
+            write_beat(objects, epoch, beat)
+        found, beaten = last_beat(objects)
+        assert found == 1
+        assert beaten is not None
+        assert beaten.lease is not None
+
+
+def test_a_list_does_not_call_lost_what_got_there_after_the_last_beat(cut: Kept) -> None:
+    last = last_number(cut)
+    beat_of(cut, mirrored=3, acknowledged=last)
+    assert [each.lost for each in list_recoverable(cut.url)] == [0]
+    beat = read_beat(open_objects(cut.url), 1)
+    assert beat is not None
+    assert beat.lease is not None
+    more = msgspec.structs.replace(beat.lease, acknowledged=last + 4)
+    write_beat(open_objects(cut.url), 1, msgspec.structs.replace(beat, lease=more))
+    assert [each.lost for each in list_recoverable(cut.url)] == [4]
+
+
 def test_a_recovery_that_was_cut_off_is_gone_on_with(cut: Kept, tmp_path: Path) -> None:
     place = place_of(str(tmp_path / "new"), "sums", RUN)
 
@@ -149,6 +237,28 @@ def test_a_recovery_that_was_cut_off_is_gone_on_with(cut: Kept, tmp_path: Path) 
     assert os.path.isdir(hidden_folder(place))
     assert counts(recover(cut.url, Wanted(output=str(tmp_path / "new"))))[:2] == (SAMPLES, FINISHED)
     assert not os.path.exists(hidden_folder(place))
+
+
+@pytest.mark.parametrize("events", [True, False])
+def test_one_without_events_that_was_cut_off_before_it_appeared_is_no_other_run(
+    cut: Kept, tmp_path: Path, events: bool
+) -> None:
+    place = place_of(str(tmp_path / "new"), "sums", RUN)
+    replace = OsDisk.replace
+
+    def die_at_the_end(disk: OsDisk, old: str, new: str) -> None:
+        if new == place.folder:
+            raise KeyboardInterrupt
+        replace(disk, old, new)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("holdfast.journal.disk.OsDisk.replace", die_at_the_end)
+        with pytest.raises(KeyboardInterrupt):
+            recover(cut.url, Wanted(output=str(tmp_path / "new"), events=False))
+    assert os.path.isdir(hidden_folder(place))
+    found = recover(cut.url, Wanted(output=str(tmp_path / "new"), events=events))
+    assert counts(found) == (SAMPLES, FINISHED, SAMPLES - FINISHED, 0)
+    assert (verify(place.journal).uid == verify(str(cut.journal)).uid) is events
 
 
 def test_two_who_recover_at_once_do_not_meet(cut: Kept, tmp_path: Path) -> None:
@@ -192,6 +302,13 @@ def test_a_url_of_several_runs_is_refused_with_their_names(cut: Kept, tmp_path: 
     shutil.copytree(cut.objects, cut.mirror / "sums" / "y")
     with pytest.raises(UsageError, match=r"sums/x, sums/y"):
         recover(cut.mirror.as_uri(), Wanted(output=str(tmp_path / "new")))
+
+
+def test_a_misspelt_run_is_refused_with_where_to_look(cut: Kept) -> None:
+    for url, above in ((f"{cut.url}z", f"file://{cut.mirror}/sums"), (f"{cut.url}/y/z/", f"{cut.url}/y")):
+        with pytest.raises(UsageError) as refused:
+            recover(url)
+        assert str(refused.value).endswith(f"holds no run; list them with: holdfast recover --list {above}")
 
 
 def test_what_is_neither_is_refused(tmp_path: Path) -> None:
@@ -291,3 +408,27 @@ def test_a_machine_whose_run_went_on_elsewhere_sends_nothing_old(cut: Kept, tmp_
     again = call("run", there / "eval.yaml", *given, cwd=there)
     assert again.code == 0, again.err
     assert tree_of(str(cut.mirror)) == before
+
+
+def test_a_complete_run_that_another_machine_took_over_is_what_that_machine_made_of_it(tmp_path: Path) -> None:
+    """A process that was stopped, replaced and woken may come to its end here: what it wrote does not count."""
+    mirror = tmp_path / "mirror"
+    spec = write_spec(tmp_path, SAMPLES, mirror={"url": mirror.as_uri(), "seconds": 0.05})
+
+    def run(store: Path) -> dict[int, bytes]:
+        done = call("run", spec, "--id", RUN, "--store", store, cwd=tmp_path)
+        assert done.code == 0, done.err
+        return read_all(str(store / "sums" / RUN / "journal"), uid=None).lines
+
+    woken, other = tmp_path / "woken", tmp_path / "other"
+    written = run(woken)
+    shutil.copytree(woken, other)
+    cut_after(other, finished_so_far(FINISHED), RUN)
+    os.unlink(other / "sums" / RUN / "lease.json")
+    shutil.rmtree(mirror)
+    counted = run(other)
+    assert counted != written
+    assert run(woken) == counted
+    claims = sorted(path.name for path in (mirror / "sums" / RUN / "lease").iterdir())
+    assert run(woken) == counted
+    assert claims == sorted(path.name for path in (mirror / "sums" / RUN / "lease").iterdir()), "claimed for nothing"

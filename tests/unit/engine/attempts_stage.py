@@ -7,6 +7,7 @@ import msgspec
 
 from holdfast.engine.attempts import Kit, Outcome, Past, Sampler
 from holdfast.engine.places import Places
+from holdfast.engine.scoring import Bench
 from holdfast.engine.tickets import Ticket
 from holdfast.plan import Work
 from holdfast.records.exchange import Answer, Sample
@@ -68,11 +69,9 @@ def kit(solve: Solve, world: World, setting: Setting) -> Kit:
     return Kit(
         work=work,
         means={"model": Means({"": world.asking()}, setting.allowance)},
-        scorers=scorers,
-        evaluation="evaluation" if scorers else "",
+        bench=Bench(scorers, "evaluation" if scorers else "", Places(1), Means({"judge": world.asking()})),
         seconds=setting.seconds,
         seed=0,
-        scoring=Places(1),
     )
 
 

@@ -21,10 +21,11 @@ from holdfast.journal.claims import (
 )
 from holdfast.journal.lease import Holder, this_process
 from holdfast.journal.objects import Objects, open_objects
-from tests.stores import Broken, Bucket, MemoryObjects, failing_every
+from tests.stores import EVERY_KIND, Broken, Bucket, MemoryObjects, failing_every
 
 ELSEWHERE = Holder(4711, "another-machine", "boot", "started")
 EXPIRY = 30.0
+in_every_kind_of_store = pytest.mark.parametrize("kind_of_store", EVERY_KIND)
 
 
 class Hours:
@@ -55,7 +56,7 @@ def claimed(objects: Objects, epoch: int, holder: Holder, beat: Beat | None = No
 def dead_process() -> Holder:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         me = this_process()
-        return Holder(process.pid, me.host, me.boot, _started(process.pid))
+        return Holder(process.pid, me.host, me.boot, _started(process.pid), me.space)
 
 
 def _started(pid: int) -> str:
@@ -63,6 +64,7 @@ def _started(pid: int) -> str:
         return file.read().rpartition(")")[2].split()[19]
 
 
+@in_every_kind_of_store
 def test_the_first_epoch_of_a_new_run_is_the_first(bucket: Bucket) -> None:
     objects = open_objects(f"{bucket.url}/run")
     assert take_epoch(objects, 1) == 1
@@ -75,6 +77,7 @@ def test_an_epoch_is_never_below_what_the_journal_has_seen() -> None:
     assert take_epoch(objects, 7) == 7
 
 
+@in_every_kind_of_store
 def test_of_several_takers_at_once_one_wins_and_the_others_are_told(bucket: Bucket) -> None:
     for round_number in range(3):
         url = f"{bucket.url}/run{round_number}"
@@ -110,6 +113,34 @@ def test_one_who_took_an_epoch_while_a_greater_one_was_taken_has_lost() -> None:
 
     with pytest.raises(HeldError, match="a moment ago"):
         take_epoch(Broken(objects, before), 1)
+
+
+def test_one_who_takes_a_greater_epoch_does_not_take_the_run_from_one_who_has_just_begun() -> None:
+    """It has seen the end of the holder before, and knows nothing of the one in between."""
+    objects = MemoryObjects()
+
+    def before(verb: str, name: str) -> str:
+        if verb == "create" and name == "lease/000005":
+            assert take_epoch(objects, 1) == 1
+        return "do"
+
+    with pytest.raises(HeldError, match="a moment ago"):
+        take_epoch(Broken(objects, before), 5)
+
+
+def test_a_holder_that_wakes_up_at_the_last_moment_is_given_time_to_notice() -> None:
+    """What it puts there until it looks again counts, so it must be there when the taker reads."""
+    objects, clock = MemoryObjects(), Hours()
+    claimed(objects, 1, ELSEWHERE, Beat(3))
+
+    def before(verb: str, name: str) -> str:
+        if verb == "create" and name == "lease/000002":
+            write_beat(objects, 1, Beat(4))
+            assert greatest_epoch(objects) == 1, "the run is still its own"
+        return "do"
+
+    assert take_epoch(Broken(objects, before), 1, clock.patience) == 2
+    assert clock.slept >= 2 * EXPIRY
 
 
 def test_a_create_whose_answer_got_lost_is_mine() -> None:
@@ -150,6 +181,20 @@ def test_a_dead_holder_of_this_machine_is_over_at_once() -> None:
     claimed(objects, 1, dead_process(), Beat(3))
     assert take_epoch(objects, 1, clock.patience) == 2
     assert clock.slept == 0
+
+
+@pytest.mark.parametrize("where", [{"boot": "another boot"}, {"space": "pid:[1]"}], ids=["machine", "container"])
+def test_a_holder_on_a_machine_or_in_a_container_of_the_same_name_is_waited_for(where: dict[str, str]) -> None:
+    """Its number means nothing here: that no process of ours has it does not make it dead."""
+    objects, clock = MemoryObjects(), Hours()
+    claimed(objects, 1, msgspec.structs.replace(dead_process(), **where), Beat(3))
+
+    def sleep(seconds: float) -> None:
+        clock.sleep(seconds)
+        write_beat(objects, 1, Beat(4))
+
+    with pytest.raises(HeldError):
+        take_epoch(objects, 1, Patience(EXPIRY, clock, sleep))
 
 
 def test_one_that_has_ended_is_over_at_once() -> None:

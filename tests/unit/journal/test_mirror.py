@@ -440,6 +440,25 @@ def test_the_spec_file_is_never_ahead_of_the_records_that_it_is_made_of(tmp_path
     assert objects.held["spec.yaml"] == b"newer"
 
 
+def test_trouble_with_one_object_does_not_send_the_others_again(tmp_path: Path) -> None:
+    """Plan and data may be large: a store that fails now and then would never get to the records."""
+    objects, run = MemoryObjects(), tmp_path / "run"
+    fails = failing_every(3)
+
+    def before(verb: str, name: str) -> str:
+        return "do" if name.startswith("lease/") else fails(verb, name)
+
+    run.mkdir()
+    for name in ("data.jsonl.zst", "plan.jsonl.zst"):
+        (run / name).write_text(name)
+    with writing(run, Broken(objects, before)) as session:
+        session.write(note("a"))
+        session.sent()
+        assert session.end()
+    sent = [change.name for change in objects.changes]
+    assert sent.count("data.jsonl.zst") == sent.count("plan.jsonl.zst") == 1
+
+
 def test_a_holder_beats_and_says_that_it_has_ended(tmp_path: Path) -> None:
     objects = MemoryObjects()
     epoch = take_epoch(objects, 1)
@@ -484,6 +503,25 @@ def test_one_that_was_stopped_between_a_put_and_its_confirmation_does_not_confir
         session.write(note("a"))
         assert session.was_lost.wait(PATIENCE_SECONDS)
     assert session.confirmed == []
+
+
+def test_a_holder_beats_before_it_looks_whether_the_run_is_still_its_own(tmp_path: Path) -> None:
+    """Whoever takes it claims before the last look at the beat: in this order one of the two sees the other."""
+    objects = MemoryObjects()
+    epoch = take_epoch(objects, 1)
+    looks: list[tuple[int, int]] = []
+
+    def before(verb: str, name: str) -> str:
+        if (verb, name) == ("list", "lease"):
+            beat = read_beat(objects, epoch)
+            looks.append((len(looks) + 1, beat.count if beat else 0))
+        return "do"
+
+    with writing(tmp_path / "run", Broken(objects, before), epoch, beat_seconds=0.0) as session:
+        session.write(*notes("a", 3))
+        assert session.end()
+    assert looks
+    assert all(look == count for look, count in looks), looks
 
 
 def test_without_an_epoch_nobody_claims_and_a_beat_tells_those_who_look(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ import pytest
 from holdfast.errors import JournalError, StoreError
 from holdfast.journal import seal, verify
 from holdfast.journal.disk import OsDisk
-from holdfast.journal.pieces import FolderSource, MirrorSource, Source
+from holdfast.journal.opening import open_to_write
+from holdfast.journal.pieces import FolderSource, MirrorSource, Source, parse_piece
 from holdfast.journal.restoring import restore, uid_of
 from holdfast.records import frame, seed_of
 from tests.journals import (
@@ -20,6 +21,7 @@ from tests.journals import (
     QUICK,
     UID,
     files_in,
+    hooks,
     note,
     notes,
     plain_numbers,
@@ -203,6 +205,28 @@ def test_segments_that_a_zombie_began_are_kept_in_quarantine_and_told(tmp_path: 
     assert verify(str(run / "journal")).ok
 
 
+@pytest.mark.parametrize("longer", ["here", "there"])
+@pytest.mark.parametrize("sealed", [True, False])
+def test_two_who_went_on_under_the_same_epoch_are_not_mixed(tmp_path: Path, longer: str, sealed: bool) -> None:
+    """One of them without its mirror, or with another one: there its epoch was never claimed."""
+    here, there = tmp_path / "run", tmp_path / "there"
+    here.mkdir()
+    write_session(str(here / "journal"), notes("both", 2))
+    shutil.copytree(here, there)
+    counts = {"here": 3, "there": 3, longer: 9}
+    write_session(str(here / "journal"), notes("here", counts["here"]), wanted=request(epoch=2))
+    opened = open_to_write(QUICK, str(there / "journal"), request(epoch=2), hooks(lambda: 1.8e9))
+    for record in notes("there", counts["there"]):
+        opened.appender.commit([record])
+    opened.appender.close()
+    if sealed:
+        seal(QUICK, str(there / "journal"), 2)
+    objects, before = chunked(there), tree_of(str(here))
+    with pytest.raises(JournalError, match="both gone on with under epoch 2"):
+        restore(str(here), [MirrorSource(objects)], pytest.fail)
+    assert tree_of(str(here)) == before
+
+
 def test_of_two_copies_each_with_other_losses_comes_a_whole_run(run: Path, tmp_path: Path) -> None:
     wanted = lines_of(run)
     objects = chunked(run, sealed=False)
@@ -266,6 +290,43 @@ def test_a_store_that_fails_for_a_moment_is_an_error_where_a_run_goes_on(run: Pa
     for name in ("a", "b"):
         restore(str(tmp_path / name), [MirrorSource(objects)], pytest.fail)
         assert lines_of(tmp_path / name) == lines_of(run)
+
+
+def test_the_beginning_of_a_segment_that_cannot_be_read_is_lost_and_not_the_run(run: Path, tmp_path: Path) -> None:
+    objects = chunked(run)
+    begins = sorted(name for name in objects.held if parse_piece(name, 0) and "/000000000000-" in name)
+    assert len(begins) > 1
+
+    def before(verb: str, name: str) -> str:
+        if verb == "get" and name == begins[0]:
+            raise StoreError("memory://store: cannot get: it is not there")
+        return "do"
+
+    warnings: list[str] = []
+    restore(str(tmp_path / "new"), [MirrorSource(Broken(objects, before))], warnings.append)
+    assert warnings == ["memory://store: cannot get: it is not there"]
+    assert len(lines_of(tmp_path / "new")) > 3
+    assert lines_of(tmp_path / "new").items() <= lines_of(run).items()
+    with pytest.raises(StoreError):
+        restore(str(tmp_path / "a"), [MirrorSource(Broken(objects, before))], pytest.fail, lossy=False)
+
+
+def test_a_store_that_goes_away_is_not_asked_for_every_piece(run: Path, tmp_path: Path) -> None:
+    asked = 0
+
+    def before(verb: str, name: str) -> str:
+        nonlocal asked
+        asked += verb == "get"
+        if verb == "get":
+            raise StoreError("memory://store: no route to host")
+        return "do"
+
+    objects = MemoryObjects()
+    for number in range(1, 200):
+        objects.held[f"journal/000001/{number:06d}.jsonl.zst"] = b"x"
+    with pytest.raises(StoreError, match="no route to host"):
+        restore(str(tmp_path / "new"), [MirrorSource(Broken(objects, before))], pytest.fail)
+    assert asked < 20
 
 
 def test_an_unsealed_copy_of_a_sealed_segment_is_replaced_by_it(run: Path, tmp_path: Path) -> None:

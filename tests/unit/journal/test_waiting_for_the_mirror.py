@@ -144,3 +144,17 @@ def test_one_that_has_lost_the_run_is_told_and_has_nothing_acknowledged(tmp_path
     mirroring = waiting(objects, epoch)
     with pytest.raises(StoppedError, match="taken over"):
         with_writer(tmp_path / "run", mirroring, work, epoch)
+
+
+def test_one_that_learns_only_at_its_end_that_it_has_lost_the_run_does_not_end_well(tmp_path: Path) -> None:
+    """A process that was stopped, replaced and woken may write its last record before its mirror's thread looks."""
+    objects = MemoryObjects()
+    epoch = take_epoch(objects, 1)
+
+    async def work(writer: Writer) -> None:
+        await writer.append(note("mine"))
+        objects.create("lease/000002", b"{}")
+
+    unhurried = Mirroring(objects, epoch, seconds=PATIENCE_SECONDS, beat_seconds=PATIENCE_SECONDS)
+    with pytest.raises(FencedError, match="taken over"):
+        with_writer(tmp_path / "run", unhurried, work, epoch)

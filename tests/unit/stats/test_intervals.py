@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats  # type: ignore[import-untyped]  # scipy has no types
+from statsmodels.regression.linear_model import OLS  # type: ignore[import-untyped]  # no types
+from statsmodels.stats.proportion import proportion_confint  # type: ignore[import-untyped]  # no types
 
-from holdfast.stats import Summary, format_interval, summarise
+from holdfast.stats import Summary, format_interval, student, summarise, wilson
 
 CLOSE = 1e-9
 REAL = st.floats(-1e6, 1e6)
@@ -148,6 +150,55 @@ def test_values_without_a_group_are_refused() -> None:
     groups: list[Hashable] = ["a"]
     with pytest.raises(ValueError, match="2 values, but 1 groups"):
         summarise([1.0, 2.0], groups)
+
+
+def test_the_clustered_error_is_that_of_a_regression_on_a_constant() -> None:
+    random = np.random.default_rng(11)
+    groups = np.repeat(np.arange(30), random.integers(1, 7, 30))
+    values = random.normal(size=30)[groups] + random.normal(size=len(groups))
+    fit = OLS(values, np.ones(len(values))).fit(cov_type="cluster", cov_kwds={"groups": groups})
+    found = summarise(values.tolist(), groups.tolist())
+    assert known(found.standard_error) == pytest.approx(float(fit.bse[0]), abs=CLOSE)
+
+
+@pytest.mark.parametrize(("right", "n"), [(0, 1), (1, 1), (0, 30), (17, 30), (30, 30), (3, 4000)])
+def test_a_counted_share_has_statsmodels_wilson_interval(right: int, n: int) -> None:
+    found = wilson(right, n, confidence=0.9)
+    assert (found.low, found.high) == pytest.approx(proportion_confint(right, n, 0.1, "wilson"), abs=CLOSE)
+    assert found.mean == right / n
+    if n > 1:
+        values = summarise([1] * right + [0] * (n - right), confidence=0.9)
+        assert (found.low, found.high) == (values.low, values.high)
+        assert found.standard_error == pytest.approx(values.standard_error, abs=CLOSE)
+    else:
+        assert found.standard_error is None
+
+
+@pytest.mark.parametrize(("right", "n"), [(-1, 3), (4, 3), (0, -1)])
+def test_more_successes_than_tries_are_refused(right: int, n: int) -> None:
+    with pytest.raises(ValueError, match=r"successes of|n -1: at least 0"):
+        wilson(right, n)
+
+
+def test_no_tries_have_no_share() -> None:
+    assert wilson(0, 0) == Summary(0)
+
+
+def test_students_interval_can_be_had_of_zeros_and_ones() -> None:
+    values = [1.0, 0.0, 1.0, 1.0, 1.0]
+    found = student(values)
+    low, high = scipy_stats.t.interval(0.95, 4, loc=0.8, scale=scipy_stats.sem(values))
+    assert (found.low, found.high) == pytest.approx((low, high), abs=CLOSE)
+    assert student([1.0, 1.0, 1.0]) == Summary(3, 1.0, 0.0, None, None)
+
+
+@pytest.mark.parametrize("n", range(2, 12))
+def test_equal_values_do_not_vary_by_the_noise_of_floats(n: int) -> None:
+    found = summarise([0.1] * n)
+    assert found.mean == pytest.approx(0.1, abs=CLOSE)
+    assert (found.standard_error, found.low, found.high) == (0.0, None, None)
+    assert student([0.1] * n) == found
+    assert summarise([0.1, 0.2, 0.2, 0.1], ["a", "a", "b", "b"]).low is None
 
 
 def test_large_offsets_do_not_drown_the_differences() -> None:

@@ -1,0 +1,31 @@
+"""Whether a run holds the content of files that its rows and its steps name."""
+
+import contextlib
+from collections.abc import Iterator
+
+import msgspec
+
+from holdfast.api.places import RunPlace
+from holdfast.api.resuming import stored_spec
+from holdfast.errors import JournalError
+from holdfast.journal import Entry, Reader
+from holdfast.plan import check_blobs, check_kept
+from holdfast.records.facts import Step
+from holdfast.state import Fold
+
+
+def check_content(place: RunPlace, fold: Fold) -> Iterator[str]:
+    """What is missing or damaged. Rows that cannot be read are told of with their file."""
+    if fold.story.started is None:
+        return
+    with contextlib.suppress(JournalError, OSError):
+        yield from check_blobs(place.folder, stored_spec(fold), fold.story.cells, fold.story.inputs)
+        yield from check_kept(place.folder, _kept_by_steps(place))
+
+
+def _kept_by_steps(place: RunPlace) -> Iterator[str]:
+    """What the steps of a run name of the content of sandboxes."""
+    for each in Reader(place.journal).read(live=True):
+        if isinstance(each, Entry) and each.line.t == "step" and b'"files":' in bytes(each.line.d):
+            files = msgspec.json.decode(each.line.d, type=Step).files
+            yield from (file.blob for file in (files.changed.values() if files else ()) if file.blob)

@@ -1,0 +1,145 @@
+"""Whether two sides differ on the same keys: tests of differences within pairs, two-sided.
+
+All take differences (second minus first) and groups; what is exchanged, ranked or counted is a group, so that repeats
+of one sample are one observation. Where no side is better anywhere, p is 1: every other outcome is as extreme. Where
+there is no pair, it is None.
+
+- permutation: under the null the sign of a group's differences could as well be the other. The statistic is the mean
+  of all differences. Exact while there are at most a million different outcomes (always so for 20 groups, and for
+  thousands that are only right or wrong), else by drawing: p = (b + 1) / (m + 1) with b of m draws as extreme.
+- McNemar, exact: groups with a gain against groups with a loss, binomial with 1/2. A group counts by the sign of its
+  mean difference, so with repeats it is the sign test.
+- Wilcoxon's signed ranks, of the groups' mean differences: zeros are left out, equal sizes share their mean rank. Exact
+  for up to 50 groups, also with ties; beyond that normal, corrected for ties and not for continuity.
+
+Differences that are equal but for the rounding of floats (12 digits) are equal.
+"""
+
+import math
+from collections.abc import Hashable, Sequence
+
+import msgspec
+import numpy as np
+from scipy.special import bdtr, gammaln, ndtr  # type: ignore[import-untyped]  # scipy has no types
+
+from holdfast.stats.refusals import require_at_least
+from holdfast.stats.units import Counts, Floats, batches, units_of
+
+RESAMPLES = 10_000
+EXACT_OUTCOMES = 1 << 20
+EXACT_RANKS = 50
+_DIGITS = 12
+
+
+class PairedTest(msgspec.Struct, frozen=True):
+    """`n` groups; `exact` unless p was drawn or approximated."""
+
+    method: str
+    n: int
+    statistic: float | None
+    p: float | None
+    exact: bool
+
+
+def permutation_test(
+    differences: Sequence[float],
+    groups: Sequence[Hashable] | None = None,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> PairedTest:
+    """The statistic is the mean of all differences."""
+    require_at_least(resamples, 1, "resamples")
+    units = units_of(differences, groups)
+    if units.count == 0:
+        return PairedTest("permutation", 0, None, None, exact=True)
+    totals = _rounded(units.totals, differences)
+    sizes, counts = np.unique(np.abs(totals[totals != 0]), return_counts=True)
+    observed = abs(math.fsum(totals)) - 1e-12 * math.fsum(np.abs(totals))
+    exact = float(np.log(counts + 1.0).sum()) <= math.log(EXACT_OUTCOMES) + 1e-9
+    if exact:
+        sums, chances = _outcomes(sizes, counts)
+        as_extreme = np.abs(sums) >= observed
+        p = 1.0 if as_extreme.all() else float(chances[as_extreme].sum())
+    else:
+        p = (_drawn_as_extreme(sizes, counts, observed, resamples, seed) + 1) / (resamples + 1)
+    return PairedTest("permutation", units.count, units.mean, max(p, np.finfo(float).tiny), exact)
+
+
+def mcnemar_test(differences: Sequence[float], groups: Sequence[Hashable] | None = None) -> PairedTest:
+    """The statistic is the smaller of the two counts."""
+    units = units_of(differences, groups)
+    if units.count == 0:
+        return PairedTest("mcnemar", 0, None, None, exact=True)
+    totals = _rounded(units.totals, differences)
+    gains, losses = int((totals > 0).sum()), int((totals < 0).sum())
+    fewer = min(gains, losses)
+    p = min(1.0, 2 * float(bdtr(fewer, gains + losses, 0.5))) if gains + losses else 1.0
+    return PairedTest("mcnemar", units.count, fewer, max(p, np.finfo(float).tiny), exact=True)
+
+
+def wilcoxon_test(differences: Sequence[float], groups: Sequence[Hashable] | None = None) -> PairedTest:
+    """The statistic is the smaller of the two sums of ranks."""
+    units = units_of(differences, groups)
+    if units.count == 0:
+        return PairedTest("wilcoxon", 0, None, None, exact=True)
+    means = _rounded(units.totals / units.sizes, differences)
+    means = means[means != 0]
+    if len(means) == 0:
+        return PairedTest("wilcoxon", units.count, 0.0, 1.0, exact=True)
+    _, place, ties = np.unique(np.abs(means), return_inverse=True, return_counts=True)
+    doubled = (2 * np.cumsum(ties) - ties + 1)[place]  # twice the mean rank: a whole number
+    above, below = int(doubled[means > 0].sum()), int(doubled[means < 0].sum())
+    exact = len(means) <= EXACT_RANKS
+    p = _exact_rank_p(doubled, min(above, below)) if exact else _normal_rank_p(ties, (above - below) / 4)
+    return PairedTest("wilcoxon", units.count, min(above, below) / 2, max(p, np.finfo(float).tiny), exact)
+
+
+def _rounded(values: Floats, differences: Sequence[float]) -> Floats:
+    """Without the noise of subtracting floats: 0.3 - 0.1 and 0.4 - 0.2 are as large, and 0.1 + 0.2 - 0.3 is nothing."""
+    scale = max(map(abs, differences))
+    return np.round(values / scale, _DIGITS) * scale if scale > 0 else values
+
+
+def _outcomes(sizes: Floats, counts: Counts) -> tuple[Floats, Floats]:
+    """Every sum that flipping signs can give, with its chance; equal sizes are flipped together, binomially."""
+    sums, chances = np.zeros(1), np.ones(1)
+    for size, count in zip(sizes, counts, strict=True):
+        plus = np.arange(count + 1)
+        ways = gammaln(count + 1) - gammaln(plus + 1) - gammaln(count - plus + 1)
+        sums = (sums[:, None] + size * (2 * plus - count)).ravel()
+        chances = (chances[:, None] * np.exp(ways - count * math.log(2))).ravel()
+    return sums, chances
+
+
+def _drawn_as_extreme(sizes: Floats, counts: Counts, observed: float, resamples: int, seed: int) -> int:
+    random = np.random.default_rng(seed)
+    alone, several = sizes[counts == 1], counts > 1
+    offset = float((sizes * counts).sum())
+    found = 0
+    for first, last in batches(resamples, len(sizes)):
+        rows = last - first
+        sums = np.full(rows, -offset)
+        if several.any():
+            plus = random.binomial(counts[several], 0.5, size=(rows, int(several.sum())))
+            sums += 2 * (plus @ sizes[several])
+        if len(alone):
+            drawn = np.frombuffer(random.bytes(rows * (len(alone) // 8 + 1)), dtype=np.uint8).reshape(rows, -1)
+            bits = np.unpackbits(drawn, axis=1, count=len(alone))
+            sums += 2 * (bits.astype(float) @ alone)
+        found += int((np.abs(sums) >= observed).sum())
+    return found
+
+
+def _exact_rank_p(doubled: Counts, smaller: int) -> float:
+    """From the number of ways to reach each sum of ranks, all signs being as likely."""
+    ways = np.zeros(int(doubled.sum()) + 1)
+    ways[0] = 1.0
+    for rank in doubled:
+        ways[rank:] += ways[:-rank].copy()
+    return min(1.0, 2 * float(ways[: smaller + 1].sum()) / 2.0 ** len(doubled))
+
+
+def _normal_rank_p(ties: Counts, away: float) -> float:
+    n = float(ties.sum())
+    variance = n * (n + 1) * (2 * n + 1) / 24 - float((ties.astype(float) ** 3 - ties).sum()) / 48
+    return 2 * float(ndtr(-abs(away) / math.sqrt(variance)))

@@ -130,7 +130,7 @@ class Window:
             self._level -= 1
             return
         if mark is not None and self._size >= 1.9 * mark.size:
-            if rate < _GAIN_MIN * mark.rate:
+            if rate < _GAIN_MIN * mark.rate and mark.size >= UNHEARD_MAX:  # one slow round trip must not cost much
                 self._threshold = mark.size
                 self._set(mark.size)
                 self._mark, self._level, self._step = None, _LEVEL_ROUNDS, 1.0

@@ -10,7 +10,7 @@ import xxhash
 from holdfast.api.elsewhere import find_to_read
 from holdfast.api.places import RunPlace, default_store, runs_in
 from holdfast.api.recovering import Moved
-from holdfast.api.summaries import MirrorStanding, RunSummary
+from holdfast.api.summaries import MirrorStanding, RunSummary, WaitingJob
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.journal import Reader
 from holdfast.plan import data_lines
@@ -165,7 +165,13 @@ class Run:
             bytes=self.place.size(),
             failures=list(_failures(cells)),
             mirror=self._mirror(),
+            jobs=self.jobs(),
         )
+
+    def jobs(self) -> list[WaitingJob]:
+        """What is with the servers of batch APIs."""
+        waiting = (each for each in self._index.story.jobs.values() if each.answered < 0)
+        return [WaitingJob(each.token, each.id, each.line, each.requests, each.at) for each in waiting]
 
     def _mirror(self) -> MirrorStanding | None:
         """How far the mirror is; None without one, or if nothing is known of it."""

@@ -20,6 +20,19 @@ class MirrorStanding(msgspec.Struct, frozen=True):
     """Of a live run: for how long there has been something that is not there yet."""
 
 
+class WaitingJob(msgspec.Struct, frozen=True):
+    """A job of a batch API that has not ended, as far as is recorded."""
+
+    token: str
+    id: str
+    """At the server; empty if that was not recorded yet."""
+    line: str
+    """The field of the spec whose model it asks."""
+    requests: int
+    at: str
+    """When it was announced."""
+
+
 class RunSummary(msgspec.Struct, frozen=True):
     """What `show --json` says: a contract, fields are only ever added."""
 
@@ -54,3 +67,5 @@ class RunSummary(msgspec.Struct, frozen=True):
     evaluation_names: dict[str, str] = msgspec.field(default_factory=dict)
     """Of the evaluations: what each is called, or its scorers."""
     mirror: MirrorStanding | None = None
+    jobs: list[WaitingJob] = msgspec.field(default_factory=list)
+    """With the servers of batch APIs."""

@@ -31,7 +31,7 @@ from holdfast.api.preparing import find_modules_beside
 from holdfast.api.resuming import read_fold, stored_rows, stored_spec
 from holdfast.api.working import is_too_many
 from holdfast.cli.adhoc import AdHoc, given_of, naming_options, suggest_spec
-from holdfast.cli.output import print_table, resume_command, say, warn
+from holdfast.cli.output import jobs_line, print_table, resume_command, say, warn
 from holdfast.cli.progress import watch
 from holdfast.cli.repeating import assigning, offering
 from holdfast.cli.stopping import Stopper, run_stoppable
@@ -138,6 +138,10 @@ def extend_run(name: str, path: str | None, store: str | None, choice: Choice) -
 def fork_run(name: str, path: str | None, store: str | None, choice: Choice, run_id: str | None, dry: bool) -> int:
     parent, given = given_of_run(name, path, store, choice)
     place = place_for(given, parent.store, run_id)
+    with Run(parent) as run:
+        jobs = run.jobs()
+    if jobs:
+        warn(f"{jobs_line(jobs)}; in a fork they would be bought again: {resume_command(parent)} collects them first")
     asyncio.run(_fork(Fork(parent, place, given), parent.run_id, dry))
     return 0 if dry else _execute(given, place, choice)
 
@@ -251,6 +255,7 @@ def _told(ended: Ended) -> int:
     if ended.interrupted:
         kept = f"answers kept: {ended.finished} of {ended.finished + ended.failed + ended.unfinished}"
         sys.stderr.write(f"interrupted; {kept}. Go on with: {resume_command(ended.place)}\n")
+        _tell_jobs(ended)
     else:
         if ended.complete:
             sys.stderr.write(f"{ended.place.run_id} is complete: nothing was asked\n")
@@ -263,6 +268,14 @@ def _told(ended: Ended) -> int:
         if _has_failed(report, ended.spec):
             return 1
     return ended.exit_code()
+
+
+def _tell_jobs(ended: Ended) -> None:
+    """What is with a batch API goes on there, and costs what it costs."""
+    with Run(ended.place) as run:
+        jobs = run.jobs()
+    if jobs:
+        sys.stderr.write(f"{jobs_line(jobs)}; they go on there, and the next start collects them\n")
 
 
 def _has_failed(report: RunReport, spec: Spec) -> bool:

@@ -8,17 +8,20 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from holdfast.engine.attaching import Attachments
+from holdfast.engine.batching import Batches
 from holdfast.engine.places import Places
 from holdfast.engine.turns import Turns
 from holdfast.errors import SpecError
 from holdfast.models import (
     BadConnectionError,
+    BatchApi,
     Connection,
     ModelError,
     Provider,
@@ -27,6 +30,7 @@ from holdfast.models import (
     UnknownProviderError,
     ask,
     make_provider,
+    open_batches,
 )
 from holdfast.models.pacing import Limits, Pace
 from holdfast.models.provider import Headers
@@ -35,12 +39,18 @@ from holdfast.models.retries import Again
 from holdfast.models.streaks import Streak
 from holdfast.plan import BlobError
 from holdfast.records.exchange import Answer, Message
-from holdfast.records.facts import Failure
+from holdfast.records.facts import Failure, StepId
 from holdfast.solve import Allowance, AskFailedError, Asking
+from holdfast.solve.means import Ask
 from holdfast.solve.stopwatch import Stopwatch, running
 from holdfast.spec import Model, Spec
 from holdfast.spec.reading import expand
 
+T = TypeVar("T")
+group: ContextVar[str] = ContextVar("group", default="")
+"""The sample that is being answered: all of its repeats and steps had better go to the same server, if there are
+several.
+"""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -65,7 +75,9 @@ class Line:
         tell: Callable[[str, str], None] = lambda event, message: None,
     ) -> None:
         """`retried` is told why, whenever a request is made again; `tell` gets a dotted event name and a sentence."""
-        self.provider = open_provider(model, place, listen=self._listen)
+        self.provider = open_provider(
+            model, place, tell=lambda event, what: tell(event, f"{model.name}: {what}"), listen=self._listen
+        )
         self.everywhere = everywhere
         self.pace = Pace(_limits(model))
         self.streak = Streak()
@@ -81,6 +93,8 @@ class Line:
         self._retries = Retries(
             count=model.request_retries, told=lambda error: retried(f"{error.kind}: {error.message}")
         )
+        self.batches: Batches | None = None
+        """Where requests wait for others, if they are sent in jobs."""
 
     @property
     def name(self) -> str:
@@ -89,6 +103,13 @@ class Line:
     def drain(self) -> None:
         """Requests that still wait for their turn are not sent any more."""
         self.draining = True
+        if self.batches is not None:
+            self.batches.drain()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is under way that had better end before the run does. A job that is waited for is not."""
+        return self.sending > 0 or (self.batches is not None and self.batches.sending > 0)
 
     def tune(self, model: Model) -> None:
         """Another pace, from now on."""
@@ -105,10 +126,29 @@ class Line:
         if ":" in self._model.provider:
             provider = _Copied(provider)
         ask = partial(self._ask, provider, post)
-        return Asking(identity_of(self._model), self._model.params, ask, self._model.price)
+        batched = None if self.batches is None else partial(self._ask_in_batch, ask, attachments)
+        return Asking(identity_of(self._model), self._model.params, ask, self._model.price, batched)
+
+    async def _ask_in_batch(
+        self,
+        ask: Ask,
+        attachments: Attachments | None,
+        step: StepId,
+        messages: list[Message],
+        params: dict[str, Any],
+        tools: list[dict[str, Any]],
+    ) -> tuple[Answer, int, str]:
+        assert self.batches is not None
+        try:
+            filled = messages if attachments is None else await attachments.put_into(messages)
+        except BlobError as error:
+            raise AskFailedError(Failure("file", str(error)), 0) from error
+        return await self.batches.ask(step, Request(filled, params, tools), partial(ask, messages, params, tools))
 
     async def close(self) -> None:
         self.turns.close()
+        if self.batches is not None:
+            await self.batches.close()
         await self.provider.close()
 
     def is_held(self) -> str:
@@ -150,7 +190,7 @@ class Line:
         tools: list[dict[str, Any]],
     ) -> tuple[Answer, int]:
         """The provider's time-out does not run, and the sample's clock stands still, while a request waits here."""
-        request = Request(messages, params, tools)
+        request = Request(messages, params, tools, group.get())
         try:
             return await ask(provider, request, self._retries, Way(self, post, request))
         except ModelError as error:
@@ -324,11 +364,39 @@ def identity_of(model: Model) -> dict[str, Any]:
 
 
 def open_provider(
-    model: Model, place: str, environ: Mapping[str, str] = os.environ, listen: Callable[[int, Headers], None] = _deaf
+    model: Model,
+    place: str,
+    environ: Mapping[str, str] = os.environ,
+    tell: Callable[[str, str], None] = lambda event, message: None,
+    listen: Callable[[int, Headers], None] = _deaf,
 ) -> Provider:
     """The provider of a model. SpecError with the place if it cannot be used; nothing is sent. `listen` hears the
     headers of every response.
     """
+
+    def make(connection: Connection) -> Provider:
+        return make_provider(msgspec.structs.replace(connection, listen=listen))
+
+    return _open(make, model, place, environ, tell)
+
+
+def open_batch_api(
+    model: Model,
+    place: str,
+    environ: Mapping[str, str] = os.environ,
+    tell: Callable[[str, str], None] = lambda event, message: None,
+) -> BatchApi:
+    """Likewise, the batch API of its server."""
+    return _open(open_batches, model, place, environ, tell)
+
+
+def _open(
+    make: Callable[[Connection], T],
+    model: Model,
+    place: str,
+    environ: Mapping[str, str],
+    tell: Callable[[str, str], None],
+) -> T:
     secrets: list[str] = []
 
     def filled(text: str, where: str) -> str:
@@ -340,9 +408,13 @@ def open_provider(
         return value
 
     headers = {name: filled(value, f"headers.{name}") for name, value in model.headers.items()}
-    base_url = filled(model.base_url, "base_url")
+    base_url: str | list[str] = (
+        filled(model.base_url, "base_url")
+        if isinstance(model.base_url, str)
+        else [filled(url, "base_url") for url in model.base_url]
+    )
     try:
-        return make_provider(
+        return make(
             Connection(
                 provider=model.provider,
                 model=model.model,
@@ -350,14 +422,16 @@ def open_provider(
                 api_key_env=model.api_key_env,
                 headers=headers,
                 timeout_seconds=model.timeout_seconds,
+                stream=model.stream,
+                record_raw=model.record_raw,
+                tell=tell,
                 max_connections=model.max_connections,
                 options=model.options,
                 secrets=tuple(secrets),
-                listen=listen,
             )
         )
     except UnknownProviderError as error:
         raise SpecError(f"{place}.provider: {error}") from error
     except BadConnectionError as error:
-        field = "base_url" if "base_url" in str(error) else "options" if "options" in str(error) else "provider"
+        field = next((each for each in ("base_url", "options", "batch") if each in str(error)), "provider")
         raise SpecError(f"{place}.{field}: {error}") from error

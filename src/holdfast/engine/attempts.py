@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from holdfast.engine.asking import group
 from holdfast.engine.containing import inside
 from holdfast.engine.failing import Failed, failure_in, stalled, undo_cancel
 from holdfast.engine.flights import Flight
@@ -176,7 +177,8 @@ class Sampler:
             result = await self._attempt(ticket, kit, flight, attempt)
             flight.doing = "saving"
             if isinstance(result, Answer):
-                finished = SampleFinished(ticket.o, attempt, result, steps.spent(), len(kit.bench.scorers))
+                kept = result if result.raw is None else msgspec.structs.replace(result, raw=None)  # its step has it
+                finished = SampleFinished(ticket.o, attempt, kept, steps.spent(), len(kit.bench.scorers))
                 await self._finish(ticket, kit, finished, flight)
                 return
             spent = steps.spent()
@@ -283,6 +285,7 @@ class Sampler:
     def _take_off(self, ticket: Ticket, seconds: float | None) -> Flight:
         """From here on the worker's code may be the user's."""
         inside.set(True)
+        group.set(ticket.key.rpartition("/")[0])
         flight = Flight(ticket.key, _task(), asyncio.get_running_loop().time(), seconds)
         flight.cell = ticket.cell
         self.flights.add(flight)

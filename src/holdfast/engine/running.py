@@ -14,9 +14,11 @@ from functools import partial
 
 import msgspec
 
-from holdfast.engine.asking import Line, Post, allowance_of
+from holdfast.engine.asking import Line, Post, allowance_of, open_batch_api
 from holdfast.engine.attaching import Attachments
 from holdfast.engine.attempts import NO_PAST, Kit, Outcome, Sampler
+from holdfast.engine.batch_jobs import Desk, read_jobs
+from holdfast.engine.batching import Batches
 from holdfast.engine.bridging import Bridge
 from holdfast.engine.containing import containing
 from holdfast.engine.flights import Flight
@@ -88,6 +90,12 @@ class Progress(msgspec.Struct):
     """What requests wait for, if not for an answer: a rate limit, a server that is down."""
     scored: int = 0
     """Answers of an earlier process that were scored."""
+    batch_jobs: int = 0
+    """Jobs of batch APIs that are waited for."""
+    batch_requests: int = 0
+    """Requests in them."""
+    batch_since: float = 0.0
+    """When the oldest of them was announced, by the clock of `started`."""
     mirror_behind: float = 0.0
     """For how many seconds the mirror has not had all, if that is longer than it should."""
 
@@ -104,6 +112,7 @@ class Engine:
             started=clock(),
         )
         self._job = job
+        self._clock = clock
         self._fold = fold
         self._reader = Reader(job.journal_folder, job.uid)
         self._reading = threading.Lock()
@@ -113,9 +122,11 @@ class Engine:
         self._tasks = {task.name: Places(task.max_samples or _UNLIMITED) for task in job.spec.tasks}
         self._scoring = Places(job.spec.concurrency.score)
         everywhere = self._everywhere = Places(job.spec.concurrency.generate or _UNLIMITED)
-        told = (self._count_retry, job.tell)
-        self._lines = {each.name: Line(each, f"models.{each.name}", everywhere, *told) for each in job.spec.models}
-        self._roles = {name: Line(each, f"roles.{name}", everywhere, *told) for name, each in job.spec.roles.items()}
+        heard = self._count_retry, self.tell
+        self._lines = {each.name: Line(each, f"models.{each.name}", everywhere, *heard) for each in job.spec.models}
+        self._roles = {name: Line(each, f"roles.{name}", everywhere, *heard) for name, each in job.spec.roles.items()}
+        self._batched = {each.name: Places(each.batch.samples) for each in job.spec.models if each.batch is not None}
+        self._open_batches()
         self._attachments = Attachments(job.run)
         self._groups = Groups({name: job.works[name].task.repeats for name in _grouped(job.scorers)})
         self._bridge = Bridge()
@@ -152,6 +163,7 @@ class Engine:
                 job = self._job
                 await asyncio.to_thread(self._groups.recollect, job.run, job.cells, self._fold, self._reader)
                 if job.answers:
+                    await self._begin_batches()
                     await self._sandboxes.begin(sandboxes_of(job.spec))
                 for cell in job.cells if not self._stopping else ():
                     self._start_scoring(cell)
@@ -176,7 +188,7 @@ class Engine:
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         lines = self._all_lines()
-        while (any(line.sending for line in lines) or self._is_calling()) and loop.time() < end:  # noqa: ASYNC110 - no event on the hot path for this
+        while (any(line.is_busy for line in lines) or self._is_calling()) and loop.time() < end:  # noqa: ASYNC110 - no event on the hot path for this
             await asyncio.sleep(_DRAIN_PAUSE_SECONDS)
         if self._sampler.flights and seconds:
             await asyncio.sleep(_DRAIN_PAUSE_SECONDS)  # for what has its answer and is being saved
@@ -259,6 +271,8 @@ class Engine:
         """As many workers as could be busy; what they may do at once is limited elsewhere."""
         model = next(model for model in self._job.spec.models if model.name == cell.model)
         wanted = min(cell.count, self._job.spec.concurrency.samples, model.max_connections)
+        if model.batch is not None:  # whoever waits for a job needs neither a connection nor anybody's turn
+            wanted = min(cell.count, model.batch.samples)
         for _ in range(wanted - self._crews[cell.first]):
             self._crews[cell.first] += 1
             self._workers.append(asyncio.create_task(self._work(cell, self._tickets[cell.first])))
@@ -286,13 +300,13 @@ class Engine:
             if not task.take():  # whoever waits for its task must not hold a place of the run
                 await task.wait()
             try:
-                more = await self._answer_next(tickets, kit)
+                more = await self._answer_next(tickets, kit, self._batched.get(cell.model, self._samples))
             finally:
                 task.give_back()
 
-    async def _answer_next(self, tickets: Tickets, kit: Kit) -> bool:
-        if not self._samples.take():
-            await self._samples.wait()
+    async def _answer_next(self, tickets: Tickets, kit: Kit, places: Places) -> bool:
+        if not places.take():
+            await places.wait()
         try:
             if self._is_over(tickets.cell):
                 return False
@@ -301,7 +315,7 @@ class Engine:
                 await self._answer(ticket, kit)
             return ticket is not None
         finally:
-            self._samples.give_back()
+            places.give_back()
 
     def _is_over(self, cell: Cell) -> bool:
         return self._stopping or (cell.task, cell.model) in self.stopped_cells
@@ -340,6 +354,48 @@ class Engine:
         progress.live += outcome.spent.live
         progress.replayed += outcome.spent.replayed
         progress.usage += outcome.spent.usage
+
+    def _open_batches(self) -> None:
+        """For models that are asked in jobs, and for those that still have some with their server."""
+        named = {f"models.{each.name}": (each, self._lines[each.name]) for each in self._job.spec.models}
+        named |= {f"roles.{name}": (each, self._roles[name]) for name, each in self._job.spec.roles.items()}
+        lines = {each.line for each in self._fold.story.jobs.values()}
+        for place, (model, line) in named.items():
+            if model.batch is None and place not in lines:
+                continue
+            desk = Desk(
+                line=place,
+                api=open_batch_api(model, place, tell=self.tell),
+                batch=model.batch,
+                journal=self._writer,
+                folder=self._job.run,
+                retries=model.request_retries,
+                tell=self._job.tell,
+                retried=self._count_retry,
+                stop=self._stop_for_batch,
+                changed=self._count_batches,
+            )
+            line.batches = Batches(desk)
+
+    async def _begin_batches(self) -> None:
+        """With what earlier processes left at the servers."""
+        left = list(self._fold.story.jobs.values())
+        for line in (*self._lines.values(), *self._roles.values()):
+            if line.batches is not None:
+                its = [each for each in left if each.line == line.batches.line]
+                line.batches.begin(await asyncio.to_thread(read_jobs, its, self._record_at))
+
+    def _stop_for_batch(self, why: str) -> None:
+        self._job.tell("batch.failed", why)
+        self.stop(why)
+
+    def _count_batches(self) -> None:
+        lines = (*self._lines.values(), *self._roles.values())
+        every = [line.batches.waiting() for line in lines if line.batches is not None]
+        self._progress.batch_jobs = sum(each.jobs for each in every)
+        self._progress.batch_requests = sum(each.requests for each in every)
+        oldest = min((each.since for each in every if each.jobs), default=0.0)
+        self._progress.batch_since = self._clock() - (time.time() - oldest) if oldest else 0.0
 
     def _count_retry(self, why: str) -> None:
         self._progress.retried += 1

@@ -27,6 +27,8 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     output_tokens: int = 0
     cached_tokens: int = 0
     reasoning_tokens: int = 0
+    cache_write_tokens: int = 0
+    """Of the input: put into the server's cache for requests to come."""
 
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(
@@ -34,6 +36,7 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
             self.output_tokens + other.output_tokens,
             self.cached_tokens + other.cached_tokens,
             self.reasoning_tokens + other.reasoning_tokens,
+            self.cache_write_tokens + other.cache_write_tokens,
         )
 
 
@@ -45,6 +48,16 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     tool_calls: list[dict[str, Any]] = msgspec.field(default_factory=list)
     finish_reason: str = ""
     usage: Usage = Usage()
+    logprobs: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    """For each token, if they were asked for: `token`, `logprob`, `top_logprobs`."""
+    raw: Any = None
+    """What the server sent, where a model's `record_raw` says so: the body, or a list of the events of a stream."""
+
+    @property
+    def reasoning(self) -> str:
+        """What the model thought before it answered, as far as its server tells."""
+        said = self.message.get("reasoning_content") or self.message.get("reasoning")
+        return said if isinstance(said, str) else ""
 
     def json(self) -> Any:
         """The text as JSON, for structured output. NotJsonError, with the beginning of the text, if it is none."""

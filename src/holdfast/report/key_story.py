@@ -70,6 +70,10 @@ class StepStory(msgspec.Struct, frozen=True):
     """Which of the processes that worked on the run recorded it; each resume begins another."""
     dollars: float | None = None
     """None if the spec has no price for the model."""
+    reasoning: str = ""
+    """What the model thought, as far as its server tells."""
+    raw: Any = None
+    """What the server sent, where the model's `record_raw` says so."""
 
 
 class BegunStory(msgspec.Struct, frozen=True):
@@ -351,6 +355,8 @@ def _step_story(n: int, at: str, step: Step, asked: Asked | None, *, replayed: b
         called=step.called,
         files=step.files,
         value=None if step.value is msgspec.UNSET else step.value,
+        reasoning=answer.reasoning if answer else "",
+        raw=answer.raw if answer else None,
     )
 
 

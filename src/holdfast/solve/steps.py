@@ -21,7 +21,7 @@ from holdfast.errors import HoldfastError
 from holdfast.journal.marks import Position
 from holdfast.records import Draft, draft
 from holdfast.records.exchange import Usage
-from holdfast.records.facts import Called, Failure, Files, Spent, Step, StepStarted, checked
+from holdfast.records.facts import Called, Failure, Files, Spent, Step, StepId, StepStarted, checked
 from holdfast.solve.stopwatch import Stopwatch, running
 
 _SETTLED_ROUNDS = 10
@@ -187,6 +187,10 @@ class Steps:
     @property
     def scope(self) -> Scope:
         return self._scope
+
+    def next_id(self, request: str) -> StepId:
+        """What the step will be named that is taken next for a request."""
+        return StepId(self._scope.o, self._scope.name, request, self._made.get(request, 0))
 
     def spent(self) -> Spent:
         """What this scope has used so far; what is still recorded and not asked for counts as orphaned."""

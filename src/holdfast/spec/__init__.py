@@ -2,6 +2,7 @@
 
 from holdfast.spec.loading import build_spec, check_prices, load_spec, spec_mapping
 from holdfast.spec.types import (
+    Batch,
     Concurrency,
     Dataset,
     Fewshot,
@@ -16,6 +17,7 @@ from holdfast.spec.types import (
 )
 
 __all__ = [
+    "Batch",
     "Concurrency",
     "Dataset",
     "Fewshot",

@@ -19,7 +19,7 @@ from holdfast.state.cache import cached_path, is_networked, make_room
 from holdfast.state.folding import failed_data, finished_data, score_data, step_gist
 from holdfast.state.story import Story
 
-_VERSION = 4
+_VERSION = 5
 _BATCH = 10_000
 _MEMORY = ":memory:"
 _SCHEMA = """

@@ -7,10 +7,11 @@ from typing import Any
 
 import msgspec
 
-from holdfast.journal.marks import Entry
+from holdfast.journal.marks import Entry, Position
 from holdfast.records import Anomaly, Line
 from holdfast.records.exchange import Usage
 from holdfast.records.facts import (
+    BatchJob,
     Block,
     Cell,
     Change,
@@ -59,7 +60,25 @@ class StepGist(msgspec.Struct, frozen=True):
     o: int
     scope: str = ""
     origin: int = 0
+    batch: str = ""
     answer: _Said = _Said()
+
+
+class OpenJob(msgspec.Struct):
+    """A job of a batch API of which some answers are no steps yet. Its requests are in the record at `position`."""
+
+    token: str
+    line: str
+    at: str
+    """When it was announced."""
+    requests: int
+    position: Position
+    id: str = ""
+    """Empty: nobody knows whether the server has it."""
+    answered: int = -1
+    """How many results it has; below zero until it has ended."""
+    steps: int = 0
+    """How many of them are steps."""
 
 
 class Story(msgspec.Struct):
@@ -86,6 +105,8 @@ class Story(msgspec.Struct):
     """Of every answer that was replayed instead of being asked again."""
     anomalies: list[Anomaly] = msgspec.field(default_factory=list)
     notes: list[Noted] = msgspec.field(default_factory=list)
+    jobs: dict[str, OpenJob] = msgspec.field(default_factory=dict)
+    """Jobs of batch APIs that are not through, by our token."""
     twice: int = 0
     """Keys that were finished a second time: the first answer counts."""
 
@@ -146,6 +167,8 @@ class Story(msgspec.Struct):
             started = msgspec.json.decode(line.d, type=ScoringStarted)
             self.evaluations[started.evaluation] = started
             self.evaluation = started.evaluation
+        elif line.t == "batch":
+            self._batch(entry, msgspec.json.decode(line.d, type=BatchJob))
         elif line.t == "note":
             self.notes.append(Noted(line.at, msgspec.json.decode(line.d, type=Note)))
         elif line.t == "anomaly":
@@ -158,6 +181,27 @@ class Story(msgspec.Struct):
         else:
             self.steps += 1
             self.usage += step.answer.usage
+            if step.batch and (job := self.jobs.get(step.batch)) is not None:
+                job.steps += 1
+                self._close_job(job)
+
+    def _batch(self, entry: Entry, record: BatchJob) -> None:
+        if record.requests:
+            position = Position(entry.line.n, entry.segment, entry.offset)
+            self.jobs[record.token] = OpenJob(record.token, record.line, entry.line.at, len(record.requests), position)
+            return
+        job = self.jobs.get(record.token)
+        if job is None:  # it was through before, or its announcement is lost
+            return
+        job.id = record.id or job.id
+        if record.status:
+            job.answered = record.answered
+            self._close_job(job)
+
+    def _close_job(self, job: OpenJob) -> None:
+        """A job is through when all of its answers are steps: then nothing has to be collected again."""
+        if 0 <= job.answered <= job.steps:
+            del self.jobs[job.token]
 
     def spent(self, spent: Spent) -> None:
         self.replayed += spent.replayed

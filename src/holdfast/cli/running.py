@@ -49,6 +49,14 @@ from holdfast.spec.drift import differences, refused
 from holdfast.spec.selecting import Selection, select
 
 _RUNS_LOOKED_AT = 20
+_TOLD_ELSEWHERE = (
+    "sample.failed",
+    "cell.stopped",
+    "run.interrupted",
+    "run.cancelled",
+    "run.failed",
+    "run.shutdown",
+)
 _WITHOUT_DATA = "the run can go on only while its data files are there, unchanged, and cannot be audited without them"
 
 
@@ -239,7 +247,7 @@ class _Troubles(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         event = getattr(record, "event", "")
-        if not event.startswith(("sample.failed", "run.interrupted", "run.cancelled", "run.failed", "run.shutdown")):
+        if not event.startswith(_TOLD_ELSEWHERE):
             sys.stderr.write(f"{record.getMessage()}\n")
 
 
@@ -254,6 +262,9 @@ def _told(ended: Ended) -> int:
         with Run(ended.place) as run:
             report = run.report()
         print_table(report_table(report, ended.place.command))
+        if ended.stopped:
+            left = f"{counted(ended.unfinished, 'sample')} left unfinished"
+            sys.stderr.write(f"{left}. When that is put right, go on with: {resume_command(ended.place)}\n")
         if _has_failed(report, ended.spec):
             return 1
     return ended.exit_code()

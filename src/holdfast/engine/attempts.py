@@ -34,7 +34,6 @@ from holdfast.solve import (
     Unsure,
 )
 from holdfast.solve.steps import Journal, is_kept
-from holdfast.solve.stopwatch import running
 
 _ENDING_SECONDS = 2.0
 """What calls that were under way when an attempt ended may take to end."""
@@ -149,6 +148,17 @@ class Sampler:
             if flight.steps is not None:
                 flight.steps.close()
 
+    def leave(self, task: str, model: str) -> None:
+        """The samples of a cell that are being solved stay unfinished, with their steps recorded; those that have their
+        answer go on.
+        """
+        for flight in list(self.flights):
+            its = flight.cell is not None and flight.cell.task == task and flight.cell.model == model
+            if its and flight.doing == "solving" and flight.steps is not None and not flight.left:
+                flight.left = True
+                flight.steps.close()
+                flight.task.cancel()
+
     async def answer(self, ticket: Ticket, kit: Kit, past: Past) -> None:
         flight = self._take_off(ticket, kit.seconds)
         try:
@@ -204,15 +214,17 @@ class Sampler:
             if ctx.failed_outside is not None:  # the agent's last request failed: what it said then is no answer
                 return failure_in(ctx.failed_outside, kit.secrets)
         except asyncio.CancelledError:
-            if self._closing:
+            if self._closing or flight.left:
                 raise
             undo_cancel(flight.task)
             return Failed(stalled(flight) or Failure("cancelled", "the solver cancelled itself"))
-        except BaseException as error:  # noqa: BLE001 - user code may raise anything
+        except BaseException as error:  # user code may raise anything
+            if flight.left:
+                raise asyncio.CancelledError from error  # whatever it made of that: the sample stays unfinished
             return failure_in(error, kit.secrets, ctx.failed_outside if ctx is not None else None)
         finally:
             steps.close()
-        if self._closing:
+        if self._closing or flight.left:
             raise asyncio.CancelledError  # the solver made an answer of being interrupted: it is none
         return answer
 
@@ -278,13 +290,13 @@ class Sampler:
         inside.set(True)
         group.set(ticket.key.rpartition("/")[0])
         flight = Flight(ticket.key, _task(), asyncio.get_running_loop().time(), seconds)
+        flight.cell = ticket.cell
         self.flights.add(flight)
         return flight
 
 
 async def _solve(solver: Solver, sample: Sample, ctx: Context, seconds: float | None, steps: Steps) -> Answer:
     """What the steps that it replays took counts; what requests were held back for does not."""
-    running.set(steps.watch)
     if seconds is None:
         return await solver.solve(sample, ctx)
     limit = asyncio.timeout(max(seconds - steps.recorded_seconds, 0.001))
@@ -296,6 +308,8 @@ async def _solve(solver: Solver, sample: Sample, ctx: Context, seconds: float | 
         if limit.expired():
             raise LimitError(f"the sample took longer than its limit of {seconds:g} s", "timeout") from None
         raise
+    finally:
+        steps.watch.obey(None)
 
 
 def _task() -> "asyncio.Task[object]":

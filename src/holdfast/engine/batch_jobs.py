@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.journal import Entry, Position
 from holdfast.models import BatchApi, JobStanding, Mark, ModelError
-from holdfast.models.failures import RETRYABLE
+from holdfast.models.failures import POLICIES
 from holdfast.records import draft
 from holdfast.records.exchange import Answer
 from holdfast.records.facts import BatchJob, Failure, StepId
@@ -257,7 +257,7 @@ def usable(line: bytes, api: BatchApi) -> Answer | Failure | str:
         return result.answer
     if result is None or result.error is None:
         return "it has no result"
-    if RETRYABLE[result.error.kind]:
+    if POLICIES[result.error.kind].again == "request":
         return str(result.error)
     return Failure(result.error.kind, result.error.message)
 

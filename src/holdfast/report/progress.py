@@ -23,6 +23,10 @@ def line_of(progress: Progress, now: float) -> str:
         parts.append(
             f"{counted(progress.retried, 'request')} tried again ({first_line(progress.last_retry, _WHY_WIDTH)})"
         )
+    if progress.at_once:
+        parts.append(f"{progress.sending} of {progress.at_once} requests at once")
+    if progress.held:
+        parts.append(first_line(progress.held, _FAILURE_WIDTH))
     if progress.failed:
         parts.append(f"{progress.failed} failed")
     used = progress.usage.input_tokens + progress.usage.output_tokens

@@ -22,7 +22,7 @@ from holdfast.journal.marks import Position
 from holdfast.records import Draft, draft
 from holdfast.records.exchange import Usage
 from holdfast.records.facts import Called, Failure, Files, RoleSpent, Spent, Step, StepId, StepStarted, checked
-from holdfast.solve.stopwatch import Stopwatch
+from holdfast.solve.stopwatch import Stopwatch, running
 
 _SETTLED_ROUNDS = 10
 """A sample counts as waiting when so many rounds of the event loop brought no new request from it."""
@@ -288,6 +288,7 @@ class Steps:
         self._in_flight += 1
         started = self.moved = self._clock()
         held = self.watch.held_seconds()
+        running.set(self.watch)
         try:
             answered = await ask()
             scope = self._scope

@@ -25,8 +25,8 @@ class Stopwatch:
         """For how long it has stood still."""
         return self._held + (self._clock() - self._since if self._holding else 0.0)
 
-    def obey(self, limit: asyncio.Timeout) -> None:
-        """A time limit that is put off by as long as it stands still."""
+    def obey(self, limit: asyncio.Timeout | None) -> None:
+        """A time limit that is put off by as long as it stands still; None when it is over."""
         self._limit = limit
 
     @contextmanager

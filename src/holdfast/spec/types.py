@@ -72,6 +72,10 @@ class Model(_Part, frozen=True, kw_only=True):
     timeout_seconds: Annotated[Seconds, THROUGHPUT] = 600.0
     stream: Annotated[bool, THROUGHPUT] = False
     max_connections: Annotated[Positive, THROUGHPUT] = 64
+    adaptive: Annotated[bool, THROUGHPUT] = True
+    requests_per_minute: Annotated[Positive | None, THROUGHPUT] = None
+    tokens_per_minute: Annotated[Positive | None, THROUGHPUT] = None
+    patience_seconds: Annotated[float, THROUGHPUT, Meta(ge=0)] = 600.0
     price: Annotated[Price | None, NESTED] = None
     batch: Annotated[Batch | None, NESTED] = None
 

@@ -17,6 +17,7 @@ Importing this imports no HTTP server: that happens when `ModelServer` is first 
 from typing import TYPE_CHECKING, Any
 
 from holdfast.testing.batch_behaviour import BatchBehaviour, BatchStats
+from holdfast.testing.bearing import Load
 from holdfast.testing.behaviour import Behaviour, Fault
 from holdfast.testing.counts import Seen, Stats
 from holdfast.testing.process import ServerProcess, ServerStartError, start_server_process
@@ -29,6 +30,7 @@ __all__ = [
     "BatchStats",
     "Behaviour",
     "Fault",
+    "Load",
     "ModelServer",
     "Seen",
     "ServerProcess",

@@ -12,6 +12,7 @@ import xxhash
 
 from holdfast.records.exchange import Answer, Message
 from holdfast.testing.batch_behaviour import BatchBehaviour
+from holdfast.testing.bearing import Load
 
 Reply = Callable[[list[Message]], str | Message | Answer]
 """Gets the request's messages, in OpenAI's shape whatever the protocol; returns the answer's text, a whole assistant
@@ -79,6 +80,8 @@ class Behaviour(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     faults: Sequence[Fault] = ()
     seed: int = 0
     reply: Reply | None = None
+    load: Load = Load()
+    """What is more than it bears."""
     batch: BatchBehaviour = BatchBehaviour()
     kept: int = 0
     """So many of the last requests are kept as they came, and can be looked at: `server.requests()`."""

@@ -8,6 +8,7 @@ routing, so that it is not what a benchmark measures.
 import asyncio
 import socket
 import struct
+import time
 from collections import deque
 from typing import Any, Self
 
@@ -18,6 +19,7 @@ from aiohttp import web
 from holdfast.testing.anthropic import Messages
 from holdfast.testing.batch import Jobs, OpenAIDesk
 from holdfast.testing.batch_anthropic import AnthropicDesk
+from holdfast.testing.bearing import Bearing
 from holdfast.testing.behaviour import SHAPES, Arrival, Behaviour, Fault, fault_for, latency_for
 from holdfast.testing.chat import Chat
 from holdfast.testing.counts import Counts, Seen, Stats
@@ -59,6 +61,7 @@ class ModelServer:
         self.behaviour = behaviour or Behaviour()
         self._port = port
         self._counts = Counts()
+        self._bearing = Bearing()
         self._kept: deque[Seen] = deque()
         self._closing = asyncio.Event()
         jobs = Jobs(self.behaviour.batch, self._closing)
@@ -133,12 +136,31 @@ class ModelServer:
         digest = _digest(_canonical.encode([asked.model, asked.messages]))
         arrival = self._counts.arrive(digest)
         try:
-            seconds = latency_for(self.behaviour, arrival)
-            if seconds:
-                await asyncio.sleep(seconds)
-            return await self._respond(request, tongue, asked, arrival)
+            if not self._bearing.takes(self.behaviour.load, self._counts.in_flight, time.monotonic()):
+                return self._refuse_more(tongue)
+            await self._bearing.enter(self.behaviour.load)
+            try:
+                seconds = latency_for(self.behaviour, arrival)
+                if seconds:
+                    await asyncio.sleep(seconds)
+                response = await self._respond(request, tongue, asked, arrival)
+            finally:
+                self._bearing.leave(self.behaviour.load)
+            if self.behaviour.load.tells:
+                response.headers.update(self._bearing.headers(self.behaviour.load))
+            return response
         finally:
             self._counts.leave()
+
+    def _refuse_more(self, tongue: Tongue) -> web.StreamResponse:
+        """At once: whatever bears no more takes no time over saying so."""
+        load = self.behaviour.load
+        self._counts.faults[str(load.status)] += 1
+        response = _json(tongue.refused(Refusal(load.status, "more than the test server bears")), load.status)
+        if load.retry_after:
+            response.headers["Retry-After"] = load.retry_after
+        response.headers.update(self._bearing.headers(load))
+        return response
 
     def _complete_line(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """The answer to one request of a job."""

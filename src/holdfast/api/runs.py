@@ -37,6 +37,7 @@ from holdfast.report.choosing import Wanted, choose
 from holdfast.report.costs import Cost, CostLine, Told, cost_lines, total
 from holdfast.report.events import EventLine, with_events
 from holdfast.report.key_story import AttemptStory, Doing, KeyRecords, attempts_of, collect, doing_of, scores_of
+from holdfast.report.profiling import ProfileReport, model_profiles, profile_report
 from holdfast.spec import Spec
 from holdfast.state import Catalogue, Index, Standing, is_held, stamp_of, standing_of, status_of
 
@@ -123,7 +124,16 @@ class Run:
             saved=story.saved,
             anomalies=len(story.anomalies) + len(self._index.damage),
             cost=total(cost_lines(story, {})),
+            models=tuple(model_profiles(self._index.profile)),
         )
+
+    def profile(self) -> ProfileReport:
+        """Where its time went, and how many requests were in flight when."""
+        status, _ = self.status()
+        profile, lease = self._index.profile, standing_of(self.place.folder).lease
+        is_its = profile.alive and lease is not None and not lease.scoring and not lease.end
+        names = (self.place.run_id, self.place.experiment, status)
+        return profile_report(profile, names, lease.commits if lease is not None and is_its else None)
 
     def summary(self) -> RunSummary:
         status, reason = self.status()

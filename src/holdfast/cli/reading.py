@@ -14,7 +14,7 @@ from holdfast.api.elsewhere import fetch_all, find_in_mirror
 from holdfast.api.resuming import read_fold
 from holdfast.api.summaries import MirrorStanding
 from holdfast.cli.finding import run_to_read
-from holdfast.cli.output import end_quietly, jobs_line, opened, print_json, resume_command, say
+from holdfast.cli.output import end_quietly, jobs_line, opened, print_json, print_table, resume_command, say
 from holdfast.cli.waiting import counting, patience
 from holdfast.errors import JournalError, UsageError
 from holdfast.journal import OS_DISK, verify
@@ -25,6 +25,7 @@ from holdfast.report import CellReport, ExportLine, write_csv, write_jsonl
 from holdfast.report.choosing import Wanted as WantedKeys
 from holdfast.report.choosing import choose
 from holdfast.report.key_lines import story_lines
+from holdfast.report.profile_lines import phase_table, profile_lines
 from holdfast.report.tables import again_lines, cost_lines, duration, failure_lines, marked_lines, tokens
 from holdfast.report.wording import counted, dollars, first_line, shortened
 from holdfast.spec.explaining import nearest
@@ -95,6 +96,19 @@ def _next(summary: RunSummary, cells: Sequence[CellReport], place: RunPlace) -> 
         yield from again_lines(cells, place.command)
     if summary.status in {"interrupted", "cancelled", "failed"}:
         yield f"Go on with: {resume_command(place)}"
+
+
+def print_profile(name: str, store: str | None, as_json: bool) -> None:
+    with run_to_read(name, store) as run, patience("reading the journal"):
+        profile = run.profile()
+    if as_json:
+        print_json(profile)
+        return
+    worked = f"at work for {duration(profile.worked_seconds)}"
+    say(f"{profile.experiment}/{profile.run_id}  {profile.status}, {worked}", "bold")
+    print_table(phase_table(profile))
+    for line in profile_lines(profile):
+        say(line)
 
 
 def print_chosen(name: str, wanted: WantedKeys, limit: int, store: str | None, as_json: bool) -> None:

@@ -25,6 +25,9 @@ from holdfast.solve import Context, Means, Recorded, Scope, Steps
 from holdfast.solve.steps import Journal
 from holdfast.spec import Counts
 
+_SHORTEST_SECONDS = 0.001
+"""A scorer that takes less is not worth a number."""
+
 
 class Judgement(msgspec.Struct, frozen=True):
     """An answer that is to be scored: the one in record `of`."""
@@ -95,7 +98,7 @@ async def score_all(
             said: list[list[ScoreGiven]] = []
             for each_time in at_once(answers, scorer):
                 flight.since = asyncio.get_running_loop().time()
-                said += await _score(each_time, scorer, flight, closing, ctx)
+                said += _timed(await _score(each_time, scorer, flight, closing, ctx), flight.since)
             given = [before + new for before, new in zip(given, said, strict=True)] if given else said
     finally:
         flight.steps = None
@@ -110,6 +113,14 @@ async def score_all(
 def at_once(answers: Sequence[Judgement], scorer: Scorer) -> Sequence[Sequence[Judgement]]:
     """What a scorer is asked of, time by time: each answer by itself, or all."""
     return [answers] if scorer.group else [[each] for each in answers]
+
+
+def _timed(said: list[list[ScoreGiven]], began: float) -> list[list[ScoreGiven]]:
+    """Told once, in the first score; most scorers take next to nothing."""
+    seconds = asyncio.get_running_loop().time() - began
+    if seconds >= _SHORTEST_SECONDS:
+        said[0][0] = msgspec.structs.replace(said[0][0], seconds=round(seconds, 4))
+    return said
 
 
 async def _score(

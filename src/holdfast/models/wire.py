@@ -19,6 +19,7 @@ import msgspec
 from yarl import URL
 
 from holdfast.errors import HoldfastError
+from holdfast.models.timing import under_way
 
 BODY_BYTES_MAX = 64 * 1024 * 1024
 """A longer answer could not be saved anyway."""
@@ -65,7 +66,7 @@ class Wire:
 
         The time is that of the whole response; one that `streams` may take that long between any two pieces of it.
         """
-        connection = self._take() or await self._connect()
+        connection = self._take() or await self._connect_timed()
         request = b"%b%d\r\n\r\n%b" % (self._head, len(body), body)
         answer = connection.ask(request, self._timeout_seconds, streams)
         try:
@@ -73,6 +74,8 @@ class Wire:
         except BaseException:
             connection.drop()
             raise
+        if (timer := under_way.get()) is not None:
+            timer.first = connection.first_seconds
         if connection.is_reusable:
             connection.idle_since = connection.loop.time()
             self._free.append(connection)
@@ -95,6 +98,14 @@ class Wire:
                 return connection
             connection.drop()
         return None
+
+    async def _connect_timed(self) -> "_Connection":
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        connection = await self._connect()
+        if (timer := under_way.get()) is not None:
+            timer.connect = clock() - began
+        return connection
 
     async def _connect(self) -> "_Connection":
         url = self._url
@@ -121,6 +132,9 @@ class _Connection(asyncio.Protocol):
     def __init__(self, every: "set[_Connection]") -> None:
         self.loop = asyncio.get_running_loop()
         self.idle_since = 0.0
+        self.first_seconds = 0.0
+        """Of the last response: from the request to its first byte."""
+        self._asked_at = 0.0
         self._every = every
         self._parser = httptools.HttpResponseParser(self)
         self._transport: asyncio.Transport | None = None
@@ -144,6 +158,7 @@ class _Connection(asyncio.Protocol):
     def ask(self, request: bytes, timeout_seconds: float, streams: bool) -> "asyncio.Future[Response]":
         answer = self._answer = self.loop.create_future()
         self._streams = streams
+        self.first_seconds, self._asked_at = 0.0, self.loop.time()
         self._limit = self.loop.call_later(timeout_seconds, self._run_out, timeout_seconds)
         if self._transport is None:  # closed by the server in this very moment
             self._fail(ConnectionResetError("the server closed the connection"))
@@ -182,6 +197,8 @@ class _Connection(asyncio.Protocol):
         if self._answer is None:
             self.drop()  # nothing was asked
             return
+        if not self._length and not self.first_seconds:  # not behind a word in between
+            self.first_seconds = self.loop.time() - self._asked_at
         self._length += len(data)
         if self._streams:
             self._heard_at = self.loop.time()

@@ -14,6 +14,7 @@ from holdfast.records.exchange import Usage
 from holdfast.records.facts import Cell
 from holdfast.records.keys import parse_key
 from holdfast.report.costs import Cost, Told, cost_lines, total
+from holdfast.report.profiling import ModelProfile
 from holdfast.report.wording import own_words
 from holdfast.score import as_number
 from holdfast.spec import Counts
@@ -79,6 +80,8 @@ class RunReport(msgspec.Struct, frozen=True):
     evaluations: dict[str, str] = msgspec.field(default_factory=dict)
     """All that the run has: what each is called, or its scorers."""
     cost: Cost = Cost()
+    models: tuple[ModelProfile, ...] = ()
+    """How fast each model was."""
 
     def __str__(self) -> str:
         from holdfast.report.tables import as_text, report_table  # rich is brought in only when something is shown

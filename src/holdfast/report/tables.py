@@ -11,7 +11,8 @@ from holdfast.records.exchange import Usage
 from holdfast.report.cells import CellReport, Example, RunReport, ScorerReport
 from holdfast.report.costs import Cost, unpriced_line
 from holdfast.report.grids import Grid
-from holdfast.report.wording import counted, dollars, first_line
+from holdfast.report.profiling import ModelProfile
+from holdfast.report.wording import brief, counted, dollars, first_line
 from holdfast.stats import Summary
 
 _COLUMNS = (
@@ -150,6 +151,20 @@ def cost_lines(cost: Cost) -> Iterator[str]:
     yield line if not cost.unpriced else f"{line}; {unpriced_line(cost.unpriced)}"
 
 
+def speed_lines(models: Iterable[ModelProfile]) -> Iterator[str]:
+    """One line a model, for a report."""
+    for model in models:
+        request = model.phases["request"]
+        if request is None:
+            continue
+        told = f"{model.title}: a request takes {brief(request.p50)} (p50), {brief(request.p90)} (p90)"
+        if model.output_tokens_per_second:
+            told += f", {short(round(model.output_tokens_per_second, 1))} output tokens/s"
+        if model.rate_limited_share:
+            told += f", {model.rate_limited_share:.0%} of the time held by rate limits"
+        yield told
+
+
 def again_lines(cells: Iterable[CellReport], command: Command) -> Iterator[str]:
     """Each resume grants failed samples a fresh allowance; nobody guesses that. What failed in the solver's own code
     fails again until the code is mended, and then it is another experiment.
@@ -202,6 +217,8 @@ def _footnotes(report: RunReport, command: Command | None) -> Iterable[Renderabl
     yield _line(line, style="dim")
     for cost in cost_lines(report.cost):
         yield _line(cost, style="dim")
+    for speed in speed_lines(report.models):
+        yield _line(speed, style="dim")
     for marked in marked_lines(report.cells):
         yield _line(marked, style="yellow")
     for failure in failure_lines(report.cells):

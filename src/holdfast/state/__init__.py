@@ -3,6 +3,7 @@
 from holdfast.state.catalogue import Catalogue, stamp_of
 from holdfast.state.folding import Fold, Judged, Trail
 from holdfast.state.index import AnswerRow, Index, ScoreRow
+from holdfast.state.profile import ModelTimes, Profile, Spans
 from holdfast.state.status import Standing, is_held, keep_beat, standing_by, standing_of, status_by, status_of
 from holdfast.state.story import Bill, OpenJob, Story
 
@@ -13,8 +14,11 @@ __all__ = [
     "Fold",
     "Index",
     "Judged",
+    "ModelTimes",
     "OpenJob",
+    "Profile",
     "ScoreRow",
+    "Spans",
     "Standing",
     "Story",
     "Trail",

@@ -17,10 +17,12 @@ from holdfast.journal import START, Cursor, Damage, Entry, Reader, journal_folde
 from holdfast.records.exchange import Usage
 from holdfast.records.facts import SampleFailed, SampleFinished
 from holdfast.state.cache import cached_path, is_networked, make_room
-from holdfast.state.folding import failed_data, finished_data, score_data, step_gist
+from holdfast.state.folding import failed_data, finished_data, score_data
+from holdfast.state.profile import Profile, TimedGist
 from holdfast.state.story import Story
 
-_VERSION = 5
+_VERSION = 6
+_timed_gist = msgspec.json.Decoder(TimedGist)
 _used = msgspec.json.Decoder(dict[str, Usage])
 _BATCH = 10_000
 _MEMORY = ":memory:"
@@ -88,6 +90,7 @@ class Index:
     def __init__(self, run: str) -> None:
         self._run = run
         self.story = Story()
+        self.profile = Profile()
         self.damage: list[Damage] = []
         self.last_n = 0
         """The number of the last record."""
@@ -145,7 +148,7 @@ class Index:
         """
         self._database.close()
         self._database, self._path = (_new(_MEMORY), _MEMORY) if in_memory else _anew(self._path)
-        self.story, self.damage = Story(), []
+        self.story, self.profile, self.damage = Story(), Profile(), []
         self._catch_up()
 
     def _catch_up(self) -> None:
@@ -155,6 +158,7 @@ class Index:
             cursor = msgspec.json.decode(saved["cursor"], type=Cursor) if "cursor" in saved else START
             if "story" in saved:
                 self.story = msgspec.json.decode(saved["story"], type=Story)
+                self.profile = msgspec.json.decode(saved["profile"], type=Profile)
                 self.damage = msgspec.json.decode(saved["damage"], type=list[Damage])
             reader = Reader(journal_folder(self._run), cursor=cursor)
             for number, each in enumerate(reader.read(live=True), 1):
@@ -168,14 +172,16 @@ class Index:
             self.last_n = reader.cursor.n
 
     def _save(self, cursor: Cursor) -> None:
-        values = {"cursor": cursor, "story": self.story, "damage": self.damage}
+        values = {"cursor": cursor, "story": self.story, "profile": self.profile, "damage": self.damage}
         rows = [(name, msgspec.json.encode(value)) for name, value in values.items()]
         self._database.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows)
 
     def _apply(self, entry: Entry) -> None:
         kind = entry.line.t
         if kind == "step":
-            self.story.answered(step_gist.decode(entry.line.d), entry.line.k)
+            step = _timed_gist.decode(entry.line.d)
+            self.story.answered(step, entry.line.k)
+            self.profile.answered(step, entry.line)
         elif kind == "sample.finished":
             self._finished(entry)
         elif kind == "sample.failed":
@@ -184,6 +190,7 @@ class Index:
             self._score(entry)
         else:
             self.story.apply(entry)
+            self.profile.apply(entry.line)
             if kind == "run.resumed":
                 self._retry(self.story.resumes[-1].resumed.retried)
             elif kind == "anomaly" and self.story.anomalies:
@@ -225,6 +232,7 @@ class Index:
     def _score(self, entry: Entry) -> None:
         found = score_data.decode(entry.line.d)
         self.story.spent(found.spent, entry.line.k)
+        self.profile.scored(found.seconds, entry.line)
         failure = "" if found.failure is None else found.failure.message
         row = (
             found.o,

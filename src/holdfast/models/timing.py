@@ -1,0 +1,52 @@
+"""Where the time of one request goes. Whoever asks begins it; who holds the request back or sends it finds it in
+`under_way`. A request outside of any step has none.
+"""
+
+from contextvars import ContextVar
+
+from holdfast.records.facts import Timing
+
+_DIGITS = 4  # tenths of a millisecond: more is noise, and every step pays for it
+
+
+class Timer:
+    """Of one request, over all of its tries."""
+
+    __slots__ = ("connect", "first", "limited", "lost", "queue")
+
+    def __init__(self) -> None:
+        self.queue = 0.0
+        self.limited = 0.0
+        self.connect = 0.0
+        self.first = 0.0
+        self.lost = 0.0
+
+    def held(self, seconds: float, limited: float) -> None:
+        """It was not sent for so long; so much of that because of a rate limit."""
+        self.queue += seconds
+        self.limited += min(limited, seconds)
+
+    def failed(self, seconds: float) -> None:
+        """A try came to nothing: what it took is no part of the next."""
+        self.lost += seconds
+        self.connect = self.first = 0.0
+
+    def timing(self) -> Timing:
+        """To be recorded."""
+        return Timing(
+            round(self.queue, _DIGITS),
+            round(self.limited, _DIGITS),
+            round(self.connect, _DIGITS),
+            round(self.first, _DIGITS),
+            round(self.lost, _DIGITS),
+        )
+
+
+under_way: ContextVar[Timer | None] = ContextVar("under_way", default=None)
+
+
+def begin_timing() -> Timer:
+    """For the request that this task makes next."""
+    timer = Timer()
+    under_way.set(timer)
+    return timer

@@ -92,7 +92,7 @@ def test_what_a_step_records_is_small_and_within_its_seconds(tmp_path: Path, ser
         timing = step["timing"]
         inside = timing["first"] + timing.get("connect", 0.0) + timing.get("lost", 0.0)
         assert LATENCY_SECONDS <= timing["first"] <= inside <= step["seconds"] + 0.001
-        assert len(json.dumps(timing, separators=(",", ":"))) <= 80
+        assert all(timing.values())  # what was nothing is not written
 
 
 @pytest.mark.parametrize("other", [("--failed",), ("sums/arith/s0001/1",)])

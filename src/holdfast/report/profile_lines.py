@@ -59,7 +59,7 @@ def _throughput(model: ModelProfile) -> str:
         told += f", {model.batched} in batches"
     if model.requests_per_second is not None and model.output_tokens_per_second is not None:
         told += f"; {model.requests_per_second:.3g} requests/s, {model.output_tokens_per_second:.3g} output tokens/s"
-    if model.rate_limited_share is not None:
+    if model.rate_limited_share:
         told += f"; {model.rate_limited_share:.1%} of the time held by rate limits"
     return told
 

@@ -8,6 +8,8 @@ from holdfast.records.facts import Timing
 
 _DIGITS = 4  # tenths of a millisecond: more is noise, and every step pays for it
 
+_NOTHING = Timing()
+
 
 class Timer:
     """Of one request, over all of its tries."""
@@ -33,6 +35,8 @@ class Timer:
 
     def timing(self) -> Timing:
         """To be recorded: what was nothing is left out, so that the usual step pays for one number."""
+        if not (self.first or self.queue or self.lost):
+            return _NOTHING
         rounded = {name: round(getattr(self, name), _DIGITS) for name in self.__slots__}
         return Timing(**{name: seconds for name, seconds in rounded.items() if seconds})
 

@@ -1,6 +1,7 @@
 """`show --profile` with the real command and a real server: what the server took is in the phases, over a kill too."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,21 @@ from holdfast.testing import Behaviour, Fault, ServerProcess, start_server_proce
 from tests.e2e.commands import call, kill_when, run, write_spec
 
 LATENCY_SECONDS = 0.05
+MINE = """\
+import asyncio
+
+async def look(word):
+    await asyncio.sleep(0.01)
+    return word
+
+async def solve(sample, ctx):
+    await ctx.call(look, {"word": sample.id})
+    return await ctx.generate()
+
+async def slow(sample, answer):
+    await asyncio.sleep(0.01)
+    return True
+"""
 ROWS = 12
 
 
@@ -93,6 +109,20 @@ def test_what_a_step_records_is_small_and_within_its_seconds(tmp_path: Path, ser
         inside = timing["first"] + timing.get("connect", 0.0) + timing.get("lost", 0.0)
         assert LATENCY_SECONDS <= timing["first"] <= inside <= step["seconds"] + 0.001
         assert all(timing.values())  # what was nothing is not written
+
+
+def test_tools_and_scorers_have_their_time_and_a_mock_tells_no_first_byte(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MINE)
+    write_spec(tmp_path, 3, task={"solver": "mine:solve", "scorers": ["mine:slow"]})
+    done = call("run", tmp_path / "eval.yaml", "--id", "x", "--store", tmp_path / "runs", cwd=tmp_path)
+    assert done.code == 0, done.err
+    (model,) = profile_of(tmp_path)["models"]
+    slowest = {phase: model["phases"][phase]["max"] for phase in ("tools", "score")}
+    assert min(slowest.values()) >= 0.01
+    assert (model["phases"]["tools"]["count"], model["phases"]["score"]["count"]) == (3, 3)
+    assert model["phases"]["queue"]["count"] == model["phases"]["request"]["count"] == 3
+    assert model["phases"]["first byte"] is None
+    assert re.search(r"first byte +- +-", call("show", "x", "--store", "runs", "--profile", cwd=tmp_path).out)
 
 
 @pytest.mark.parametrize("other", [("--failed",), ("sums/arith/s0001/1",)])

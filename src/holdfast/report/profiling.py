@@ -131,10 +131,10 @@ def _model_profile(name: str, is_role: bool, times: ModelTimes, worked: float) -
         failed=times.failed,
         retries=times.retries,
         batched=times.batched,
-        input_tokens=times.usage.input_tokens,
-        output_tokens=times.usage.output_tokens,
+        input_tokens=times.input_tokens,
+        output_tokens=times.output_tokens,
         requests_per_second=round(times.requests / worked, 3) if worked else None,
-        output_tokens_per_second=round(times.usage.output_tokens / worked, 3) if worked else None,
+        output_tokens_per_second=round(times.output_tokens / worked, 3) if worked else None,
         rate_limited_share=round(times.limited_seconds / waited, 4) if waited and tells else None,
         phases={phase: Percentiles.of(times.phases.get(phase)) for phase in PHASES},
     )

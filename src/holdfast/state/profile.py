@@ -11,7 +11,6 @@ import msgspec
 
 from holdfast.records import Line
 from holdfast.records.durations import Durations
-from holdfast.records.exchange import Usage
 from holdfast.records.facts import RunEnded, Timing
 from holdfast.records.keys import cell_names, cell_of
 from holdfast.state.story import BEGINNINGS, ENDS, StepGist
@@ -51,7 +50,15 @@ class Spans(msgspec.Struct):
     open: list[float] = msgspec.field(default_factory=list)
     """By span: the seconds that a process was at work on the run."""
 
-    def reach(self, to: float) -> None:
+    def add_busy(self, since: float, to: float) -> None:
+        self._reach(to)
+        self._spread(self.busy, since, to)
+
+    def add_open(self, since: float, to: float) -> None:
+        self._reach(to)
+        self._spread(self.open, since, to)
+
+    def _reach(self, to: float) -> None:
         """Make room until then."""
         while to - self.start >= self.width * SPANS_MAX:
             self.width *= 2
@@ -61,12 +68,10 @@ class Spans(msgspec.Struct):
             self.busy += [0.0] * missing
             self.open += [0.0] * missing
 
-    def spread(self, over: list[float], since: float, to: float) -> None:
-        """Add an interval to the spans that it touches; its end has room. What a clock that was set back puts before
-        the beginning is nowhere.
-        """
+    def _spread(self, over: list[float], since: float, to: float) -> None:
+        """To the spans that an interval touches. What a clock that was set back puts before the start is nowhere."""
         width, since, to = self.width, max(since - self.start, 0.0), max(to - self.start, 0.0)
-        first, last = int(since / width), min(int(to / width), len(over) - 1)
+        first, last = int(since / width), int(to / width)
         if first >= last:
             over[last] += max(to - since, 0.0)
             return
@@ -87,7 +92,8 @@ class ModelTimes(msgspec.Struct):
     retries: int = 0
     batched: int = 0
     """Answered in jobs of a batch API. How long those take says nothing of the model: they are in no phase."""
-    usage: Usage = Usage()
+    input_tokens: int = 0
+    output_tokens: int = 0
     limited_seconds: float = 0.0
     held_seconds: float = 0.0
     """Of all requests, before they were sent; the first of the two because of rate limits."""
@@ -161,10 +167,10 @@ class Profile(msgspec.Struct):
 
     def until_now(self) -> tuple[Spans, float]:
         """The spans, and the seconds of all sittings, with the one that is not over as far as it is recorded."""
-        spans = msgspec.structs.replace(self.spans, open=list(self.spans.open))
+        spans = msgspec.structs.replace(self.spans, busy=list(self.spans.busy), open=list(self.spans.open))
         if not self.sitting:
             return spans, self.worked_seconds
-        spans.spread(spans.open, self.sitting, self.seen)
+        spans.add_open(self.sitting, self.seen)
         return spans, self.worked_seconds + max(self.seen - self.sitting, 0.0)
 
     def _of(self, key: str | None) -> ModelTimes:
@@ -177,12 +183,13 @@ class Profile(msgspec.Struct):
             model.failed += 1
         else:
             model.answered += 1
-            model.usage += step.answer.usage
+            model.input_tokens += step.answer.usage.input_tokens
+            model.output_tokens += step.answer.usage.output_tokens
         if step.batch:
             model.batched += 1
             return
         model.sent_seconds += step.seconds
-        self.spans.spread(self.spans.busy, at - step.seconds, at)
+        self.spans.add_busy(at - step.seconds, at)
         timing = step.timing
         if timing is not None:
             model.held_seconds += timing.queue
@@ -199,9 +206,8 @@ class Profile(msgspec.Struct):
 
     def _see(self, since: float, at: float) -> None:
         """Something happened; outside of a process's work on the run somebody scores."""
-        spans = self.spans
-        if not spans.start:
-            spans.start = since
+        if not self.spans.start:
+            self.spans.start = since
         if not self.sitting:
             self.sitting = since
         elif not self.alive and since - self.seen > _APART_SECONDS:
@@ -209,12 +215,11 @@ class Profile(msgspec.Struct):
             self.sitting = since
         if at > self.seen:
             self.seen = at
-        spans.reach(at)
 
     def _stand_up(self, at: float) -> None:
         if self.sitting and at >= self.sitting:
             self.worked_seconds += at - self.sitting
-            self.spans.spread(self.spans.open, self.sitting, at)
+            self.spans.add_open(self.sitting, at)
         self.sitting = 0.0
 
 

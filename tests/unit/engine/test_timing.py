@@ -86,3 +86,24 @@ def test_a_pause_that_ended_while_nobody_looked_counts_no_longer_than_it_was() -
     before = turns.limited_seconds(0.0)
     assert turns.limited_seconds(4.0) - before == 4.0
     assert round(turns.limited_seconds(100.0) - before, 6) == 9.9
+
+
+def test_whoever_waits_behind_others_for_a_rate_is_held_by_it_all_the_while() -> None:
+    """One every ten seconds: the third in the queue waits for three of these pauses, not only for the first."""
+    now = 0.0
+
+    async def run() -> float:
+        nonlocal now
+        turns = Turns(Pace(Limits(requests_per_minute=6)), lambda: now)
+        assert turns.take(0.0)
+        before = turns.limited_seconds(now)
+        waiting = [asyncio.ensure_future(turns.wait(0.0, first=False)) for _ in range(3)]
+        for _ in range(30):
+            await asyncio.sleep(0)
+            now += 1.0
+            turns.hand_out()
+        await asyncio.gather(*waiting)
+        turns.close()
+        return turns.limited_seconds(now) - before
+
+    assert asyncio.run(run()) >= 29

@@ -74,6 +74,7 @@ class Turns:
         while self._waiting:
             seconds = self._pace.wait(now)
             if seconds > 0:
+                self._held = self._pace.held_seconds(now)  # as it is behind those that were let through
                 self._wake_in(now, seconds)
                 return
             turn, tokens = self._waiting.popleft()

@@ -103,7 +103,7 @@ EXIT_CODES = {
     4: "held by another live process",
     5: "damaged data",
     6: "stopped at a budget, resumable (reserved: there are no budgets yet)",
-    7: "gate not passed (reserved: there are no gates yet)",
+    7: "gate not passed",
     130: "interrupted, resumable",
 }
 

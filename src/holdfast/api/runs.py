@@ -32,10 +32,13 @@ from holdfast.report import (
     score_lines,
     score_table,
 )
+from holdfast.report.agreeing import judges_of
 from holdfast.report.choosing import Wanted, choose
 from holdfast.report.events import EventLine, with_events
 from holdfast.report.key_story import AttemptStory, Doing, KeyRecords, attempts_of, collect, doing_of, scores_of
+from holdfast.report.sides import Answers, sides_of
 from holdfast.spec import Price, Spec
+from holdfast.spec.reducing import stored_reductions
 from holdfast.state import Catalogue, Index, Standing, is_held, stamp_of, standing_of, status_of
 
 
@@ -188,10 +191,30 @@ class Run:
         return found
 
     def scorer_identities(self, evaluation: str = "") -> list[dict[str, Any]]:
-        """What an evaluation, the newest unless it is given, was made with: names, arguments and digests of code."""
+        """What an evaluation, the newest unless it is given, was made with: names, arguments, digests of code, and the
+        models that the judges among them ask.
+        """
         story = self._index.story
         found = self._evaluation(evaluation) or story.evaluation
-        return story.evaluations[found].scorers if found else []
+        roles = story.spec.get("roles", {})
+        return (
+            [{**each, "judges": judges_of(each, roles)} for each in story.evaluations[found].scorers] if found else []
+        )
+
+    def sides(self, evaluation: str = "") -> dict[tuple[str, str], Answers]:
+        """What a comparison needs of each task with each model: all of it is in memory at once."""
+        return sides_of(self.run_id, self.lines(evaluation), stored_reductions(self._index.story.spec))
+
+    def costs(self) -> dict[tuple[str, str], float | None]:
+        """In dollars, by task and model; None where the spec has no price."""
+        spec = msgspec.convert(self._index.story.spec, Spec)
+        prices = {model.name: model.price for model in spec.models}
+        found: dict[tuple[str, str], float | None] = {}
+        for cell in self.cells():
+            price, used = prices.get(cell.model), cell.usage
+            dollars = None if price is None else price.dollars(used.input_tokens, used.output_tokens)
+            found[cell.task, cell.model] = dollars
+        return found
 
     def planned_count(self) -> int:
         return self._index.story.planned

@@ -168,7 +168,7 @@ def _left_out(measures: Sequence[tuple[Answers, str, Mapping[str, Measure], Meas
         gone = sum(pair not in mine.values and pair not in mine.missing for pair in (*measure.values, *measure.missing))
         if gone:
             keys = counted(gone, "key")
-            yield f"{second.side.task} {name}: {keys} of the baseline are not in the run's plan: judged on the others"
+            yield f"{second.side.task} {name}: judged without {keys} of the baseline that the run's plan has not"
 
 
 def _named(scorer: str | None) -> str:
@@ -202,6 +202,8 @@ def _told(each: Verdict, bar: Bar) -> str:
     if each.outcome == "missing":
         why = ", ".join(f"{count} {reason.replace('_', ' ')}" for reason, count in each.missing.items())
         return f"{place}: not passed: {counted(sum(each.missing.values()), 'key')} without a score ({why})"
+    if each.outcome == "passed" and bar.at_least is None and each.interval.standard_error == 0:
+        return f"{place}: passed: each of {counted(each.common, 'key')} differs by {each.interval.mean:.4g}"
     if each.outcome == "passed":
         return f"{place}: passed: {what} is at least {each.bound:.4g} at confidence {level}"
     if each.outcome == "worse":

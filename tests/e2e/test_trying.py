@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from holdfast.models import count_message_tokens
 from holdfast.testing import Behaviour, start_server_process
 from tests.e2e.commands import (
     Done,
@@ -163,8 +164,8 @@ def test_a_dry_run_prints_the_exact_messages_and_asks_and_makes_nothing(tmp_path
         {"role": "system", "content": "Be exact."},
         {"role": "user", "content": f"Compute: {sums(2)[1]['question']}"},
     ]
-    characters = sum(len(each["content"]) for messages in cell["first"].values() for each in messages)
-    assert cell["input_tokens"] == characters * 2 // 4
+    counted = sum(count_message_tokens(each) for messages in cell["first"].values() for each in messages)
+    assert cell["input_tokens"] == counted * 2
 
 
 def test_a_dry_run_of_what_cannot_run_is_refused(tmp_path: Path) -> None:

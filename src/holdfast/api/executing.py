@@ -12,6 +12,7 @@ import os
 import uuid
 
 from holdfast import __version__
+from holdfast.api.estimating import estimate
 from holdfast.api.mirroring import Claimed, bring_home, claim_run
 from holdfast.api.places import RunPlace, make_run_id, place_of
 from holdfast.api.preparing import Given, Prepared, check_experiment, naming
@@ -41,6 +42,7 @@ async def execute(
     if reading.fold.story.started is None:
         with naming(given.where):
             await asyncio.to_thread(survey, given.spec, prepared.works)
+            await asyncio.to_thread(_warn_of_budget, prepared)
         return await _begin(prepared, place, observe, given)
     return await Resumption(prepared, reading, given, retry).go_on(observe)
 
@@ -51,6 +53,14 @@ async def extend(given: Given, place: RunPlace, observe: Observe | None = None) 
     if reading.fold.story.started is None:
         raise UsageError(f"{place.run_id} has not begun: start it with: holdfast run SPEC --id {place.run_id}")
     return await Resumption(prepared, reading, given, _ALL).extend(observe)
+
+
+def _warn_of_budget(prepared: Prepared) -> None:
+    """Whoever asks for more than a budget allows hears of it before anything is paid."""
+    limits = prepared.spec.limits.run
+    if limits.cost_usd is not None or limits.tokens is not None or limits.requests is not None:
+        for line in estimate(prepared.spec, prepared.works, {}).over():
+            logging.getLogger("holdfast").warning(line)
 
 
 def place_for(given: Given, store: str, run_id: str | None = None) -> RunPlace:

@@ -98,4 +98,4 @@ def _share(part: int, whole: int) -> float:
 
 
 def _dollars(price: Price | None, input_tokens: float, output_tokens: float) -> float:
-    return 0.0 if price is None else price.dollars(input_tokens, output_tokens)
+    return 0.0 if price is None else price.dollars(Usage(round(input_tokens), round(output_tokens)))

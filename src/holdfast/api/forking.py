@@ -111,7 +111,8 @@ class Fork:
 
     def _prepare(self) -> Prepared:
         with naming(self._given.where):
-            prepared = prepare_given(self._given, find_scorers(self._given), self._parent.inputs(self._given.spec))
+            inputs = self._parent.inputs(self._given.spec)
+            prepared = prepare_given(self._given, find_scorers(self._given), inputs, self._parent.spec)
             survey(prepared.spec, prepared.works)
         return prepared
 
@@ -220,7 +221,7 @@ class _Parent:
         if self.index.story.started is None:
             raise UsageError(f"{place.run_id} has not begun: there is nothing to fork")
         self.source = self.index.story.started.source
-        self._spec = msgspec.convert(self.index.story.spec, Spec)
+        self.spec = msgspec.convert(self.index.story.spec, Spec)
         self._traces = Traces(place.journal)
         self._sound: set[str] = set()
         self.lost: set[str] = set()
@@ -228,13 +229,13 @@ class _Parent:
 
     def inputs(self, spec: Spec) -> dict[str, TaskInputs]:
         """What the parent holds of tasks, without examples that the fork chooses otherwise."""
-        before = {task.name: task.fewshot for task in self._spec.tasks}
+        before = {task.name: task.fewshot for task in self.spec.tasks}
         same = {task.name for task in spec.tasks if _choice(task.fewshot) == _choice(before.get(task.name))}
         return {name: inputs for name, inputs in self.index.story.inputs.items() if name in same}
 
     def asks_alike(self, spec: Spec, model: str) -> bool:
         """Whether a model, or a role, is the same here and there."""
-        before = {each.name: each for each in self._spec.models}
+        before = {each.name: each for each in self.spec.models}
         now = {each.name: each for each in spec.models}
         if spec.roles or model not in before:
             return bool(spec.roles)
@@ -243,7 +244,7 @@ class _Parent:
     def calls_alike(self, work: Work) -> bool:
         """Whether a task's tools would do the same here and there: their code, their servers and their sandbox."""
         name, now = work.task.name, work.task
-        before = next((task for task in self._spec.tasks if task.name == name), None)
+        before = next((task for task in self.spec.tasks if task.name == name), None)
         if before is None or before.sandbox != now.sandbox or servers_in(before.solver) != servers_in(now.solver):
             return False
         return self.index.story.inputs.get(name, TaskInputs()).solver == work.solver.digest()

@@ -12,13 +12,17 @@ from typing import Any
 import msgspec
 import xxhash
 
-from holdfast.engine import identity_of, open_provider
+from holdfast.api.pricing import check_budget, with_prices
+from holdfast.engine import identity_of, open_batch_api, open_provider
 from holdfast.errors import BadNameError, HoldfastError, JournalError, SpecError
 from holdfast.journal import folder_name
 from holdfast.plan import Rows, Work, prepare, survey
 from holdfast.records.facts import TaskInputs
 from holdfast.score import Scorer, identity, resolve
-from holdfast.spec import Spec
+from holdfast.spec import Counts, Spec, Task
+
+_PARTS_OF_RUNS = ("journal", "lease")
+"""By them a mirror's runs are told from what holds runs."""
 
 
 class Given(msgspec.Struct, frozen=True):
@@ -47,6 +51,13 @@ class Prepared(msgspec.Struct, frozen=True):
     def evaluation(self) -> str:
         return evaluation_of(self.scorers, self.spec)
 
+    def scorer_identities(self) -> list[dict[str, Any]]:
+        """What the evaluation is made of, for its record."""
+        counts = {task.name: _counts_told(task) for task in self.spec.tasks}
+        return [
+            {"task": task, **identity(each), **counts[task]} for task, every in self.scorers.items() for each in every
+        ]
+
 
 def check(given: Given) -> tuple[Prepared, int]:
     """Everything that can be wrong with a spec, without creating anything. Returns how many keys it means."""
@@ -56,12 +67,15 @@ def check(given: Given) -> tuple[Prepared, int]:
 
 
 def evaluation_of(scorers: Mapping[str, Sequence[Scorer]], spec: Spec) -> str:
-    """The identity of a scorer configuration: what it is called, what its code is, and, if it asks judges, which models
-    those are. Empty if there is none.
+    """The identity of a scorer configuration: what it is called, what its code is, how answers count that are not shown
+    to it, and, if it asks judges, which models those are. Empty if there is none.
     """
     if not any(scorers.values()):
         return ""
-    told: dict[str, Any] = {name: [identity(scorer) for scorer in every] for name, every in scorers.items()}
+    counts = {task.name: _counts_told(task) for task in spec.tasks}
+    told: dict[str, Any] = {
+        name: [{**identity(scorer), **counts[name]} for scorer in every] for name, every in scorers.items()
+    }
     if any(scorer.needs_ctx for every in scorers.values() for scorer in every):
         told = {"scorers": told, "roles": {name: [identity_of(m), m.params] for name, m in spec.roles.items()}}
     return xxhash.xxh3_64_hexdigest(msgspec.json.encode(told, order="deterministic"))
@@ -92,6 +106,8 @@ def check_experiment(spec: Spec) -> None:
         folder_name(spec.experiment)
     except BadNameError as error:
         raise SpecError(f"experiment: {error}") from error
+    if spec.experiment in _PARTS_OF_RUNS:
+        raise SpecError(f"experiment: {spec.experiment!r} is what a part of every run is called; choose another name")
 
 
 def find_scorers(given: Given) -> dict[str, list[Scorer]]:
@@ -108,19 +124,30 @@ def find_scorers(given: Given) -> dict[str, list[Scorer]]:
 
 
 def prepare_given(
-    given: Given, scorers: Mapping[str, Sequence[Scorer]], stored: Mapping[str, TaskInputs] | None = None
+    given: Given,
+    scorers: Mapping[str, Sequence[Scorer]],
+    stored: Mapping[str, TaskInputs] | None = None,
+    before: Spec | None = None,
 ) -> Prepared:
-    """`stored`: what the run holds of its tasks, if it has begun."""
+    """`stored`: what the run holds of its tasks, if it has begun; `before`: its spec until now."""
     check_experiment(given.spec)
-    works = prepare(given.spec, given.rows, given.solvers, stored, given.counted)
-    for index, task in enumerate(given.spec.tasks):
+    spec = with_prices(given.spec, before)
+    check_budget(spec)
+    works = prepare(spec, given.rows, given.solvers, stored, given.counted)
+    for index, task in enumerate(spec.tasks):
         for server in works[task.name].solver.servers():
             server.check(f"tasks[{index}].solver: mcp")  # only to see that it can be opened: it opens none
-    for index, model in enumerate(given.spec.models):
-        open_provider(model, f"models[{index}]")  # only to see that it can be made: it opens no connection
-    for name, model in given.spec.roles.items():
-        open_provider(model, f"roles.{name}")
-    return Prepared(given.spec, works, scorers)
+    models = {f"models[{index}]": model for index, model in enumerate(given.spec.models)}
+    for place, model in (models | {f"roles.{name}": model for name, model in given.spec.roles.items()}).items():
+        open_provider(model, place)  # only to see that it can be made: it opens no connection
+        if model.batch is not None:
+            open_batch_api(model, place)
+    return Prepared(spec, works, scorers)
+
+
+def _counts_told(task: Task) -> dict[str, Any]:
+    """Nothing, where they count as they do by themselves."""
+    return {} if task.counts == Counts() else {"counts": msgspec.to_builtins(task.counts)}
 
 
 def _check_judges(scorer: Scorer, spec: Spec, place: str) -> None:

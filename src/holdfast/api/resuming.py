@@ -326,7 +326,9 @@ def read_and_prepare(given: Given, place: RunPlace) -> tuple[Prepared, Reading]:
     with naming(given.where):
         scorers = find_scorers(given)
         reading = Reading(place, evaluation_of(scorers, given.spec))
-        return prepare_given(given, scorers, reading.fold.story.inputs), reading
+        story = reading.fold.story
+        before = stored_spec(reading.fold) if story.started is not None else None
+        return prepare_given(given, scorers, story.inputs, before), reading
 
 
 async def claim(reading: Reading, mirror: Mirror | None) -> Claimed:

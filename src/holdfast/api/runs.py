@@ -8,9 +8,10 @@ import msgspec
 import xxhash
 
 from holdfast.api.elsewhere import find_to_read
+from holdfast.api.estimating import Observed
 from holdfast.api.places import RunPlace, default_store, runs_in
 from holdfast.api.recovering import Moved
-from holdfast.api.summaries import MirrorStanding, RunSummary
+from holdfast.api.summaries import MirrorStanding, RunSummary, WaitingJob
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.journal import Reader
 from holdfast.plan import data_lines
@@ -34,10 +35,11 @@ from holdfast.report import (
 )
 from holdfast.report.agreeing import judges_of
 from holdfast.report.choosing import Wanted, choose
+from holdfast.report.costs import Cost, CostLine, Told, cost_lines, total
 from holdfast.report.events import EventLine, with_events
 from holdfast.report.key_story import AttemptStory, Doing, KeyRecords, attempts_of, collect, doing_of, scores_of
 from holdfast.report.sides import Answers, sides_of
-from holdfast.spec import Price, Spec
+from holdfast.spec import Spec
 from holdfast.spec.reducing import stored_reductions
 from holdfast.state import Catalogue, Index, Standing, is_held, stamp_of, standing_of, status_of
 
@@ -123,6 +125,7 @@ class Run:
             usage=story.usage,
             saved=story.saved,
             anomalies=len(story.anomalies) + len(self._index.damage),
+            cost=total(cost_lines(story, {})),
         )
 
     def summary(self) -> RunSummary:
@@ -167,8 +170,43 @@ class Run:
             folder=self.place.url or self.place.folder,
             bytes=self.place.size(),
             failures=list(_failures(cells)),
+            cost=sum((cell.cost for cell in cells), Cost()),
+            marks=[
+                {"task": cell.task, "model": cell.model, "mark": mark, "count": count}
+                for cell in cells
+                for mark, count in cell.marks.items()
+            ],
             mirror=self._mirror(),
+            jobs=self.jobs(),
         )
+
+    def spec(self) -> Spec:
+        """As it is in force."""
+        return msgspec.convert(self._index.story.spec, Spec)
+
+    def limits(self) -> dict[str, Any]:
+        """What the run may use in all, as far as anything is limited."""
+        found: dict[str, Any] = _plain(self.spec().limits.run)
+        return found
+
+    def cost_lines(self) -> list[CostLine]:
+        """What each model was asked in each cell, and what that cost."""
+        return cost_lines(self._index.story, {(cell.task, cell.model): cell.finished for cell in self.cells()})
+
+    def observed(self) -> dict[tuple[str, str], Observed]:
+        """What an answer took, by task and model, of cells that have any: for guesses about the next run."""
+        found: dict[tuple[str, str], Observed] = {}
+        for line in self.cost_lines():
+            if line.finished:
+                before = found.get((line.task, line.model), Observed(self.run_id, line.finished))
+                used = {**before.used, line.role: line.usage + line.taken}
+                found[line.task, line.model] = msgspec.structs.replace(before, used=used)
+        return found
+
+    def jobs(self) -> list[WaitingJob]:
+        """What is with the servers of batch APIs."""
+        waiting = (each for each in self._index.story.jobs.values() if each.answered < 0)
+        return [WaitingJob(each.token, each.id, each.line, each.requests, each.at) for each in waiting]
 
     def _mirror(self) -> MirrorStanding | None:
         """How far the mirror is; None without one, or if nothing is known of it."""
@@ -205,17 +243,6 @@ class Run:
         """What a comparison needs of each task with each model: all of it is in memory at once."""
         return sides_of(self.run_id, self.lines(evaluation), stored_reductions(self._index.story.spec))
 
-    def costs(self) -> dict[tuple[str, str], float | None]:
-        """In dollars, by task and model; None where the spec has no price."""
-        spec = msgspec.convert(self._index.story.spec, Spec)
-        prices = {model.name: model.price for model in spec.models}
-        found: dict[tuple[str, str], float | None] = {}
-        for cell in self.cells():
-            price, used = prices.get(cell.model), cell.usage
-            dollars = None if price is None else price.dollars(used.input_tokens, used.output_tokens)
-            found[cell.task, cell.model] = dollars
-        return found
-
     def planned_count(self) -> int:
         return self._index.story.planned
 
@@ -250,7 +277,7 @@ class Run:
         found = collect(Reader(self.place.journal).read(live=True), key)
         planned = self.planned(key)
         finished = found.finished
-        attempts = attempts_of(found, self._prices(parse_key(key).model))
+        attempts = attempts_of(found, Told.of(self._index.story.spec).prices(parse_key(key).model))
         row = self._index.answer(key)
         status = row.status if row is not None else "unfinished"
         doing = _doing(standing, key, found, attempts) if status == "unfinished" else None
@@ -269,12 +296,6 @@ class Run:
             in_progress=doing,
             resumes=tuple(found.begun_again),
         )
-
-    def _prices(self, model: str) -> dict[str, Price | None]:
-        """By role; that of the evaluated model under the empty one."""
-        spec = msgspec.convert(self._index.story.spec, Spec)
-        evaluated = next((each.price for each in spec.models if each.name == model), None)
-        return {"": evaluated} | {role: each.price for role, each in spec.roles.items()}
 
     def scorers(self) -> list[str]:
         return sorted({each.scorer for cell in self.cells() for each in cell.scorers})

@@ -112,14 +112,15 @@ def recorded_answers(place: RunPlace, given: Given) -> Iterator[Judgement]:
     index, reader = Index(place.folder), Reader(place.journal)
     try:
         for cell in reading.fold.story.cells:
-            tickets = Tickets(place.folder, cell, prepared.spec, prepared.works[cell.task], lambda ordinal: True)
+            work = prepared.works[cell.task]
+            tickets = Tickets(place.folder, cell, prepared.spec, work, lambda ordinal: True)
             every = tickets.all()
             for row in index.answers("finished", cell.first, cell.count):
                 ticket = next(each for each in every if each.o == row.o)  # both are in plan order
                 entry = reader.record_at(row.segment, row.at_byte)
                 if entry is not None and entry.line.n == row.n:
                     answer = _finished.decode(entry.line.d).answer
-                    yield Judgement(ticket, answer, row.n, prepared.evaluation, secrets)
+                    yield Judgement(ticket, answer, row.n, prepared.evaluation, secrets, work.task.counts)
     finally:
         reader.close()
         index.close()

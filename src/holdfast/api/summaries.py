@@ -6,6 +6,7 @@ import msgspec
 
 from holdfast.records import Anomaly
 from holdfast.records.exchange import Usage
+from holdfast.report.costs import Cost
 
 
 class MirrorStanding(msgspec.Struct, frozen=True):
@@ -18,6 +19,19 @@ class MirrorStanding(msgspec.Struct, frozen=True):
     """The number of the last record that is durable where the run is written."""
     behind_seconds: float
     """Of a live run: for how long there has been something that is not there yet."""
+
+
+class WaitingJob(msgspec.Struct, frozen=True):
+    """A job of a batch API that has not ended, as far as is recorded."""
+
+    token: str
+    id: str
+    """At the server; empty if that was not recorded yet."""
+    line: str
+    """The field of the spec whose model it asks."""
+    requests: int
+    at: str
+    """When it was announced."""
 
 
 class RunSummary(msgspec.Struct, frozen=True):
@@ -54,3 +68,8 @@ class RunSummary(msgspec.Struct, frozen=True):
     evaluation_names: dict[str, str] = msgspec.field(default_factory=dict)
     """Of the evaluations: what each is called, or its scorers."""
     mirror: MirrorStanding | None = None
+    cost: Cost = Cost()
+    marks: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    """Finished answers that are no ordinary ones, by cell: filtered, empty, truncated."""
+    jobs: list[WaitingJob] = msgspec.field(default_factory=list)
+    """With the servers of batch APIs."""

@@ -353,6 +353,29 @@ def report(
 
 
 @app.command()
+def cost(
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN...|SPEC", help="Runs, whose costs are summed; or a spec.", autocompletion=complete_run
+        ),
+    ],
+    sets: Sets = None,
+    store: StoreToRead = None,
+    as_json: Json = False,
+) -> None:
+    """Print what runs have cost, by task and model; or, of a SPEC, about what it will cost.
+
+    An estimate is a range: by the answers of earlier runs of the experiment, else by the prompts and max_tokens. Prices
+    are those of the spec (price: {input, output}), or, with holdfast[prices], those of a list. Nothing is asked.
+    """
+    from holdfast.cli.costing import print_costs
+    from holdfast.cli.running import Choice
+
+    raise typer.Exit(print_costs(names, Choice(sets or []), store, as_json))
+
+
+@app.command()
 def verify(name: RunToRead, store: StoreToRead = None, as_json: Json = False) -> None:
     """Check every byte of a run's journal, plan and data. Exit 5 if something is damaged."""
     from holdfast.cli.reading import verify_run

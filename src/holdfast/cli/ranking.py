@@ -34,7 +34,7 @@ def print_boards(names: Sequence[str], wanted: Wanted, store: str | None) -> Non
         raise UsageError(f"--format {wanted.format}: there is no such leaderboard{nearest(wanted.format, _FORMATS)}")
     with opened_runs(names, store) as runs:
         sides = [run.sides(wanted.evaluation) for run in runs]
-        costs = {run.run_id: run.costs() for run in runs}
+        costs = {run.run_id: {(cell.task, cell.model): cell.cost for cell in run.cells()} for run in runs}
         reasons = [why for other in runs[1:] for why in unlike(runs[0], other, wanted.evaluation)]
         doubts = [*unfinished(runs), *(f"{why}; ranked all the same" for why in reasons)]
     found = list(boards(sides, costs, wanted.task, wanted.scorer))
@@ -93,12 +93,11 @@ def _titles(board: Board, each: Ranked) -> list[str]:
 
 def _exact(each: Ranked) -> list[object]:
     summary = each.summary
-    return [summary.mean, summary.standard_error, summary.low, summary.high, summary.n, each.missing, each.dollars]
+    return [summary.mean, summary.standard_error, summary.low, summary.high, summary.n, each.missing, each.cost.dollars]
 
 
 def _numbers(each: Ranked) -> list[str]:
     summary = each.summary
     interval = "-" if summary.low is None or summary.high is None else f"{summary.low:.4f} .. {summary.high:.4f}"
     mean = "-" if summary.mean is None else f"{summary.mean:.4f}"
-    cost = "" if each.dollars is None else f"${each.dollars:.4f}"
-    return [mean, interval, str(summary.n), str(each.missing) if each.missing else "", cost]
+    return [mean, interval, str(summary.n), str(each.missing) if each.missing else "", str(each.cost)]

@@ -14,7 +14,7 @@ from holdfast.api.elsewhere import fetch_all, find_in_mirror
 from holdfast.api.resuming import read_fold
 from holdfast.api.summaries import MirrorStanding
 from holdfast.cli.finding import run_to_read
-from holdfast.cli.output import end_quietly, opened, print_json, resume_command, say
+from holdfast.cli.output import end_quietly, jobs_line, opened, print_json, resume_command, say
 from holdfast.cli.waiting import counting, patience
 from holdfast.errors import JournalError, UsageError
 from holdfast.journal import OS_DISK, verify
@@ -25,8 +25,8 @@ from holdfast.report import CellReport, ExportLine, write_csv, write_jsonl
 from holdfast.report.choosing import Wanted as WantedKeys
 from holdfast.report.choosing import choose
 from holdfast.report.key_lines import story_lines
-from holdfast.report.tables import again_lines, duration, failure_lines, tokens
-from holdfast.report.wording import counted, first_line, shortened
+from holdfast.report.tables import again_lines, cost_lines, duration, failure_lines, marked_lines, tokens
+from holdfast.report.wording import counted, dollars, first_line, shortened
 from holdfast.spec.explaining import nearest
 from holdfast.state import standing_of
 
@@ -48,21 +48,34 @@ def print_run(name: str, store: str | None, as_json: bool) -> None:
     steps = summary.steps
     asked = f"{steps['live']} asked, {steps['replayed']} replayed, {steps['orphaned']} orphaned"
     say(f"steps: {asked}; {tokens(summary.usage)}")
+    for line in (*cost_lines(summary.cost), *_saved(summary)):
+        say(line)
     say(f"created {summary.created[:19]}, updated {summary.updated[:19]}, in {summary.folder}")
     if summary.mirror is not None:
         say(_mirror_line(summary.mirror, summary.status))
-    for line in _lineage(summary):
+    for line in (*([jobs_line(summary.jobs)] if summary.jobs else []), *_lineage(summary)):
         say(line)
     for line in (*_evaluations(summary), *_in_flight(place)):
         say(line)
     for score in summary.scores:
         say(_score_line(score))
-    for failure in failure_lines(cells):
-        say(failure, "red")
-    for anomaly in summary.anomalies:
-        say(f"anomaly: {anomaly.kind} in segment {anomaly.segment}", "red")
+    for trouble, style in _troubles(summary, cells):
+        say(trouble, style)
     for line in _next(summary, cells, place):
         say(line)
+
+
+def _troubles(summary: RunSummary, cells: Sequence[CellReport]) -> Iterator[tuple[str, str]]:
+    """Each with its colour: answers that are none, samples that failed, and what the journal has lost."""
+    yield from ((line, "yellow") for line in marked_lines(cells))
+    yield from ((line, "red") for line in failure_lines(cells))
+    for anomaly in summary.anomalies:
+        yield f"anomaly: {anomaly.kind} in segment {anomaly.segment}", "red"
+
+
+def _saved(summary: RunSummary) -> Iterator[str]:
+    if summary.cost.saved_dollars:
+        yield f"replay saved {dollars(summary.cost.saved_dollars)}"
 
 
 def _mirror_line(mirror: MirrorStanding, status: str) -> str:

@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -10,18 +10,19 @@ import msgspec
 
 from holdfast.api import Given
 from holdfast.api import check as check_given
+from holdfast.api.estimating import estimate, read_prompts
 from holdfast.api.replaying import Replay, in_debugger, play, set_scene
 from holdfast.cli.adhoc import naming_options
+from holdfast.cli.costing import estimate_lines
 from holdfast.cli.output import print_json, say, warn
 from holdfast.cli.running import Choice, given_of_run
+from holdfast.engine.budget import output_limit
 from holdfast.plan import Work, blob_size, models_of
-from holdfast.records.exchange import Message
+from holdfast.records.exchange import Message, Usage
 from holdfast.report.tables import short
-from holdfast.report.wording import counted, money, text_of, told_content
+from holdfast.report.wording import counted, told_content
 from holdfast.spec import Model, Spec
 
-_CHARACTERS_A_TOKEN = 4
-_OUTPUT_LIMITS = ("max_tokens", "max_completion_tokens")
 _SHOWN = 3
 
 
@@ -49,9 +50,10 @@ def dry_run(given: Given, as_json: bool) -> int:
     """The exact messages of each cell's first samples, and how much there is in all. Asks nothing, makes nothing."""
     with naming_options(given.where):
         prepared, planned = check_given(given)
-    cells = [cell for name, work in prepared.works.items() for cell in _tried(name, work, given.spec)]
+    cells = [cell for name, work in prepared.works.items() for cell in _tried(name, work, prepared.spec)]
+    guess = estimate(prepared.spec, prepared.works, {})
     if as_json:
-        print_json({"planned": planned, "cells": cells})
+        print_json({"planned": planned, "cells": cells, "estimate": guess})
         return 0
     for cell in cells:
         say(f"{cell.task} with {cell.model}: {counted(cell.keys, 'answer')}", "bold")
@@ -63,53 +65,29 @@ def dry_run(given: Given, as_json: bool) -> int:
             say(f"  {sample}")
             for message in messages:
                 say(f"    {message.get('role')}: {told_content(message.get('content'), size_of)}")
-    _say_cost(cells)
+    for line in estimate_lines(guess) if guess.dollars is not None else ():
+        say(line)
+    for line in guess.over():
+        warn(line)
     say(f"{counted(planned, 'answer')} in all; nothing was asked. A solver of your own may ask more than this.")
     return 0
 
 
-def _say_cost(cells: Sequence[Tried]) -> None:
-    """Nothing, if no model has a price."""
-    priced = [cell for cell in cells if cell.input_dollars is not None]
-    if not priced:
-        return
-    limited = [cell.output_dollars_max for cell in priced if cell.output_dollars_max is not None]
-    out = f"at most ${sum(limited):,.2f} out" if len(limited) == len(priced) else "what comes out has no max_tokens"
-    without = len(cells) - len(priced)
-    rest = f"; {counted(without, 'cell')} without a price" if without else ""
-    cost_in = money(sum(cell.input_dollars or 0.0 for cell in priced))
-    say(f"An estimate, one request an answer: {cost_in} in, {out}{rest}.")
-
-
 def _tried(name: str, work: Work, spec: Spec) -> Iterator[Tried]:
-    characters = rows = files = 0
-    first: dict[str, list[Message]] = {}
-    for sample in work.samples(spec, surveyed=True):
-        messages = work.renderer.messages(sample)
-        characters += sum(len(text_of(message.get("content"))) for message in messages)
-        files += _files_in(messages) if work.task.dataset.files else 0
-        rows += 1
-        if rows <= _SHOWN:
-            first[sample.id] = messages
-    repeats = work.task.repeats
+    prompts = read_prompts(work, spec, _SHOWN)
+    keys, tokens = prompts.rows * work.task.repeats, prompts.tokens * work.task.repeats
     for model in models_of(spec, work.task):
-        tokens = characters * repeats // _CHARACTERS_A_TOKEN
-        told = (name, model.name, work.solver.name, rows * repeats, tokens, model.params, first)
-        yield Tried(*told, *_cost(model, rows * repeats, tokens), files * repeats)
-
-
-def _files_in(messages: Sequence[Message]) -> int:
-    parts = [part for message in messages if isinstance(message.get("content"), list) for part in message["content"]]
-    return sum(1 for part in parts if isinstance(part, dict) and part.get("type") != "text")
+        told = (name, model.name, work.solver.name, keys, tokens, model.params, prompts.first)
+        yield Tried(*told, *_cost(model, keys, tokens), prompts.files * work.task.repeats)
 
 
 def _cost(model: Model, keys: int, input_tokens: int) -> tuple[float | None, float | None]:
     """What goes in, and at most comes out; None where it cannot be known."""
     if model.price is None:
         return None, None
-    given = [model.params.get(name) for name in _OUTPUT_LIMITS]
-    limit = next((each for each in given if isinstance(each, int | float)), None)
-    return model.price.dollars(input_tokens, 0), None if limit is None else model.price.dollars(0, keys * limit)
+    most = output_limit(model.params)
+    cost_in = model.price.dollars(Usage(input_tokens, requests=keys))
+    return cost_in, None if most is None else model.price.dollars(Usage(0, keys * most))
 
 
 def replay(name: str, key: str, path: str | None, store: str | None, debugger: bool) -> int:

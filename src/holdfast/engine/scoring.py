@@ -23,6 +23,7 @@ from holdfast.records.facts import Failure, ScoreGiven, Spent, checked
 from holdfast.score import Scorer, ScoringFailed, judge, judge_group
 from holdfast.solve import Context, Means, Recorded, Scope, Steps
 from holdfast.solve.steps import Journal
+from holdfast.spec import Counts
 
 
 class Judgement(msgspec.Struct, frozen=True):
@@ -34,6 +35,12 @@ class Judgement(msgspec.Struct, frozen=True):
     evaluation: str
     secrets: Sequence[str]
     """What must not be in a record."""
+    counts: Counts = Counts()
+
+    @property
+    def mark(self) -> str:
+        """What keeps it from being scored like any other answer; empty if nothing does."""
+        return next((mark for mark in self.answer.marks if getattr(self.counts, mark) != "as_is"), "")
 
 
 class Heard(msgspec.Struct, frozen=True):
@@ -122,7 +129,15 @@ async def _score(
 
 
 async def judged(answers: Sequence[Judgement], scorer: Scorer, ctx: Context | None = None) -> list[list[ScoreGiven]]:
-    """For each answer, alone or of a group, what the scorer says of it: scores, or the failure that it came to."""
+    """For each answer, alone or of a group, what the scorer says of it: scores, or the failure that it came to. An
+    answer that is none is not shown to the scorer: how it counts, the spec says.
+    """
+    shown = [each for each in answers if not each.mark]
+    said = iter(await _judged(shown, scorer, ctx) if shown else ())
+    return [[_instead(each, scorer)] if each.mark else next(said) for each in answers]
+
+
+async def _judged(answers: Sequence[Judgement], scorer: Scorer, ctx: Context | None) -> list[list[ScoreGiven]]:
     first = answers[0]
     try:
         if scorer.group:
@@ -144,6 +159,16 @@ async def judged(answers: Sequence[Judgement], scorer: Scorer, ctx: Context | No
         ]
         for what, said in zip(answers, scores, strict=True)
     ]
+
+
+def _instead(what: Judgement, scorer: Scorer) -> ScoreGiven:
+    """Under the scorer's name: which parts a scorer would have spoken of, only it knows."""
+    counts = getattr(what.counts, what.mark)
+    why = f"the answer is {what.mark}, and counts.{what.mark} is {counts}"
+    given = ScoreGiven(what.ticket.o, what.of, what.evaluation, scorer.name, reason=why)
+    if counts == "failed":
+        return msgspec.structs.replace(given, reason="", failure=Failure(what.mark, why))
+    return msgspec.structs.replace(given, value=False) if counts == "wrong" else given
 
 
 def _failed(answers: Sequence[Judgement], scorer: Scorer, failure: Failure) -> list[list[ScoreGiven]]:

@@ -14,6 +14,10 @@ Row = dict[str, Any]
 
 
 _SHOWN = 100
+MARKS = ("filtered", "empty", "truncated")
+"""Of answers that are no ordinary ones, the worst first."""
+_FILTERED = frozenset({"content_filter", "safety", "recitation", "blocklist", "prohibited_content", "spii"})
+_CUT = frozenset({"length", "max_tokens", "max_output_tokens", "model_length"})
 
 
 class NotJsonError(HoldfastError):
@@ -27,6 +31,11 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     output_tokens: int = 0
     cached_tokens: int = 0
     reasoning_tokens: int = 0
+    """Of `output_tokens`."""
+    cache_write_tokens: int = 0
+    """Of the input, as are `cached_tokens`: put into the server's cache for requests to come."""
+    requests: int = 0
+    """In a sum: how many answers it is made of. The usage of one answer does not count itself."""
 
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(
@@ -34,6 +43,33 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
             self.output_tokens + other.output_tokens,
             self.cached_tokens + other.cached_tokens,
             self.reasoning_tokens + other.reasoning_tokens,
+            self.cache_write_tokens + other.cache_write_tokens,
+            self.requests + other.requests,
+        )
+
+    def __sub__(self, other: "Usage") -> "Usage":
+        return Usage(
+            self.input_tokens - other.input_tokens,
+            self.output_tokens - other.output_tokens,
+            self.cached_tokens - other.cached_tokens,
+            self.reasoning_tokens - other.reasoning_tokens,
+            self.cache_write_tokens - other.cache_write_tokens,
+            self.requests - other.requests,
+        )
+
+    @property
+    def tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+    def of_one(self) -> "Usage":
+        """The same as a part of a sum: one answer."""
+        return Usage(
+            self.input_tokens,
+            self.output_tokens,
+            self.cached_tokens,
+            self.reasoning_tokens,
+            self.cache_write_tokens,
+            1,
         )
 
 
@@ -45,6 +81,26 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     tool_calls: list[dict[str, Any]] = msgspec.field(default_factory=list)
     finish_reason: str = ""
     usage: Usage = Usage()
+    logprobs: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    """For each token, if they were asked for: `token`, `logprob`, `top_logprobs`."""
+    raw: Any = None
+    """What the server sent, where a model's `record_raw` says so: the body, or a list of the events of a stream."""
+
+    @property
+    def reasoning(self) -> str:
+        """What the model thought before it answered, as far as its server tells."""
+        said = self.message.get("reasoning_content") or self.message.get("reasoning")
+        return said if isinstance(said, str) else ""
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """What is wrong with it as an answer, the worst first: `filtered`, `empty`, `truncated`. Follows from what is
+        recorded of every answer, so it is known of old runs too.
+        """
+        why = self.finish_reason.lower()
+        called = self.tool_calls or self.message.get("tool_calls")
+        found = (why in _FILTERED, not called and not self.text.strip(), why in _CUT)
+        return tuple(mark for mark, is_so in zip(MARKS, found, strict=True) if is_so)
 
     def json(self) -> Any:
         """The text as JSON, for structured output. NotJsonError, with the beginning of the text, if it is none."""

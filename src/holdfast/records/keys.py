@@ -28,6 +28,17 @@ def parse_key(text: str) -> Key:
     return Key(unescape(parts[0]), unescape(parts[1]), unescape(parts[2]), int(parts[3]))
 
 
+def cell_of(key: str) -> str:
+    """Task and model of a key, as they stand in it."""
+    return key.rsplit("/", 2)[0]
+
+
+def cell_names(cell: str) -> tuple[str, str]:
+    """The task and the model of what `cell_of` gives."""
+    task, _, model = cell.partition("/")
+    return unescape(task), unescape(model)
+
+
 def escape(part: str) -> str:
     """Percent-escape (UTF-8) what would break a key into other parts or lines."""
     return _ESCAPE.sub(_escaped, part) if _ESCAPE.search(part) else part

@@ -17,9 +17,11 @@ from holdfast.records.exchange import Usage
 from holdfast.records.facts import Cell, SampleFinished
 from holdfast.records.keys import parse_key
 from holdfast.report.agreeing import Agreement, agreements, panels
+from holdfast.report.costs import Cost, Told, cost_lines, total
 from holdfast.report.reducing import Reduced, Repeat, summarise_reduced
 from holdfast.report.wording import own_words
 from holdfast.score import as_number
+from holdfast.spec import Counts
 from holdfast.spec.reducing import MEAN, Reduction, stored_reductions
 from holdfast.state import AnswerRow, Index, ScoreRow
 from holdfast.stats import Summary, summarise
@@ -67,6 +69,12 @@ class CellReport(msgspec.Struct, frozen=True):
     scorers: tuple[ScorerReport, ...]
     examples: dict[str, Example] = msgspec.field(default_factory=dict)
     """The first failure of each kind."""
+    marks: dict[str, int] = msgspec.field(default_factory=dict)
+    """Finished answers that are no ordinary ones: filtered, empty, truncated. How they count, the spec says."""
+    marked: dict[str, Example] = msgspec.field(default_factory=dict)
+    """The first of each, with how it counts."""
+    cost: Cost = Cost()
+    """Of all requests that were made for it, those of roles too."""
     agreement: tuple[Agreement, ...] = ()
     """Of the judges of each panel."""
 
@@ -86,6 +94,7 @@ class RunReport(msgspec.Struct, frozen=True):
     anomalies: int
     evaluations: dict[str, str] = msgspec.field(default_factory=dict)
     """All that the run has: what each is called, or its scorers."""
+    cost: Cost = Cost()
 
     def __str__(self) -> str:
         from holdfast.report.tables import as_text, report_table  # rich is brought in only when something is shown
@@ -109,10 +118,13 @@ def report_cells(index: Index, evaluation: str = "") -> Iterator[CellReport]:
     evaluation = evaluation or story.evaluation
     started = story.evaluations.get(evaluation)
     reductions, repeats = stored_reductions(story.spec), stored_repeats(story.spec)
+    costs, told = cost_lines(story, {}), Told.of(story.spec)
     for (task, model), cells in parts.items():
+        cost = total(line for line in costs if (line.task, line.model) == (task, model))
         how = reductions.get(task, (Reduction(),))
         judges = panels(started.scorers, task) if started is not None else {}
-        yield _report(index, Answers(task, model, cells, evaluation, how, repeats.get(task, 1), judges))
+        answers = Answers(task, model, cells, evaluation, how, repeats.get(task, 1), judges)
+        yield _report(index, answers, cost, told.counts(task))
 
 
 def stored_repeats(spec: Mapping[str, Any]) -> dict[str, int]:
@@ -145,11 +157,13 @@ class Answers(msgspec.Struct, frozen=True):
         )
 
 
-def _report(index: Index, wanted: Answers) -> CellReport:
+def _report(index: Index, wanted: Answers, cost: Cost, counts: Counts) -> CellReport:
     statuses: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
     examples: dict[str, Example] = {}
     groups: dict[int, str] = {}
+    marks: Counter[str] = Counter()
+    marked: dict[str, Example] = {}
     usage, seconds = Usage(), 0.0
     for row in wanted.rows(index):
         statuses[row.status] += 1
@@ -157,6 +171,9 @@ def _report(index: Index, wanted: Answers) -> CellReport:
             groups[row.o] = parse_key(row.key).sample_id
             usage += Usage(row.input_tokens, row.output_tokens)
             seconds += row.seconds
+            for mark in row.marks.split():
+                marks[mark] += 1
+                marked.setdefault(mark, Example(row.key, f"counts.{mark} is {getattr(counts, mark)}"))
         elif row.status == "failed":
             kinds[row.kind] += 1
             examples.setdefault(row.kind, Example(row.key, row.message))
@@ -173,6 +190,9 @@ def _report(index: Index, wanted: Answers) -> CellReport:
         seconds=round(seconds, 3),
         scorers=tuple(_scorers(index, wanted, groups)),
         examples=examples,
+        marks=dict(marks),
+        marked=marked,
+        cost=cost,
         agreement=tuple(_agreement(index, wanted)),
     )
 

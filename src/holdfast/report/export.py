@@ -14,15 +14,17 @@ import msgspec
 
 from holdfast.journal import Reader, journal_folder
 from holdfast.plan import PlanLine, planned_lines
+from holdfast.records.exchange import Usage
 from holdfast.records.facts import Failure, SampleFailed, SampleFinished
 from holdfast.records.keys import parse_key
+from holdfast.report.costs import Prices, Told, used_dollars
 from holdfast.report.wording import own_words
 from holdfast.state import AnswerRow, Index, ScoreRow
 
 _finished = msgspec.json.Decoder(SampleFinished)
 _failed = msgspec.json.Decoder(SampleFailed)
 _PLAIN = ("key", "task", "model", "sample_id", "repeat", "status", "output")
-_SPENT = ("attempt", "input_tokens", "output_tokens", "seconds")
+_SPENT = ("attempt", "input_tokens", "output_tokens", "cost_usd", "seconds")
 
 
 class ExportLine(msgspec.Struct, frozen=True):
@@ -45,6 +47,12 @@ class ExportLine(msgspec.Struct, frozen=True):
     tool_calls: list[dict[str, Any]] = msgspec.field(default_factory=list)
     reasons: dict[str, str] = msgspec.field(default_factory=dict)
     """Of the scorers that gave one."""
+    marks: tuple[str, ...] = ()
+    """What is wrong with the answer, if anything is: filtered, empty, truncated."""
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    cost_usd: float | None = None
+    """Of the same steps as the tokens; None if a model has no price."""
 
     @property
     def values(self) -> dict[str, Any]:
@@ -68,6 +76,8 @@ def _export(run: str, index: Index, evaluation: str, reader: Reader) -> Iterator
     answers = index.answers()
     scores = itertools.groupby(index.scores(evaluation), key=lambda row: row.o)
     answer, scored = next(answers, None), next(scores, None)
+    told = Told.of(index.story.spec)
+    prices: dict[str, Prices] = {}
     for line in itertools.chain.from_iterable(planned_lines(run, cell) for cell in index.story.cells):
         mine = answer if answer is not None and answer.o == line.o else None
         if mine is not None:
@@ -76,7 +86,10 @@ def _export(run: str, index: Index, evaluation: str, reader: Reader) -> Iterator
         if scored is not None and scored[0] == line.o:
             given = list(scored[1])
             scored = next(scores, None)
-        yield _line(line, mine, given, reader)
+        model = parse_key(line.k).model
+        if model not in prices:
+            prices[model] = told.prices(model)
+        yield _line(line, mine, given, reader, prices[model])
 
 
 def write_jsonl(lines: Iterable[ExportLine], out: IO[str]) -> None:
@@ -89,14 +102,16 @@ def write_csv(lines: Iterator[ExportLine], out: IO[str], scorers: list[str]) -> 
     `reasons` what the others said.
     """
     writer = csv.writer(out)
-    writer.writerow([*_PLAIN, "error", *_SPENT, *scorers, "score_errors", "reasons"])
+    writer.writerow([*_PLAIN, "marks", "error", *_SPENT, *scorers, "score_errors", "reasons"])
     for line in lines:
         plain = [getattr(line, name) for name in _PLAIN]
         spent = [getattr(line, name) for name in _SPENT]
         error = "" if line.error is None else f"{line.error.kind}: {line.error.message}"
         given = line.values
         values = [given.get(name) for name in scorers]
-        writer.writerow([*plain, error, *spent, *values, _listed(line.broken), _listed(line.reasons)])
+        writer.writerow(
+            [*plain, " ".join(line.marks), error, *spent, *values, _listed(line.broken), _listed(line.reasons)]
+        )
 
 
 def _listed(told: dict[str, str]) -> str:
@@ -107,7 +122,7 @@ def _score(row: ScoreRow) -> Any:
     return {"failure": {"message": own_words(row.scorer, row.failure)}} if row.failure else row.value
 
 
-def _line(line: PlanLine, row: AnswerRow | None, scores: list[ScoreRow], reader: Reader) -> ExportLine:
+def _line(line: PlanLine, row: AnswerRow | None, scores: list[ScoreRow], reader: Reader, prices: Prices) -> ExportLine:
     key = parse_key(line.k)
     status, output, error, reason = "unfinished", None, None, ""
     tool_calls: list[dict[str, Any]] = []
@@ -121,6 +136,8 @@ def _line(line: PlanLine, row: AnswerRow | None, scores: list[ScoreRow], reader:
             tool_calls = answer.tool_calls
         else:
             status, error = row.status, _failed.decode(entry.line.d).failure
+    used = row.used_by_role() if row else {}
+    whole = sum(used.values(), Usage())
     return ExportLine(
         key=line.k,
         task=key.task,
@@ -137,5 +154,9 @@ def _line(line: PlanLine, row: AnswerRow | None, scores: list[ScoreRow], reader:
         output_tokens=row.output_tokens if row else 0,
         seconds=row.seconds if row else 0.0,
         tool_calls=tool_calls,
+        marks=tuple(row.marks.split()) if row else (),
+        cached_tokens=whole.cached_tokens,
+        reasoning_tokens=whole.reasoning_tokens,
+        cost_usd=used_dollars(used, prices) if row else None,
         reasons={each.scorer: each.reason for each in scores if each.reason} if status == "finished" else {},
     )

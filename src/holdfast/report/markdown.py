@@ -4,11 +4,20 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from holdfast.report.cells import CellReport, RunReport
-from holdfast.report.tables import duration, evaluation_lines, failure_lines, reading_lines, scorer_rows, short
+from holdfast.report.tables import (
+    cost_lines,
+    duration,
+    evaluation_lines,
+    failure_lines,
+    marked_lines,
+    reading_lines,
+    scorer_rows,
+    short,
+)
 from holdfast.report.wording import counted
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~])")
-_HEAD = ("task", "model", "scorer", "mean", "95% interval", "n", "failed", "unfinished", "tokens", "time")
+_HEAD = ("task", "model", "scorer", "mean", "95% interval", "n", "failed", "unfinished", "tokens", "cost", "time")
 _MARKS = {"completed": "✅", "running": "⏳", "failed": "❌", "stalled": "❌"}
 
 
@@ -23,7 +32,8 @@ def markdown(report: RunReport) -> str:
         lines += [_text(line), ""]
     lines += [_row(_HEAD), _row("---" if name in _HEAD[:3] else "--:" for name in _HEAD)]
     lines += [row for cell in report.cells for row in _rows(cell)]
-    found = [*reading_lines(report.cells), *failure_lines(report.cells)]
+    found = [*cost_lines(report.cost), *reading_lines(report.cells), *marked_lines(report.cells)]
+    found += failure_lines(report.cells)
     if report.anomalies:
         found.append(f"{counted(report.anomalies, 'anomaly', 'anomalies')} in the journal: see `holdfast verify`")
     if found:
@@ -33,7 +43,7 @@ def markdown(report: RunReport) -> str:
 
 def _rows(cell: CellReport) -> Iterator[str]:
     used = f"{short(cell.usage.input_tokens)}+{short(cell.usage.output_tokens)}"
-    rest = (str(cell.failed), str(cell.unfinished), used, duration(cell.seconds))
+    rest = (str(cell.failed), str(cell.unfinished), used, str(cell.cost) or "-", duration(cell.seconds))
     if not cell.scorers:
         yield _row((_text(cell.task), _text(cell.model), "-", "-", "-", str(cell.finished), *rest))
     for name, (mean, _, interval, n, *_) in (row for each in cell.scorers for row in scorer_rows(each)):

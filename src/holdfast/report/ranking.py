@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from holdfast.report.comparing import paired, paired_test
+from holdfast.report.costs import Cost
 from holdfast.report.sides import Answers, Cell, Measure, chosen
 from holdfast.stats import Summary, holm, tied_ranks
 
@@ -23,7 +24,7 @@ class Ranked(msgspec.Struct, frozen=True):
     run: str
     summary: Summary
     missing: int
-    dollars: float | None = None
+    cost: Cost = Cost()
 
 
 class Board(msgspec.Struct, frozen=True):
@@ -39,7 +40,7 @@ class _Entrant(msgspec.Struct, frozen=True):
     run: str
     model: str
     measure: Measure
-    dollars: float | None
+    cost: Cost
 
 
 class _Duel(msgspec.Struct, frozen=True):
@@ -52,7 +53,7 @@ class _Duel(msgspec.Struct, frozen=True):
 
 def boards(
     runs: Sequence[Mapping[Cell, Answers]],
-    costs: Mapping[str, Mapping[Cell, float | None]],
+    costs: Mapping[str, Mapping[Cell, Cost]],
     task: str | None = None,
     scorer: str | None = None,
 ) -> Iterator[Board]:
@@ -62,10 +63,10 @@ def boards(
         entrants: dict[str, list[_Entrant]] = {}
         for each in (each for each in every if each.side.task == name):
             side = each.side
-            dollars = costs.get(side.run, {}).get((side.task, side.model))
+            cost = costs[side.run][side.task, side.model]
             for measure in chosen(each.measures(), scorer).values():
                 if measure.numbers() is not None:
-                    entrants.setdefault(measure.name, []).append(_Entrant(side.run, side.model, measure, dollars))
+                    entrants.setdefault(measure.name, []).append(_Entrant(side.run, side.model, measure, cost))
         yield from (_board(name, measure, several) for measure, several in entrants.items())
 
 
@@ -81,7 +82,7 @@ def _board(task: str, scorer: str, entrants: Sequence[_Entrant]) -> Board:
 
     ranks = tied_ranks(len(entrants), is_better)
     ranked = [
-        Ranked(rank, each.model, each.run, each.measure.summary(), len(each.measure.missing), each.dollars)
+        Ranked(rank, each.model, each.run, each.measure.summary(), len(each.measure.missing), each.cost)
         for rank, each in zip(ranks, entrants, strict=True)
     ]
     ranked.sort(key=lambda each: (each.rank, -(each.summary.mean or 0.0)))

@@ -9,8 +9,9 @@ from rich.text import Text
 
 from holdfast.records.exchange import Usage
 from holdfast.report.cells import CellReport, Example, RunReport, ScorerReport
+from holdfast.report.costs import Cost, unpriced_line
 from holdfast.report.grids import Grid
-from holdfast.report.wording import counted, first_line
+from holdfast.report.wording import counted, dollars, first_line
 from holdfast.stats import Summary
 
 _COLUMNS = (
@@ -26,13 +27,14 @@ _COLUMNS = (
     "failed",
     "unfinished",
     "tokens",
+    "cost",
     "time",
 )
 _NAMES = 3
 """So many of the columns hold names, the others numbers."""
 _TEXT_WIDTH = 1000
 _OF_THE_CODE = ("solver", "record")
-_ONLY_IF_ANY = {"no score", "scorer failed", "failed", "unfinished"}
+_ONLY_IF_ANY = {"no score", "scorer failed", "failed", "unfinished", "cost"}
 _STATUS_STYLE = {"completed": "green", "running": "cyan", "interrupted": "yellow", "failed": "red", "stalled": "red"}
 
 Command = Callable[..., str]
@@ -141,6 +143,25 @@ def reading_lines(cells: Iterable[CellReport]) -> Iterator[str]:
         yield from (f"{place}: {each}" for each in cell.agreement)
 
 
+def marked_lines(cells: Iterable[CellReport]) -> Iterator[str]:
+    """Answers that are none, or not all of one: nobody should have to look for them in the scores."""
+    for cell in cells:
+        for mark, count in cell.marks.items():
+            answers = f"{counted(count, 'answer')} {'is' if count == 1 else 'are'} {mark}"
+            example = cell.marked[mark]
+            yield f"{cell.task}/{cell.model}: {answers} ({example.message}), e.g. {example.key}"
+
+
+def cost_lines(cost: Cost) -> Iterator[str]:
+    """Nothing, where no price is known and none was asked for."""
+    if cost.dollars is None:
+        return
+    line = f"cost: {dollars(cost.dollars)}"
+    if cost.orphaned_dollars:
+        line += f", {dollars(cost.orphaned_dollars)} of it for orphaned steps"
+    yield line if not cost.unpriced else f"{line}; {unpriced_line(cost.unpriced)}"
+
+
 def again_lines(cells: Iterable[CellReport], command: Command) -> Iterator[str]:
     """Each resume grants failed samples a fresh allowance; nobody guesses that. What failed in the solver's own code
     fails again until the code is mended, and then it is another experiment.
@@ -163,12 +184,12 @@ def _such_as(example: Example | None) -> str:
 
 def _rows(cell: CellReport) -> Iterable[tuple[str, ...]]:
     used = f"{short(cell.usage.input_tokens)}+{short(cell.usage.output_tokens)}"
-    counts = (str(cell.failed), str(cell.unfinished), used, duration(cell.seconds))
+    counts = (str(cell.failed), str(cell.unfinished), used, str(cell.cost), duration(cell.seconds))
     if not cell.scorers:
         yield (cell.task, cell.model, "-", "-", "-", "-", str(cell.finished), "0", "0", *counts)
     for index, (name, numbers) in enumerate(row for each in cell.scorers for row in scorer_rows(each)):
         names = (cell.task, cell.model) if index == 0 else ("", "")
-        rest = counts if index == 0 else ("", "", "", "")
+        rest = counts if index == 0 else ("",) * len(counts)
         yield (*names, name, *numbers, *rest)
 
 
@@ -200,10 +221,14 @@ def _footnotes(report: RunReport, command: Command | None) -> Iterable[Renderabl
     if steps["orphaned"]:
         line += f", {steps['orphaned']} orphaned"
     if report.saved != Usage():
-        line += f"; replay saved {tokens(report.saved)}"
+        line += f"; replay saved {_worth(report)}"
     yield _line(line, style="dim")
+    for cost in cost_lines(report.cost):
+        yield _line(cost, style="dim")
     for reading in reading_lines(report.cells):
         yield _line(reading)
+    for marked in marked_lines(report.cells):
+        yield _line(marked, style="yellow")
     for failure in failure_lines(report.cells):
         yield _line(failure, style="red")
     if command is not None and report.status != "running":
@@ -213,6 +238,12 @@ def _footnotes(report: RunReport, command: Command | None) -> Iterable[Renderabl
         found = counted(report.anomalies, "anomaly", "anomalies")
         look = command("verify") if command is not None else f"holdfast verify {report.run_id}"
         yield _line(f"{found} in the journal: see `{look}`", style="red")
+
+
+def _worth(report: RunReport) -> str:
+    """In dollars, if there are prices: people pay with them."""
+    saved = report.cost.saved_dollars
+    return f"{dollars(saved)} ({tokens(report.saved)})" if saved else tokens(report.saved)
 
 
 def _line(text: str, style: str = "") -> Text:

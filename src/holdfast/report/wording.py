@@ -1,5 +1,6 @@
 """Numbers and texts as people write them: one segment, two segments, and only the beginning of what is long."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -92,8 +93,15 @@ def _told_text(text: str, size_of: Callable[[str], int | None]) -> str:
     return f"[{reference.type}]" if size is None else f"[{reference.type} {human_bytes(size)}]"
 
 
-def money(dollars: float) -> str:
+def dollars(amount: float) -> str:
+    """$38.20; of less than a dollar, four digits that count: $0.001234."""
+    if amount >= 1 or not amount:
+        return f"${amount:,.2f}"
+    return f"${amount:.{3 - math.floor(math.log10(amount))}f}"
+
+
+def money(amount: float) -> str:
     """An estimate, never more exact than it is: about $0.12, less than $0.01."""
-    if 0 < dollars < _CENT:
+    if 0 < amount < _CENT:
         return f"less than ${_CENT}"
-    return f"about ${dollars:,.2f}"
+    return f"about ${amount:,.2f}"

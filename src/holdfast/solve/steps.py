@@ -21,7 +21,8 @@ from holdfast.errors import HoldfastError
 from holdfast.journal.marks import Position
 from holdfast.records import Draft, draft
 from holdfast.records.exchange import Usage
-from holdfast.records.facts import Called, Failure, Files, Spent, Step, StepStarted, checked
+from holdfast.records.facts import Called, Failure, Files, RoleSpent, Spent, Step, StepId, StepStarted, checked
+from holdfast.solve.stopwatch import Stopwatch, running
 
 _SETTLED_ROUNDS = 10
 """A sample counts as waiting when so many rounds of the event loop brought no new request from it."""
@@ -114,6 +115,7 @@ class Steps:
         """Is told what a step changed in the sandbox, when it is delivered, live or replayed."""
         self._journal = journal
         self._clock = clock or asyncio.get_running_loop().time
+        self.watch = Stopwatch(self._clock)
         self._made: dict[str, int] = {}
         self._left = _last_of_each(recorded) if recorded else []
         self._unsure = {(each.started.q, each.started.c) for each in unsure}
@@ -146,6 +148,7 @@ class Steps:
         self._replayed = 0
         self._usage = _NO_USAGE
         self._saved = _NO_USAGE
+        self._roles: dict[str, RoleSpent] = {}
         self._seconds = 0.0
 
     async def take(self, request: str, ask: Callable[[], Awaitable[Step]], once: "Once | None" = None) -> Taken:
@@ -166,13 +169,17 @@ class Steps:
             if recorded is None:
                 live = ask if once is None else functools.partial(self._ask_once, ask, once, request, count)
                 recorded, told = await self._ask(live, request, count)
-                self._usage += _usage(recorded.step)
+                usage = _usage(recorded.step)
+                self._usage += usage
+                self._note_role(recorded.step, RoleSpent(usage=usage))
                 if is_kept(recorded.step):
                     self.succeeded.append(recorded)
             else:
                 told = _copy(recorded.step)
                 self._replayed += 1
-                self._saved += _usage(recorded.step)
+                saved = _usage(recorded.step)
+                self._saved += saved
+                self._note_role(recorded.step, RoleSpent(saved=saved))
         finally:
             self._callers.discard(caller)
         self._seconds += recorded.step.seconds
@@ -186,6 +193,10 @@ class Steps:
     def scope(self) -> Scope:
         return self._scope
 
+    def next_id(self, request: str) -> StepId:
+        """What the step will be named that is taken next for a request."""
+        return StepId(self._scope.o, self._scope.name, request, self._made.get(request, 0))
+
     def spent(self) -> Spent:
         """What this scope has used so far; what is still recorded and not asked for counts as orphaned."""
         spent = Spent(
@@ -194,13 +205,20 @@ class Steps:
             usage=self._usage,
             saved=self._saved,
             seconds=round(self._seconds, 6),
+            roles=dict(self._roles),
         )
         if not self._orphans and not self._left:
             return spent
         left = (*self._orphans, *self._left)
-        orphans = [each for each in left if not each.step.cancelled and not each.step.origin]
-        usage = sum((_usage(each.step) for each in orphans), _NO_USAGE)
-        return msgspec.structs.replace(spent, orphaned=len(orphans), orphaned_usage=usage)
+        orphans = [each.step for each in left if not each.step.cancelled and not each.step.origin]
+        usage = sum(map(_usage, orphans), _NO_USAGE)
+        roles = functools.reduce(_with_orphan, orphans, spent.roles)
+        return msgspec.structs.replace(spent, orphaned=len(orphans), orphaned_usage=usage, roles=roles)
+
+    def _note_role(self, step: Step, part: RoleSpent) -> None:
+        """Most steps ask the evaluated model, and are no role's."""
+        if step.asked is not None and step.asked.role:
+            self._roles[step.asked.role] = self._roles.get(step.asked.role, RoleSpent()) + part
 
     @property
     def calls(self) -> int:
@@ -269,11 +287,14 @@ class Steps:
         self._live += 1
         self._in_flight += 1
         started = self.moved = self._clock()
+        held = self.watch.held_seconds()
+        running.set(self.watch)
         try:
             answered = await ask()
             scope = self._scope
             self.moved = self._clock()
-            seconds = answered.seconds or round(self.moved - started, 6)  # who had to wait knows better
+            worked = self.moved - started - (self.watch.held_seconds() - held)
+            seconds = answered.seconds or round(worked, 6)  # who had to wait knows better
             step = msgspec.structs.replace(answered, o=scope.o, scope=scope.name, q=request, c=count, seconds=seconds)
             record, copy = checked("step", step, scope.key)
             position = await self._journal.append(record)
@@ -446,7 +467,12 @@ def _last_of_each(recorded: Sequence[Recorded]) -> list[Recorded]:
 
 
 def _usage(step: Step) -> Usage:
-    return step.answer.usage if step.answer is not None else _NO_USAGE
+    return step.answer.usage.of_one() if step.answer is not None else _NO_USAGE
+
+
+def _with_orphan(roles: dict[str, RoleSpent], step: Step) -> dict[str, RoleSpent]:
+    role = step.asked.role if step.asked is not None else ""
+    return {**roles, role: roles.get(role, RoleSpent()) + RoleSpent(orphaned_usage=_usage(step))} if role else roles
 
 
 def _copy(step: Step) -> Step:

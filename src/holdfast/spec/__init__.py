@@ -2,13 +2,16 @@
 
 from holdfast.spec.loading import build_spec, check_prices, load_spec, spec_mapping
 from holdfast.spec.types import (
+    Batch,
     Concurrency,
+    Counts,
     Dataset,
     Fewshot,
     Limits,
     Mirror,
     Model,
     Price,
+    RunLimits,
     SampleLimits,
     Sandbox,
     Spec,
@@ -16,13 +19,16 @@ from holdfast.spec.types import (
 )
 
 __all__ = [
+    "Batch",
     "Concurrency",
+    "Counts",
     "Dataset",
     "Fewshot",
     "Limits",
     "Mirror",
     "Model",
     "Price",
+    "RunLimits",
     "SampleLimits",
     "Sandbox",
     "Spec",

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, field
 
+from holdfast.records.exchange import Usage
 from holdfast.records.urls import NO_CREDENTIALS, holds_credentials
 from holdfast.spec.classes import EVALUATION, NESTED, PLACE, RESULT, THROUGHPUT, classified
 
@@ -25,13 +26,34 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 @classified
 class Price(_Part, frozen=True, kw_only=True):
-    """What a model costs, in dollars for a million tokens. Only estimates use it: it changes no answer."""
+    """What a model costs, in dollars for a million tokens, and for each request. It changes no answer."""
 
     input: Annotated[float, THROUGHPUT, Meta(ge=0)]
     output: Annotated[float, THROUGHPUT, Meta(ge=0)]
+    cached_input: Annotated[Annotated[float, Meta(ge=0)] | None, THROUGHPUT] = None
+    cache_write: Annotated[Annotated[float, Meta(ge=0)] | None, THROUGHPUT] = None
+    request: Annotated[float, THROUGHPUT, Meta(ge=0)] = 0.0
+    source: Annotated[str, THROUGHPUT] = ""
 
-    def dollars(self, input_tokens: float, output_tokens: float) -> float:
-        return (self.input * input_tokens + self.output * output_tokens) / 1e6
+    def dollars(self, usage: Usage) -> float:
+        """Tokens that a cache gave or took cost what other input does, where there is no price of their own."""
+        plain = max(usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens, 0)
+        cached = self.input if self.cached_input is None else self.cached_input
+        written = self.input if self.cache_write is None else self.cache_write
+        tokens = self.input * plain + cached * usage.cached_tokens + written * usage.cache_write_tokens
+        return (tokens + self.output * usage.output_tokens) / 1e6 + self.request * usage.requests
+
+
+@classified
+class Batch(_Part, frozen=True, kw_only=True):
+    """Requests are gathered into jobs of a server's batch API: half the price, within a day. The model is the same."""
+
+    requests: Annotated[int, THROUGHPUT, Meta(ge=1, le=100_000)] = 10_000
+    megabytes: Annotated[Positive, THROUGHPUT] = 90
+    samples: Annotated[Positive, THROUGHPUT] = 10_000
+    quiet_seconds: Annotated[Seconds, THROUGHPUT] = 10.0
+    poll_seconds: Annotated[Seconds, THROUGHPUT] = 60.0
+    settle_seconds: Annotated[Seconds, THROUGHPUT] = 60.0
 
 
 @classified
@@ -41,15 +63,22 @@ class Model(_Part, frozen=True, kw_only=True):
     name: Annotated[Name, RESULT]
     provider: Annotated[Name, RESULT]
     model: Annotated[str, RESULT] = ""
-    base_url: Annotated[str, PLACE] = ""
+    base_url: Annotated[str | list[str], PLACE] = ""
     api_key_env: Annotated[str, PLACE] = ""
     headers: Annotated[dict[str, str], PLACE] = field(default_factory=dict)
     params: Annotated[dict[str, Any], RESULT] = field(default_factory=dict)
     options: Annotated[dict[str, Any], RESULT] = field(default_factory=dict)
     request_retries: Annotated[NotNegative, RESULT] = 5
+    record_raw: Annotated[bool, RESULT] = False
     timeout_seconds: Annotated[Seconds, THROUGHPUT] = 600.0
+    stream: Annotated[bool, THROUGHPUT] = False
     max_connections: Annotated[Positive, THROUGHPUT] = 64
+    adaptive: Annotated[bool, THROUGHPUT] = True
+    requests_per_minute: Annotated[Positive | None, THROUGHPUT] = None
+    tokens_per_minute: Annotated[Positive | None, THROUGHPUT] = None
+    patience_seconds: Annotated[float, THROUGHPUT, Meta(ge=0)] = 600.0
     price: Annotated[Price | None, NESTED] = None
+    batch: Annotated[Batch | None, NESTED] = None
 
 
 @classified
@@ -84,10 +113,21 @@ class SampleLimits(_Part, frozen=True, kw_only=True):
 
 
 @classified
+class RunLimits(_Part, frozen=True, kw_only=True):
+    """What a run may use, over all its resumes, before it stops with exit 6. Raise it, and the run goes on."""
+
+    cost_usd: Annotated[Annotated[float, Meta(gt=0)] | None, THROUGHPUT] = None
+    tokens: Annotated[Positive | None, THROUGHPUT] = None
+    requests: Annotated[Positive | None, THROUGHPUT] = None
+    seconds: Annotated[Seconds | None, THROUGHPUT] = None
+
+
+@classified
 class Limits(_Part, frozen=True, kw_only=True):
     """What may be used."""
 
     sample: Annotated[SampleLimits, NESTED] = SampleLimits()
+    run: Annotated[RunLimits, NESTED] = RunLimits()
 
 
 @classified
@@ -105,6 +145,20 @@ class Sandbox(_Part, frozen=True, kw_only=True):
     files: Annotated[dict[str, str], RESULT] = field(default_factory=dict)
 
 
+_COUNTS = Meta(pattern="^(as_is|no_score|wrong|failed)$")
+
+
+@classified
+class Counts(_Part, frozen=True, kw_only=True):
+    """How an answer that is none, or not all of one, counts: scored like any other (`as_is`), not scored at all
+    (`no_score`), as false (`wrong`), or as an answer on which every scorer failed (`failed`).
+    """
+
+    filtered: Annotated[str, EVALUATION, _COUNTS] = "no_score"
+    empty: Annotated[str, EVALUATION, _COUNTS] = "no_score"
+    truncated: Annotated[str, EVALUATION, _COUNTS] = "as_is"
+
+
 @classified
 class Task(_Part, frozen=True, kw_only=True):
     """A data set, how it is asked, and how the answers are scored."""
@@ -120,6 +174,7 @@ class Task(_Part, frozen=True, kw_only=True):
     sandbox: Annotated[Sandbox | None, NESTED] = None
     scorers: Annotated[list[str | dict[str, dict[str, Any]]], EVALUATION] = field(default_factory=list)
     reduce: Annotated[Reducer | list[Reducer], EVALUATION] = "mean"
+    counts: Annotated[Counts, NESTED] = Counts()
     models: Annotated[Annotated[list[str], Meta(min_length=1)] | None, RESULT] = None
     repeats: Annotated[Positive, RESULT] = 1
     sample_retries: Annotated[NotNegative, RESULT] = 2

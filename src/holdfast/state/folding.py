@@ -102,7 +102,6 @@ class Fold:
 
     def apply(self, entry: Entry) -> None:
         kind = entry.line.t
-        self.story.updated = entry.line.at
         if kind in ("step", "step.started"):
             self._step(entry)
         elif kind == "sample.finished":
@@ -116,6 +115,7 @@ class Fold:
             if kind == "run.resumed":
                 self.retry_failed(self.story.resumes[-1].resumed.retried)
                 self.judge_again()
+        self.story.updated = entry.line.at
 
     def retry_failed(self, ordinals: Iterable[int] | None = None) -> None:
         """Failed samples that get a fresh allowance, all unless some are named: until they end again they are
@@ -132,7 +132,7 @@ class Fold:
     def _step(self, entry: Entry) -> None:
         found = step_gist.decode(entry.line.d)
         if entry.line.t == "step":
-            self.story.answered(found)
+            self.story.answered(found, entry.line.k)
         position = Position(entry.line.n, entry.segment, entry.offset)
         if found.scope.startswith("score/"):
             if found.scope.split("/")[1] == self._evaluation and found.o in self.unscored:
@@ -153,7 +153,7 @@ class Fold:
         self.trails.pop(found.o, None)
         if found.scorers or self._wanted:
             self.unscored[found.o] = Position(entry.line.n, entry.segment, entry.offset)
-        self.story.spent(found.spent)
+        self.story.spent(found.spent, entry.line.k)
 
     def _failed(self, entry: Entry) -> None:
         found = failed_data.decode(entry.line.d)
@@ -165,12 +165,12 @@ class Fold:
             self.failed.add(found.o)
         else:
             self.failed.discard(found.o)
-        self.story.spent(found.spent)
+        self.story.spent(found.spent, entry.line.k)
 
     def _score(self, entry: Entry) -> None:
         found = score_data.decode(entry.line.d)
         position = self.unscored.get(found.o)
-        self.story.spent(found.spent)
+        self.story.spent(found.spent, entry.line.k)
         if found.evaluation != self._evaluation or position is None or position.n != found.of:
             return
         if found.failure is not None and found.failure.kind not in OWN_KINDS:

@@ -14,19 +14,22 @@ import msgspec
 
 from holdfast.errors import StaleCursorError
 from holdfast.journal import START, Cursor, Damage, Entry, Reader, journal_folder
+from holdfast.records.exchange import Usage
 from holdfast.records.facts import SampleFailed, SampleFinished
 from holdfast.state.cache import cached_path, is_networked, make_room
 from holdfast.state.folding import failed_data, finished_data, score_data, step_gist
 from holdfast.state.story import Story
 
-_VERSION = 4
+_VERSION = 5
+_used = msgspec.json.Decoder(dict[str, Usage])
 _BATCH = 10_000
 _MEMORY = ":memory:"
 _SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
 CREATE TABLE answers (
     o INTEGER PRIMARY KEY, key TEXT, status TEXT, n INTEGER, segment INTEGER, at_byte INTEGER, attempt INTEGER,
-    input_tokens INTEGER, output_tokens INTEGER, seconds REAL, kind TEXT, message TEXT
+    input_tokens INTEGER, output_tokens INTEGER, seconds REAL, kind TEXT, message TEXT,
+    used BLOB, marks TEXT
 );
 CREATE INDEX answers_by_key ON answers (key);
 CREATE TABLE scores (
@@ -36,10 +39,11 @@ CREATE TABLE scores (
 """
 
 _PUT = """
-INSERT INTO answers VALUES (?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (o) DO UPDATE SET
+INSERT INTO answers VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (o) DO UPDATE SET
     status = excluded.status, n = excluded.n, segment = excluded.segment, at_byte = excluded.at_byte,
     attempt = excluded.attempt, input_tokens = excluded.input_tokens, output_tokens = excluded.output_tokens,
-    seconds = excluded.seconds, kind = excluded.kind, message = excluded.message
+    seconds = excluded.seconds, kind = excluded.kind, message = excluded.message,
+    used = excluded.used, marks = excluded.marks
 WHERE answers.status != 'finished'
 """
 
@@ -59,6 +63,13 @@ class AnswerRow(msgspec.Struct, frozen=True):
     seconds: float
     kind: str
     message: str
+    used: bytes
+    """What the attempt that counts took, replayed steps included, by role; as JSON, because few ask for it."""
+    marks: str
+    """What is wrong with its answer, if anything is: see `Answer.marks`."""
+
+    def used_by_role(self) -> dict[str, Usage]:
+        return _used.decode(self.used)
 
 
 class ScoreRow(msgspec.Struct, frozen=True):
@@ -168,9 +179,8 @@ class Index:
 
     def _apply(self, entry: Entry) -> None:
         kind = entry.line.t
-        self.story.updated = entry.line.at
         if kind == "step":
-            self.story.answered(step_gist.decode(entry.line.d))
+            self.story.answered(step_gist.decode(entry.line.d), entry.line.k)
         elif kind == "sample.finished":
             self._finished(entry)
         elif kind == "sample.failed":
@@ -184,6 +194,7 @@ class Index:
             elif kind == "anomaly" and self.story.anomalies:
                 lost = self.story.anomalies[-1]
                 self._database.execute("DELETE FROM answers WHERE n BETWEEN ? AND ?", (lost.n_first, lost.n_last))
+        self.story.updated = entry.line.at
 
     def _retry(self, ordinals: tuple[int, ...] | None) -> None:
         """Failed samples that were given new attempts are unfinished until they end again."""
@@ -196,7 +207,7 @@ class Index:
     def _finished(self, entry: Entry) -> None:
         found = finished_data.decode(entry.line.d)
         if self._put(entry, found, "finished", ("", "")):
-            self.story.spent(found.spent)
+            self.story.spent(found.spent, entry.line.k)
         else:
             self.story.twice += 1
 
@@ -204,18 +215,21 @@ class Index:
         found = failed_data.decode(entry.line.d)
         status = "failed" if found.final else "unfinished"
         if self._put(entry, found, status, (found.failure.kind, found.failure.message)):
-            self.story.spent(found.spent)
+            self.story.spent(found.spent, entry.line.k)
 
     def _put(self, entry: Entry, found: SampleFinished | SampleFailed, status: str, failure: tuple[str, str]) -> bool:
         """What is newest of a key counts, until it is finished: the first answer stays. False if nothing changed."""
         used = found.spent.usage + found.spent.saved
         place = (entry.line.n, entry.segment, entry.offset, found.attempt)
         cost = (used.input_tokens, used.output_tokens, found.spent.seconds)
-        return self._database.execute(_PUT, (found.o, entry.line.k, status, *place, *cost, *failure)).rowcount > 0
+        by_role = {role: each.usage + each.saved for role, each in found.spent.by_role().items()}
+        marks = " ".join(found.answer.marks) if isinstance(found, SampleFinished) else ""
+        row = (found.o, entry.line.k, status, *place, *cost, *failure, msgspec.json.encode(by_role), marks)
+        return self._database.execute(_PUT, row).rowcount > 0
 
     def _score(self, entry: Entry) -> None:
         found = score_data.decode(entry.line.d)
-        self.story.spent(found.spent)
+        self.story.spent(found.spent, entry.line.k)
         failure = "" if found.failure is None else found.failure.message
         row = (
             found.o,

@@ -3,14 +3,16 @@ run's size.
 """
 
 import contextlib
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from holdfast.journal.marks import Entry
+from holdfast.journal.marks import Entry, Position
 from holdfast.records import Anomaly, Line
 from holdfast.records.exchange import Usage
 from holdfast.records.facts import (
+    BatchJob,
     Block,
     Cell,
     Change,
@@ -23,8 +25,11 @@ from holdfast.records.facts import (
     Spent,
     TaskInputs,
 )
+from holdfast.records.keys import cell_of
 
 ENDS = frozenset({"run.completed", "run.failed", "run.cancelled", "run.interrupted"})
+_BEGINNINGS = frozenset({"run.started", "run.resumed", "run.extended"})
+_NO_USAGE = Usage()
 _anomaly = msgspec.json.Decoder(Anomaly)
 
 
@@ -53,13 +58,62 @@ class _Said(msgspec.Struct, frozen=True):
     usage: Usage = Usage()
 
 
+class _Role(msgspec.Struct, frozen=True):
+    role: str = ""
+
+
 class StepGist(msgspec.Struct, frozen=True):
     """The little of a step, or of its announcement, that a fold needs; the rest is not decoded."""
 
     o: int
     scope: str = ""
     origin: int = 0
-    answer: _Said = _Said()
+    batch: str = ""
+    tries: int = 1
+    asked: _Role | None = None
+    answer: _Said | None = None
+
+
+class Bill(msgspec.Struct):
+    """What one model was asked in one cell, and what that took. Prices are not in it: they may still change."""
+
+    requests: int = 0
+    """That were sent, also those that failed and were sent again."""
+    usage: Usage = Usage()
+    """Of every answer that was asked for here: what was paid."""
+    batched: Usage = Usage()
+    """Of these, what was asked in jobs of a batch API, for half the price."""
+    taken: Usage = Usage()
+    """Of answers that a fork took over: its parent paid them."""
+    saved: Usage = Usage()
+    """Of every answer that was replayed instead of being asked again."""
+    orphaned: Usage = Usage()
+    """Of recorded answers that the code did not ask for again: what came in their place was paid too."""
+
+    def add(self, other: "Bill") -> None:
+        self.requests += other.requests
+        self.usage += other.usage
+        self.batched += other.batched
+        self.taken += other.taken
+        self.saved += other.saved
+        self.orphaned += other.orphaned
+
+
+class OpenJob(msgspec.Struct):
+    """A job of a batch API of which some answers are no steps yet. Its requests are in the record at `position`."""
+
+    token: str
+    line: str
+    at: str
+    """When it was announced."""
+    requests: int
+    position: Position
+    id: str = ""
+    """Empty: nobody knows whether the server has it."""
+    answered: int = -1
+    """How many results it has; below zero until it has ended."""
+    steps: int = 0
+    """How many of them are steps."""
 
 
 class Story(msgspec.Struct):
@@ -84,8 +138,16 @@ class Story(msgspec.Struct):
     """Of every request that was answered: what was paid for."""
     saved: Usage = Usage()
     """Of every answer that was replayed instead of being asked again."""
+    bills: dict[str, dict[str, Bill]] = msgspec.field(default_factory=dict)
+    """By cell (`task/model`, as in keys) and role; the evaluated model's under the empty one."""
+    worked_seconds: float = 0.0
+    """Of processes that have ended, from their first record to their last."""
+    sitting: str = ""
+    """When the process began that worked on it last, if it has not said that it ended."""
     anomalies: list[Anomaly] = msgspec.field(default_factory=list)
     notes: list[Noted] = msgspec.field(default_factory=list)
+    jobs: dict[str, OpenJob] = msgspec.field(default_factory=dict)
+    """Jobs of batch APIs that are not through, by our token."""
     twice: int = 0
     """Keys that were finished a second time: the first answer counts."""
 
@@ -146,25 +208,81 @@ class Story(msgspec.Struct):
             started = msgspec.json.decode(line.d, type=ScoringStarted)
             self.evaluations[started.evaluation] = started
             self.evaluation = started.evaluation
+        elif line.t == "batch":
+            self._batch(entry, msgspec.json.decode(line.d, type=BatchJob))
         elif line.t == "note":
             self.notes.append(Noted(line.at, msgspec.json.decode(line.d, type=Note)))
         elif line.t == "anomaly":
             with contextlib.suppress(msgspec.ValidationError):  # other rooms' anomalies are theirs to read
                 self.anomalies.append(_anomaly.decode(line.d))
 
-    def answered(self, step: StepGist) -> None:
+    def answered(self, step: StepGist, key: str | None) -> None:
+        usage = step.answer.usage.of_one() if step.answer is not None else _NO_USAGE
         if step.origin:
             self.taken += 1
         else:
             self.steps += 1
-            self.usage += step.answer.usage
+            self.usage += usage
+            if step.batch and (job := self.jobs.get(step.batch)) is not None:
+                job.steps += 1
+                self._close_job(job)
+        if step.asked is None:
+            return  # a tool, the clock, or a call that was cancelled
+        bill = self._bill(key, step.asked.role)
+        if step.origin:
+            bill.taken += usage
+        else:
+            bill.requests += step.tries
+            bill.usage += usage
+            bill.batched += usage if step.batch else _NO_USAGE
 
-    def spent(self, spent: Spent) -> None:
+    def _batch(self, entry: Entry, record: BatchJob) -> None:
+        if record.requests:
+            position = Position(entry.line.n, entry.segment, entry.offset)
+            self.jobs[record.token] = OpenJob(record.token, record.line, entry.line.at, len(record.requests), position)
+            return
+        job = self.jobs.get(record.token)
+        if job is None:  # it was through before, or its announcement is lost
+            return
+        job.id = record.id or job.id
+        if record.status:
+            job.answered = record.answered
+            self._close_job(job)
+
+    def _close_job(self, job: OpenJob) -> None:
+        """A job is through when all of its answers are steps: then nothing has to be collected again."""
+        if 0 <= job.answered <= job.steps:
+            del self.jobs[job.token]
+
+    def spent(self, spent: Spent, key: str | None) -> None:
         self.replayed += spent.replayed
         self.orphaned += spent.orphaned
         self.saved += spent.saved
+        if spent.replayed or spent.orphaned:
+            for role, each in spent.by_role().items():
+                bill = self._bill(key, role)
+                bill.saved += each.saved
+                bill.orphaned += each.orphaned_usage
+
+    def _bill(self, key: str | None, role: str) -> Bill:
+        return self.bills.setdefault(cell_of(key or ""), {}).setdefault(role, Bill())
+
+    def _sit_down(self, at: str) -> None:
+        """A process begins to work. One before it that was killed worked until its last record."""
+        self._stand_up(self.updated)
+        self.sitting = at
+
+    def _stand_up(self, at: str) -> None:
+        if self.sitting:
+            began, ended = datetime.fromisoformat(self.sitting), datetime.fromisoformat(at)
+            self.worked_seconds += max((ended - began).total_seconds(), 0.0)
+        self.sitting = ""
 
     def _run(self, line: Line) -> None:
+        if line.t in _BEGINNINGS:
+            self._sit_down(line.at)
+        elif line.t in ENDS:
+            self._stand_up(line.at)
         if line.t == "run.started":
             self.started = msgspec.json.decode(line.d, type=RunStarted)
             self.spec = self.started.spec

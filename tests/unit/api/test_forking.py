@@ -117,7 +117,7 @@ def test_only_the_task_whose_prompt_changed_is_asked(tmp_path: Path) -> None:
     said = forked.forecast
     assert (said.keys, said.reused, said.complete, said.asks, said.tokens) == (7, 4, 4, 3, 33)
     assert steps_of(tmp_path, FORK) == (3, 4, 0)
-    assert summary(tmp_path, FORK).usage == Usage(30, 3)
+    assert summary(tmp_path, FORK).usage == Usage(30, 3, requests=3)
 
 
 PRICE = {"input": 1000.0, "output": 2000.0}

@@ -332,7 +332,7 @@ def test_a_part_of_an_attempt_has_an_address_of_its_own_and_what_comes_through_i
 
 def test_a_part_that_met_its_failure_is_no_reason_for_what_comes_later(tmp_path: Path) -> None:
     async def reply(request: Request) -> str:
-        raise ModelError("auth", "no")
+        raise ModelError("content_filter", "no")
 
     async def meets(sample: Sample, ctx: Context) -> str:
         status, _ = await asking(ctx, body("one"))
@@ -345,6 +345,20 @@ def test_a_part_that_met_its_failure_is_no_reason_for_what_comes_later(tmp_path:
     line = solved(solve, tmp_path, reply)
     assert line.error is not None
     assert line.error.kind == "solver"
+
+
+def test_an_agent_that_makes_an_answer_of_its_failed_request_has_none(tmp_path: Path) -> None:
+    async def reply(request: Request) -> str:
+        raise ModelError("server", "no")
+
+    async def solve(sample: Sample, ctx: Context) -> str:
+        status, said = await asking(ctx, body("one"))
+        return f"Sorry, {status}: {said}"
+
+    line = solved(solve, tmp_path, reply)
+    assert (line.status, line.output) == ("failed", None)
+    assert line.error is not None
+    assert line.error.kind == "server"
 
 
 def test_an_agent_that_sends_back_what_names_an_answer_asks_the_same_again(tmp_path: Path) -> None:

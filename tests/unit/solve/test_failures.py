@@ -97,7 +97,7 @@ def test_the_cost_of_orphaned_steps_is_told() -> None:
     again = play(new, world, play(old, world).recorded)
     told = msgspec.to_builtins(again.spent)
     assert again.spent.orphaned == 2
-    assert told["orphaned_usage"] == msgspec.to_builtins(Usage(4, 2))
+    assert told["orphaned_usage"] == msgspec.to_builtins(Usage(4, 2, requests=2))
 
 
 def test_a_complete_replay_orphans_nothing() -> None:

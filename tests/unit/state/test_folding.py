@@ -85,7 +85,7 @@ def test_what_was_used_saved_and_orphaned_is_summed(tmp_path: Path) -> None:
     run = new_run(tmp_path, [started(2), step(0), step(0), finished(0), step(1), failed(1)])
     story = fold_of(run).story
     assert (story.steps, story.replayed, story.orphaned) == (3, 3, 1)
-    assert (story.usage, story.saved) == (Usage(9, 3), Usage(6, 3))
+    assert (story.usage, story.saved) == (Usage(9, 3, requests=3), Usage(6, 3))
 
 
 def test_bits_are_a_set_of_numbers() -> None:

@@ -1,0 +1,206 @@
+"""What a run may use, over all its resumes: no request is sent that would go beyond it, as far as can be foreseen.
+
+Before a request is sent, what it may take is set aside: as much as the dearest that this model has answered, before
+that as much as `max_tokens` allows. Where nothing tells, one request is sent alone. So what a run uses beyond its
+budget is what single answers take more than all before them. A request that does not fit waits until those under way
+have ended; if it does not fit then, the run stops.
+
+Counted is what is recorded: answers, and failures with their tries. What is replayed was paid before, and counted then.
+"""
+
+import asyncio
+import contextlib
+import math
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from holdfast.models import count_message_tokens
+from holdfast.records.exchange import Answer, Message, Usage
+from holdfast.records.facts import StepId
+from holdfast.records.keys import cell_names
+from holdfast.solve import AskFailedError, Asking
+from holdfast.solve.context import BATCH_PRICE
+from holdfast.spec import Price, RunLimits
+from holdfast.state import Story
+
+Name = tuple[str, str]
+"""Of an evaluated model, or of a role: the other of the two is empty."""
+Stop = Callable[[str, float | None], None]
+"""Gets the reason, and how many seconds what is under way may still take; None is as long as ever."""
+_GUESSED_OUTPUT = 1000
+"""Tokens that an answer in a job may have, where nothing tells."""
+_OUTPUT_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+
+
+class Amount(msgspec.Struct, frozen=True):
+    """Of all that can be limited, but for time."""
+
+    cost_usd: float = 0.0
+    tokens: float = 0.0
+    requests: float = 0.0
+
+    def __add__(self, other: "Amount") -> "Amount":
+        return Amount(self.cost_usd + other.cost_usd, self.tokens + other.tokens, self.requests + other.requests)
+
+    def __sub__(self, other: "Amount") -> "Amount":
+        return Amount(self.cost_usd - other.cost_usd, self.tokens - other.tokens, self.requests - other.requests)
+
+    def at_least(self, other: "Amount") -> "Amount":
+        return Amount(*(max(getattr(self, name), getattr(other, name)) for name in self.__struct_fields__))
+
+
+class Budget:
+    """One run's. Every request of every model and role goes through `watched`."""
+
+    def __init__(self, limits: RunLimits, story: Story, prices: Mapping[Name, Price | None], stop: Stop) -> None:
+        """`stop` is called once."""
+        self._limits = limits
+        self._stop = stop
+        self._dearest: dict[Name, Amount] = {}
+        self.spent = Amount()
+        for cell, roles in story.bills.items():
+            for role, bill in roles.items():
+                name = ("", role) if role else (cell_names(cell)[1], "")
+                price = prices.get(name)
+                halved = 0.0 if price is None else price.dollars(bill.batched) * (1 - BATCH_PRICE)
+                used = _amount(price, bill.usage, bill.requests) - Amount(halved)
+                self.spent += used
+                if bill.usage.requests:
+                    mean = used
+                    self._note(name, Amount(*(each / bill.usage.requests for each in (mean.cost_usd, mean.tokens))))
+        self._worked_seconds = story.worked_seconds
+        self._set_aside = Amount()
+        self._under_way = 0
+        self._waiting: list[asyncio.Future[None]] = []
+        self.reached = ""
+        """Which limit, in a sentence; empty as long as there is none."""
+
+    def change(self, limits: RunLimits) -> None:
+        """Others, from now on."""
+        self._limits = limits
+        self._wake()
+
+    def look_at_clock(self, seconds: float) -> None:
+        """`seconds`: how long this process has worked."""
+        limit = self._limits.seconds
+        worked = self._worked_seconds + seconds
+        if limit is not None and worked >= limit:
+            self._end(f"limits.run.seconds is {limit:g}, and the run has worked for {worked:.0f} s", None)
+
+    def watched(self, name: Name, asking: Asking) -> Asking:
+        """The same model, asked only while there is something left."""
+
+        async def ask(
+            messages: list[Message], params: dict[str, Any], tools: list[dict[str, Any]]
+        ) -> tuple[Answer, int]:
+            async with self._admitted(name, asking.price, messages, params):
+                answer, tries = await asking.ask(messages, params, tools)
+                self._count(name, _amount(asking.price, answer.usage.of_one(), tries))
+            return answer, tries
+
+        batched = asking.batched
+
+        async def ask_in_batch(
+            step: StepId, messages: list[Message], params: dict[str, Any], tools: list[dict[str, Any]]
+        ) -> tuple[Answer, int, str]:
+            assert batched is not None
+            longest = {"max_tokens": _GUESSED_OUTPUT, **params}  # a job of one, to learn more, would take a day
+            async with self._admitted(name, asking.price, messages, longest):
+                answer, tries, job = await batched(step, messages, params, tools)
+                used = _amount(asking.price, answer.usage.of_one(), tries)
+                self._count(name, msgspec.structs.replace(used, cost_usd=used.cost_usd * BATCH_PRICE) if job else used)
+            return answer, tries, job
+
+        return msgspec.structs.replace(asking, ask=ask, batched=ask_in_batch if batched is not None else None)
+
+    @contextlib.asynccontextmanager
+    async def _admitted(
+        self, name: Name, price: Price | None, messages: list[Message], params: dict[str, Any]
+    ) -> AsyncIterator[None]:
+        """While a request is under way, what it may take is set aside."""
+        foreseen = self._foreseen(name, price, messages, params)
+        while not self._fits(foreseen):
+            await self._wait()
+            foreseen = self._foreseen(name, price, messages, params)  # those before it tell more now
+        self._under_way += 1
+        self._set_aside += foreseen
+        try:
+            yield
+        except AskFailedError as error:
+            self.spent += Amount(requests=error.tries)
+            raise
+        finally:
+            self._under_way -= 1
+            self._set_aside = self._set_aside - foreseen if self._under_way else Amount()
+            self._wake()
+
+    @property
+    def _is_limited(self) -> bool:
+        limits = self._limits
+        return limits.cost_usd is not None or limits.tokens is not None or limits.requests is not None
+
+    def _fits(self, foreseen: Amount) -> bool:
+        """Alone, whatever fits a little: so the budget is used up, and no more than one answer beyond it."""
+        if self.reached:
+            return False
+        alone = not self._under_way
+        after = self.spent if alone else self.spent + self._set_aside + foreseen
+        for name in ("cost_usd", "tokens", "requests"):
+            limit, amount = getattr(self._limits, name), getattr(after, name)
+            if limit is not None and (amount >= limit if alone else amount > limit):
+                if alone:
+                    used = f"${amount:.4f}" if name == "cost_usd" else f"{amount:.0f}"
+                    self._end(f"limits.run.{name} is {limit:g}, and {used} is used", math.inf)
+                return False
+        return True
+
+    async def _wait(self) -> None:
+        waiting = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiting)
+        await waiting
+
+    def _wake(self) -> None:
+        """Whoever waits looks again. After the end nobody does: the engine ends them."""
+        if self._waiting and not self.reached:
+            waiting, self._waiting = self._waiting, []
+            for each in waiting:
+                if not each.done():
+                    each.set_result(None)
+
+    def _end(self, why: str, grace_seconds: float | None) -> None:
+        """What is under way is paid for: it may end, each within its own time-out, unless time is what is used up."""
+        if not self.reached:
+            self.reached = why
+            self._stop(f"budget: {why}", grace_seconds)
+
+    def _count(self, name: Name, used: Amount) -> None:
+        self.spent += used
+        self._note(name, msgspec.structs.replace(used, requests=0.0))
+
+    def _note(self, name: Name, used: Amount) -> None:
+        self._dearest[name] = self._dearest.get(name, Amount()).at_least(used)
+
+    def _foreseen(self, name: Name, price: Price | None, messages: list[Message], params: dict[str, Any]) -> Amount:
+        known = self._dearest.get(name)
+        if not self._is_limited:
+            return Amount()
+        if known is not None:
+            return msgspec.structs.replace(known, requests=1.0)
+        if self._limits.cost_usd is None and self._limits.tokens is None:
+            return Amount(requests=1.0)
+        most = output_limit(params)
+        if most is None:
+            return Amount(math.inf, math.inf, 1.0)
+        return _amount(price, Usage(sum(map(count_message_tokens, messages)), most, requests=1), 1)
+
+
+def output_limit(params: Mapping[str, Any]) -> int | None:
+    """How many tokens an answer may have, if the parameters say."""
+    given = (params.get(name) for name in _OUTPUT_LIMITS)
+    return next((each for each in given if isinstance(each, int) and not isinstance(each, bool)), None)
+
+
+def _amount(price: Price | None, usage: Usage, requests: int) -> Amount:
+    return Amount(0.0 if price is None else price.dollars(usage), usage.tokens, requests)

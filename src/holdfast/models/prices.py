@@ -1,0 +1,68 @@
+"""What a model costs, where the spec does not say: from the package `genai-prices`, if it is installed.
+
+Its list comes with it; nothing is fetched. A price belongs to a server as much as to a model: a `base_url` that the
+list does not know has no price, whatever the model is called there. Nothing is ever guessed to cost nothing.
+"""
+
+import importlib.metadata
+from typing import Any
+
+import msgspec
+
+PACKAGE = "genai-prices"
+_LISTED = {"openai": "openai", "anthropic": "anthropic", "google": "google"}
+"""Providers with a server of their own, as the list calls them."""
+
+
+class Rates(msgspec.Struct, frozen=True):
+    """In dollars for a million tokens; `request` for one request. None is no price of its own."""
+
+    input: float
+    output: float
+    cached_input: float | None
+    cache_write: float | None
+    request: float
+    source: str
+
+
+def find_rates(provider: str, model: str, base_url: str) -> Rates | None:
+    """The list's price today; None if it has none, or is not installed. Where a long request costs more, that of a
+    short one.
+    """
+    where = {"provider_api_url": base_url} if base_url else {"provider_id": _LISTED.get(provider)}
+    if not model or not all(where.values()):
+        return None
+    try:
+        import genai_prices  # slow, and an extra
+    except ImportError:
+        return None
+    try:
+        found: Any = genai_prices.calc_price(genai_prices.Usage(input_tokens=1, output_tokens=1), model, **where)
+    except LookupError:
+        return None
+    return _rates(found.model_price, f"{PACKAGE} {importlib.metadata.version(PACKAGE)}")
+
+
+def is_installed() -> bool:
+    """Whether there is a list."""
+    try:
+        importlib.metadata.version(PACKAGE)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _rates(listed: Any, source: str) -> Rates | None:
+    names = ("input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok", "requests_kcount")
+    found = [getattr(listed, name, None) for name in names]
+    tiers = [tier.start for each in found for tier in getattr(each, "tiers", ())]
+    tokens_in, tokens_out, cached, written, requests = (_plain(each) for each in found)
+    if tokens_in is None or tokens_out is None:
+        return None
+    told = f"{source}, of requests up to {min(tiers)} tokens" if tiers else source
+    return Rates(tokens_in, tokens_out, cached, written, (requests or 0.0) / 1000, told)
+
+
+def _plain(listed: Any) -> float | None:
+    """Of a price in tiers, the first."""
+    return None if listed is None else float(getattr(listed, "base", listed))

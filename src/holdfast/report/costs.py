@@ -1,0 +1,199 @@
+"""What a run cost: what it used, cell by cell and model by model, at the prices that it holds.
+
+Dollars are never stored: they follow from what is recorded and from the prices in the run's spec, which were put there
+when it began or was last resumed. What has no price is said to have none, and is never counted as nothing.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from holdfast.records.exchange import Usage
+from holdfast.records.keys import cell_names
+from holdfast.report.wording import dollars
+from holdfast.solve.context import BATCH_PRICE
+from holdfast.spec import Counts, Price
+from holdfast.state import Bill, Story
+
+Prices = Mapping[str, Price | None]
+
+
+class _Model(msgspec.Struct, frozen=True):
+    name: str = ""
+    price: Price | None = None
+
+
+class _Task(msgspec.Struct, frozen=True):
+    name: str = ""
+    counts: Counts = Counts()
+
+
+class Told(msgspec.Struct, frozen=True):
+    """The little of a stored spec that a report needs; so it can be made of runs of other versions too."""
+
+    models: list[_Model] = []
+    roles: dict[str, _Model] = {}
+    tasks: list[_Task] = []
+
+    @classmethod
+    def of(cls, spec: dict[str, Any]) -> "Told":
+        return msgspec.convert(spec, cls)
+
+    def prices(self, model: str) -> Prices:
+        """By role; that of the evaluated model under the empty one."""
+        evaluated = next((each.price for each in self.models if each.name == model), None)
+        return {"": evaluated} | {role: each.price for role, each in self.roles.items()}
+
+    def counts(self, task: str) -> Counts:
+        return next((each.counts for each in self.tasks if each.name == task), Counts())
+
+
+class Cost(msgspec.Struct, frozen=True):
+    """Dollars; None where not a single price is known."""
+
+    dollars: float | None = None
+    """Paid in this run, for answers that were then used or not."""
+    saved_dollars: float | None = None
+    """What replayed answers would have cost again."""
+    orphaned_dollars: float | None = None
+    """Of `dollars`: recorded answers that the code did not ask for again after a resume."""
+    unpriced: tuple[str, ...] = ()
+    """Models that were asked and have no price: none of these sums has them in it."""
+
+    def __add__(self, other: "Cost") -> "Cost":
+        return Cost(
+            _sum((self.dollars, other.dollars)),
+            _sum((self.saved_dollars, other.saved_dollars)),
+            _sum((self.orphaned_dollars, other.orphaned_dollars)),
+            tuple(dict.fromkeys((*self.unpriced, *other.unpriced))),
+        )
+
+    def __str__(self) -> str:
+        """`$1.20`, `$1.20 and more`, or nothing where there is no price at all."""
+        return "" if self.dollars is None else f"{dollars(self.dollars)}{' and more' if self.unpriced else ''}"
+
+
+class CostLine(msgspec.Struct, frozen=True):
+    """One model in one cell: the evaluated one, or, if `role` says so, one that plays a role there."""
+
+    task: str
+    model: str
+    role: str
+    requests: int
+    """That were sent, also those that failed and were sent again."""
+    usage: Usage
+    saved: Usage
+    orphaned: Usage
+    taken: Usage
+    """Of a fork: what its parent paid."""
+    cost: Cost
+    finished: int
+    """Answers of the cell."""
+    price: Price | None = None
+
+    @property
+    def dollars_per_sample(self) -> float | None:
+        return None if self.cost.dollars is None or not self.finished else self.cost.dollars / self.finished
+
+
+class CostReport(msgspec.Struct, frozen=True):
+    """What `cost RUN… --json` says: a contract, fields are only ever added."""
+
+    runs: tuple[str, ...]
+    lines: tuple[CostLine, ...]
+    requests: int
+    usage: Usage
+    cost: Cost
+    finished: int
+    limits: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Of one run: what it may use in all."""
+
+
+def cost_lines(story: Story, finished: Mapping[tuple[str, str], int]) -> list[CostLine]:
+    """`finished`: how many answers each cell has, by task and model. In the order of the cells."""
+    told = Told.of(story.spec)
+    found: dict[tuple[str, str, str], CostLine] = {}
+    for cell, bills in story.bills.items():
+        task, model = cell_names(cell)
+        for role, bill in bills.items():
+            price = told.prices(model).get(role)
+            name = f"{role} (a role)" if role else model
+            found[task, model, role] = CostLine(
+                task=task,
+                model=model,
+                role=role,
+                requests=bill.requests,
+                usage=bill.usage,
+                saved=bill.saved,
+                orphaned=bill.orphaned,
+                taken=bill.taken,
+                cost=cost_of(bill, price, name),
+                finished=finished.get((task, model), 0),
+                price=price,
+            )
+    order = {(cell.task, cell.model): number for number, cell in enumerate(story.cells)}
+    return sorted(found.values(), key=lambda line: (order.get((line.task, line.model), len(order)), line.role))
+
+
+def summed(runs: Iterable[tuple[str, list[CostLine]]], limits: dict[str, Any]) -> CostReport:
+    """Of several runs: lines of the same cell and role are one, whatever their prices were."""
+    names: list[str] = []
+    lines: dict[tuple[str, str, str], CostLine] = {}
+    for name, every in runs:
+        names.append(name)
+        for line in every:
+            place = (line.task, line.model, line.role)
+            lines[place] = _added(lines[place], line) if place in lines else line
+    return CostReport(
+        runs=tuple(names),
+        lines=tuple(lines.values()),
+        requests=sum(line.requests for line in lines.values()),
+        usage=sum((line.usage for line in lines.values()), Usage()),
+        cost=total(lines.values()),
+        finished=sum({(line.task, line.model): line.finished for line in lines.values()}.values()),
+        limits=limits,
+    )
+
+
+def total(lines: Iterable[CostLine]) -> Cost:
+    return sum((line.cost for line in lines), Cost())
+
+
+def cost_of(bill: Bill, price: Price | None, name: str) -> Cost:
+    if price is None:
+        used = bill.usage.requests or bill.saved.requests
+        return Cost(unpriced=(name,) if used else ())
+    paid = price.dollars(bill.usage) - price.dollars(bill.batched) * (1 - BATCH_PRICE)
+    return Cost(paid, price.dollars(bill.saved), price.dollars(bill.orphaned))
+
+
+def used_dollars(used: Mapping[str, Usage], prices: Prices) -> float | None:
+    """Of what an attempt used, by role; None if it used something that has no price."""
+    asked = {role: usage for role, usage in used.items() if usage != Usage()}
+    if any(prices.get(role) is None for role in asked):
+        return None
+    return sum(price.dollars(usage) for role, usage in asked.items() if (price := prices.get(role)) is not None)
+
+
+def unpriced_line(unpriced: Iterable[str]) -> str:
+    return f"no price known for {', '.join(unpriced)}: give price, in dollars for a million tokens"
+
+
+def _added(one: CostLine, other: CostLine) -> CostLine:
+    return msgspec.structs.replace(
+        one,
+        requests=one.requests + other.requests,
+        usage=one.usage + other.usage,
+        saved=one.saved + other.saved,
+        orphaned=one.orphaned + other.orphaned,
+        taken=one.taken + other.taken,
+        cost=one.cost + other.cost,
+        finished=one.finished + other.finished,
+        price=one.price if one.price == other.price else None,
+    )
+
+
+def _sum(amounts: Iterable[float | None]) -> float | None:
+    known = [each for each in amounts if each is not None]
+    return sum(known) if known else None

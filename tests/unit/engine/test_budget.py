@@ -1,0 +1,189 @@
+"""What is admitted under a budget: how many at once, how far beyond, and what counts."""
+
+import asyncio
+import math
+from typing import Any
+
+import pytest
+
+from holdfast.engine.budget import Amount, Budget, output_limit
+from holdfast.records.exchange import Answer, Usage
+from holdfast.records.facts import Failure
+from holdfast.solve import AskFailedError, Asking
+from holdfast.spec import Price, RunLimits
+from holdfast.state import Bill, Story
+
+PRICE = Price(input=1e6, output=1e6)  # a dollar a token
+ASKED = [{"role": "user", "content": "a"}]
+
+
+class Model:
+    """Answers when it is told to, with as many tokens as it is told."""
+
+    def __init__(self, budget: Budget, name: tuple[str, str] = ("m", "")) -> None:
+        self.under_way: list[asyncio.Future[int | AskFailedError]] = []
+        self._watched = budget.watched(name, Asking({}, {}, self._ask, PRICE))
+
+    async def _ask(self, messages: Any, params: Any, tools: Any) -> tuple[Answer, int]:
+        answer: asyncio.Future[int | AskFailedError] = asyncio.get_running_loop().create_future()
+        self.under_way.append(answer)
+        said = await answer
+        if isinstance(said, AskFailedError):
+            raise said
+        return Answer("x", usage=Usage(0, said)), 1
+
+    def ask(self, **params: Any) -> "asyncio.Task[Any]":
+        return asyncio.ensure_future(self._watched.ask(list(ASKED), params, []))
+
+    async def answer(self, said: int | AskFailedError) -> None:
+        """The oldest."""
+        self.under_way.pop(0).set_result(said)
+        await settled()
+
+
+async def settled() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def budget_of(story: Story | None = None, **limits: Any) -> tuple[Budget, list[tuple[str, float | None]]]:
+    stopped: list[tuple[str, float | None]] = []
+    prices = {("m", ""): PRICE, ("", "judge"): PRICE}
+    return Budget(RunLimits(**limits), story or Story(), prices, lambda *why: stopped.append(why)), stopped
+
+
+async def end(tasks: "list[asyncio.Task[Any]]") -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def test_without_limits_everything_is_admitted_and_counted() -> None:
+    async def main() -> None:
+        budget, stopped = budget_of()
+        model = Model(budget)
+        tasks = [model.ask() for _ in range(50)]
+        await settled()
+        assert len(model.under_way) == 50
+        for _ in range(50):
+            await model.answer(2)
+        assert (budget.spent, stopped) == (Amount(100.0, 100, 50), [])
+        await end(tasks)
+
+    asyncio.run(main())
+
+
+def test_the_first_of_a_model_goes_alone_and_then_as_many_as_the_dearest_so_far_allows() -> None:
+    async def main() -> None:
+        budget, stopped = budget_of(cost_usd=100.0)
+        model = Model(budget)
+        tasks = [model.ask() for _ in range(50)]
+        await settled()
+        assert len(model.under_way) == 1
+        await model.answer(10)
+        assert len(model.under_way) == 9  # nine of ten dollars each are what is left
+        await model.answer(20)
+        assert len(model.under_way) == 8  # 30 are spent and 80 set aside: nothing is added
+        for _ in range(8):
+            await model.answer(5)
+        assert stopped == []
+        assert budget.spent.cost_usd == 70.0
+        await model.answer(20)
+        assert [budget.spent.cost_usd, len(model.under_way), stopped] == [90.0, 1, []]  # alone, it may go
+        await end(tasks)
+
+    asyncio.run(main())
+
+
+def test_max_tokens_lets_the_first_go_together() -> None:
+    async def main() -> None:
+        budget, _ = budget_of(tokens=100)
+        model = Model(budget)
+        tasks = [model.ask(max_tokens=15) for _ in range(50)]
+        await settled()
+        assert len(model.under_way) == 5  # each is 5 in and at most 15 out
+        await end(tasks)
+
+    asyncio.run(main())
+
+
+def test_it_is_used_up_and_no_more_than_one_answer_beyond_it() -> None:
+    async def main() -> None:
+        budget, stopped = budget_of(cost_usd=25.0)
+        model = Model(budget)
+        tasks = [model.ask() for _ in range(5)]
+        await settled()
+        for _ in range(3):
+            await model.answer(10)
+        assert budget.spent.cost_usd == 30.0
+        assert model.under_way == []
+        assert stopped == [("budget: limits.run.cost_usd is 25, and $30.0000 is used", math.inf)]
+        await end(tasks)
+
+    asyncio.run(main())
+
+
+def test_a_failed_request_counts_with_its_tries_and_costs_nothing_that_is_known() -> None:
+    async def main() -> None:
+        budget, stopped = budget_of(requests=4)
+        model = Model(budget)
+        tasks = [model.ask() for _ in range(4)]
+        await settled()
+        assert len(model.under_way) == 4
+        await model.answer(AskFailedError(Failure("server", "no"), 3))
+        await end(tasks)
+        assert budget.spent == Amount(0.0, 0, 3)
+        last = [model.ask(), model.ask()]
+        await settled()
+        assert len(model.under_way) == 3 + 1  # the cancelled ones are nobody's
+        assert stopped == []
+        await end(last)
+
+    asyncio.run(main())
+
+
+def test_what_earlier_processes_spent_counts_and_what_was_taken_over_or_replayed_does_not() -> None:
+    mine = Bill(requests=3, usage=Usage(0, 6, requests=2), taken=Usage(0, 99, requests=9), saved=Usage(0, 99))
+    story = Story(bills={"task/m": {"": mine, "judge": Bill(requests=1, usage=Usage(0, 4, requests=1))}})
+    budget, _ = budget_of(story, cost_usd=20.0)
+    assert budget.spent == Amount(10.0, 10, 4)
+
+    async def main() -> None:
+        model = Model(budget)
+        tasks = [model.ask() for _ in range(9)]
+        await settled()
+        assert len(model.under_way) == 3  # of three dollars each, as on the average before
+        await end(tasks)
+
+    asyncio.run(main())
+
+
+def test_who_waits_goes_on_when_the_limit_is_raised() -> None:
+    async def main() -> None:
+        budget, _ = budget_of(requests=1)
+        model = Model(budget)
+        tasks = [model.ask() for _ in range(3)]
+        await settled()
+        assert len(model.under_way) == 1
+        budget.change(RunLimits(requests=3))
+        await settled()
+        assert len(model.under_way) == 3
+        await end(tasks)
+
+    asyncio.run(main())
+
+
+def test_time_of_earlier_processes_counts() -> None:
+    budget, stopped = budget_of(Story(worked_seconds=8.0), seconds=10.0)
+    budget.look_at_clock(1.9)
+    assert stopped == []
+    budget.look_at_clock(2.0)
+    assert stopped == [("budget: limits.run.seconds is 10, and the run has worked for 10 s", None)]
+
+
+@pytest.mark.parametrize(
+    ("params", "most"),
+    [({}, None), ({"max_tokens": 5}, 5), ({"max_completion_tokens": 7}, 7), ({"max_tokens": True}, None)],
+)
+def test_how_long_an_answer_may_be_is_in_the_parameters(params: dict[str, Any], most: int | None) -> None:
+    assert output_limit(params) == most

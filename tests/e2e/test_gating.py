@@ -120,6 +120,18 @@ def test_keys_without_a_score_are_no_pass(tmp_path: Path) -> None:
     assert (done.code, "the baseline part has 1 key of sums without a score" in done.err) == (2, True), done.said
 
 
+def test_a_run_without_a_single_answer_is_no_pass(tmp_path: Path) -> None:
+    path = write_spec(tmp_path, 3)
+    assert call("run", path, "--id", "whole", "--store", tmp_path / "runs", cwd=tmp_path).code == 0
+    failing = {"options": {"failures": [{"kind": "bad_request"}]}}
+    path = write_spec(tmp_path, 3, model=failing, task={"sample_retries": 0})
+    assert call("run", path, "--id", "none", "--store", tmp_path / "runs", cwd=tmp_path).code == 1
+    for against in (("--baseline", "whole", "--margin", "0.1"), ("--at-least", "0")):
+        found = verdict(tmp_path, 7, "none", *against, "--scorer", "numeric", "--if-unsure", "pass")
+        assert (found["outcome"], found["missing"], found["scorer"]) == ("missing", {"failed": 3}, "numeric")
+    assert verdict(tmp_path, 7, "none", "--at-least", "0")["outcome"] == "missing"
+
+
 def test_what_is_not_comparable_is_not_judged(tmp_path: Path) -> None:
     for run, task in (("one", {}), ("two", {"scorers": [{"numeric": {"tolerance": 50}}]})):
         path = write_spec(tmp_path, 4, task=task)

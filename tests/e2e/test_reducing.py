@@ -87,6 +87,27 @@ def test_each_reducer_is_a_row_with_an_interval_over_samples(tmp_path: Path) -> 
     assert f"| numeric pass^2 | {found['pass^2']['mean']:.4f} |" in written.replace("\\", "")
 
 
+def test_labels_may_say_which_answers_are_the_same(tmp_path: Path) -> None:
+    said = {"a": ["1 .", "so 1", "0"], "b": ["1", "0 !", "0 ?"]}
+    (tmp_path / "lists.py").write_text(
+        "import re\ndef final(sample, answer):\n    return re.search('[01]', answer.text)[0]\n"
+    )
+    asked = ["majority", "cons@3", {"cons_at_k": {"k": 3, "answer": "final"}}]
+    run_known(tmp_path, {"one": said, "two": said}, scorers=["numeric", "lists:final"], reduce=asked)
+    (cell,) = reported(tmp_path)
+    final, numeric = cell["scorers"]
+    assert [each["reducer"] for each in final["reduced"]] == ["majority"]
+    assert final["reduced"][0]["labels"] == {"0": 1, "1": 1}
+    means = {each["reducer"]: each["summary"]["mean"] for each in numeric["reduced"]}
+    a, b = 2 / 3, 1 / 3  # of texts: all differ, and each may be drawn
+    assert means == pytest.approx({"majority": 0.5, "cons@3": (a + b) / 2, "cons@3 by final": (1 + 0) / 2})
+    done = call("compare", "one", "two", "--store", tmp_path / "runs", "--json", cwd=tmp_path)
+    same = {each["scorer"]: each["mean_first"] for each in done.json()["comparisons"]}
+    assert same == pytest.approx(
+        {f"numeric {name}": mean for name, mean in means.items()} | {"final majority": None, "final": None}
+    )
+
+
 def test_without_the_mean_among_them_the_table_does_not_have_it(tmp_path: Path) -> None:
     run_known(tmp_path, {"one": SAID}, reduce="pass@4")
     told = call("report", "one", "--store", tmp_path / "runs", cwd=tmp_path).out.splitlines()
@@ -144,6 +165,8 @@ def test_another_reducer_on_a_finished_run_is_accepted_and_nothing_is_scored_aga
         ([], "an empty list"),
         (3, "tasks[0].reduce"),
         ({"mean": {}, "max": {}}, "one name with its arguments"),
+        ({"cons_at_k": {"k": 2, "answer": "numerc"}}, "the task has no scorer 'numerc'; did you mean 'numeric'?"),
+        ({"pass_at_k": {"k": 2, "answer": "numeric"}}, "unknown field `answer`"),
     ],
 )
 def test_what_is_no_reducer_is_refused_before_anything_is_asked(tmp_path: Path, said: Any, told: str) -> None:

@@ -6,7 +6,7 @@ from typing import cast
 import msgspec
 
 from holdfast.api import Run
-from holdfast.cli.likeness import opened_runs, unfinished, unlike
+from holdfast.cli.likeness import all_sides, opened_runs, unfinished, unlike
 from holdfast.cli.output import print_json, print_table, say, warn
 from holdfast.errors import UsageError
 from holdfast.report.comparing import Adjustment, Comparison, Shift, adjusted, compare
@@ -79,7 +79,7 @@ def _is_wanted(each: Comparison, scorer: str | None) -> bool:
 
 def _comparisons(runs: Sequence[Run], evaluation: str) -> Iterator[Comparison]:
     """The first run with each other one; of one run, its models and variants."""
-    first, *others = [run.sides(evaluation) for run in runs]
+    first, *others = all_sides(runs, evaluation)
     several = [pairs_between(first, other) for other in others] or [pairs_within(first)]
     for one, other in (pair for pairs in several for pair in pairs):
         yield from compare(one, other)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from holdfast.api import Run
-from holdfast.cli.likeness import opened_runs, unlike
+from holdfast.cli.likeness import all_sides, opened_runs, unlike
 from holdfast.cli.output import print_json, print_table, say, warn
 from holdfast.errors import UsageError
 from holdfast.report.gating import Bar, Verdict, judge_against, judge_level
@@ -57,11 +57,12 @@ def gate_run(name: str, wanted: Wanted, store: str | None, as_json: bool) -> int
     bar = wanted.bar()
     names = [name] if wanted.baseline is None else [name, wanted.baseline]
     with opened_runs(names, store) as runs:
-        mine = _only(runs[0].sides(wanted.evaluation), wanted, runs[0].run_id)
+        sides = all_sides(runs, wanted.evaluation)
+        mine = _only(sides[0], wanted, runs[0].run_id)
         if len(runs) == 1:
             found, notes = _by_level(mine, wanted, bar), list[str]()
         else:
-            found, notes = _by_baseline(runs, mine, wanted, bar)
+            found, notes = _by_baseline(runs, (mine, sides[1]), wanted, bar)
     if not found:
         raise UsageError(f"{name}: no scorer has given a number{_named(wanted.scorer)}: there is nothing to judge")
     passed = all(each.passed for each in found)
@@ -101,6 +102,9 @@ def _by_level(mine: Mapping[Cell, Answers], wanted: Wanted, bar: Bar) -> list[Ve
 
 
 def _judged(answers: Answers, scorer: str | None) -> dict[str, Measure]:
+    nothing = answers.unanswered(scorer or "-")
+    if nothing is not None:
+        return {nothing.name: nothing}
     found = answers.measures()
     kept = chosen(found, scorer)
     if not kept and scorer is not None:
@@ -115,10 +119,9 @@ def _counts(measure: Measure) -> bool:
 
 
 def _by_baseline(
-    runs: Sequence[Run], mine: Mapping[Cell, Answers], wanted: Wanted, bar: Bar
+    runs: Sequence[Run], both: tuple[Mapping[Cell, Answers], Mapping[Cell, Answers]], wanted: Wanted, bar: Bar
 ) -> tuple[list[Verdict], list[str]]:
-    run, baseline = runs
-    sides = baseline.sides(wanted.evaluation)
+    (run, baseline), (mine, sides) = runs, both
     same_model = any(model == wanted.model for _, model in sides)
     theirs = {
         (task, model): each
@@ -128,7 +131,7 @@ def _by_baseline(
     pairs = list(pairs_between(theirs, mine))
     _refuse_unmatched(theirs, pairs, run)
     measures = [
-        (second, name, _judged(second, wanted.scorer), measure)
+        (second, name, _same(second, name, wanted.scorer), measure)
         for first, second in pairs
         for name, measure in _judged(first, wanted.scorer).items()
         if _counts(measure)
@@ -137,12 +140,19 @@ def _by_baseline(
     if reasons:
         raise UsageError("; ".join(reasons))
     found = []
-    for second, name, own, measure in measures:
-        if name not in own:
-            raise UsageError(f"{run.run_id} has no scores of {name}, which the baseline has; name one with --scorer")
-        _refuse_unfinished(baseline, second.side.task, measure, own[name], bar)
-        found.append(judge_against(second, own[name], measure, bar))
+    for second, _, own, measure in measures:
+        _refuse_unfinished(baseline, second.side.task, measure, own, bar)
+        found.append(judge_against(second, own, measure, bar))
     return found, list(dict.fromkeys(_left_out(measures)))
+
+
+def _same(answers: Answers, name: str, scorer: str | None) -> Measure:
+    """What the run has under a name of the baseline's."""
+    mine = answers.unanswered(name) or _judged(answers, scorer).get(name)
+    if mine is None:
+        told = f"{answers.side.run} has no scores of {name}, which the baseline has"
+        raise UsageError(f"{told}; name what is to be judged with --scorer")
+    return mine
 
 
 def _refuse_unmatched(theirs: Mapping[Cell, Answers], pairs: Sequence[tuple[Answers, Answers]], run: Run) -> None:
@@ -162,9 +172,8 @@ def _refuse_unfinished(baseline: Run, task: str, theirs: Measure, mine: Measure,
         raise UsageError(f"the baseline {baseline.run_id} has {keys}: nothing can be measured by it; {advice}")
 
 
-def _left_out(measures: Sequence[tuple[Answers, str, Mapping[str, Measure], Measure]]) -> Iterator[str]:
-    for second, name, own, measure in measures:
-        mine = own[name]
+def _left_out(measures: Sequence[tuple[Answers, str, Measure, Measure]]) -> Iterator[str]:
+    for second, name, mine, measure in measures:
         gone = sum(pair not in mine.values and pair not in mine.missing for pair in (*measure.values, *measure.missing))
         if gone:
             keys = counted(gone, "key")

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 from holdfast.api import Run
 from holdfast.cli.finding import run_to_read
 from holdfast.report.comparing import unlike_scorers
+from holdfast.report.sides import Answers, Cell
 from holdfast.report.wording import counted
+from holdfast.spec.reducing import Reduction
 
 
 @contextlib.contextmanager
@@ -14,6 +16,15 @@ def opened_runs(names: Sequence[str], store: str | None) -> Iterator[list[Run]]:
     """Open until the end of a `with`, whichever of them cannot be found."""
     with contextlib.ExitStack() as stack:
         yield [stack.enter_context(run_to_read(name, store)) for name in names]
+
+
+def all_sides(runs: Sequence[Run], evaluation: str = "") -> list[dict[Cell, Answers]]:
+    """Of each run. All are reduced in all ways that one of them asks for: reducers only read scores."""
+    ways: dict[str, dict[Reduction, None]] = {}
+    for run in runs:
+        for task, several in run.reductions().items():
+            ways.setdefault(task, {}).update(dict.fromkeys(several))
+    return [run.sides(evaluation, {task: tuple(several) for task, several in ways.items()}) for run in runs]
 
 
 def unlike(first: Run, second: Run, evaluation: str = "", scorers: Sequence[str] | None = None) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from holdfast.cli.likeness import opened_runs, unfinished, unlike
+from holdfast.cli.likeness import all_sides, opened_runs, unfinished, unlike
 from holdfast.cli.output import end_quietly, print_json, print_table, say, warn
 from holdfast.errors import UsageError
 from holdfast.report.grids import Grid
@@ -33,7 +33,7 @@ def print_boards(names: Sequence[str], wanted: Wanted, store: str | None) -> Non
     if wanted.format not in _FORMATS:
         raise UsageError(f"--format {wanted.format}: there is no such leaderboard{nearest(wanted.format, _FORMATS)}")
     with opened_runs(names, store) as runs:
-        sides = [run.sides(wanted.evaluation) for run in runs]
+        sides = all_sides(runs, wanted.evaluation)
         costs = {run.run_id: {(cell.task, cell.model): cell.cost for cell in run.cells()} for run in runs}
         reasons = [why for other in runs[1:] for why in unlike(runs[0], other, wanted.evaluation)]
         doubts = [*unfinished(runs), *(f"{why}; ranked all the same" for why in reasons)]

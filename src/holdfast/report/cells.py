@@ -228,19 +228,30 @@ def _scorers(index: Index, wanted: Answers, groups: dict[int, str]) -> Iterator[
 
 def _reduced(index: Index, wanted: Answers, groups: Mapping[int, str]) -> dict[str, tuple[Reduced, ...]]:
     """By scorer. Answers are read for it only where a reducer needs their texts."""
-    asked = [each for each in wanted.reductions if each.name != MEAN]
-    if not asked:
-        return {}
-    texts = dict(_texts(index, wanted)) if any(each.name == "cons_at_k" for each in asked) else {}
-    found: dict[str, dict[str, list[Repeat]]] = {}
+    found: dict[str, list[Reduced]] = {}
+    for how in wanted.reductions:
+        if how.name == MEAN:
+            continue
+        answers = dict(_answers(index, wanted, how.answer)) if how.name == "cons_at_k" else {}
+        repeats: dict[str, dict[str, list[Repeat]]] = {}
+        for row in wanted.scores(index):
+            if row.scorer not in repeats:
+                repeats[row.scorer] = {sample: [] for sample in groups.values()}
+            value = None if row.failure else row.value
+            repeats[row.scorer][groups[row.o]].append(Repeat(value, answers.get(row.o)))
+        for name, samples in repeats.items():
+            found.setdefault(name, []).append(summarise_reduced(how, samples, wanted.repeats))
+    return {name: tuple(each) for name, each in found.items()}
+
+
+def _answers(index: Index, wanted: Answers, scorer: str) -> Iterator[tuple[int, str]]:
+    """Which answer each one is: as a scorer's label says, or, without one, its text."""
+    if not scorer:
+        yield from _texts(index, wanted)
+        return
     for row in wanted.scores(index):
-        if row.scorer not in found:
-            found[row.scorer] = {sample: [] for sample in groups.values()}
-        value = None if row.failure else row.value
-        found[row.scorer][groups[row.o]].append(Repeat(value, texts.get(row.o, "")))
-    return {
-        name: tuple(summarise_reduced(how, samples, wanted.repeats) for how in asked) for name, samples in found.items()
-    }
+        if row.scorer == scorer and isinstance(row.value, str) and not row.failure:
+            yield row.o, row.value
 
 
 def _texts(index: Index, wanted: Answers) -> Iterator[tuple[int, str]]:

@@ -32,10 +32,12 @@ _COUNTING: dict[str, Callable[..., float | None]] = {
 
 
 class Repeat(msgspec.Struct, frozen=True):
-    """One answer to a sample: what a scorer says of it (None: nothing), and its text, where that is needed."""
+    """One answer to a sample: what a scorer says of it (None: nothing), and which one it is (None: nobody says), where
+    that is needed.
+    """
 
     value: Any
-    text: str = ""
+    answer: str | None = None
 
 
 class Reduced(msgspec.Struct, frozen=True):
@@ -79,15 +81,15 @@ def reduced_value(how: Reduction, answers: Sequence[Repeat], repeats: int = 0) -
 
 
 def _most_frequent_right(how: Reduction, answers: Sequence[Repeat]) -> float | None:
-    """Answers are the same if their texts are, but for blanks around them. A text that is scored both right and wrong
-    (a judge may do that) is no answer of which cons@k can say anything.
+    """Texts are the same but for blanks around them. Of an answer that is scored both right and wrong (a judge may do
+    that) nothing can be said.
     """
-    texts = [each.text.strip() for each in answers]
+    given = [None if each.answer is None else each.answer.strip() for each in answers]
     values = [as_number(each.value) for each in answers]
     verdicts: dict[str, set[bool]] = {}
-    for text, value in zip(texts, values, strict=True):
-        if value is not None:
-            verdicts.setdefault(text, set()).add(value >= how.threshold)
+    for answer, value in zip(given, values, strict=True):
+        if answer is not None and value is not None:
+            verdicts.setdefault(answer, set()).add(value >= how.threshold)
     if any(len(each) > 1 for each in verdicts.values()):
         return None
-    return stats.cons_at_k(texts, values, how.k, how.threshold)
+    return stats.cons_at_k(given, values, how.k, how.threshold)

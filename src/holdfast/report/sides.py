@@ -97,6 +97,10 @@ class Answers:
                     found[f"{scorer} {each.label}"] = self._reduced(plain, each)
         return found
 
+    def unanswered(self, name: str) -> Measure | None:
+        """Of a side that has not a single answer, so that nobody knows its scorers: a measure without a value."""
+        return None if self._scores else self._plain(name)
+
     def _plain(self, scorer: str) -> Measure:
         measure = Measure(scorer, scorer, {}, {})
         for pair, status in self._statuses.items():
@@ -114,9 +118,9 @@ class Answers:
 
     def _reduced(self, plain: Measure, how: Reduction) -> Measure:
         samples: dict[str, list[Repeat]] = {}
-        texts = self._texts or {}
+        answers = self._labels(how.answer) if how.answer else (self._texts or {})
         for pair in self._statuses:
-            samples.setdefault(pair[0], []).append(Repeat(plain.values.get(pair), texts.get(pair, "")))
+            samples.setdefault(pair[0], []).append(Repeat(plain.values.get(pair), answers.get(pair)))
         values = {(sample, 0): reduced_value(how, repeats) for sample, repeats in samples.items()}
         return Measure(
             f"{plain.scorer} {how.label}",
@@ -125,6 +129,10 @@ class Answers:
             {pair: "no_value" for pair, value in values.items() if value is None},
             how,
         )
+
+    def _labels(self, scorer: str) -> dict[Pair, str]:
+        found = {pair: scores.get(scorer) for pair, scores in self._scores.items()}
+        return {pair: label for pair, label in found.items() if isinstance(label, str)}
 
 
 def sides_of(

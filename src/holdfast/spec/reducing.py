@@ -24,11 +24,14 @@ _NAMES = {*_PLAIN, *_COUNTING}
 
 
 class Reduction(msgspec.Struct, frozen=True):
-    """One number for a sample. `k` is 0 where none is needed; a score of at least `threshold` is right."""
+    """One number for a sample. `k` is 0 where none is needed; a score of at least `threshold` is right. `answer`: the
+    scorer whose labels say which answers are the same; their texts do if it is empty.
+    """
 
     name: str = MEAN
     k: int = 0
     threshold: float = THRESHOLD
+    answer: str = ""
 
     @property
     def label(self) -> str:
@@ -36,12 +39,17 @@ class Reduction(msgspec.Struct, frozen=True):
         if self.name not in _COUNTING:
             return self.name
         beyond = "" if self.threshold == THRESHOLD else f" of {self.threshold:g}"
-        return f"{_COUNTING[self.name]}{self.k}{beyond}"
+        by = f" by {self.answer}" if self.answer else ""
+        return f"{_COUNTING[self.name]}{self.k}{beyond}{by}"
 
 
 class _Arguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     k: int
     threshold: float = THRESHOLD
+
+
+class _OfAnswers(_Arguments, frozen=True, forbid_unknown_fields=True):
+    answer: str = ""
 
 
 def reductions(said: Any, place: str = "reduce") -> tuple[Reduction, ...]:
@@ -65,6 +73,14 @@ def check_reductions(task: Task, place: str) -> None:
     for each in reductions(task.reduce, place):
         if each.k > task.repeats:
             raise SpecError(f"{place}: {each.label} needs {each.k} repeats, and the task has {task.repeats}")
+
+
+def check_answers(task: Task, scorers: set[str], place: str) -> None:
+    """That the scorers which say what an answer is are among the task's; `final.letter` is one of `final`."""
+    for each in reductions(task.reduce, place):
+        if each.answer and each.answer.partition(".")[0] not in scorers:
+            near = nearest(each.answer, scorers)
+            raise SpecError(f"{place}: {each.name}: the task has no scorer {each.answer!r}{near}")
 
 
 def stored_reductions(spec: Mapping[str, Any]) -> dict[str, tuple[Reduction, ...]]:
@@ -95,9 +111,9 @@ def _named(name: str, args: Any, place: str) -> Reduction:
             raise SpecError(f"{place}: {name} takes no arguments, and has {', '.join(map(str, args))}")
         return Reduction(name)
     try:
-        found = msgspec.convert(args, _Arguments)
+        found = msgspec.convert(args, _OfAnswers if name == "cons_at_k" else _Arguments)
     except msgspec.ValidationError as error:
         raise SpecError(f"{place}: {name}: {error}; write {{{name}: {{k: 5}}}}, if you like with a threshold") from None
     if found.k < 1:
         raise SpecError(f"{place}: {name}: k is {found.k}; it is a whole number from 1")
-    return Reduction(name, found.k, found.threshold)
+    return Reduction(name, found.k, found.threshold, getattr(found, "answer", ""))

@@ -62,7 +62,7 @@ def test_each_reducer_is_a_row_with_an_interval_over_samples(tmp_path: Path) -> 
     ]
     run_known(tmp_path, {"one": SAID}, reduce=asked)
     found = reduced(tmp_path)
-    expected = {
+    expected: dict[str, list[Any]] = {
         "median": [np.median(each) for each in RIGHT.values()],
         "max": [float(any(each)) for each in RIGHT.values()],
         "pass@2": [np.mean([any(x == "1" for x in each) for each in subsets(texts, 2)]) for texts in SAID.values()],

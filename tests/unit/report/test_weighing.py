@@ -48,6 +48,22 @@ def test_the_reason_why_a_key_has_no_value_is_that_of_its_own_side() -> None:
     assert found.missing_second == {"failed": 1, "unfinished": 1, "no_score": 1, "scorer_failed": 1}
 
 
+def test_what_only_one_side_was_to_answer_is_not_missing() -> None:
+    first = sides_of("r", [line("a", True), line("b", status="failed")])["t", "m"]
+    second = sides_of("r", [line("a", True), line("c", status="unfinished")])["t", "m"]
+    (found,) = compare(first, second)
+    assert (found.only_first, found.only_second, found.missing_first, found.missing_second) == (1, 1, {}, {})
+
+
+def test_right_or_wrong_with_repeats_is_no_matter_for_mcnemars_test() -> None:
+    """It would count a sample by the sign of its difference, and the table shows the difference itself."""
+    several = [sides_of("r", [line(x, x == y, r) for x in "abc" for r in (1, 2)])["t", "m"] for y in "ab"]
+    (found,) = compare(*several)
+    assert (found.test, found.samples, found.common) == ("permutation", 3, 6)
+    (found,) = compare(side(True, False), side(True, True))
+    assert found.test == "mcnemar"
+
+
 def test_a_missing_repeat_leaves_open_what_it_would_decide() -> None:
     right, wrong, none = Repeat(True), Repeat(False), Repeat(None)
     how = Reduction("at_least", 2)
@@ -89,6 +105,13 @@ def test_ranks_count_who_is_significantly_better_in_any_order_of_entrants() -> N
     expected = [("good", 1), ("fair", 1), ("bad", 3)]
     assert board_of(good, fair, bad) == expected
     assert board_of(bad, fair, good) == expected
+
+
+def test_the_more_are_ranked_the_more_it_takes_to_be_better() -> None:
+    good, bad = [1] * 8, [0] * 6 + [1, 1]  # p = 2 / 2**6
+    assert board_of(side(*good, run="good"), side(*bad, run="bad")) == [("good", 1), ("bad", 2)]
+    three = board_of(side(*good, run="good"), side(*good, run="twin"), side(*bad, run="bad"))
+    assert three == [("good", 1), ("twin", 1), ("bad", 1)]
 
 
 def test_those_without_a_common_key_share_a_rank() -> None:

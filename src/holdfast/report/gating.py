@@ -15,7 +15,8 @@ import msgspec
 
 from holdfast.report.comparing import paired
 from holdfast.report.sides import Answers, Measure
-from holdfast.stats import LEVEL, Design, Summary, paired_difference, samples_needed, split_variance
+from holdfast.stats import Design, Summary, paired_difference, samples_needed, split_variance
+from holdfast.stats.intervals import LEVEL
 
 Outcome = Literal["passed", "worse", "unsure", "missing"]
 _SLACK = 1e-9

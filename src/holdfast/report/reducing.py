@@ -13,6 +13,7 @@ import msgspec
 from holdfast import stats
 from holdfast.score import as_number
 from holdfast.spec.reducing import MEAN, Reduction
+from holdfast.stats.intervals import LEVEL
 
 OF_LABELS = ("mode", "majority")
 """The reducers that take labels too."""
@@ -59,7 +60,7 @@ def summarise_reduced(how: Reduction, samples: Mapping[str, Sequence[Repeat]], r
     return Reduced(how.label, summary, len(values) - len(numbers) - labels.total(), dict(labels.most_common()))
 
 
-def summarise_values(how: Reduction, values: Sequence[float], confidence: float = stats.LEVEL) -> stats.Summary:
+def summarise_values(how: Reduction, values: Sequence[float], confidence: float = LEVEL) -> stats.Summary:
     """Of one value a sample. The interval of a chance ends at 0 and 1."""
     summary = stats.summarise(values, confidence=confidence)
     if how.name in _CHANCES and summary.low is not None and summary.high is not None:

@@ -13,7 +13,8 @@ from holdfast.report.export import ExportLine
 from holdfast.report.reducing import OF_LABELS, Repeat, reduced_value, summarise_values
 from holdfast.score import as_number
 from holdfast.spec.reducing import MEAN, Reduction
-from holdfast.stats import LEVEL, Summary, summarise
+from holdfast.stats import Summary, summarise
+from holdfast.stats.intervals import LEVEL
 
 _EXCERPT = 500
 Pair = tuple[str, int]

@@ -16,7 +16,7 @@ from holdfast.stats.effects import (
     odds_ratio,
     paired_odds_ratio,
 )
-from holdfast.stats.intervals import LEVEL, Summary, format_interval, paired_difference, student, summarise, wilson
+from holdfast.stats.intervals import Summary, format_interval, paired_difference, student, summarise, wilson
 from holdfast.stats.pairing import Pairs, pair_up
 from holdfast.stats.power import Design, detectable_effect, power_of, repeats_needed, samples_needed
 from holdfast.stats.quantiles import quantile
@@ -55,7 +55,6 @@ _NEEDS_NUMPY = {
 }
 
 __all__ = [
-    "LEVEL",
     "BoundedMean",
     "Design",
     "NormalMixture",

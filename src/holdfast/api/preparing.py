@@ -20,6 +20,7 @@ from holdfast.plan import Rows, Work, prepare, survey
 from holdfast.records.facts import TaskInputs
 from holdfast.score import Scorer, identity, resolve
 from holdfast.spec import Counts, Spec, Task
+from holdfast.spec.reducing import check_answers
 
 _PARTS_OF_RUNS = ("journal", "lease")
 """By them a mirror's runs are told from what holds runs."""
@@ -116,7 +117,9 @@ def find_scorers(given: Given) -> dict[str, list[Scorer]]:
     for index, task in enumerate(given.spec.tasks):
         entries: Sequence[Any] = given.scorers.get(task.name) or task.scorers
         scorers[task.name] = [resolve(entry, f"tasks[{index}].scorers[{i}]") for i, entry in enumerate(entries)]
-        _refuse_same_names([scorer.name for scorer in scorers[task.name]], f"tasks[{index}].scorers")
+        names = [scorer.name for scorer in scorers[task.name]]
+        _refuse_same_names(names, f"tasks[{index}].scorers")
+        check_answers(task, set(names), f"tasks[{index}].reduce")
         for i, each in enumerate(scorers[task.name]):
             if each.needs_ctx:
                 _check_judges(each, given.spec, f"tasks[{index}].scorers[{i}]")

@@ -1,7 +1,7 @@
 """A run, to be looked at: its summary, its report, its samples. Reads only; brings the index up to date on the way."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -33,11 +33,14 @@ from holdfast.report import (
     score_lines,
     score_table,
 )
+from holdfast.report.agreeing import judges_of
 from holdfast.report.choosing import Wanted, choose
 from holdfast.report.costs import Cost, CostLine, Told, cost_lines, total
 from holdfast.report.events import EventLine, with_events
 from holdfast.report.key_story import AttemptStory, Doing, KeyRecords, attempts_of, collect, doing_of, scores_of
+from holdfast.report.sides import Answers, sides_of
 from holdfast.spec import Spec
+from holdfast.spec.reducing import Reduction, stored_reductions
 from holdfast.state import Catalogue, Index, Standing, is_held, stamp_of, standing_of, status_of
 
 
@@ -226,10 +229,27 @@ class Run:
         return found
 
     def scorer_identities(self, evaluation: str = "") -> list[dict[str, Any]]:
-        """What an evaluation, the newest unless it is given, was made with: names, arguments and digests of code."""
+        """What an evaluation, the newest unless it is given, was made with: names, arguments, digests of code, and the
+        models that the judges among them ask.
+        """
         story = self._index.story
         found = self._evaluation(evaluation) or story.evaluation
-        return story.evaluations[found].scorers if found else []
+        roles = story.spec.get("roles", {})
+        return (
+            [{**each, "judges": judges_of(each, roles)} for each in story.evaluations[found].scorers] if found else []
+        )
+
+    def reductions(self) -> dict[str, tuple[Reduction, ...]]:
+        """What the repeats of a sample come to, by task."""
+        return stored_reductions(self._index.story.spec)
+
+    def sides(
+        self, evaluation: str = "", reductions: Mapping[str, Sequence[Reduction]] | None = None
+    ) -> dict[tuple[str, str], Answers]:
+        """What a comparison needs of each task with each model: all of it is in memory at once. `reductions`: others
+        than the run's own.
+        """
+        return sides_of(self.run_id, self.lines(evaluation), reductions or self.reductions())
 
     def planned_count(self) -> int:
         return self._index.story.planned

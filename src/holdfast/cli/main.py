@@ -24,6 +24,7 @@ from holdfast.cli.app import (
 from holdfast.cli.app import (
     app as app,
 )
+from holdfast.cli.weighing import compare, gate, leaderboard
 
 
 def _print_version(wanted: bool) -> None:
@@ -321,26 +322,9 @@ def score(
     raise typer.Exit(score_run(name, scorers or (), label, store))
 
 
-@app.command()
-def compare(
-    names: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="RUN [RUN]",
-            help="Two runs, also by URL; or one, for its models and variants.",
-            autocompletion=complete_run,
-        ),
-    ],
-    scorer: Annotated[str | None, typer.Option(help="Only this scorer.")] = None,
-    evaluation: Evaluation = "",
-    limit: Annotated[int, typer.Option(min=0, help="How many changed keys are shown of each.")] = 5,
-    store: StoreToRead = None,
-    as_json: Json = False,
-) -> None:
-    """Show what changed: scores on the keys that both have, and the answers that are scored otherwise."""
-    from holdfast.cli.comparing import Wanted, compare_runs
-
-    compare_runs(names, Wanted(scorer, evaluation, limit), store, as_json)
+app.command()(compare)
+app.command()(leaderboard)
+app.command()(gate)
 
 
 @app.command()

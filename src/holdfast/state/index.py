@@ -98,6 +98,11 @@ class Index:
             self._rebuild(in_memory="locked" in str(error))
 
     @property
+    def folder(self) -> str:
+        """Of the run."""
+        return self._run
+
+    @property
     def finished(self) -> int:
         return self._count("finished")
 

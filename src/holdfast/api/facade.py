@@ -59,7 +59,7 @@ class Task:
             self.fields["dataset"] = {**fields.get("dataset", {}), "path": path}
         if not callable(solver):
             self.fields["solver"] = solver
-        if all(isinstance(scorer, str | dict) for scorer in self.scorers):  # then a spec can say it
+        if all(_can_be_said(scorer) for scorer in self.scorers):
             self.fields["scorers"] = self.scorers
 
 
@@ -182,6 +182,17 @@ def _wait(thread: threading.Thread) -> None:
         thread.join(_LOOK_SECONDS)
         if task is not None and task.cancelling():
             raise asyncio.CancelledError
+
+
+def _can_be_said(entry: ScorerEntry) -> bool:
+    """Whether a spec can hold it: no function is in it, nor a scorer made of one."""
+    if not isinstance(entry, str | dict):
+        return False
+    try:
+        msgspec.json.encode(entry)
+    except TypeError:
+        return False
+    return True
 
 
 def _given(

@@ -21,6 +21,7 @@ from holdfast.api.preparing import Prepared
 from holdfast.api.provenance import write_spec_file
 from holdfast.api.tuning import note_record, tuned
 from holdfast.engine import Engine, Job, Orders, Watch
+from holdfast.engine.earlier import sources_of
 from holdfast.errors import FencedError, HoldfastError, JournalError, told
 from holdfast.journal import Options, Reader, Request, Writer, open_writer
 from holdfast.journal.lease import read_lease, write_lease
@@ -148,8 +149,8 @@ async def close_quietly(writer: Writer) -> None:
 async def engine_for(undertaking: Undertaking, fold: Fold, name: str = "", *, answers: bool = True) -> Engine:
     """An engine, and the record of the evaluation that its scores belong to, if it is another than before."""
     prepared, place, writer = undertaking.prepared, undertaking.place, undertaking.writer
-    if prepared.evaluation and prepared.evaluation != fold.story.evaluation:
-        scorers = prepared.scorer_identities()
+    scorers = prepared.scorer_identities()
+    if prepared.evaluation and (prepared.evaluation != fold.story.evaluation or name):
         await writer.append(draft("score.started", ScoringStarted(prepared.evaluation, scorers, name=name)))
     job = Job(
         run=place.folder,
@@ -162,6 +163,7 @@ async def engine_for(undertaking: Undertaking, fold: Fold, name: str = "", *, an
         cells=fold.story.cells,
         tell=undertaking.logbook.tell,
         answers=answers,
+        sources=sources_of(fold.story, prepared.evaluation, scorers) if fold.unscored else {},
     )
     return Engine(job, writer, fold)
 

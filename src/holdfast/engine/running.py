@@ -19,6 +19,7 @@ from holdfast.engine.attempts import NO_PAST, Kit, Outcome, Sampler
 from holdfast.engine.bridging import Bridge
 from holdfast.engine.budget import Budget
 from holdfast.engine.containing import containing
+from holdfast.engine.earlier import Earlier, Sources
 from holdfast.engine.flights import Flight
 from holdfast.engine.grouping import Groups, Member
 from holdfast.engine.keeping import blobs_of
@@ -59,7 +60,9 @@ class Job(msgspec.Struct, frozen=True):
     tell: Callable[..., None] = lambda event, message, **facts: None
     """Gets a dotted event name and a sentence."""
     answers: bool = True
-    """False: score what is answered, and ask nothing."""
+    """False: score what is answered, and ask the evaluated models nothing."""
+    sources: Mapping[str, Sources] = msgspec.field(default_factory=dict)
+    """By task: which scorers need not be asked again, and whose scores are taken over."""
 
 
 class Progress(msgspec.Struct):
@@ -82,6 +85,8 @@ class Progress(msgspec.Struct):
     """Why a request was made again."""
     scored: int = 0
     """Answers of an earlier process that were scored."""
+    taken: int = 0
+    """Scores that were taken over from earlier evaluations."""
     mirror_behind: float = 0.0
     """For how many seconds the mirror has not had all, if that is longer than it should."""
 
@@ -114,6 +119,7 @@ class Engine:
         self.budget = Budget(job.spec.limits.run, fold.story, _prices(job.spec), self._stop_at_budget)
         self._attachments = Attachments(job.run)
         self._groups = Groups({name: job.works[name].task.repeats for name in _grouped(job.scorers)})
+        self._earlier = Earlier(job.run, job.evaluation, job.sources)
         self._bridge = Bridge()
         self._sandboxes = Sandboxes(job.uid, blobs_of(job.run), job.tell)
         self._kits = {name: self._kit(work) for name, work in job.works.items()}
@@ -135,6 +141,7 @@ class Engine:
             try:
                 job = self._job
                 await asyncio.to_thread(self._groups.recollect, job.run, job.cells, self._fold, self._reader)
+                await self._earlier.open()
                 if job.answers:
                     await self._sandboxes.begin(sandboxes_of(job.spec))
                 for cell in job.cells if not self._stopping else ():
@@ -237,6 +244,7 @@ class Engine:
         left = [worker for worker in self._workers if not worker.done()]
         if left:
             await asyncio.wait(left, timeout=_STUBBORN_SECONDS if self._stopped_at is None else _LOOK_SECONDS)
+        await self._earlier.close()
         await self._bridge.close()
         self._sandboxes.close()
         for line in (*self._lines.values(), *self._roles.values()):
@@ -356,7 +364,9 @@ class Engine:
                 members = kit.groups.take_left(ticket)
             heard = self._fold.judged.pop(ticket.o, None)
             said = NOTHING if heard is None else await asyncio.to_thread(read_judged, heard, self._record_at)
-            if await self._sampler.score(ticket, kit, members, said):
+            done = await self._sampler.score(ticket, kit, members, said)
+            self.progress.taken += done.taken
+            if done.records:
                 self.progress.scored += sum(each.o in self._fold.unscored for each in members)
 
     def _kit(self, work: Work) -> Kit:
@@ -382,10 +392,12 @@ class Engine:
                 for name, line in self._lines.items()
             },
             bench=Bench(
+                task=work.task.name,
                 scorers=self._job.scorers.get(work.task.name, ()),
                 evaluation=self._job.evaluation,
                 places=self._scoring,
                 means=msgspec.structs.replace(means, models=roles, allowance=Allowance()),
+                earlier=self._earlier,
                 seed=spec.seed,
             ),
             seconds=spec.limits.sample.seconds,

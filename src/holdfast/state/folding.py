@@ -169,6 +169,8 @@ class Fold:
 
     def _score(self, entry: Entry) -> None:
         found = score_data.decode(entry.line.d)
+        if found.author:
+            return  # by hand: whether the scorers have had their say does not depend on it
         position = self.unscored.get(found.o)
         self.story.spent(found.spent, entry.line.k)
         if found.evaluation != self._evaluation or position is None or position.n != found.of:

@@ -392,7 +392,6 @@ class Engine:
                 for name, line in self._lines.items()
             },
             bench=Bench(
-                task=work.task.name,
                 scorers=self._job.scorers.get(work.task.name, ()),
                 evaluation=self._job.evaluation,
                 places=self._scoring,

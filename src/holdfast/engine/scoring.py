@@ -7,11 +7,11 @@ resume knows which answers are fully scored.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 import msgspec
 
-from holdfast.engine.earlier import NOTHING_KEPT, Earlier
+from holdfast.engine.earlier import NOTHING_KEPT, Earlier, Kept
 from holdfast.engine.failing import failure_in, stalled, undo_cancel
 from holdfast.engine.flights import Flight
 from holdfast.engine.places import Places
@@ -64,15 +64,15 @@ class Said(msgspec.Struct, frozen=True):
 class Bench(msgspec.Struct, frozen=True):
     """What scorers of a task work with."""
 
-    task: str
     scorers: Sequence[Scorer]
     evaluation: str
     places: Places
     """How many answers are scored at a time."""
     means: Means
     """The models of the roles, for scorers that ask judges; not the evaluated one."""
-    earlier: Earlier
     seed: int = 0
+    earlier: Earlier | None = None
+    """If there may be scores to take over."""
 
     @contextlib.asynccontextmanager
     async def context(self, first: Judgement, journal: Journal, heard: Heard) -> AsyncIterator[Context | None]:
@@ -95,8 +95,7 @@ async def score_all(
 ) -> Said:
     """The scores, or failures, of all scorers, in their order. `closing`: a cancellation is the engine's own."""
     given: list[list[ScoreGiven]] = []
-    found = await bench.earlier.find(bench.task, [(each.ticket.o, each.of) for each in answers])
-    kept = {each.of: of_each for each, of_each in zip(answers, found, strict=True)}
+    kept = await _kept(answers, bench.earlier)
     if not bench.places.take():
         flight.doing = "waiting to be scored"
         await bench.places.wait()
@@ -122,6 +121,14 @@ async def score_all(
         each[-1:] = [*by_hand, last]  # with the last the answer is through: what came behind it could be lost
     records = [_drafted(score, what.ticket.key) for what, each in zip(answers, given, strict=True) for score in each]
     return Said(records, taken)
+
+
+async def _kept(answers: Sequence[Judgement], earlier: Earlier | None) -> Mapping[int, Mapping[str, Kept]]:
+    """By the number of the answer's record and by scorer: what is taken over."""
+    if earlier is None:
+        return {each.of: {} for each in answers}
+    found = await earlier.find(answers[0].ticket.cell.task, [(each.ticket.o, each.of) for each in answers])
+    return {each.of: of_each for each, of_each in zip(answers, found, strict=True)}
 
 
 def at_once(answers: Sequence[Judgement], scorer: Scorer) -> Sequence[Sequence[Judgement]]:

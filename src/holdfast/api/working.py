@@ -19,7 +19,7 @@ from holdfast.api.mirroring import Claimed, Known
 from holdfast.api.places import RunPlace
 from holdfast.api.preparing import Prepared
 from holdfast.api.provenance import write_spec_file
-from holdfast.api.tuning import note_record, tuned
+from holdfast.api.tuning import record_of, tuned
 from holdfast.engine import Engine, Job, Orders, Watch
 from holdfast.engine.earlier import sources_of
 from holdfast.errors import FencedError, HoldfastError, JournalError, told
@@ -229,8 +229,8 @@ async def _meet(wish: Wish, undertaking: Undertaking, engine: Engine, fold: Fold
         engine.tune(spec)
         undertaking.logbook.tell("run.tuned", ", ".join(wish.sets))
         return True, "done"
-    if wish.do in {"note", "tag"}:
-        await undertaking.writer.append(note_record(wish))
+    if wish.do in {"note", "tag", "score"}:
+        await undertaking.writer.append(record_of(wish))
         return True, "done"
     return False, f"this version of Holdfast does not know {wish.do!r}"
 

@@ -38,6 +38,8 @@ class ScorerReport(msgspec.Struct, frozen=True):
     labels: dict[str, int]
     example: Example | None = None
     """The first of its failures."""
+    edited: int = 0
+    """Scores that people have set by hand."""
 
 
 class CellReport(msgspec.Struct, frozen=True):
@@ -172,8 +174,10 @@ def _scorers(index: Index, wanted: Answers, groups: dict[int, str]) -> Iterator[
     failures: Counter[str] = Counter()
     broken: dict[str, ScoreRow] = {}
     labels: dict[str, Counter[str]] = {}
+    edited: Counter[str] = Counter()
     for row in wanted.scores(index):
         numbers, members = values.setdefault(row.scorer, ([], []))
+        edited[row.scorer] += bool(row.author)
         number = as_number(row.value)
         if row.failure:
             failures[row.scorer] += 1
@@ -188,7 +192,8 @@ def _scorers(index: Index, wanted: Answers, groups: dict[int, str]) -> Iterator[
     for name, (numbers, members) in sorted(values.items()):
         told = dict(labels.get(name, Counter[str]()).most_common())
         example = _example(index, broken[name]) if name in broken else None
-        yield ScorerReport(name, summarise(numbers, members), missing[name], failures[name], told, example)
+        counts = (missing[name], failures[name])
+        yield ScorerReport(name, summarise(numbers, members), *counts, told, example, edited[name])
 
 
 def _example(index: Index, row: ScoreRow) -> Example:

@@ -5,6 +5,7 @@ does not use: they are what they are by themselves. Code without a file (a noteb
 alone: other cells change all the time.
 """
 
+import ast
 import contextlib
 import functools
 import importlib.metadata
@@ -104,11 +105,25 @@ def _without_scorers(lines: list[bytes], module: ModuleType, wanted: Any = None)
     others = {name for name in found if wanted is None or _innermost(getattr(module, name)) is not wanted}
     while True:
         rest = _cut(lines, [found[name] for name in others])
-        words = set(re.findall(rb"\w+", b"\n".join(rest)))
-        used = {name for name in others if name.encode() in words}
+        used = others & _words(b"\n".join(rest)) if others else set()
         if not used:
             return rest
         others -= used
+
+
+def _words(code: bytes) -> set[str]:
+    """The names in it, and texts that may be one; all of its words if it cannot be understood."""
+    try:
+        tree = ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError):
+        return set(re.findall(r"\w+", code.decode("utf-8", "replace")))
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name | ast.Attribute):
+            found.add(node.id if isinstance(node, ast.Name) else node.attr)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.add(node.value)
+    return found
 
 
 def _cut(lines: list[bytes], places: Iterable[tuple[int, int]]) -> list[bytes]:

@@ -108,15 +108,6 @@ class Index:
         for o, scorer, value, *rest in self._database.execute(query, (evaluation, first, last, last)):
             yield ScoreRow(o, scorer, msgspec.json.decode(value), *rest)
 
-    def edits(self, evaluation: str) -> Iterator[EditRow]:
-        """What was set by hand in an evaluation, of answers that count, in plan order, the oldest first."""
-        query = (
-            "SELECT e.o, e.scorer, e.value, e.reason, e.author, e.at FROM edits e JOIN answers a ON a.o = e.o "
-            "AND a.n = e.of AND a.status = 'finished' WHERE e.evaluation = ? ORDER BY e.o, e.n"
-        )
-        for o, scorer, value, *rest in self._database.execute(query, (evaluation,)):
-            yield EditRow(o, scorer, msgspec.json.decode(value), *rest)
-
     def edits_of(self, o: int, of: int, evaluation: str) -> list[EditRow]:
         """What was set by hand of one answer, the oldest first."""
         query = (
@@ -136,6 +127,12 @@ class Index:
             MadeRow(scorer, msgspec.json.decode(value), reason, failure, msgspec.json.decode(metadata), bool(last))
             for scorer, value, reason, failure, metadata, last in self._database.execute(query, (o, of, evaluation))
         ]
+
+    def example_of(self, evaluation: str, scorer: str) -> object:
+        """A value that a scorer gave of any answer; None if it gave none."""
+        query = "SELECT value FROM scores WHERE evaluation = ? AND scorer = ? AND value != x'6e756c6c' LIMIT 1"
+        found = self._database.execute(query, (evaluation, scorer)).fetchone()
+        return None if found is None else msgspec.json.decode(found[0])
 
     def counts_of(self, evaluation: str) -> EvaluationCounts:
         query = (

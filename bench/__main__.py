@@ -16,6 +16,7 @@ from bench import (
     overhead,
     recover,
     sandbox,
+    scoring,
     startup,
     steps,
 )
@@ -30,6 +31,7 @@ BENCHMARKS = {
     "mirror_requests": mirror_requests.main,
     "mirror_slowdown": mirror_slowdown.main,
     "recover": recover.main,
+    "scoring": scoring.main,
     "overhead": overhead.main,
     "agent_size": agent_size.main,
     "steps": steps.main,

@@ -32,6 +32,7 @@ FOLLOWED = [
     "howto/evaluate-an-existing-agent.md",
     "howto/resume-on-a-preemptible-machine.md",
     "howto/run-tools-in-a-sandbox.md",
+    "howto/score-again.md",
     "howto/solvers.md",
     "howto/write-a-scorer.md",
     "howto/write-a-solver.md",

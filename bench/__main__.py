@@ -14,6 +14,7 @@ from bench import (
     mirror_requests,
     mirror_slowdown,
     overhead,
+    pacing,
     recover,
     sandbox,
     scoring,
@@ -36,6 +37,7 @@ BENCHMARKS = {
     "agent_size": agent_size.main,
     "steps": steps.main,
     "http": http.main,
+    "pacing": pacing.main,
     "sandbox": sandbox.main,
     "startup": startup.main,
 }

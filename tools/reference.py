@@ -121,7 +121,8 @@ does not hold it is a failure. Your own is a function of a text, `module:functio
 
 EXIT_CODES = {
     0: "done",
-    1: "finished, with more failed samples than `fail_on_error` allows (default: any)",
+    1: "finished, with more failed samples than `fail_on_error` allows (default: any), or with cells that were stopped "
+    "because their model cannot be asked (resumable)",
     2: "bad spec or usage",
     3: "resume refused: it would mix two experiments",
     4: "held by another live process",

@@ -5,7 +5,7 @@ from holdfast.state.folding import Fold, Judged, Trail
 from holdfast.state.index import Index
 from holdfast.state.rows import AnswerRow, EditRow, EvaluationCounts, MadeRow, ScoreRow
 from holdfast.state.status import Standing, is_held, keep_beat, standing_by, standing_of, status_by, status_of
-from holdfast.state.story import Bill, Story
+from holdfast.state.story import Bill, OpenJob, Story
 
 __all__ = [
     "AnswerRow",
@@ -17,6 +17,7 @@ __all__ = [
     "Index",
     "Judged",
     "MadeRow",
+    "OpenJob",
     "ScoreRow",
     "Standing",
     "Story",

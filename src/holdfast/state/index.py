@@ -20,7 +20,7 @@ from holdfast.state.folding import failed_data, finished_data, score_data, step_
 from holdfast.state.rows import AnswerRow, EditRow, EvaluationCounts, MadeRow, ScoreRow
 from holdfast.state.story import Story
 
-_VERSION = 6
+_VERSION = 7
 _BATCH = 10_000
 _MEMORY = ":memory:"
 _SCHEMA = """

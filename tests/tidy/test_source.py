@@ -69,7 +69,7 @@ def test_no_function_takes_more_than_six_parameters() -> None:
     many = [
         f"{path.relative_to(ROOT)}:{function.name}"
         for path in PROGRAMS
-        if path.name != "main.py"  # the parameters of a command are its options
+        if path.name not in {"main.py", "score_command.py"}  # the parameters of a command are its options
         for function in functions(path)
         if len([a for a in function.args.args if a.arg not in {"self", "cls"}]) + len(function.args.kwonlyargs) > 6
     ]

@@ -11,7 +11,7 @@ from holdfast.api.elsewhere import find_to_read
 from holdfast.api.estimating import Observed
 from holdfast.api.places import RunPlace, default_store, runs_in
 from holdfast.api.recovering import Moved
-from holdfast.api.summaries import MirrorStanding, RunSummary, WaitingJob
+from holdfast.api.summaries import EvaluationLine, MirrorStanding, RunSummary, ScoredAnswer, WaitingJob
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.journal import Reader
 from holdfast.plan import data_lines
@@ -128,10 +128,11 @@ class Run:
             cost=total(cost_lines(story, {})),
         )
 
-    def summary(self) -> RunSummary:
+    def summary(self, evaluation: str = "") -> RunSummary:
+        """`evaluation`: whose scores, by its name or id; the newest unless it is given."""
         status, reason = self.status()
         story = self._index.story
-        cells = list(self.cells())
+        cells = list(self.cells(evaluation))
         return RunSummary(
             run_id=self.place.run_id,
             experiment=self.place.experiment,
@@ -278,8 +279,34 @@ class Run:
         """Every score of an evaluation, with its reason; of the newest unless it is given."""
         return score_table(score_lines(self._index, self._evaluation(evaluation)))
 
-    def show(self, key: str) -> KeyStory:
-        """The whole story of one answer: what was asked and answered, what failed and where, how it was scored."""
+    def evaluations(self) -> list[EvaluationLine]:
+        """All that the run has, the oldest first."""
+        story = self._index.story
+        return [
+            EvaluationLine(
+                evaluation=each,
+                name=started.name,
+                scorers=list(dict.fromkeys(str(one.get("name", "")) for one in started.scorers)),
+                begun=story.evaluated.get(each, ""),
+                counts=self._index.counts_of(each),
+                current=each == story.evaluation,
+            )
+            for each, started in story.evaluations.items()
+        ]
+
+    def scored(self, key: str, evaluation: str = "") -> ScoredAnswer | None:
+        """What an evaluation, the newest unless it is given, says of one answer; None if there is no answer."""
+        found = self._evaluation(evaluation) or self._index.story.evaluation
+        row = self._index.answer(key)
+        if row is None or row.status != "finished":
+            return None
+        values = {each.scorer: each.value for each in self._index.scores(found, row.o, 1)}
+        return ScoredAnswer(found, row.n, values, lambda scorer: self._index.example_of(found, scorer))
+
+    def show(self, key: str, evaluation: str = "") -> KeyStory:
+        """The whole story of one answer: what was asked and answered, what failed and where, how it was scored.
+        `evaluation`: whose scores count, by its name or id; the newest unless it is given.
+        """
         standing = standing_of(self.place.folder)
         self.status()
         found = collect(Reader(self.place.journal).read(live=True), key)
@@ -300,13 +327,13 @@ class Run:
             attempts=attempts,
             answer=finished[1].answer if finished else None,
             failure=attempts[-1].failure if attempts and not finished else None,
-            scores=scores_of(found, self._index.story.evaluation),
+            scores=scores_of(found, self._evaluation(evaluation) or self._index.story.evaluation),
             in_progress=doing,
             resumes=tuple(found.begun_again),
         )
 
-    def scorers(self) -> list[str]:
-        return sorted({each.scorer for cell in self.cells() for each in cell.scorers})
+    def scorers(self, evaluation: str = "") -> list[str]:
+        return sorted({each.scorer for cell in self.cells(evaluation) for each in cell.scorers})
 
     def planned(self, key: str) -> PlannedKey:
         """A key's place in the plan, and its row. UsageError, with the key that was perhaps meant, if it has none."""
@@ -405,6 +432,7 @@ def _scores(cells: Sequence[CellReport]) -> Iterator[dict[str, Any]]:
                 **_plain(each.summary),
                 "no_score": each.no_score,
                 "failures": each.failures,
+                "edited": each.edited,
                 "example": _plain(each.example),
             }
 

@@ -52,6 +52,8 @@ class ScorerReport(msgspec.Struct, frozen=True):
     """What the task's reducers make of it, sample by sample. Empty where that is only the mean."""
     plain: bool = True
     """Whether the mean is among what the task asks for; its numbers are here anyway."""
+    edited: int = 0
+    """Scores that people have set by hand."""
 
 
 class CellReport(msgspec.Struct, frozen=True):
@@ -204,8 +206,10 @@ def _scorers(index: Index, wanted: Answers, groups: dict[int, str]) -> Iterator[
     broken: dict[str, ScoreRow] = {}
     labels: dict[str, Counter[str]] = {}
     reduced = _reduced(index, wanted, groups)
+    edited: Counter[str] = Counter()
     for row in wanted.scores(index):
         numbers, members = values.setdefault(row.scorer, ([], []))
+        edited[row.scorer] += bool(row.author)
         number = as_number(row.value)
         if row.failure:
             failures[row.scorer] += 1
@@ -223,7 +227,7 @@ def _scorers(index: Index, wanted: Answers, groups: dict[int, str]) -> Iterator[
         plain = any(each.name == MEAN for each in wanted.reductions) or not numbers
         kept = tuple(each for each in reduced.get(name, ()) if numbers or each.labels)
         summary = summarise(numbers, members)
-        yield ScorerReport(name, summary, missing[name], failures[name], told, example, kept, plain)
+        yield ScorerReport(name, summary, missing[name], failures[name], told, example, kept, plain, edited[name])
 
 
 def _reduced(index: Index, wanted: Answers, groups: Mapping[int, str]) -> dict[str, tuple[Reduced, ...]]:

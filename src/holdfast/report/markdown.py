@@ -7,6 +7,7 @@ from holdfast.report.cells import CellReport, RunReport
 from holdfast.report.tables import (
     cost_lines,
     duration,
+    edited_lines,
     evaluation_lines,
     failure_lines,
     marked_lines,
@@ -32,8 +33,8 @@ def markdown(report: RunReport) -> str:
         lines += [_text(line), ""]
     lines += [_row(_HEAD), _row("---" if name in _HEAD[:3] else "--:" for name in _HEAD)]
     lines += [row for cell in report.cells for row in _rows(cell)]
-    found = [*cost_lines(report.cost), *reading_lines(report.cells), *marked_lines(report.cells)]
-    found += failure_lines(report.cells)
+    found = [*cost_lines(report.cost), *reading_lines(report.cells), *edited_lines(report.cells)]
+    found += [*marked_lines(report.cells), *failure_lines(report.cells)]
     if report.anomalies:
         found.append(f"{counted(report.anomalies, 'anomaly', 'anomalies')} in the journal: see `holdfast verify`")
     if found:

@@ -227,6 +227,8 @@ def _footnotes(report: RunReport, command: Command | None) -> Iterable[Renderabl
         yield _line(cost, style="dim")
     for reading in reading_lines(report.cells):
         yield _line(reading)
+    for edited in edited_lines(report.cells):
+        yield _line(edited, style="yellow")
     for marked in marked_lines(report.cells):
         yield _line(marked, style="yellow")
     for failure in failure_lines(report.cells):
@@ -238,6 +240,13 @@ def _footnotes(report: RunReport, command: Command | None) -> Iterable[Renderabl
         found = counted(report.anomalies, "anomaly", "anomalies")
         look = command("verify") if command is not None else f"holdfast verify {report.run_id}"
         yield _line(f"{found} in the journal: see `{look}`", style="red")
+
+
+def edited_lines(cells: Iterable[CellReport]) -> Iterator[str]:
+    """That people have had a hand in the numbers."""
+    edited = sum(each.edited for cell in cells for each in cell.scorers)
+    if edited:
+        yield f"{counted(edited, 'score')} edited by hand"
 
 
 def _worth(report: RunReport) -> str:

@@ -37,6 +37,7 @@ FOLLOWED = [
     "howto/providers.md",
     "howto/resume-on-a-preemptible-machine.md",
     "howto/run-tools-in-a-sandbox.md",
+    "howto/score-again.md",
     "howto/solvers.md",
     "howto/write-a-scorer.md",
     "howto/write-a-solver.md",

@@ -6,6 +6,7 @@ be asked any more its cell is stopped, and the samples of it stay unfinished.
 
 import asyncio
 import contextlib
+import itertools
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -83,6 +84,8 @@ class Line:
         self.everywhere = everywhere
         self.pace = Pace(_limits(model))
         self.streak = Streak()
+        self.number = itertools.count(1).__next__
+        """Tells requests apart."""
         self.clock = time.monotonic
         self.turns = Turns(self.pace, self.clock)
         self.draining = False
@@ -204,10 +207,11 @@ class Line:
 class Way:
     """One request's way through a line."""
 
-    __slots__ = ("_is_probe", "_line", "_post", "_refused_since", "_sent_at", "_timer", "_tokens", "_tries")
+    __slots__ = ("_is_probe", "_line", "_number", "_post", "_refused_since", "_sent_at", "_timer", "_tokens", "_tries")
 
     def __init__(self, line: Line, post: Post | None, request: Request) -> None:
         self._line = line
+        self._number = line.number()
         self._post = post
         self._timer = under_way.get()
         self._tries = 0
@@ -248,7 +252,7 @@ class Way:
         now = line.clock()
         if self._timer is not None:
             self._timer.failed(now - self._sent_at)
-        if line.pace.failed(now, self._sent_at, error, self._is_probe):
+        if line.pace.failed(now, self._sent_at, error, self._is_probe, self._number):
             line.turned(error)
         self._leave()
         breaker = line.pace.breaker

@@ -361,6 +361,12 @@ class ScoreGiven(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the scorer took, with the judges that it asked; in the first of the scores that it gave at a time."""
     last: bool = False
     """The last score of this answer in this evaluation: with it the answer is fully scored."""
+    author: str = ""
+    """Who set it by hand; what a scorer says has none. It counts over what the scorer says, before it or after it."""
+    at: str = ""
+    """Of one that was set by hand: when. Where it is taken over into another evaluation, the record is younger."""
+    taken: str = ""
+    """The evaluation that it was taken over from: its scorer was not asked again."""
 
 
 class ScoringStarted(msgspec.Struct, frozen=True):

@@ -223,16 +223,14 @@ def _footnotes(report: RunReport, command: Command | None) -> Iterable[Renderabl
     if report.saved != Usage():
         line += f"; replay saved {_worth(report)}"
     yield _line(line, style="dim")
-    for cost in cost_lines(report.cost):
-        yield _line(cost, style="dim")
-    for reading in reading_lines(report.cells):
-        yield _line(reading)
-    for edited in edited_lines(report.cells):
-        yield _line(edited, style="yellow")
-    for marked in marked_lines(report.cells):
-        yield _line(marked, style="yellow")
-    for failure in failure_lines(report.cells):
-        yield _line(failure, style="red")
+    told = (
+        ("dim", cost_lines(report.cost)),
+        ("", reading_lines(report.cells)),
+        ("yellow", edited_lines(report.cells)),
+        ("yellow", marked_lines(report.cells)),
+        ("red", failure_lines(report.cells)),
+    )
+    yield from (_line(line, style) for style, lines in told for line in lines)
     if command is not None and report.status != "running":
         for again in again_lines(report.cells, command):
             yield _line(again)

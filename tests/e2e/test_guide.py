@@ -33,6 +33,7 @@ FOLLOWED = [
     "guide.md",
     "howto/batches.md",
     "howto/compare-two-models.md",
+    "howto/costs.md",
     "howto/evaluate-an-existing-agent.md",
     "howto/providers.md",
     "howto/resume-on-a-preemptible-machine.md",

@@ -238,15 +238,15 @@ def _footnotes(report: RunReport, command: Command | None) -> Iterable[Renderabl
     if report.saved != Usage():
         line += f"; replay saved {_worth(report)}"
     yield _line(line, style="dim")
-    for lines, style in (
-        (cost_lines(report.cost), "dim"),
-        (speed_lines(report.models), "dim"),
-        (reading_lines(report.cells), ""),
-        (edited_lines(report.cells), "yellow"),
-        (marked_lines(report.cells), "yellow"),
-        (failure_lines(report.cells), "red"),
-    ):
-        yield from (_line(each, style=style) for each in lines)
+    told = (
+        ("dim", cost_lines(report.cost)),
+        ("dim", speed_lines(report.models)),
+        ("", reading_lines(report.cells)),
+        ("yellow", edited_lines(report.cells)),
+        ("yellow", marked_lines(report.cells)),
+        ("red", failure_lines(report.cells)),
+    )
+    yield from (_line(line, style) for style, lines in told for line in lines)
     if command is not None and report.status != "running":
         for again in again_lines(report.cells, command):
             yield _line(again)

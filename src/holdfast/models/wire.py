@@ -39,12 +39,13 @@ class Response(msgspec.Struct, frozen=True):
 
     status: int
     headers: list[tuple[bytes, bytes]]
+    """Their names are in lower case."""
     body: bytes
 
     def header(self, name: bytes) -> str:
         """The first header of a lower-case name; empty if there is none."""
         for key, value in self.headers:
-            if key.lower() == name:
+            if key == name:
                 return value.decode("latin-1")
         return ""
 
@@ -198,7 +199,7 @@ class _Connection(asyncio.Protocol):
     # What the parser calls.
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers.append((name, value))
+        self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         self._status = self._parser.get_status_code()
@@ -214,7 +215,7 @@ class _Connection(asyncio.Protocol):
             self._end()
 
     def _has_length(self) -> bool:
-        return any(name.lower() in (b"content-length", b"transfer-encoding") for name, _ in self._headers)
+        return any(name in (b"content-length", b"transfer-encoding") for name, _ in self._headers)
 
     def _end(self) -> None:
         answer, self._answer = self._answer, None

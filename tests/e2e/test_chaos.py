@@ -7,6 +7,7 @@ import json
 import random
 import signal
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from fractions import Fraction
@@ -19,8 +20,9 @@ from holdfast.journal import Entry, Reader
 from holdfast.records.exchange import Answer, Message
 from holdfast.testing import Behaviour, Fault, ModelServer, Stats, Storm, foretell, start_server_process
 from holdfast.testing.replies import compute
-from tests.e2e.commands import call, exported, finish, run, shown, start, sums, wait_until, write_spec
+from tests.e2e.commands import call, exported, run, shown, start, sums, write_spec
 
+_PATIENCE_SECONDS = 1800
 CONNECTIONS = 16
 TIMES = 3
 KINDS = {"context-too-long": "context_too_long", "content-filter": "content_filter", "filtered": "content_filter"}
@@ -31,6 +33,8 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
     "gemini": {"provider": "google"},
 }
 ONE = {"arith": PROTOCOLS["chat"]}
+FIXED = {"arith": {**PROTOCOLS["chat"], "adaptive": False}}
+"""Not slowed down by refusals: more is under way in a storm."""
 PATIENT = {"timeout_seconds": 3, "request_retries": 8, "max_connections": CONNECTIONS}
 
 
@@ -74,17 +78,14 @@ def run_with_kills(command: list[str | Path], folder: Path, server: Any, thresho
     kills = 0
     for threshold in thresholds:
         with start(*command, cwd=folder) as process:
-
-            def is_due(limit: int = threshold) -> bool:
-                return bool(server.stats().answered >= limit)
-
-            if wait_until(is_due, process):
-                finish(process, signal.SIGKILL)
-                kills += process.returncode == -signal.SIGKILL
-            else:
-                assert finish(process).code in (0, 1)
-    done = run(*command, cwd=folder)
-    assert done.code == 1, done.said  # some of the samples cannot but fail
+            while process.poll() is None and server.stats().answered < threshold:
+                time.sleep(0.02)
+            process.kill()
+            process.communicate()
+            kills += process.returncode == -signal.SIGKILL
+    with start(*command, cwd=folder) as process:
+        out, err = process.communicate(timeout=_PATIENCE_SECONDS)
+    assert process.returncode == 1, out + err  # some of the samples cannot but fail
     return kills
 
 
@@ -159,7 +160,7 @@ def go_through(
 
 
 def test_a_run_through_storms_and_kills_comes_to_what_was_foretold(tmp_path: Path) -> None:
-    go_through(tmp_path, 300, chaos(1, 90), 2)
+    go_through(tmp_path, 300, chaos(1, 90), 2, FIXED)
 
 
 def test_every_protocol_comes_through_storms(tmp_path: Path) -> None:
@@ -167,9 +168,9 @@ def test_every_protocol_comes_through_storms(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", [11, 12])
-def test_five_thousand_samples_come_through_storms_and_kills(tmp_path: Path, seed: int) -> None:
-    go_through(tmp_path, 5000, chaos(seed, 400, silent=0.001, huge=0.002), 12)
+@pytest.mark.parametrize(("seed", "models"), [(11, FIXED), (12, ONE)])
+def test_five_thousand_samples_come_through_storms_and_kills(tmp_path: Path, seed: int, models: Any) -> None:
+    go_through(tmp_path, 5000, chaos(seed, 400, silent=0.001, huge=0.002), 12, models)
 
 
 @pytest.mark.long

@@ -9,6 +9,7 @@ again. A response is held whole, so it is bounded.
 import asyncio
 import base64
 import functools
+import ipaddress
 import re
 import ssl
 import zlib
@@ -58,6 +59,7 @@ class Wire:
         self._url = url
         self._head = _head_of(method, url, headers)
         self._timeout_seconds = timeout_seconds
+        self._eyeballs_seconds = None if _is_address(url.host) else _EYEBALLS_SECONDS  # one address races with none
         self._free: list[_Connection] = []
         self._all: set[_Connection] = set()
 
@@ -109,7 +111,7 @@ class Wire:
                     url.host,
                     url.port,
                     ssl=_tls() if url.scheme == "https" else None,
-                    happy_eyeballs_delay=_EYEBALLS_SECONDS,
+                    happy_eyeballs_delay=self._eyeballs_seconds,
                 )
         except TimeoutError as error:
             raise ConnectionError(f"no connection within {seconds:g} s") from error
@@ -261,6 +263,14 @@ def _head_of(method: str, url: URL, headers: Mapping[str, str]) -> bytes:
             raise ValueError(f"the header {name!r} has characters that no header can hold")
     written = "".join(f"{name}: {value}\r\n" for name, value in lines.values())
     return f"{method} {url.raw_path_qs} HTTP/1.1\r\n{written}Content-Length: ".encode()
+
+
+def _is_address(host: str | None) -> bool:
+    try:
+        ipaddress.ip_address(host or "")
+    except ValueError:
+        return False
+    return True
 
 
 @functools.cache

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from holdfast.journal import Entry, Reader
-from holdfast.records.exchange import Answer, Message
+from holdfast.records.exchange import MARKS, Answer, Message
 from holdfast.testing import Behaviour, Fault, ModelServer, Stats, Storm, foretell, start_server_process
 from holdfast.testing.replies import compute
 from tests.e2e.commands import call, exported, run, shown, start, sums, write_spec
@@ -54,7 +54,7 @@ def chaos(seed: int, every: int, *, silent: float = 0.004, huge: float = 0.004) 
     more = [passing(kind, 0.03) for kind in ("other-json", "no-choices", "408")]
     slow = [passing(kind, silent) for kind in ("hang", "stall", "trickle")]
     told = [passing("429-retry-after", 0.02, retry_after="0.1"), passing("429-retry-date", silent)]
-    refused = [lasting(kind, 0.02) for kind in KINDS]
+    refused = [lasting(kind, 0.05) for kind in KINDS]
     marked = [lasting(kind, 0.05) for kind in ("half-filtered", "empty-answer", "truncated")]
     odd = [lasting("huge", huge), *(lasting(kind, 0.05) for kind in ("same-id", "null-tool-calls", "no-usage"))]
     return Behaviour(
@@ -99,6 +99,10 @@ def check(store: Path, behaviour: Behaviour, samples: int, models: Iterable[str]
         for id_, row in rows.items()
     }
     assert [line["key"] for line in lines] == list(foretold)
+    for model in models:
+        its = [told for key, told in foretold.items() if key.startswith(f"sums/{model}/")]
+        assert {told for told in its if isinstance(told, str)} == set(KINDS), "each of them must be met"
+        assert {mark for told in its if isinstance(told, Answer) for mark in told.marks} == set(MARKS)
     wrong = [
         (line["key"], line["status"], line["output"], line["error"], line["scores"], line["marks"])
         for line in lines
@@ -164,7 +168,7 @@ def test_a_run_through_storms_and_kills_comes_to_what_was_foretold(tmp_path: Pat
 
 
 def test_every_protocol_comes_through_storms(tmp_path: Path) -> None:
-    go_through(tmp_path, 40, chaos(2, 60, silent=0.0, huge=0.0), 1, PROTOCOLS)
+    go_through(tmp_path, 40, chaos(22, 60, silent=0.0, huge=0.0), 1, PROTOCOLS)
 
 
 @pytest.mark.long

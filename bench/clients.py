@@ -8,6 +8,7 @@ counted begins when their modules are imported, except for inspect-ai: of that, 
 """
 
 import asyncio
+import functools
 import importlib
 import resource
 import sys
@@ -82,10 +83,11 @@ def main() -> list[Verdict]:
 
 
 def _compared(base_url: str, at_once: int) -> dict[str, list[Took]]:
-    def contestant(name: str, what: str) -> Took:
-        return _measure(what, base_url, _FEWER.get(name, SAMPLES), at_once)
-
-    took = take_turns(ROUNDS, {name: lambda n=name, w=what: contestant(n, w) for name, what in _OWN.items()})
+    contestants = {
+        name: functools.partial(_measure, what, base_url, _FEWER.get(name, SAMPLES), at_once)
+        for name, what in _OWN.items()
+    }
+    took = take_turns(ROUNDS, contestants)
     if inspect_command():
         took["inspect-ai"] = [_measure_inspect(base_url, at_once)]
     return took

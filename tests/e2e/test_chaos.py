@@ -126,7 +126,7 @@ def check_once(store: Path, stats: Stats, kills: int, connections: int) -> None:
 
 def is_as_foretold(line: dict[str, Any], told: Answer | str, target: str) -> bool:
     if isinstance(told, str):
-        return line["status"] == "failed" and line["error"]["kind"] == KINDS[told] and line["scores"] == {}
+        return (line["status"], (line["error"] or {}).get("kind"), line["scores"]) == ("failed", KINDS[told], {})
     marks = list(told.marks)
     counts = not {"filtered", "empty"} & set(marks)  # what the spec's default does not score
     score = Fraction(told.text) == Fraction(target) if counts else None

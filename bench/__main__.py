@@ -18,6 +18,7 @@ from bench import (
     pacing,
     recover,
     sandbox,
+    scoring,
     startup,
     steps,
 )
@@ -32,6 +33,7 @@ BENCHMARKS = {
     "mirror_requests": mirror_requests.main,
     "mirror_slowdown": mirror_slowdown.main,
     "recover": recover.main,
+    "scoring": scoring.main,
     "overhead": overhead.main,
     "agent_size": agent_size.main,
     "steps": steps.main,

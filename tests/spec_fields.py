@@ -209,6 +209,7 @@ _OTHER: dict[tuple[type[msgspec.Struct], str], Callable[[Any], Any]] = {
     (Task, "messages"): lambda _: [{"role": "user", "content": "Are you ready?"}],
     (Task, "solver"): lambda _: "holdfast.solve.solvers:chat",
     (Task, "scorers"): lambda _: [{"numeric": {"name": "close", "tolerance": 50.0}}, "exact_match"],
+    (Task, "reduce"): lambda _: ["median", {"at_least": {"k": 1, "threshold": 0.5}}],
     (Task, "models"): lambda _: ["arith"],
     (Mirror, "url"): lambda value: f"{value}-copy",
     (Spec, "samples"): lambda _: ["s0001", "s0002"],

@@ -58,7 +58,7 @@ package would fail to import.
 
 The class holds wherever a value is written: in the spec, in `defaults`, with `--set`. To add, remove or reorder models,
 roles and tasks, or to add or remove a `fewshot`, is a change of class `result`. So is other content in a data file or
-other code in a solver, though no field shows it; other code in a scorer is `evaluation`.
+other code in a solver, though no field shows it; other code in a scorer is `evaluation`. `reduce` changes what is read from scores and no score: it opens no new evaluation.
 
 ## defaults
 `defaults` is a mapping at the top of a spec that is merged in before anything else is looked at, so it has no class of
@@ -128,7 +128,7 @@ EXIT_CODES = {
     4: "held by another live process",
     5: "damaged data",
     6: "stopped at a budget, resumable (reserved: there are no budgets yet)",
-    7: "gate not passed (reserved: there are no gates yet)",
+    7: "gate not passed",
     130: "interrupted, resumable",
 }
 

@@ -309,7 +309,8 @@ def test_export_writes_a_line_for_each_key(finished: Path) -> None:
         "seconds": 0,
         "tool_calls": [],
         "reasons": {"numeric": "read 8"},
-    }
+    } | {name: lines[0][name] for name in ("cached_tokens", "cost_usd", "marks", "reasoning_tokens", "scores_edited")}
+    assert (lines[0]["marks"], lines[0]["cost_usd"], lines[0]["scores_edited"]) == ([], None, {})
 
 
 def test_export_to_a_file_writes_the_same(finished: Path, tmp_path: Path) -> None:
@@ -324,8 +325,8 @@ def test_export_as_csv_has_a_column_for_each_scorer(finished: Path, tmp_path: Pa
     rows = list(csv.DictReader(io.StringIO(printed.out)))
     with open(tmp_path / "out.csv", newline="") as file:
         assert list(csv.DictReader(file)) == rows
-    spent = {"attempt", "input_tokens", "output_tokens", "seconds"}
-    assert set(rows[0]) == (EXPORTED - {"scores"}) | spent | {"numeric", "score_errors", "reasons"}
+    spent = {"attempt", "input_tokens", "output_tokens", "seconds", "cost_usd"}
+    assert set(rows[0]) == (EXPORTED - {"scores"}) | spent | {"numeric", "score_errors", "reasons", "marks"}
     assert [row["numeric"] for row in rows] == ["True", *["False"] * 5]
 
 

@@ -135,8 +135,11 @@ def resumes(case: Case) -> list[list[Mapping]]:
 
 
 def check(case: Case, bring: Callable[[], Done]) -> None:
-    """What the field's class promises, of a resume that brings the change."""
-    {"result": check_refused, "evaluation": check_new_evaluation}.get(case.leaf.declared, check_accepted)(case, bring)
+    """What the field's class promises, of a resume that brings the change. Reducers change what is read from scores,
+    and no score: there is nothing to score again.
+    """
+    declared = "" if case.leaf.name == "reduce" else case.leaf.declared
+    {"result": check_refused, "evaluation": check_new_evaluation}.get(declared, check_accepted)(case, bring)
 
 
 def check_refused(case: Case, bring: Callable[[], Done]) -> None:

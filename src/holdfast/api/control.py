@@ -13,18 +13,24 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
+from holdfast.records.facts import ScoreGiven
+
 _FOLDER = "control"
 _PAUSE_SECONDS = 0.1
 
 
 class Wish(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is asked: `cancel`, `tune` with assignments, `note` with a text, `tag` with tags to add and to take away."""
+    """What is asked: `cancel`, `tune` with assignments, `note` with a text, `tag` with tags to add and to take away,
+    `score` with one that was set by hand.
+    """
 
     do: str
     sets: list[str] = []
     text: str = ""
     add: list[str] = []
     remove: list[str] = []
+    key: str = ""
+    score: ScoreGiven | None = None
 
 
 def ask_run(

@@ -20,6 +20,7 @@ from holdfast.plan import Rows, Work, prepare, survey
 from holdfast.records.facts import TaskInputs
 from holdfast.score import Scorer, identity, resolve
 from holdfast.spec import Counts, Spec, Task
+from holdfast.spec.reducing import check_answers
 
 _PARTS_OF_RUNS = ("journal", "lease")
 """By them a mirror's runs are told from what holds runs."""
@@ -53,10 +54,8 @@ class Prepared(msgspec.Struct, frozen=True):
 
     def scorer_identities(self) -> list[dict[str, Any]]:
         """What the evaluation is made of, for its record."""
-        counts = {task.name: _counts_told(task) for task in self.spec.tasks}
-        return [
-            {"task": task, **identity(each), **counts[task]} for task, every in self.scorers.items() for each in every
-        ]
+        found = _identities(self.scorers, self.spec)
+        return [{"task": task, **each} for task, every in found.items() for each in every]
 
 
 def check(given: Given) -> tuple[Prepared, int]:
@@ -72,13 +71,7 @@ def evaluation_of(scorers: Mapping[str, Sequence[Scorer]], spec: Spec) -> str:
     """
     if not any(scorers.values()):
         return ""
-    counts = {task.name: _counts_told(task) for task in spec.tasks}
-    told: dict[str, Any] = {
-        name: [{**identity(scorer), **counts[name]} for scorer in every] for name, every in scorers.items()
-    }
-    if any(scorer.needs_ctx for every in scorers.values() for scorer in every):
-        told = {"scorers": told, "roles": {name: [identity_of(m), m.params] for name, m in spec.roles.items()}}
-    return xxhash.xxh3_64_hexdigest(msgspec.json.encode(told, order="deterministic"))
+    return xxhash.xxh3_64_hexdigest(msgspec.json.encode(_identities(scorers, spec), order="deterministic"))
 
 
 def find_modules_beside(path: str) -> None:
@@ -116,7 +109,9 @@ def find_scorers(given: Given) -> dict[str, list[Scorer]]:
     for index, task in enumerate(given.spec.tasks):
         entries: Sequence[Any] = given.scorers.get(task.name) or task.scorers
         scorers[task.name] = [resolve(entry, f"tasks[{index}].scorers[{i}]") for i, entry in enumerate(entries)]
-        _refuse_same_names([scorer.name for scorer in scorers[task.name]], f"tasks[{index}].scorers")
+        names = [scorer.name for scorer in scorers[task.name]]
+        _refuse_same_names(names, f"tasks[{index}].scorers")
+        check_answers(task, set(names), f"tasks[{index}].reduce")
         for i, each in enumerate(scorers[task.name]):
             if each.needs_ctx:
                 _check_judges(each, given.spec, f"tasks[{index}].scorers[{i}]")
@@ -143,6 +138,29 @@ def prepare_given(
         if model.batch is not None:
             open_batch_api(model, place)
     return Prepared(spec, works, scorers)
+
+
+def _identities(scorers: Mapping[str, Sequence[Scorer]], spec: Spec) -> dict[str, list[dict[str, Any]]]:
+    """By task, of each scorer: where it is equal, a scorer says the same of the same answer."""
+    counts = {task.name: _counts_told(task) for task in spec.tasks}
+    return {
+        task: [{**identity(scorer), **_judges_told(scorer, spec), **counts[task]} for scorer in every]
+        for task, every in scorers.items()
+    }
+
+
+def _judges_told(scorer: Scorer, spec: Spec) -> dict[str, Any]:
+    """The models of the roles that it asks. Which those are, only our own code says for certain: else all."""
+    if not scorer.needs_ctx:
+        return {}
+    asked = scorer.roles() if _is_ours(scorer) else spec.roles
+    judges = {role: spec.roles[role] for role in asked if role in spec.roles}
+    return {"judges": {role: {**identity_of(model), "params": model.params} for role, model in judges.items()}}
+
+
+def _is_ours(scorer: Scorer) -> bool:
+    name = getattr(scorer.function, "__module__", "").partition(".")[0]
+    return name == __name__.partition(".")[0] and all(_is_ours(part) for part in scorer.parts() if part.needs_ctx)
 
 
 def _counts_told(task: Task) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """A run, to be looked at: its summary, its report, its samples. Reads only; brings the index up to date on the way."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -11,7 +11,7 @@ from holdfast.api.elsewhere import find_to_read
 from holdfast.api.estimating import Observed
 from holdfast.api.places import RunPlace, default_store, runs_in
 from holdfast.api.recovering import Moved
-from holdfast.api.summaries import MirrorStanding, RunSummary, WaitingJob
+from holdfast.api.summaries import EvaluationLine, MirrorStanding, RunSummary, ScoredAnswer, WaitingJob
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.journal import Reader
 from holdfast.plan import data_lines
@@ -33,11 +33,14 @@ from holdfast.report import (
     score_lines,
     score_table,
 )
+from holdfast.report.agreeing import judges_of
 from holdfast.report.choosing import Wanted, choose
 from holdfast.report.costs import Cost, CostLine, Told, cost_lines, total
 from holdfast.report.events import EventLine, with_events
 from holdfast.report.key_story import AttemptStory, Doing, KeyRecords, attempts_of, collect, doing_of, scores_of
+from holdfast.report.sides import Answers, sides_of
 from holdfast.spec import Spec
+from holdfast.spec.reducing import Reduction, stored_reductions
 from holdfast.state import Catalogue, Index, Standing, is_held, stamp_of, standing_of, status_of
 
 
@@ -125,10 +128,11 @@ class Run:
             cost=total(cost_lines(story, {})),
         )
 
-    def summary(self) -> RunSummary:
+    def summary(self, evaluation: str = "") -> RunSummary:
+        """`evaluation`: whose scores, by its name or id; the newest unless it is given."""
         status, reason = self.status()
         story = self._index.story
-        cells = list(self.cells())
+        cells = list(self.cells(evaluation))
         return RunSummary(
             run_id=self.place.run_id,
             experiment=self.place.experiment,
@@ -226,10 +230,27 @@ class Run:
         return found
 
     def scorer_identities(self, evaluation: str = "") -> list[dict[str, Any]]:
-        """What an evaluation, the newest unless it is given, was made with: names, arguments and digests of code."""
+        """What an evaluation, the newest unless it is given, was made with: names, arguments, digests of code, and the
+        models that the judges among them ask.
+        """
         story = self._index.story
         found = self._evaluation(evaluation) or story.evaluation
-        return story.evaluations[found].scorers if found else []
+        roles = story.spec.get("roles", {})
+        return (
+            [{**each, "judges": judges_of(each, roles)} for each in story.evaluations[found].scorers] if found else []
+        )
+
+    def reductions(self) -> dict[str, tuple[Reduction, ...]]:
+        """What the repeats of a sample come to, by task."""
+        return stored_reductions(self._index.story.spec)
+
+    def sides(
+        self, evaluation: str = "", reductions: Mapping[str, Sequence[Reduction]] | None = None
+    ) -> dict[tuple[str, str], Answers]:
+        """What a comparison needs of each task with each model: all of it is in memory at once. `reductions`: others
+        than the run's own.
+        """
+        return sides_of(self.run_id, self.lines(evaluation), reductions or self.reductions())
 
     def planned_count(self) -> int:
         return self._index.story.planned
@@ -258,8 +279,34 @@ class Run:
         """Every score of an evaluation, with its reason; of the newest unless it is given."""
         return score_table(score_lines(self._index, self._evaluation(evaluation)))
 
-    def show(self, key: str) -> KeyStory:
-        """The whole story of one answer: what was asked and answered, what failed and where, how it was scored."""
+    def evaluations(self) -> list[EvaluationLine]:
+        """All that the run has, the oldest first."""
+        story = self._index.story
+        return [
+            EvaluationLine(
+                evaluation=each,
+                name=started.name,
+                scorers=list(dict.fromkeys(str(one.get("name", "")) for one in started.scorers)),
+                begun=story.evaluated.get(each, ""),
+                counts=self._index.counts_of(each),
+                current=each == story.evaluation,
+            )
+            for each, started in story.evaluations.items()
+        ]
+
+    def scored(self, key: str, evaluation: str = "") -> ScoredAnswer | None:
+        """What an evaluation, the newest unless it is given, says of one answer; None if there is no answer."""
+        found = self._evaluation(evaluation) or self._index.story.evaluation
+        row = self._index.answer(key)
+        if row is None or row.status != "finished":
+            return None
+        values = {each.scorer: each.value for each in self._index.scores(found, row.o, 1)}
+        return ScoredAnswer(found, row.n, values, lambda scorer: self._index.example_of(found, scorer))
+
+    def show(self, key: str, evaluation: str = "") -> KeyStory:
+        """The whole story of one answer: what was asked and answered, what failed and where, how it was scored.
+        `evaluation`: whose scores count, by its name or id; the newest unless it is given.
+        """
         standing = standing_of(self.place.folder)
         self.status()
         found = collect(Reader(self.place.journal).read(live=True), key)
@@ -280,13 +327,13 @@ class Run:
             attempts=attempts,
             answer=finished[1].answer if finished else None,
             failure=attempts[-1].failure if attempts and not finished else None,
-            scores=scores_of(found, self._index.story.evaluation),
+            scores=scores_of(found, self._evaluation(evaluation) or self._index.story.evaluation),
             in_progress=doing,
             resumes=tuple(found.begun_again),
         )
 
-    def scorers(self) -> list[str]:
-        return sorted({each.scorer for cell in self.cells() for each in cell.scorers})
+    def scorers(self, evaluation: str = "") -> list[str]:
+        return sorted({each.scorer for cell in self.cells(evaluation) for each in cell.scorers})
 
     def planned(self, key: str) -> PlannedKey:
         """A key's place in the plan, and its row. UsageError, with the key that was perhaps meant, if it has none."""
@@ -385,6 +432,7 @@ def _scores(cells: Sequence[CellReport]) -> Iterator[dict[str, Any]]:
                 **_plain(each.summary),
                 "no_score": each.no_score,
                 "failures": each.failures,
+                "edited": each.edited,
                 "example": _plain(each.example),
             }
 

@@ -16,6 +16,8 @@ from holdfast.api.places import RunPlace
 from holdfast.api.preparing import Given
 from holdfast.api.resuming import claim, open_claimed, read_and_prepare
 from holdfast.api.working import Observe, Undertaking, close_quietly, engine_for, observed
+from holdfast.engine import Engine
+from holdfast.engine.budget import Amount
 from holdfast.engine.scoring import Judgement, at_once, judged
 from holdfast.engine.tickets import Tickets
 from holdfast.engine.tracebacks import secrets_of
@@ -35,8 +37,14 @@ class Scored(msgspec.Struct, frozen=True):
 
     place: RunPlace
     evaluation: str
-    scored: int
-    left: int
+    scored: int = 0
+    left: int = 0
+    taken: int = 0
+    """Scores that were taken over from earlier evaluations, without calling their scorers."""
+    requests: int = 0
+    """To judges; the evaluated models were asked nothing."""
+    cost_usd: float | None = None
+    """Of these requests; None if a judge has no price."""
 
 
 class Trial(msgspec.Struct, frozen=True):
@@ -60,13 +68,18 @@ async def score(given: Given, place: RunPlace, name: str = "", observe: Observe 
     if reading.fold.story.started is None:
         raise UsageError(f"{place.run_id} has not begun: there is nothing to score")
     reading.fold.judge_again()
-    if not reading.fold.unscored and prepared.evaluation == reading.fold.story.evaluation:
-        return Scored(place, prepared.evaluation, 0, 0)
+    story = reading.fold.story
+    is_named = not name or (
+        prepared.evaluation in story.evaluations and name == story.evaluations[prepared.evaluation].name
+    )
+    if not reading.fold.unscored and prepared.evaluation == story.evaluation and is_named:
+        return Scored(place, prepared.evaluation)
     writer, logbook = await open_claimed(reading, await claim(reading, prepared.spec.mirror))
     reading.fold.judge_again()
     undertaking = Undertaking(prepared, place, reading.uid, observe, writer, logbook)
     try:
         engine = await engine_for(undertaking, reading.fold, name, answers=False)
+        before = engine.budget.spent
         async with _leased(undertaking, reading.fold):
             await observed(undertaking, engine)
     except BaseException:
@@ -75,8 +88,20 @@ async def score(given: Given, place: RunPlace, name: str = "", observe: Observe 
     finally:
         logbook.close()
     await writer.close()
-    left = len(reading.fold.unscored) - engine.progress.scored
-    return Scored(place, prepared.evaluation, engine.progress.scored, left)
+    return _scored(undertaking, engine, len(reading.fold.unscored), engine.budget.spent - before)
+
+
+def _scored(undertaking: Undertaking, engine: Engine, wanted: int, spent: Amount) -> Scored:
+    progress, roles = engine.progress, undertaking.prepared.spec.roles
+    return Scored(
+        place=undertaking.place,
+        evaluation=undertaking.prepared.evaluation,
+        scored=progress.scored,
+        left=wanted - progress.scored,
+        taken=progress.taken,
+        requests=round(spent.requests),
+        cost_usd=spent.cost_usd if all(model.price is not None for model in roles.values()) else None,
+    )
 
 
 @contextlib.asynccontextmanager

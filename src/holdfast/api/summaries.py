@@ -1,5 +1,6 @@
 """What is said of a run as a whole."""
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -7,6 +8,7 @@ import msgspec
 from holdfast.records import Anomaly
 from holdfast.records.exchange import Usage
 from holdfast.report.costs import Cost
+from holdfast.state import EvaluationCounts
 
 
 class MirrorStanding(msgspec.Struct, frozen=True):
@@ -19,6 +21,28 @@ class MirrorStanding(msgspec.Struct, frozen=True):
     """The number of the last record that is durable where the run is written."""
     behind_seconds: float
     """Of a live run: for how long there has been something that is not there yet."""
+
+
+class EvaluationLine(msgspec.Struct, frozen=True):
+    """One evaluation of a run."""
+
+    evaluation: str
+    name: str
+    scorers: list[str]
+    begun: str
+    counts: EvaluationCounts
+    current: bool
+    """Its scores are those that are shown unless another is named."""
+
+
+class ScoredAnswer(msgspec.Struct, frozen=True):
+    """What one evaluation says of one answer, the one in record `of`."""
+
+    evaluation: str
+    of: int
+    values: dict[str, Any]
+    example_of: Callable[[str], Any]
+    """A value that a scorer gave anywhere in the evaluation; None if it gave none."""
 
 
 class WaitingJob(msgspec.Struct, frozen=True):

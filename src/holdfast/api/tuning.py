@@ -1,4 +1,4 @@
-"""What may be changed or added while a run works: limits, notes, tags. Each becomes a record."""
+"""What may be changed or added while a run works: limits, notes, tags, scores by hand. Each becomes a record."""
 
 from collections.abc import Sequence
 
@@ -35,6 +35,8 @@ def tuned(story: Story, sets: Sequence[str]) -> tuple[Spec, Draft]:
     return spec, draft("run.resumed", record)
 
 
-def note_record(wish: Wish) -> Draft:
-    """A person's note, or tags that come and go."""
+def record_of(wish: Wish) -> Draft:
+    """A person's note, tags that come and go, or a score that was set by hand."""
+    if wish.score is not None:
+        return draft("score", wish.score, wish.key)
     return draft("note", Note(wish.text, wish.add, wish.remove))

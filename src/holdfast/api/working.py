@@ -19,8 +19,9 @@ from holdfast.api.mirroring import Claimed, Known
 from holdfast.api.places import RunPlace
 from holdfast.api.preparing import Prepared
 from holdfast.api.provenance import write_spec_file
-from holdfast.api.tuning import note_record, tuned
+from holdfast.api.tuning import record_of, tuned
 from holdfast.engine import Engine, Job, Orders, Watch
+from holdfast.engine.earlier import sources_of
 from holdfast.errors import FencedError, HoldfastError, JournalError, told
 from holdfast.journal import Options, Reader, Request, Writer, open_writer
 from holdfast.journal.lease import read_lease, write_lease
@@ -153,8 +154,8 @@ async def close_quietly(writer: Writer) -> None:
 async def engine_for(undertaking: Undertaking, fold: Fold, name: str = "", *, answers: bool = True) -> Engine:
     """An engine, and the record of the evaluation that its scores belong to, if it is another than before."""
     prepared, place, writer = undertaking.prepared, undertaking.place, undertaking.writer
-    if prepared.evaluation and prepared.evaluation != fold.story.evaluation:
-        scorers = prepared.scorer_identities()
+    scorers = prepared.scorer_identities()
+    if prepared.evaluation and (prepared.evaluation != fold.story.evaluation or name):
         await writer.append(draft("score.started", ScoringStarted(prepared.evaluation, scorers, name=name)))
     job = Job(
         run=place.folder,
@@ -167,6 +168,7 @@ async def engine_for(undertaking: Undertaking, fold: Fold, name: str = "", *, an
         cells=fold.story.cells,
         tell=undertaking.logbook.tell,
         answers=answers,
+        sources=sources_of(fold.story, prepared.evaluation, scorers) if fold.unscored else {},
     )
     return Engine(job, writer, fold)
 
@@ -232,8 +234,8 @@ async def _meet(wish: Wish, undertaking: Undertaking, engine: Engine, fold: Fold
         engine.tune(spec)
         undertaking.logbook.tell("run.tuned", ", ".join(wish.sets))
         return True, "done"
-    if wish.do in {"note", "tag"}:
-        await undertaking.writer.append(note_record(wish))
+    if wish.do in {"note", "tag", "score"}:
+        await undertaking.writer.append(record_of(wish))
         return True, "done"
     return False, f"this version of Holdfast does not know {wish.do!r}"
 

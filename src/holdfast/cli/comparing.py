@@ -1,73 +1,88 @@
-"""`compare`: what changed between two runs, or between the models and variants of one."""
+"""`compare`: what changed between runs, or between the models and variants of one."""
 
 from collections.abc import Iterator, Sequence
+from typing import cast
 
 import msgspec
 
 from holdfast.api import Run
-from holdfast.cli.finding import run_to_read
+from holdfast.cli.likeness import all_sides, opened_runs, unfinished, unlike
 from holdfast.cli.output import print_json, print_table, say, warn
 from holdfast.errors import UsageError
-from holdfast.report.comparing import Comparison, Shift, compare, pairs_between, pairs_within, sides_of, unlike_scorers
+from holdfast.report.comparing import Adjustment, Comparison, Shift, adjusted, compare
 from holdfast.report.grids import Grid
+from holdfast.report.sides import pairs_between, pairs_within
 from holdfast.report.wording import counted, first_line
+from holdfast.spec.explaining import nearest
 
-_COLUMNS = ("task", "first", "second", "scorer", "was", "is", "difference", "95% interval", "n", "up", "down", "equal")
+_COLUMNS = (
+    "task",
+    "first",
+    "second",
+    "scorer",
+    "was",
+    "is",
+    "difference",
+    "95% interval",
+    "test",
+    "p",
+    "adjusted p",
+    "effect",
+    "n",
+    "wins",
+    "losses",
+    "ties",
+)
 _EXCERPT = 70
+_CHANGED = 5
+_ADJUSTMENTS = {"holm", "bh"}
+_WORDS = {"no_score": "no score", "scorer_failed": "scorer failed", "no_value": "too few scores"}
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """Which scores to compare, and how many changed keys to show of each scorer."""
+    """Which scores to compare, how ps are adjusted, and how many changed keys to show of each scorer."""
 
     scorer: str | None = None
     evaluation: str = ""
-    limit: int = 5
+    adjust: str = "holm"
+    limit: int | None = None
 
 
 def compare_runs(names: Sequence[str], wanted: Wanted, store: str | None, as_json: bool) -> None:
-    if len(names) > 2:
-        raise UsageError("compare takes one run, for its models and variants, or two runs")
-    runs = [run_to_read(name, store) for name in names]
-    try:
-        found = [each for each in _comparisons(runs, wanted.evaluation) if wanted.scorer in (None, each.scorer)]
-        doubts = list(_doubts(runs, wanted.evaluation))
-    finally:
-        for run in runs:
-            run.close()
+    if wanted.adjust not in _ADJUSTMENTS:
+        raise UsageError(f"--adjust {wanted.adjust}: there is no such method{nearest(wanted.adjust, _ADJUSTMENTS)}")
+    with opened_runs(names, store) as runs:
+        found = [each for each in _comparisons(runs, wanted.evaluation) if _is_wanted(each, wanted.scorer)]
+        reasons = [why for other in runs[1:] for why in unlike(runs[0], other, wanted.evaluation)]
+        doubts = [*unfinished(runs), *(f"{why}; compared all the same" for why in reasons)]
     if not found:
         raise UsageError(_nothing(names, wanted.scorer))
+    found = adjusted(found, cast(Adjustment, wanted.adjust))
     if as_json:
-        print_json({"comparisons": found, "warnings": doubts})
+        limited = [msgspec.structs.replace(each, changed=each.changed[: wanted.limit]) for each in found]
+        told = {"comparable": not reasons, "warnings": doubts, "adjusted": wanted.adjust}
+        print_json({"comparisons": limited, **told})
         return
     for doubt in doubts:
         warn(doubt)
     print_table(Grid(_COLUMNS, list(map(_row, found)), titles=4, right=_COLUMNS[4:], whole=("scorer",)))
+    say("")
+    for line in dict.fromkeys(map(_intersection, found)):
+        say(line, "dim")
     for each in found:
-        _say_changed(each, wanted.limit)
+        _say_changed(each, _CHANGED if wanted.limit is None else wanted.limit)
+
+
+def _is_wanted(each: Comparison, scorer: str | None) -> bool:
+    return scorer is None or each.scorer == scorer or each.scorer.startswith(f"{scorer} ")
 
 
 def _comparisons(runs: Sequence[Run], evaluation: str) -> Iterator[Comparison]:
-    sides = [sides_of(run.place.run_id, run.lines(evaluation)) for run in runs]
-    pairs = pairs_between(sides[0], sides[1]) if len(sides) == 2 else pairs_within(sides[0])
-    for first, second in pairs:
-        yield from compare(first, second)
-
-
-def _doubts(runs: Sequence[Run], evaluation: str) -> Iterator[str]:
-    """What a reader of the numbers must know."""
-    for run in runs:
-        status, _ = run.status()
-        if status != "completed":
-            yield f"{run.place.run_id} is {status}: only what it has finished is compared"
-    if len(runs) < 2:
-        return
-    first, second = runs
-    mine, theirs = first.row_digests(), second.row_digests()
-    other = sum(mine[each] != theirs[each] for each in mine.keys() & theirs.keys())
-    if other:
-        yield f"{counted(other, 'sample')} of one id have other rows in the second run: they are compared all the same"
-    for name in unlike_scorers(first.scorer_identities(evaluation), second.scorer_identities(evaluation)):
-        yield f"the scorer {name} is not the same in both (other code or arguments): its difference may be the scorer's"
+    """The first run with each other one; of one run, its models and variants."""
+    first, *others = all_sides(runs, evaluation)
+    several = [pairs_between(first, other) for other in others] or [pairs_within(first)]
+    for one, other in (pair for pairs in several for pair in pairs):
+        yield from compare(one, other)
 
 
 def _nothing(names: Sequence[str], scorer: str | None) -> str:
@@ -83,6 +98,7 @@ def _row(each: Comparison) -> list[str]:
     difference = each.difference
     known = difference is not None and difference.low is not None
     interval = f"{difference.low:+.4f} .. {difference.high:+.4f}" if difference is not None and known else ""
+    numbers = each.difference is not None
     return [
         each.first.task if each.first.task == each.second.task else each.first.family,
         each.first.label(each.second),
@@ -90,30 +106,58 @@ def _row(each: Comparison) -> list[str]:
         each.scorer,
         _number(each.mean_first),
         _number(each.mean_second),
-        f"{difference.mean:+.4f}" if difference is not None and difference.mean is not None else "",
+        _number(difference.mean if difference is not None else None, "+"),
         interval,
+        each.test if each.exact else f"{each.test}, drawn",
+        _chance(each.p),
+        _chance(each.adjusted_p),
+        _number(each.effect, "+"),
         str(each.common),
-        str(each.higher),
-        str(each.lower),
-        str(each.equal),
+        str(each.wins) if numbers else "",
+        str(each.losses) if numbers else "",
+        str(each.ties),
     ]
 
 
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.4f}"
+def _number(value: float | None, sign: str = "") -> str:
+    return "" if value is None else f"{value:{sign}.4f}"
+
+
+def _chance(p: float | None) -> str:
+    """Four digits; a smaller one is not 0."""
+    return "" if p is None else f"{p:.4f}" if p >= 0.0001 else f"{p:.1e}"
+
+
+def _intersection(each: Comparison) -> str:
+    """On what two sides were compared, and what was left out."""
+    first, second = each.first.label(each.second), each.second.label(each.first)
+    sides = f"{each.first.family} {each.scorer}, {first} and {second}"
+    told = [f"compared on {counted(each.common, 'key')} of {counted(each.samples, 'sample')}"]
+    for label, only, missing in (
+        (first, each.only_first, each.missing_first),
+        (second, each.only_second, each.missing_second),
+    ):
+        if only:
+            told.append(f"{only} only in {label}")
+        if missing:
+            reasons = ", ".join(f"{count} {_WORDS.get(why, why)}" for why, count in missing.items())
+            told.append(f"left out of {label}: {reasons}")
+    return f"{sides}: {'; '.join(told)}"
 
 
 def _say_changed(each: Comparison, limit: int) -> None:
     if not each.changed or not limit:
         return
-    say(f"\n{each.first.task} {each.scorer}: {len(each.changed)} of {each.common} changed", "bold")
+    sides = f"{each.first.label(each.second)} -> {each.second.label(each.first)}"
+    say(f"\n{each.first.task} {each.scorer}, {sides}: {len(each.changed)} of {each.common} changed", "bold")
     for shift in each.changed[:limit]:
         say(f"  {_name(shift)}  {shift.before} -> {shift.after}")
-        say(f"    - {first_line(shift.output_before, _EXCERPT)}")
-        say(f"    + {first_line(shift.output_after, _EXCERPT)}")
+        if shift.repeat:
+            say(f"    - {first_line(shift.output_before, _EXCERPT)}")
+            say(f"    + {first_line(shift.output_after, _EXCERPT)}")
     if len(each.changed) > limit:
         say(f"  … and {len(each.changed) - limit} more; see them with --limit")
 
 
 def _name(shift: Shift) -> str:
-    return shift.sample_id if shift.repeat == 1 else f"{shift.sample_id} ({shift.repeat})"
+    return shift.sample_id if shift.repeat <= 1 else f"{shift.sample_id} ({shift.repeat})"

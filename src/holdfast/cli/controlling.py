@@ -5,7 +5,7 @@ import asyncio
 from holdfast.api import Run, RunPlace, default_store, find_run
 from holdfast.api.control import Wish, ask_run
 from holdfast.api.resuming import Reading, claim, open_claimed, stored_spec
-from holdfast.api.tuning import note_record
+from holdfast.api.tuning import record_of
 from holdfast.api.working import close_quietly
 from holdfast.cli.output import jobs_line, resume_command, say
 from holdfast.errors import UsageError
@@ -40,7 +40,7 @@ def tag_run(name: str, tags: list[str], store: str | None) -> int:
     add = [tag for tag in tags if not tag.startswith("-")]
     remove = [tag[1:] for tag in tags if tag.startswith("-")]
     place = find_run(store or default_store(), name)
-    _write(place, Wish("tag", add=add, remove=remove))
+    write_wish(place, Wish("tag", add=add, remove=remove))
     with Run(place) as run:
         say(f"{place.run_id}: {', '.join(run.summary().tags) or 'no tags'}")
     return 0
@@ -50,7 +50,7 @@ def note_run(name: str, text: str, store: str | None) -> int:
     if not text.strip():
         raise UsageError("the note is empty: say what you want to remember")
     place = find_run(store or default_store(), name)
-    _write(place, Wish("note", text=text))
+    write_wish(place, Wish("note", text=text))
     say(f"{place.run_id}: noted")
     return 0
 
@@ -74,7 +74,7 @@ def _ask_live(place: RunPlace, wish: Wish) -> None:
         raise UsageError(f"{place.run_id}: {sentence}")
 
 
-def _write(place: RunPlace, wish: Wish) -> None:
+def write_wish(place: RunPlace, wish: Wish) -> None:
     """A live run writes it itself: there is only one writer. If it ends meanwhile, we do."""
     if standing_of(place.folder).held:
         answer = ask_run(place.folder, wish)
@@ -89,7 +89,7 @@ async def _append(place: RunPlace, wish: Wish) -> None:
     reading = await asyncio.to_thread(Reading, place)
     writer, logbook = await open_claimed(reading, await claim(reading, stored_spec(reading.fold).mirror))
     try:
-        await writer.append(note_record(wish))
+        await writer.append(record_of(wish))
     except BaseException:
         await close_quietly(writer)
         raise

@@ -24,6 +24,8 @@ from holdfast.cli.app import (
 from holdfast.cli.app import (
     app as app,
 )
+from holdfast.cli.score_command import score
+from holdfast.cli.weighing import compare, gate, leaderboard
 
 
 def _print_version(wanted: bool) -> None:
@@ -258,6 +260,7 @@ def show(
     model: Annotated[list[str] | None, typer.Option(help="List the samples of this model. Repeatable.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="List at most N.")] = 50,
     full: Annotated[bool, typer.Option("--full", help="With KEY: long texts whole, not only their beginning.")] = False,
+    evaluation: Evaluation = "",
     store: StoreToRead = None,
     as_json: Json = False,
 ) -> None:
@@ -274,11 +277,11 @@ def show(
     if key is not None and wanted:
         raise UsageError("name one key, or list keys with --failed, --wrong, --kind or --grep: not both")
     if key is not None:
-        print_key(name, key, store, as_json, full)
+        print_key(name, key, store, as_json, full, evaluation)
     elif wanted:
-        print_chosen(name, wanted, limit, store, as_json)
+        print_chosen(name, wanted, limit, store, as_json, evaluation)
     else:
-        print_run(name, store, as_json)
+        print_run(name, store, as_json, evaluation)
 
 
 @app.command()
@@ -297,50 +300,12 @@ def replay(
     raise typer.Exit(play(name, key, spec, store, pdb))
 
 
-@app.command()
-def score(
-    name: RunName,
-    scorers: Annotated[
-        list[str] | None,
-        typer.Option(metavar="FILE|NAME", help="A file of scorers, or a name as in a spec. Default: the run's own."),
-    ] = None,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Show what changes whenever the file is saved; record nothing.")
-    ] = False,
-    label: Annotated[str, typer.Option("--name", help="What to call the evaluation.")] = "",
-    store: Store = None,
-) -> None:
-    """Score a run's answers again, with other scorers, without asking any model.
-
-    The scores become a new evaluation of the run; earlier ones stay. The same scorers again go on where they were.
-    """
-    from holdfast.cli.scoring import score_run, watch_scorers
-
-    if watch:
-        raise typer.Exit(watch_scorers(name, scorers or (), store))
-    raise typer.Exit(score_run(name, scorers or (), label, store))
+app.command()(score)
 
 
-@app.command()
-def compare(
-    names: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="RUN [RUN]",
-            help="Two runs, also by URL; or one, for its models and variants.",
-            autocompletion=complete_run,
-        ),
-    ],
-    scorer: Annotated[str | None, typer.Option(help="Only this scorer.")] = None,
-    evaluation: Evaluation = "",
-    limit: Annotated[int, typer.Option(min=0, help="How many changed keys are shown of each.")] = 5,
-    store: StoreToRead = None,
-    as_json: Json = False,
-) -> None:
-    """Show what changed: scores on the keys that both have, and the answers that are scored otherwise."""
-    from holdfast.cli.comparing import Wanted, compare_runs
-
-    compare_runs(names, Wanted(scorer, evaluation, limit), store, as_json)
+app.command()(compare)
+app.command()(leaderboard)
+app.command()(gate)
 
 
 @app.command()
@@ -416,6 +381,7 @@ def export(
     grep: Annotated[str, typer.Option(help="Only the samples with this pattern in key, output or error.")] = "",
     task: Annotated[list[str] | None, typer.Option(help="Only the samples of this task. Repeatable.")] = None,
     model: Annotated[list[str] | None, typer.Option(help="Only the samples of this model. Repeatable.")] = None,
+    evaluation: Evaluation = "",
     store: StoreToRead = None,
 ) -> None:
     """Write one line for each planned key, or for those that are chosen, in plan order.
@@ -425,8 +391,8 @@ def export(
     scorers said of them.
 
     In JSONL a score is a value, null if the scorer gave none, or {"failure": {"message": ...}} if the scorer failed;
-    finish_reason and tool_calls are the model's. In CSV each scorer has a column, and score_errors says which scorers
-    failed and why.
+    finish_reason and tool_calls are the model's; scores_edited has the history of scores that were set by hand. In CSV
+    each scorer has a column, and score_errors says which scorers failed and why.
 
     --events adds to each line of JSONL: events, the records of the key's steps (docs/format.md), and messages, the
     last conversation with the model, whole. --no-events leaves them out (null) for finished keys, whose answer is on
@@ -436,7 +402,7 @@ def export(
     from holdfast.report.choosing import Wanted
 
     wanted = Wanted(failed, wrong, tuple(kind or ()), grep, tasks=tuple(task or ()), models=tuple(model or ()))
-    export_run(name, Sheet(format, output, events), store, wanted)
+    export_run(name, Sheet(format, output, events, evaluation), store, wanted)
 
 
 @app.command()

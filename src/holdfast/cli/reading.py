@@ -33,10 +33,10 @@ from holdfast.state import standing_of
 _FORMATS = {"jsonl", "csv"}
 
 
-def print_run(name: str, store: str | None, as_json: bool) -> None:
+def print_run(name: str, store: str | None, as_json: bool, evaluation: str = "") -> None:
     with run_to_read(name, store) as run:
-        place, summary = run.place, run.summary()
-        cells = [] if as_json else list(run.cells())
+        place, summary = run.place, run.summary(evaluation)
+        cells = [] if as_json else list(run.cells(evaluation))
     if as_json:
         print_json(summary)
         return
@@ -97,9 +97,11 @@ def _next(summary: RunSummary, cells: Sequence[CellReport], place: RunPlace) -> 
         yield f"Go on with: {resume_command(place)}"
 
 
-def print_chosen(name: str, wanted: WantedKeys, limit: int, store: str | None, as_json: bool) -> None:
+def print_chosen(
+    name: str, wanted: WantedKeys, limit: int, store: str | None, as_json: bool, evaluation: str = ""
+) -> None:
     with run_to_read(name, store) as run:
-        found = list(itertools.islice(_chosen(run, run.lines(), wanted), limit + 1))
+        found = list(itertools.islice(_chosen(run, run.lines(evaluation), wanted), limit + 1))
         place = run.place
     more = len(found) > limit
     if as_json:
@@ -163,10 +165,10 @@ def _value(value: Any) -> str:
     return shortened(repr(value), 60)
 
 
-def print_key(name: str, key: str, store: str | None, as_json: bool, full: bool) -> None:
+def print_key(name: str, key: str, store: str | None, as_json: bool, full: bool, evaluation: str = "") -> None:
     """The whole story of one key, also while it is under way."""
     with run_to_read(name, store) as run:
-        story, size_of = run.show(key), partial(blob_size, run.place.folder)
+        story, size_of = run.show(key, evaluation), partial(blob_size, run.place.folder)
     if as_json:
         print_json(story)
         return
@@ -217,6 +219,7 @@ class Sheet(msgspec.Struct, frozen=True):
     format: str
     output: str | None
     events: bool | None
+    evaluation: str = ""
 
 
 def export_run(name: str, sheet: Sheet, store: str | None, wanted: WantedKeys) -> None:
@@ -226,13 +229,15 @@ def export_run(name: str, sheet: Sheet, store: str | None, wanted: WantedKeys) -
     if sheet.events is not None and format != "jsonl":
         raise UsageError(f"--format {format} has no room for events; leave out --events, or take --format jsonl")
     with run_to_read(name, store) as run:
-        every = run.lines() if output is None else counting(run.lines(), "exporting", run.planned_count())
+        every = run.lines(sheet.evaluation)
+        if output is not None:
+            every = counting(every, "exporting", run.planned_count())
         lines: Iterator[ExportLine] = _chosen(run, every, wanted)
         if sheet.events is not None:
             lines = run.events(lines, of_finished=sheet.events)
         with end_quietly(), opened(output) as out:
             if format == "csv":
-                write_csv(lines, out, run.scorers())
+                write_csv(lines, out, run.scorers(sheet.evaluation))
             else:
                 write_jsonl(lines, out)
 

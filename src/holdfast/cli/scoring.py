@@ -18,7 +18,7 @@ from holdfast.engine import Engine
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.report.grids import Grid
 from holdfast.report.tables import report_table
-from holdfast.report.wording import counted, first_line, own_words
+from holdfast.report.wording import counted, dollars, first_line, own_words
 from holdfast.score import Scorer, as_number, resolve
 from holdfast.score.files import scorers_in
 from holdfast.spec.reading import parse_yaml
@@ -52,12 +52,21 @@ async def _score(given: Given, place: RunPlace, label: str, stopper: Stopper) ->
 
 
 def _recorded_as(done: Scored) -> int:
-    left = f"; {done.left} left, the same command goes on" if done.left else ""
-    scored = f"{counted(done.scored, 'answer')} scored"
-    sys.stderr.write(f"evaluation {done.evaluation}: {scored}{left}; nothing was asked\n")
+    said = [f"{counted(done.scored, 'answer')} scored"]
+    said += [f"{done.left} left, the same command goes on"] if done.left else []
+    said += [f"{counted(done.taken, 'score')} of unchanged scorers taken over"] if done.taken else []
+    said += [_asked(done)]
+    sys.stderr.write(f"evaluation {done.evaluation}: {'; '.join(said)}\n")
     with Run(done.place) as run:
         print_table(report_table(run.report(done.evaluation), done.place.command))
     return 130 if done.left else 0
+
+
+def _asked(done: Scored) -> str:
+    if not done.requests:
+        return "nothing was asked"
+    cost = "" if done.cost_usd is None else f" ({dollars(done.cost_usd)})"
+    return f"{counted(done.requests, 'request')} to judges{cost}; the evaluated models were asked nothing"
 
 
 def watch_scorers(name: str, entries: Sequence[str], store: str | None) -> int:

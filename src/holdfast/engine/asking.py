@@ -5,6 +5,7 @@ be asked any more its cell is stopped, and the samples of it stay unfinished.
 """
 
 import asyncio
+import itertools
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -81,6 +82,8 @@ class Line:
         self.everywhere = everywhere
         self.pace = Pace(_limits(model))
         self.streak = Streak()
+        self.number = itertools.count(1).__next__
+        """Tells requests apart."""
         self.clock = time.monotonic
         self.turns = Turns(self.pace, self.clock)
         self.draining = False
@@ -202,10 +205,11 @@ class Line:
 class Way:
     """One request's way through a line."""
 
-    __slots__ = ("_is_probe", "_line", "_post", "_refused_since", "_sent_at", "_tokens", "_tries")
+    __slots__ = ("_is_probe", "_line", "_number", "_post", "_refused_since", "_sent_at", "_tokens", "_tries")
 
     def __init__(self, line: Line, post: Post | None, request: Request) -> None:
         self._line = line
+        self._number = line.number()
         self._post = post
         self._tries = 0
         self._sent_at = 0.0
@@ -243,7 +247,7 @@ class Way:
     async def failed(self, error: ModelError) -> Again:
         line, policy = self._line, error.policy
         now = line.clock()
-        if line.pace.failed(now, self._sent_at, error, self._is_probe):
+        if line.pace.failed(now, self._sent_at, error, self._is_probe, self._number):
             line.turned(error)
         self._leave()
         breaker = line.pace.breaker

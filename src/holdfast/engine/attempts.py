@@ -15,12 +15,12 @@ from holdfast.engine.containing import inside
 from holdfast.engine.failing import Failed, failure_in, stalled, undo_cancel
 from holdfast.engine.flights import Flight
 from holdfast.engine.grouping import Groups, Member
-from holdfast.engine.scoring import NOTHING, Bench, Heard, Judgement, score_all
+from holdfast.engine.scoring import NOTHING, Bench, Heard, Judgement, Said, score_all
 from holdfast.engine.tickets import Ticket
 from holdfast.errors import BadRecordError
 from holdfast.journal import Position
 from holdfast.plan import Work
-from holdfast.records import Draft, draft
+from holdfast.records import draft
 from holdfast.records.exchange import Answer, Sample
 from holdfast.records.facts import Failure, SampleFailed, SampleFinished, Spent, checked
 from holdfast.solve import (
@@ -253,23 +253,26 @@ class Sampler:
             await self._score_soon(ticket, kit, kit.groups.ended(ticket), flight)
 
     async def _score_soon(self, ticket: Ticket, kit: Kit, members: Sequence[Member], flight: Flight) -> None:
-        for score in await self._scores(ticket, kit, members, flight, NOTHING):
-            self._journal.append_soon(score)  # lost with the process, they are made again
+        said = await self._scores(ticket, kit, members, flight, NOTHING)
+        for record in said.records:
+            self._journal.append_soon(record)  # lost with the process, they are made again
 
-    async def score(self, ticket: Ticket, kit: Kit, members: Sequence[Member], heard: Heard = NOTHING) -> int:
-        """Score answers that an earlier process recorded: that of a ticket, or all of its group. How many scores."""
+    async def score(self, ticket: Ticket, kit: Kit, members: Sequence[Member], heard: Heard = NOTHING) -> Said:
+        """Score answers that an earlier process recorded: that of a ticket, or all of its group. When it returns they
+        are durable.
+        """
         flight = self._take_off(ticket, None)
         try:
-            scores = await self._scores(ticket, kit, members, flight, heard)
-            for score in scores:
-                await self._journal.append(score)
+            said = await self._scores(ticket, kit, members, flight, heard)
+            for record in said.records[:-1]:
+                self._journal.append_soon(record)
+            for last in said.records[-1:]:
+                await self._journal.append(last)  # what was queued before it is durable before it
         finally:
             self.flights.discard(flight)
-        return len(scores)
+        return said
 
-    async def _scores(
-        self, ticket: Ticket, kit: Kit, members: Sequence[Member], flight: Flight, heard: Heard
-    ) -> list[Draft]:
+    async def _scores(self, ticket: Ticket, kit: Kit, members: Sequence[Member], flight: Flight, heard: Heard) -> Said:
         """`ticket`: of one of them; they have the same sample."""
         judged: list[Judgement] = []
         for each in members:
@@ -281,7 +284,7 @@ class Sampler:
                 judgement = Judgement(its, answer, each.n, kit.bench.evaluation, kit.secrets, kit.work.task.counts)
                 judged.append(judgement)
         if not judged:
-            return []
+            return Said()
         if not kit.bench.asks:
             return await score_all(judged, kit.bench, flight, lambda: self._closing, None)
         async with kit.bench.context(judged[0], self._journal, heard) as ctx:

@@ -22,6 +22,7 @@ from holdfast.engine.batching import Batches
 from holdfast.engine.bridging import Bridge
 from holdfast.engine.budget import Budget
 from holdfast.engine.containing import containing
+from holdfast.engine.earlier import Earlier, Sources
 from holdfast.engine.flights import Flight
 from holdfast.engine.grouping import Groups, Member
 from holdfast.engine.keeping import blobs_of
@@ -62,7 +63,9 @@ class Job(msgspec.Struct, frozen=True):
     tell: Callable[..., None] = lambda event, message, **facts: None
     """Gets a dotted event name and a sentence."""
     answers: bool = True
-    """False: score what is answered, and ask nothing."""
+    """False: score what is answered, and ask the evaluated models nothing."""
+    sources: Mapping[str, Sources] = msgspec.field(default_factory=dict)
+    """By task: which scorers need not be asked again, and whose scores are taken over."""
 
 
 class Progress(msgspec.Struct):
@@ -91,6 +94,8 @@ class Progress(msgspec.Struct):
     """What requests wait for, if not for an answer: a rate limit, a server that is down."""
     scored: int = 0
     """Answers of an earlier process that were scored."""
+    taken: int = 0
+    """Scores that were taken over from earlier evaluations."""
     batch_jobs: int = 0
     """Jobs of batch APIs that are waited for."""
     batch_requests: int = 0
@@ -132,6 +137,7 @@ class Engine:
         self.budget = Budget(job.spec.limits.run, fold.story, _prices(job.spec), self._stop_at_budget)
         self._attachments = Attachments(job.run)
         self._groups = Groups({name: job.works[name].task.repeats for name in _grouped(job.scorers)})
+        self._earlier = Earlier(job.run, job.evaluation, job.sources)
         self._bridge = Bridge()
         self._sandboxes = Sandboxes(job.uid, blobs_of(job.run), job.tell)
         self._kits = {name: self._kit(work) for name, work in job.works.items()}
@@ -167,6 +173,7 @@ class Engine:
             try:
                 job = self._job
                 await asyncio.to_thread(self._groups.recollect, job.run, job.cells, self._fold, self._reader)
+                await self._earlier.open()
                 if job.answers:
                     await self._begin_batches()
                     await self._sandboxes.begin(sandboxes_of(job.spec))
@@ -270,6 +277,7 @@ class Engine:
         left = [worker for worker in self._workers if not worker.done()]
         if left:
             await asyncio.wait(left, timeout=_STUBBORN_SECONDS if self._stopped_at is None else _LOOK_SECONDS)
+        await self._earlier.close()
         await self._bridge.close()
         self._sandboxes.close()
         for line in self._all_lines():
@@ -448,7 +456,9 @@ class Engine:
                 members = kit.groups.take_left(ticket)
             heard = self._fold.judged.pop(ticket.o, None)
             said = NOTHING if heard is None else await asyncio.to_thread(read_judged, heard, self._record_at)
-            if await self._sampler.score(ticket, kit, members, said):
+            done = await self._sampler.score(ticket, kit, members, said)
+            self._progress.taken += done.taken
+            if done.records:
                 self._progress.scored += sum(each.o in self._fold.unscored for each in members)
 
     def _kit(self, work: Work) -> Kit:
@@ -476,6 +486,7 @@ class Engine:
                 evaluation=self._job.evaluation,
                 places=self._scoring,
                 means=msgspec.structs.replace(means, models=roles, allowance=Allowance()),
+                earlier=self._earlier,
                 seed=spec.seed,
             ),
             seconds=spec.limits.sample.seconds,

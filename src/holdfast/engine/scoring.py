@@ -7,10 +7,11 @@ resume knows which answers are fully scored.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 import msgspec
 
+from holdfast.engine.earlier import NOTHING_KEPT, Earlier, Kept
 from holdfast.engine.failing import failure_in, stalled, undo_cancel
 from holdfast.engine.flights import Flight
 from holdfast.engine.places import Places
@@ -56,6 +57,13 @@ class Heard(msgspec.Struct, frozen=True):
 NOTHING = Heard()
 
 
+class Said(msgspec.Struct, frozen=True):
+    """What is to be recorded of answers: scores, or failures, of all scorers; so many were taken over."""
+
+    records: Sequence[Draft] = ()
+    taken: int = 0
+
+
 class Bench(msgspec.Struct, frozen=True):
     """What scorers of a task work with."""
 
@@ -66,6 +74,8 @@ class Bench(msgspec.Struct, frozen=True):
     means: Means
     """The models of the roles, for scorers that ask judges; not the evaluated one."""
     seed: int = 0
+    earlier: Earlier | None = None
+    """If there may be scores to take over."""
 
     @property
     def asks(self) -> bool:
@@ -87,9 +97,10 @@ class Bench(msgspec.Struct, frozen=True):
 
 async def score_all(
     answers: Sequence[Judgement], bench: Bench, flight: Flight, closing: Callable[[], bool], ctx: Context | None
-) -> list[Draft]:
+) -> Said:
     """The scores, or failures, of all scorers, in their order. `closing`: a cancellation is the engine's own."""
     given: list[list[ScoreGiven]] = []
+    kept = await _kept(answers, bench.earlier)
     if not bench.places.take():
         flight.doing = "waiting to be scored"
         await bench.places.wait()
@@ -100,16 +111,29 @@ async def score_all(
             said: list[list[ScoreGiven]] = []
             for each_time in at_once(answers, scorer):
                 flight.since = asyncio.get_running_loop().time()
-                said += await _score(each_time, scorer, flight, closing, ctx)
+                before = () if scorer.group else kept[each_time[0].of].get(scorer.name, NOTHING_KEPT).scores
+                said += [list(before)] if before else await _score(each_time, scorer, flight, closing, ctx)
             given = [before + new for before, new in zip(given, said, strict=True)] if given else said
     finally:
         flight.steps = None
         bench.places.give_back()
     spent = Spent() if ctx is None else ctx.steps.spent()
-    for each in given:
-        each[-1] = msgspec.structs.replace(each[-1], last=True, spent=spent)
+    taken = sum(bool(score.taken) for each in given for score in each)
+    for what, each in zip(answers, given, strict=True):
+        last = msgspec.structs.replace(each[-1], last=True, spent=spent)
         spent = Spent()  # it is that of all of them, and is told once
-    return [_drafted(score, what.ticket.key) for what, each in zip(answers, given, strict=True) for score in each]
+        by_hand = (edit for of_scorer in kept[what.of].values() for edit in of_scorer.edits)
+        each[-1:] = [*by_hand, last]  # with the last the answer is through: what came behind it could be lost
+    records = [_drafted(score, what.ticket.key) for what, each in zip(answers, given, strict=True) for score in each]
+    return Said(records, taken)
+
+
+async def _kept(answers: Sequence[Judgement], earlier: Earlier | None) -> Mapping[int, Mapping[str, Kept]]:
+    """By the number of the answer's record and by scorer: what is taken over."""
+    if earlier is None:
+        return {each.of: {} for each in answers}
+    found = await earlier.find(answers[0].ticket.cell.task, [(each.ticket.o, each.of) for each in answers])
+    return {each.of: of_each for each, of_each in zip(answers, found, strict=True)}
 
 
 def at_once(answers: Sequence[Judgement], scorer: Scorer) -> Sequence[Sequence[Judgement]]:

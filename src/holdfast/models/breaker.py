@@ -2,15 +2,21 @@
 
 Pure: time is given. Invariant: while it is open at most one request is under way as a probe, at growing intervals; any
 answer of the server closes it. It opens only after failures of several kinds in a row that speak of the server, never
-because of one that an answer came between.
+because of one that an answer came between. Where nothing was heard of the server at all (a connection that failed) a
+few are enough; an error or a time-out may be the request's own doing, so those must be of many requests: what is left
+at the end of a run may be just the samples that no server can answer.
 """
 
 import math
 
 TRIPS_AFTER = 5
-"""So many failures in a row open it."""
+"""So many failed connections in a row open it."""
+TRIPS_AFTER_REQUESTS = 16
+"""So many requests, of which each failed and none was answered meanwhile, open it."""
 _FIRST_SECONDS = 0.5
 _SECONDS_MAX = 30.0
+_HEARD_SECONDS_MAX = 5.0
+"""Between probes of a server that does answer, if only with errors."""
 
 
 class Breaker:
@@ -26,6 +32,8 @@ class Breaker:
         self._is_probing = False
         self.failures = 0
         """In a row."""
+        self._unheard = 0
+        self._requests: set[int] = set()
         self._since = 0.0
         self._interval = _FIRST_SECONDS
 
@@ -40,17 +48,21 @@ class Breaker:
         self._is_probing = self.is_open
         return self._is_probing
 
-    def failed(self, now: float, why: str, *, was_probe: bool = False) -> bool:
-        """A failure that speaks of the server. True if it opened the breaker."""
+    def failed(self, now: float, why: str, request: int, *, is_unheard: bool, was_probe: bool = False) -> bool:
+        """A failure that may speak of the server; `is_unheard`: nothing came from it. True if it opened the breaker."""
         self.why = why
         if not self.failures:
             self._since = now
         self.failures += 1
+        self._unheard += is_unheard
+        if len(self._requests) < TRIPS_AFTER_REQUESTS:
+            self._requests.add(request)
         if was_probe:
             self.drop_probe()
-            self._interval = min(2 * self._interval, _SECONDS_MAX)
+            self._interval = min(2 * self._interval, _SECONDS_MAX if is_unheard else _HEARD_SECONDS_MAX)
             self.probe_at = now + self._interval
-        if self.is_open or self.failures < TRIPS_AFTER or not self.patience_seconds:
+        is_down = self._unheard >= TRIPS_AFTER or len(self._requests) >= TRIPS_AFTER_REQUESTS
+        if self.is_open or not is_down or not self.patience_seconds:
             return False
         self.is_open = True
         self._interval = _FIRST_SECONDS
@@ -65,6 +77,8 @@ class Breaker:
         """The server has answered, whatever it said. True if that closed the breaker."""
         was_open, self.is_open = self.is_open, False
         self.failures = 0
+        self._unheard = 0
+        self._requests.clear()
         self._is_probing = False
         return was_open
 

@@ -111,19 +111,20 @@ class Pace:
         self._tokens.correct(input_tokens + output_tokens - guessed)
         self._not_before = max(self._paused_until, self._requests.next_at, self._tokens.next_at)
 
-    def failed(self, now: float, sent_at: float, error: ModelError, was_probe: bool) -> bool:
-        """True if that opened the breaker, or closed it."""
+    def failed(self, now: float, sent_at: float, error: ModelError, was_probe: bool, request: int = 0) -> bool:
+        """True if that opened the breaker, or closed it. `request`: the same for all tries of one."""
         policy, in_flight = error.policy, self.in_flight
         self.in_flight -= 1
         if policy.slows:
             self.window.refused(now, sent_at, in_flight)
         if error.retry_after is not None and error.retryable:
             self._pause(now + error.retry_after, error)
-        elif policy.slows and self.window.size == 1 and in_flight <= 1:  # it cannot become less in any other way
+        elif policy.is_free and self.window.size == 1 and in_flight <= 1:  # it cannot become less in any other way
             self._strikes = min(self._strikes + 1, _STRIKES_MAX)
             self._pause(now + min(_STRIKE_SECONDS * 2.0 ** (self._strikes - 1), _STRIKE_SECONDS_MAX), error)
         if policy.breaks:
-            return self.breaker.failed(now, str(error), was_probe=was_probe)
+            is_unheard = error.kind == "connection"
+            return self.breaker.failed(now, str(error), request, is_unheard=is_unheard, was_probe=was_probe)
         return self._hear()
 
     def heard(self, now: float, quotas: Sequence[Quota]) -> None:

@@ -339,6 +339,12 @@ class ScoreGiven(msgspec.Struct, frozen=True, omit_defaults=True):
     """What asking a judge took, if this answer's scorers asked any: in the last of its scores."""
     last: bool = False
     """The last score of this answer in this evaluation: with it the answer is fully scored."""
+    author: str = ""
+    """Who set it by hand; what a scorer says has none. It counts over what the scorer says, before it or after it."""
+    at: str = ""
+    """Of one that was set by hand: when. Where it is taken over into another evaluation, the record is younger."""
+    taken: str = ""
+    """The evaluation that it was taken over from: its scorer was not asked again."""
 
 
 class ScoringStarted(msgspec.Struct, frozen=True):

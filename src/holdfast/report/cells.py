@@ -4,21 +4,29 @@ Failures and missing scores are counted and shown, never averaged in. Repeats of
 do not make the data set larger.
 """
 
+import contextlib
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
+from holdfast.journal import Reader, journal_folder
 from holdfast.records.exchange import Usage
-from holdfast.records.facts import Cell
+from holdfast.records.facts import Cell, SampleFinished
 from holdfast.records.keys import parse_key
+from holdfast.report.agreeing import Agreement, agreements, panels
 from holdfast.report.costs import Cost, Told, cost_lines, total
+from holdfast.report.reducing import Reduced, Repeat, summarise_reduced
 from holdfast.report.wording import own_words
 from holdfast.score import as_number
 from holdfast.spec import Counts
+from holdfast.spec.reducing import MEAN, Reduction, stored_reductions
 from holdfast.state import AnswerRow, Index, ScoreRow
 from holdfast.stats import Summary, summarise
+
+_finished = msgspec.json.Decoder(SampleFinished)
 
 
 class Example(msgspec.Struct, frozen=True):
@@ -29,7 +37,9 @@ class Example(msgspec.Struct, frozen=True):
 
 
 class ScorerReport(msgspec.Struct, frozen=True):
-    """One scorer over one cell. `failures` are answers on which it broke; `no_score` those of which it said nothing."""
+    """One scorer over one cell. `summary` is of all answers, repeats in groups; `failures` are answers on which it
+    broke; `no_score` those of which it said nothing.
+    """
 
     scorer: str
     summary: Summary
@@ -38,6 +48,12 @@ class ScorerReport(msgspec.Struct, frozen=True):
     labels: dict[str, int]
     example: Example | None = None
     """The first of its failures."""
+    reduced: tuple[Reduced, ...] = ()
+    """What the task's reducers make of it, sample by sample. Empty where that is only the mean."""
+    plain: bool = True
+    """Whether the mean is among what the task asks for; its numbers are here anyway."""
+    edited: int = 0
+    """Scores that people have set by hand."""
 
 
 class CellReport(msgspec.Struct, frozen=True):
@@ -61,6 +77,8 @@ class CellReport(msgspec.Struct, frozen=True):
     """The first of each, with how it counts."""
     cost: Cost = Cost()
     """Of all requests that were made for it, those of roles too."""
+    agreement: tuple[Agreement, ...] = ()
+    """Of the judges of each panel."""
 
 
 class RunReport(msgspec.Struct, frozen=True):
@@ -99,11 +117,21 @@ def report_cells(index: Index, evaluation: str = "") -> Iterator[CellReport]:
     parts: dict[tuple[str, str], list[Cell]] = {}
     for cell in story.cells:  # one in each block of the plan
         parts.setdefault((cell.task, cell.model), []).append(cell)
+    evaluation = evaluation or story.evaluation
+    started = story.evaluations.get(evaluation)
+    reductions, repeats = stored_reductions(story.spec), stored_repeats(story.spec)
     costs, told = cost_lines(story, {}), Told.of(story.spec)
     for (task, model), cells in parts.items():
         cost = total(line for line in costs if (line.task, line.model) == (task, model))
-        answers = Answers(task, model, cells, evaluation or story.evaluation)
+        how = reductions.get(task, (Reduction(),))
+        judges = panels(started.scorers, task) if started is not None else {}
+        answers = Answers(task, model, cells, evaluation, how, repeats.get(task, 1), judges)
         yield _report(index, answers, cost, told.counts(task))
+
+
+def stored_repeats(spec: Mapping[str, Any]) -> dict[str, int]:
+    """By task, of a stored spec."""
+    return {str(task.get("name")): int(task.get("repeats", 1)) for task in spec.get("tasks", ())}
 
 
 class Answers(msgspec.Struct, frozen=True):
@@ -113,6 +141,10 @@ class Answers(msgspec.Struct, frozen=True):
     model: str
     cells: Sequence[Cell]
     evaluation: str
+    reductions: tuple[Reduction, ...] = (Reduction(),)
+    repeats: int = 1
+    judges: Mapping[str, tuple[str, ...]] = {}
+    """Of the panels among the scorers."""
 
     @property
     def planned(self) -> int:
@@ -163,6 +195,7 @@ def _report(index: Index, wanted: Answers, cost: Cost, counts: Counts) -> CellRe
         marks=dict(marks),
         marked=marked,
         cost=cost,
+        agreement=tuple(_agreement(index, wanted)),
     )
 
 
@@ -172,8 +205,11 @@ def _scorers(index: Index, wanted: Answers, groups: dict[int, str]) -> Iterator[
     failures: Counter[str] = Counter()
     broken: dict[str, ScoreRow] = {}
     labels: dict[str, Counter[str]] = {}
+    reduced = _reduced(index, wanted, groups)
+    edited: Counter[str] = Counter()
     for row in wanted.scores(index):
         numbers, members = values.setdefault(row.scorer, ([], []))
+        edited[row.scorer] += bool(row.author)
         number = as_number(row.value)
         if row.failure:
             failures[row.scorer] += 1
@@ -188,7 +224,56 @@ def _scorers(index: Index, wanted: Answers, groups: dict[int, str]) -> Iterator[
     for name, (numbers, members) in sorted(values.items()):
         told = dict(labels.get(name, Counter[str]()).most_common())
         example = _example(index, broken[name]) if name in broken else None
-        yield ScorerReport(name, summarise(numbers, members), missing[name], failures[name], told, example)
+        plain = any(each.name == MEAN for each in wanted.reductions) or not numbers
+        kept = tuple(each for each in reduced.get(name, ()) if numbers or each.labels)
+        summary = summarise(numbers, members)
+        yield ScorerReport(name, summary, missing[name], failures[name], told, example, kept, plain, edited[name])
+
+
+def _reduced(index: Index, wanted: Answers, groups: Mapping[int, str]) -> dict[str, tuple[Reduced, ...]]:
+    """By scorer. Answers are read for it only where a reducer needs their texts."""
+    found: dict[str, list[Reduced]] = {}
+    for how in wanted.reductions:
+        if how.name == MEAN:
+            continue
+        answers = dict(_answers(index, wanted, how.answer)) if how.name == "cons_at_k" else {}
+        repeats: dict[str, dict[str, list[Repeat]]] = {}
+        for row in wanted.scores(index):
+            if row.scorer not in repeats:
+                repeats[row.scorer] = {sample: [] for sample in groups.values()}
+            value = None if row.failure else row.value
+            repeats[row.scorer][groups[row.o]].append(Repeat(value, answers.get(row.o)))
+        for name, samples in repeats.items():
+            found.setdefault(name, []).append(summarise_reduced(how, samples, wanted.repeats))
+    return {name: tuple(each) for name, each in found.items()}
+
+
+def _answers(index: Index, wanted: Answers, scorer: str) -> Iterator[tuple[int, str]]:
+    """Which answer each one is: as a scorer's label says, or, without one, its text."""
+    if not scorer:
+        yield from _texts(index, wanted)
+        return
+    for row in wanted.scores(index):
+        if row.scorer == scorer and isinstance(row.value, str) and not row.failure:
+            yield row.o, row.value
+
+
+def _texts(index: Index, wanted: Answers) -> Iterator[tuple[int, str]]:
+    with contextlib.closing(Reader(journal_folder(index.folder))) as reader:
+        for row in wanted.rows(index):
+            entry = reader.record_at(row.segment, row.at_byte) if row.status == "finished" else None
+            if entry is not None and entry.line.n == row.n:
+                yield row.o, _finished.decode(entry.line.d).answer.text
+
+
+def _agreement(index: Index, wanted: Answers) -> Iterator[Agreement]:
+    if not wanted.judges:
+        return
+    votes: dict[str, dict[int, Any]] = {}
+    for row in wanted.scores(index):
+        if not row.failure:
+            votes.setdefault(row.scorer, {})[row.o] = row.value
+    yield from agreements(wanted.judges, votes)
 
 
 def _example(index: Index, row: ScoreRow) -> Example:

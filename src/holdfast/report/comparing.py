@@ -1,43 +1,27 @@
-"""What changed between two runs, or between the variants of one: on the keys that both have, scorer by scorer.
+"""What changed between runs, or between the models and variants of one: on the keys that both have, scorer by scorer.
 
-Pairs are (sample, repeat) of one task. A side without a score there has no part in the numbers; how many that are is
-told. Repeats of a sample are one group, as in a report.
+A side without a value for a key has no part in the numbers; how many that are, and why, is told. Repeats of a sample
+are one group, as in a report. The difference is second minus first. Its test is McNemar's exact one where there is one
+answer a sample and it is right or wrong, else the permutation test; of several comparisons the ps are adjusted.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from holdfast.report.export import ExportLine
-from holdfast.score import as_number
-from holdfast.stats import Summary, paired_difference
+from holdfast.report.sides import Answers, Measure, Pair, Side
+from holdfast.stats import Pairs, Summary, benjamini_hochberg, cohens_dz, holm, pair_up, paired_difference
 
-_EXCERPT = 500
-Pair = tuple[str, int]
-"""A sample and a repeat of it."""
+if TYPE_CHECKING:
+    from holdfast.stats import PairedTest
 
-
-class Side(msgspec.Struct, frozen=True):
-    """One task with one model in one run."""
-
-    run: str
-    task: str
-    model: str
-
-    @property
-    def family(self) -> str:
-        """The task that this one is, or is a variant of."""
-        return self.task.partition("+")[0]
-
-    def label(self, other: "Side") -> str:
-        """What tells it apart from the other one."""
-        parts = [(self.run, other.run), (self.task, other.task), (self.model, other.model)]
-        return " ".join(mine for mine, theirs in parts if mine != theirs) or self.run
+Adjustment = Literal["holm", "bh"]
 
 
 class Shift(msgspec.Struct, frozen=True):
-    """A key that is scored otherwise, with both answers."""
+    """A key that is scored otherwise, with both answers; repeat 0: all of a sample's, which have no one answer."""
 
     sample_id: str
     repeat: int
@@ -48,113 +32,118 @@ class Shift(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """One scorer on one pair of sides. `difference` is second minus first; None for labels."""
+    """One measure on one pair of sides. What needs numbers is None for labels."""
 
     first: Side
     second: Side
     scorer: str
     common: int
+    """Keys with a value on both sides: what all numbers are of."""
     only_first: int
+    """Keys that only the first side was to answer."""
     only_second: int
+    missing_first: dict[str, int]
+    """Keys of both plans that have no value on this side, by the reason."""
+    missing_second: dict[str, int]
     mean_first: float | None
     mean_second: float | None
     difference: Summary | None
-    higher: int
-    lower: int
-    equal: int
+    effect: float | None
+    """Cohen's dz: the mean difference over its spread from sample to sample."""
+    test: str
+    """What p is of; empty for labels."""
+    samples: int
+    """How many the common keys are of: what is independent."""
+    p: float | None
+    """Two-sided."""
+    adjusted_p: float | None
+    """The same, given how many comparisons the table has."""
+    exact: bool
+    """Unless p was drawn or approximated."""
+    wins: int
+    """Keys on which the second side is higher."""
+    losses: int
+    ties: int
     changed: list[Shift]
 
 
-class Answers:
-    """The finished answers of one side, as far as a comparison needs them."""
-
-    def __init__(self, side: Side) -> None:
-        self.side = side
-        self.scores: dict[Pair, dict[str, Any]] = {}
-        self.outputs: dict[Pair, str] = {}
-
-    def add(self, line: ExportLine) -> None:
-        pair = (line.sample_id, line.repeat)
-        self.scores[pair] = line.values
-        self.outputs[pair] = (line.output or "")[:_EXCERPT]
-
-
-def sides_of(run: str, lines: Iterable[ExportLine]) -> dict[tuple[str, str], Answers]:
-    """By task and model, in plan order."""
-    found: dict[tuple[str, str], Answers] = {}
-    for line in lines:
-        side = found.setdefault((line.task, line.model), Answers(Side(run, line.task, line.model)))
-        if line.status == "finished":
-            side.add(line)
-    return found
-
-
-def pairs_between(
-    first: Mapping[tuple[str, str], Answers], second: Mapping[tuple[str, str], Answers]
-) -> Iterator[tuple[Answers, Answers]]:
-    """What two runs have in common; where their models differ, and each has one for a task, those are compared."""
-    for key, answers in first.items():
-        if key in second:
-            yield answers, second[key]
-            continue
-        mine = [each for task, each in first if task == key[0]]
-        theirs = [each for task, each in second if task == key[0]]
-        if len(mine) == len(theirs) == 1:
-            yield answers, second[key[0], theirs[0]]
-
-
-def pairs_within(answers: Mapping[tuple[str, str], Answers]) -> Iterator[tuple[Answers, Answers]]:
-    """The first model of a task with each other one, and the first variant of a task with each other one."""
-    tasks = dict.fromkeys(task for task, _ in answers)
-    for task in tasks:
-        models = [model for each, model in answers if each == task]
-        yield from ((answers[task, models[0]], answers[task, other]) for other in models[1:])
-    for model in dict.fromkeys(model for _, model in answers):
-        families: dict[str, list[str]] = {}
-        for task in (task for task in tasks if (task, model) in answers):
-            families.setdefault(answers[task, model].side.family, []).append(task)
-        for names in families.values():
-            yield from ((answers[names[0], model], answers[other, model]) for other in names[1:])
-
-
 def compare(first: Answers, second: Answers) -> Iterator[Comparison]:
-    """Scorer by scorer, in the order of the first side's names."""
-    names = dict.fromkeys(name for scores in first.scores.values() for name in scores)
-    for name in names:
-        if any(name in scores for scores in second.scores.values()):
-            yield _compare(first, second, name)
+    """Measure by measure, in the order of the first side's."""
+    theirs = second.measures()
+    for name, mine in first.measures().items():
+        if name in theirs:
+            yield _compare(first, second, mine, theirs[name])
 
 
-def _compare(first: Answers, second: Answers, name: str) -> Comparison:
-    mine, theirs = _values(first, name), _values(second, name)
-    common = [pair for pair in mine if pair in theirs]
-    numbers = [(pair, as_number(mine[pair]), as_number(theirs[pair])) for pair in common]
-    paired = [(pair, before, after) for pair, before, after in numbers if before is not None and after is not None]
-    steps = [after - before for _, before, after in paired]
-    is_number = bool(paired) and len(paired) == len(common)
+def adjusted(comparisons: Sequence[Comparison], how: Adjustment = "holm") -> list[Comparison]:
+    """With the adjusted p of each: all of them are one family of tests."""
+    adjust = holm if how == "holm" else benjamini_hochberg
+    ps = adjust([each.p for each in comparisons])
+    return [msgspec.structs.replace(each, adjusted_p=p) for each, p in zip(comparisons, ps, strict=True)]
+
+
+def paired(first: Measure, second: Measure) -> Pairs | None:
+    """The numbers of both on common keys, repeats of a sample in one group. None if there are none."""
+    mine, theirs = first.numbers(), second.numbers()
+    if mine is None or theirs is None:
+        return None
+    found = pair_up(mine, theirs, lambda pair: pair[0])
+    return found if found.first else None
+
+
+def paired_test(pairs: Pairs) -> "PairedTest":
+    """The one that assumes least. For right or wrong, once a sample, McNemar's has the same p and is better known."""
+    from holdfast.stats import mcnemar_test, permutation_test
+
+    right_or_wrong = set(pairs.first) | set(pairs.second) <= {0.0, 1.0}
+    if right_or_wrong and len(set(pairs.groups)) == len(pairs.groups):
+        return mcnemar_test(pairs.differences, pairs.groups)
+    return permutation_test(pairs.differences, pairs.groups)
+
+
+def _compare(first: Answers, second: Answers, mine: Measure, theirs: Measure) -> Comparison:
+    common = [pair for pair in mine.values if pair in theirs.values]
+    pairs = paired(mine, theirs)
+    steps = pairs.differences if pairs is not None else []
+    test = paired_test(pairs) if pairs is not None else None
+    before, after = _planned(mine), _planned(theirs)
     return Comparison(
         first=first.side,
         second=second.side,
-        scorer=name,
+        scorer=mine.name,
         common=len(common),
-        only_first=len(mine) - len(common),
-        only_second=len(theirs) - len(common),
-        mean_first=_mean([before for _, before, _ in paired]) if is_number else None,
-        mean_second=_mean([after for _, _, after in paired]) if is_number else None,
-        difference=paired_difference(steps, [pair[0] for pair, _, _ in paired]) if is_number else None,
-        higher=sum(step > 0 for step in steps) if is_number else 0,
-        lower=sum(step < 0 for step in steps) if is_number else 0,
-        equal=sum(mine[pair] == theirs[pair] for pair in common),
+        only_first=len(before - after),
+        only_second=len(after - before),
+        missing_first=_reasons(mine, after),
+        missing_second=_reasons(theirs, before),
+        mean_first=_mean(pairs.first) if pairs is not None else None,
+        mean_second=_mean(pairs.second) if pairs is not None else None,
+        difference=paired_difference(steps, pairs.groups) if pairs is not None else None,
+        effect=cohens_dz(steps, pairs.groups) if pairs is not None else None,
+        test=test.method if test is not None else "",
+        samples=len({sample for sample, _ in common}),
+        p=test.p if test is not None else None,
+        adjusted_p=None,
+        exact=test is None or test.exact,
+        wins=sum(step > 0 for step in steps),
+        losses=sum(step < 0 for step in steps),
+        ties=sum(mine.values[pair] == theirs.values[pair] for pair in common),
         changed=[
-            Shift(*pair, mine[pair], theirs[pair], first.outputs[pair], second.outputs[pair])
+            Shift(
+                *pair, mine.values[pair], theirs.values[pair], first.outputs.get(pair, ""), second.outputs.get(pair, "")
+            )
             for pair in common
-            if mine[pair] != theirs[pair]
+            if mine.values[pair] != theirs.values[pair]
         ],
     )
 
 
-def _values(answers: Answers, name: str) -> dict[Pair, Any]:
-    return {pair: scores[name] for pair, scores in answers.scores.items() if scores.get(name) is not None}
+def _planned(measure: Measure) -> set[Pair]:
+    return {*measure.values, *measure.missing}
+
+
+def _reasons(measure: Measure, also_in: set[Pair]) -> dict[str, int]:
+    return dict(Counter(reason for pair, reason in measure.missing.items() if pair in also_in).most_common())
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -162,7 +151,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def unlike_scorers(first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The names of scorers that are not the same thing in two evaluations: other code or other arguments."""
+    """The names of scorers that are not the same thing in two evaluations: other code, arguments or judges."""
     mine, theirs = _identities(first), _identities(second)
     return sorted(name for name in mine.keys() & theirs.keys() if mine[name] != theirs[name])
 
@@ -170,6 +159,7 @@ def unlike_scorers(first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[
 def _identities(scorers: Sequence[Mapping[str, Any]]) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for each in scorers:
-        told = msgspec.json.encode([each.get("source"), each.get("args")], order="deterministic").decode()
-        found.setdefault(str(each.get("name", "")), set()).add(told)
+        told = [each.get(part) for part in ("source", "args", "counts", "judges")]
+        identity = msgspec.json.encode(told, order="deterministic").decode()
+        found.setdefault(str(each.get("name", "")), set()).add(identity)
     return found

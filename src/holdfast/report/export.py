@@ -19,7 +19,7 @@ from holdfast.records.facts import Failure, SampleFailed, SampleFinished
 from holdfast.records.keys import parse_key
 from holdfast.report.costs import Prices, Told, used_dollars
 from holdfast.report.wording import own_words
-from holdfast.state import AnswerRow, Index, ScoreRow
+from holdfast.state import AnswerRow, Index, MadeRow, ScoreRow
 
 _finished = msgspec.json.Decoder(SampleFinished)
 _failed = msgspec.json.Decoder(SampleFailed)
@@ -53,6 +53,10 @@ class ExportLine(msgspec.Struct, frozen=True):
     reasoning_tokens: int = 0
     cost_usd: float | None = None
     """Of the same steps as the tokens; None if a model has no price."""
+    scores_edited: dict[str, list[dict[str, Any]]] = msgspec.field(default_factory=dict)
+    """Of scores that people have set by hand: first what the scorer said, then each `value` with its `reason`, `author`
+    and time (`at`). The last one is in `scores`.
+    """
 
     @property
     def values(self) -> dict[str, Any]:
@@ -89,7 +93,26 @@ def _export(run: str, index: Index, evaluation: str, reader: Reader) -> Iterator
         model = parse_key(line.k).model
         if model not in prices:
             prices[model] = told.prices(model)
-        yield _line(line, mine, given, reader, prices[model])
+        told_line = _line(line, mine, given, reader, prices[model])
+        edited = any(each.author for each in given) and told_line.status == "finished"
+        yield (
+            msgspec.structs.replace(told_line, scores_edited=_edited(index, evaluation, mine)) if edited else told_line
+        )
+
+
+def _edited(index: Index, evaluation: str, answer: AnswerRow | None) -> dict[str, list[dict[str, Any]]]:
+    """What scorers said and people set in its place, by scorer."""
+    assert answer is not None
+    edits = index.edits_of(answer.o, answer.n, evaluation)
+    names = {each.scorer for each in edits}
+    made = [each for each in index.made_of(answer.o, answer.n, evaluation) if each.scorer in names]
+    history: dict[str, list[dict[str, Any]]] = {
+        each.scorer: [{"value": _score(each), "reason": each.reason}] for each in made
+    }
+    for each in edits:
+        told = {"value": each.value, "reason": each.reason, "author": each.author, "at": each.at}
+        history[each.scorer].append(told)
+    return history
 
 
 def write_jsonl(lines: Iterable[ExportLine], out: IO[str]) -> None:
@@ -118,7 +141,7 @@ def _listed(told: dict[str, str]) -> str:
     return "; ".join(f"{name}: {text}" for name, text in told.items())
 
 
-def _score(row: ScoreRow) -> Any:
+def _score(row: ScoreRow | MadeRow) -> Any:
     return {"failure": {"message": own_words(row.scorer, row.failure)}} if row.failure else row.value
 
 

@@ -262,12 +262,16 @@ def _beginning(lines: Sequence[str]) -> list[str]:
 
 def _score(score: ScoreStory) -> Iterator[Line]:
     before = "" if score.current else ", before: of another evaluation or answer"
+    if score.replaced:
+        before = ", replaced by hand"
     if score.failure is not None:
         message = own_words(score.scorer, score.failure.message)
         failure = msgspec.structs.replace(score.failure, message=message)
         yield from _failure(f"{score.scorer} failed", failure, before)
         return
     reason = f" ({score.reason})" if score.reason else ""
+    if score.author:
+        reason = f" (set by hand by {score.author} at {score.at[:19]}: {score.reason})"
     yield from _indented(f"{score.scorer}: {score.value!r}{reason}{before}", 2)
     if score.metadata:
         yield f"    {_compact(score.metadata)}", ""

@@ -124,7 +124,9 @@ class Doing(msgspec.Struct, frozen=True):
 
 
 class ScoreStory(msgspec.Struct, frozen=True):
-    """One scorer's word. `current`: of the newest evaluation and of the answer that counts."""
+    """One scorer's word, or what a person set in its place. `current`: of the evaluation that is looked at and of the
+    answer that counts, and not replaced by hand.
+    """
 
     at: str
     scorer: str
@@ -134,6 +136,12 @@ class ScoreStory(msgspec.Struct, frozen=True):
     failure: Failure | None
     evaluation: str
     current: bool
+    author: str = ""
+    """Who set it by hand."""
+    replaced: bool = False
+    """Somebody has set another in its place by hand."""
+    taken: str = ""
+    """The evaluation that it was taken over from."""
 
 
 class KeyStory(msgspec.Struct, frozen=True):
@@ -223,22 +231,29 @@ def attempts_of(found: KeyRecords, prices: Mapping[str, Price | None]) -> tuple[
 
 
 def scores_of(found: KeyRecords, evaluation: str) -> tuple[ScoreStory, ...]:
-    """Every score that was ever given, those that count last."""
+    """Every score that was ever given, those of the evaluation last, what people set behind what scorers said."""
     counts = found.finished[0] if found.finished else 0
-    told = [
-        ScoreStory(
-            at=at,
+    last = {(each.evaluation, each.of, each.scorer): each for _, each in found.scores if each.author}
+    told: list[tuple[bool, ScoreStory]] = []
+    for at, score in found.scores:
+        is_here = score.evaluation == evaluation and score.of == counts
+        replaced = last.get((score.evaluation, score.of, score.scorer), score) is not score
+        story = ScoreStory(
+            at=score.at or at,
             scorer=score.scorer,
             value=score.value,
             reason=score.reason,
             metadata=score.metadata,
             failure=score.failure,
             evaluation=score.evaluation,
-            current=score.evaluation == evaluation and score.of == counts,
+            current=is_here and not replaced,
+            author=score.author,
+            replaced=replaced,
+            taken=score.taken,
         )
-        for at, score in found.scores
-    ]
-    return tuple(sorted(told, key=lambda score: score.current))
+        told.append((is_here, story))
+    told.sort(key=lambda each: (each[0], bool(each[1].author)))
+    return tuple(story for _, story in told)
 
 
 def doing_of(found: InFlight | None, attempts: Sequence[AttemptStory], now: float, process: int) -> Doing | None:

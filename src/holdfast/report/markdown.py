@@ -1,10 +1,20 @@
 """A run's report as Markdown, for pull requests and job summaries. Says what `report` says on a terminal."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from holdfast.report.cells import CellReport, RunReport, ScorerReport
-from holdfast.report.tables import cost_lines, duration, evaluation_lines, failure_lines, marked_lines, short
+from holdfast.report.cells import CellReport, RunReport
+from holdfast.report.tables import (
+    cost_lines,
+    duration,
+    edited_lines,
+    evaluation_lines,
+    failure_lines,
+    marked_lines,
+    reading_lines,
+    scorer_rows,
+    short,
+)
 from holdfast.report.wording import counted
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~])")
@@ -23,7 +33,8 @@ def markdown(report: RunReport) -> str:
         lines += [_text(line), ""]
     lines += [_row(_HEAD), _row("---" if name in _HEAD[:3] else "--:" for name in _HEAD)]
     lines += [row for cell in report.cells for row in _rows(cell)]
-    found = [*cost_lines(report.cost), *marked_lines(report.cells), *failure_lines(report.cells)]
+    found = [*cost_lines(report.cost), *reading_lines(report.cells), *edited_lines(report.cells)]
+    found += [*marked_lines(report.cells), *failure_lines(report.cells)]
     if report.anomalies:
         found.append(f"{counted(report.anomalies, 'anomaly', 'anomalies')} in the journal: see `holdfast verify`")
     if found:
@@ -36,20 +47,17 @@ def _rows(cell: CellReport) -> Iterator[str]:
     rest = (str(cell.failed), str(cell.unfinished), used, str(cell.cost) or "-", duration(cell.seconds))
     if not cell.scorers:
         yield _row((_text(cell.task), _text(cell.model), "-", "-", "-", str(cell.finished), *rest))
-    for each in cell.scorers:
-        yield _row((_text(cell.task), _text(cell.model), _text(each.scorer), *_numbers(each), *rest))
+    for name, (mean, _, interval, n, *_) in (row for each in cell.scorers for row in scorer_rows(each)):
+        yield _row((_text(cell.task), _text(cell.model), _text(name), _text(mean), interval, n, *rest))
 
 
-def _numbers(scorer: ScorerReport) -> tuple[str, str, str]:
-    summary = scorer.summary
-    if summary.mean is None:
-        shown = ", ".join(f"{label} {count}" for label, count in list(scorer.labels.items())[:4])
-        return _text(shown) or "-", "", str(sum(scorer.labels.values()))
-    interval = "-" if summary.low is None or summary.high is None else f"{summary.low:.4f} .. {summary.high:.4f}"
-    return f"{summary.mean:.4f}", interval, str(summary.n)
+def markdown_table(names: Sequence[str], rows: Iterable[Sequence[str]], titles: int) -> str:
+    """Any table; the first `titles` columns hold names, the others numbers."""
+    head = [_row(names), _row("---" if index < titles else "--:" for index in range(len(names)))]
+    return "\n".join([*head, *(_row(map(_text, row)) for row in rows)]) + "\n"
 
 
-def _row(cells: Iterator[str] | tuple[str, ...]) -> str:
+def _row(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 

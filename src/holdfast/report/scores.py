@@ -22,6 +22,8 @@ class ScoreLine(msgspec.Struct, frozen=True):
     value: Any
     reason: str = ""
     failure: str = ""
+    author: str = ""
+    """Who set it by hand, if somebody did."""
 
 
 def score_lines(index: Index, evaluation: str = "") -> Iterator[ScoreLine]:
@@ -34,4 +36,4 @@ def score_lines(index: Index, evaluation: str = "") -> Iterator[ScoreLine]:
         assert answer is not None
         key = parse_key(answer.key)
         failure = own_words(row.scorer, row.failure)
-        yield ScoreLine(answer.key, *key, row.scorer, row.value, row.reason, failure)
+        yield ScoreLine(answer.key, *key, row.scorer, row.value, row.reason, failure, row.author)

@@ -2,7 +2,7 @@
 
 import html
 import io
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
@@ -131,6 +131,18 @@ def failure_lines(cells: Iterable[CellReport]) -> Iterator[str]:
                 yield f"{place}: scorer {each.scorer} failed on {answers}{_such_as(each.example)}"
 
 
+def reading_lines(cells: Iterable[CellReport]) -> Iterator[str]:
+    """What a reader of the numbers must know: samples of which a reducer says nothing, and how far judges agree."""
+    for cell in cells:
+        place = f"{cell.task}/{cell.model}"
+        for scorer in cell.scorers:
+            for each in scorer.reduced:
+                if each.no_value:
+                    few = f"{counted(each.no_value, 'sample')} without a value: too few scores, or no majority"
+                    yield f"{place}: {scorer.scorer} {each.reducer}: {few}"
+        yield from (f"{place}: {each}" for each in cell.agreement)
+
+
 def marked_lines(cells: Iterable[CellReport]) -> Iterator[str]:
     """Answers that are none, or not all of one: nobody should have to look for them in the scores."""
     for cell in cells:
@@ -175,20 +187,31 @@ def _rows(cell: CellReport) -> Iterable[tuple[str, ...]]:
     counts = (str(cell.failed), str(cell.unfinished), used, str(cell.cost), duration(cell.seconds))
     if not cell.scorers:
         yield (cell.task, cell.model, "-", "-", "-", "-", str(cell.finished), "0", "0", *counts)
-    for index, each in enumerate(cell.scorers):
+    for index, (name, numbers) in enumerate(row for each in cell.scorers for row in scorer_rows(each)):
         names = (cell.task, cell.model) if index == 0 else ("", "")
         rest = counts if index == 0 else ("",) * len(counts)
-        yield (*names, each.scorer, *_numbers(each.summary, each), *rest)
+        yield (*names, name, *numbers, *rest)
 
 
-def _numbers(summary: Summary, scorer: ScorerReport) -> tuple[str, ...]:
+def scorer_rows(scorer: ScorerReport) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """What a table says of a scorer: `numeric`, of all answers, and `numeric pass@5`, of all samples. What is missing
+    is told once.
+    """
     missing = (str(scorer.no_score), str(scorer.failures))
+    if scorer.plain:
+        yield scorer.scorer, (*_numbers(scorer.summary, scorer.labels), *missing)
+    for index, each in enumerate(scorer.reduced):
+        told = ("0", "0") if scorer.plain or index else missing
+        yield f"{scorer.scorer} {each.reducer}", (*_numbers(each.summary, each.labels), *told)
+
+
+def _numbers(summary: Summary, labels: Mapping[str, int]) -> tuple[str, ...]:
     if summary.mean is None:
-        shown = ", ".join(f"{label} {count}" for label, count in list(scorer.labels.items())[:4]) or "-"
-        return shown, "", "", str(sum(scorer.labels.values())), *missing
+        shown = ", ".join(f"{label} {count}" for label, count in list(labels.items())[:4]) or "-"
+        return shown, "", "", str(sum(labels.values()))
     error = "-" if summary.standard_error is None else f"{summary.standard_error:.4f}"
     interval = "-" if summary.low is None or summary.high is None else f"{summary.low:.4f} .. {summary.high:.4f}"
-    return f"{summary.mean:.4f}", error, interval, str(summary.n), *missing
+    return f"{summary.mean:.4f}", error, interval, str(summary.n)
 
 
 def _footnotes(report: RunReport, command: Command | None) -> Iterable[RenderableType]:
@@ -200,12 +223,14 @@ def _footnotes(report: RunReport, command: Command | None) -> Iterable[Renderabl
     if report.saved != Usage():
         line += f"; replay saved {_worth(report)}"
     yield _line(line, style="dim")
-    for cost in cost_lines(report.cost):
-        yield _line(cost, style="dim")
-    for marked in marked_lines(report.cells):
-        yield _line(marked, style="yellow")
-    for failure in failure_lines(report.cells):
-        yield _line(failure, style="red")
+    told = (
+        ("dim", cost_lines(report.cost)),
+        ("", reading_lines(report.cells)),
+        ("yellow", edited_lines(report.cells)),
+        ("yellow", marked_lines(report.cells)),
+        ("red", failure_lines(report.cells)),
+    )
+    yield from (_line(line, style) for style, lines in told for line in lines)
     if command is not None and report.status != "running":
         for again in again_lines(report.cells, command):
             yield _line(again)
@@ -213,6 +238,13 @@ def _footnotes(report: RunReport, command: Command | None) -> Iterable[Renderabl
         found = counted(report.anomalies, "anomaly", "anomalies")
         look = command("verify") if command is not None else f"holdfast verify {report.run_id}"
         yield _line(f"{found} in the journal: see `{look}`", style="red")
+
+
+def edited_lines(cells: Iterable[CellReport]) -> Iterator[str]:
+    """That people have had a hand in the numbers."""
+    edited = sum(each.edited for cell in cells for each in cell.scorers)
+    if edited:
+        yield f"{counted(edited, 'score')} edited by hand"
 
 
 def _worth(report: RunReport) -> str:

@@ -1,9 +1,11 @@
 """What a scorer or a solver is made of, to tell whether it is still the same: name, arguments, a digest of its code.
 
-The digest covers the whole module file, because a function is more than its own lines. Code without a file (a notebook,
-a shell, `__main__`) is digested alone: other cells change all the time.
+The digest covers the module's file, because a function is more than its own lines, without the scorers in it that it
+does not use: they are what they are by themselves. Code without a file (a notebook, a shell, `__main__`) is digested
+alone: other cells change all the time.
 """
 
+import ast
 import contextlib
 import functools
 import importlib.metadata
@@ -55,12 +57,14 @@ def _plain(value: Any) -> Any:
 
 
 def source_digest(function: Callable[..., Any]) -> str:
-    """Of the module's file; of the function's own source if it belongs to no module file; else of its bytecode."""
+    """Of the module's file without other scorers; of the function's own source if it belongs to no module file; else of
+    its bytecode.
+    """
     innermost = _innermost(function)
     if getattr(innermost, "__module__", "__main__") != "__main__":
         content = _module_file(innermost)
         if content is not None:
-            return xxhash.xxh3_128_hexdigest(content + _bound_to(function))
+            return xxhash.xxh3_128_hexdigest(_without_others(content, innermost) + _bound_to(function))
     try:
         own = textwrap.dedent(inspect.getsource(innermost))
     except (OSError, TypeError):
@@ -88,12 +92,38 @@ def solver_digest(function: Callable[..., Any]) -> str:
     return xxhash.xxh3_128_hexdigest(told + _bound_to(function))
 
 
-def _without_scorers(lines: list[bytes], module: ModuleType) -> list[bytes]:
-    """A module's lines without its own scorers, except those that the rest of it uses."""
+def _without_others(content: bytes, wanted: Any) -> bytes:
+    """A module's file without the scorers in it that the wanted function does not use."""
+    module, lines = sys.modules.get(wanted.__module__), content.splitlines()
+    kept = lines if module is None else _without_scorers(lines, module, wanted)
+    return content if kept == lines else b"\n".join(kept)
+
+
+def _without_scorers(lines: list[bytes], module: ModuleType, wanted: Any = None) -> list[bytes]:
+    """A module's lines without its own scorers, except the one that is wanted and those that the rest uses."""
     found = dict(_scorers_in(module))
-    rest = _cut(lines, found.values())
-    words = set(re.findall(rb"\w+", b"\n".join(rest)))
-    return _cut(lines, [place for name, place in found.items() if name.encode() not in words])
+    others = {name for name in found if wanted is None or _innermost(getattr(module, name)) is not wanted}
+    while True:
+        rest = _cut(lines, [found[name] for name in others])
+        used = others & _words(b"\n".join(rest)) if others else set()
+        if not used:
+            return rest
+        others -= used
+
+
+def _words(code: bytes) -> set[str]:
+    """The names in it, and texts that may be one; all of its words if it cannot be understood."""
+    try:
+        tree = ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError):
+        return set(re.findall(r"\w+", code.decode("utf-8", "replace")))
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name | ast.Attribute):
+            found.add(node.id if isinstance(node, ast.Name) else node.attr)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.add(node.value)
+    return found
 
 
 def _cut(lines: list[bytes], places: Iterable[tuple[int, int]]) -> list[bytes]:

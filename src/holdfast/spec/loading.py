@@ -16,6 +16,7 @@ from holdfast.spec.assigning import assign
 from holdfast.spec.explaining import explain_all, kind_of, nearest, nearest_file
 from holdfast.spec.presets import expand_names, model_fields
 from holdfast.spec.reading import parse_yaml, substitute
+from holdfast.spec.reducing import check_reductions
 from holdfast.spec.sweeping import expand_sweeps, first_values
 from holdfast.spec.types import Model, Spec, Task
 
@@ -142,6 +143,7 @@ def _check(spec: Spec, where: str) -> Spec:
         for each in task.models or ():
             if each not in names:
                 raise SpecError(f"{where}: tasks[{index}].models: there is no model {each!r}{nearest(each, names)}")
+        check_reductions(task, f"{where}: tasks[{index}].reduce")
         if isinstance(task.solver, dict) and len(task.solver) != 1:
             raise SpecError(f"{where}: tasks[{index}].solver: expected one solver, as in {{name: {{argument: value}}}}")
     if spec.limits.sample.cost_usd is not None:

@@ -17,6 +17,7 @@ Positive = Annotated[int, Meta(ge=1)]
 NotNegative = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(gt=0)]
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
+Reducer = str | dict[str, dict[str, Any]]
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -172,6 +173,7 @@ class Task(_Part, frozen=True, kw_only=True):
     solver: Annotated[str | dict[str, dict[str, Any]], RESULT] = "chat"
     sandbox: Annotated[Sandbox | None, NESTED] = None
     scorers: Annotated[list[str | dict[str, dict[str, Any]]], EVALUATION] = field(default_factory=list)
+    reduce: Annotated[Reducer | list[Reducer], EVALUATION] = "mean"
     counts: Annotated[Counts, NESTED] = Counts()
     models: Annotated[Annotated[list[str], Meta(min_length=1)] | None, RESULT] = None
     repeats: Annotated[Positive, RESULT] = 1

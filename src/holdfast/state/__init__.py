@@ -2,7 +2,8 @@
 
 from holdfast.state.catalogue import Catalogue, stamp_of
 from holdfast.state.folding import Fold, Judged, Trail
-from holdfast.state.index import AnswerRow, Index, ScoreRow
+from holdfast.state.index import Index
+from holdfast.state.rows import AnswerRow, EditRow, EvaluationCounts, MadeRow, ScoreRow
 from holdfast.state.status import Standing, is_held, keep_beat, standing_by, standing_of, status_by, status_of
 from holdfast.state.story import Bill, OpenJob, Story
 
@@ -10,9 +11,12 @@ __all__ = [
     "AnswerRow",
     "Bill",
     "Catalogue",
+    "EditRow",
+    "EvaluationCounts",
     "Fold",
     "Index",
     "Judged",
+    "MadeRow",
     "OpenJob",
     "ScoreRow",
     "Standing",

@@ -5,13 +5,16 @@ Memory does not grow with the run: a bit for each key, and a few numbers for tho
 here comes from the journal and can be made again.
 """
 
-from collections.abc import Iterable
+from array import array
+from collections.abc import Iterable, Iterator, MutableMapping
 
 import msgspec
 
 from holdfast.journal.marks import Damage, Entry, Position
 from holdfast.records.facts import SampleFailed, SampleFinished, ScoreGiven
 from holdfast.state.story import StepGist, Story
+
+_SPARE = 1024
 
 
 class Bits:
@@ -31,7 +34,7 @@ class Bits:
             return False
         index = number >> 3
         if index >= len(self._bytes):
-            self._bytes.extend(bytes(index + 1 - len(self._bytes) + 1024))
+            self._bytes.extend(bytes(index + 1 - len(self._bytes) + _SPARE))
         self._bytes[index] |= 1 << (number & 7)
         self.count += 1
         return True
@@ -40,6 +43,45 @@ class Bits:
         if number in self:
             self._bytes[number >> 3] &= ~(1 << (number & 7)) & 0xFF
             self.count -= 1
+
+
+class Positions(MutableMapping[int, Position]):
+    """Where the records of many ordinals are, 24 bytes each: an ended run that is scored again has all of its answers
+    in here.
+    """
+
+    def __init__(self) -> None:
+        self._numbers = array("q")
+        """n, segment and offset of each ordinal; an n of 0 is none."""
+        self._count = 0
+
+    def __getitem__(self, ordinal: int) -> Position:
+        at = 3 * ordinal
+        if not 0 <= at < len(self._numbers) or not self._numbers[at]:
+            raise KeyError(ordinal)
+        return Position(*self._numbers[at : at + 3])
+
+    def __setitem__(self, ordinal: int, position: Position) -> None:
+        at = 3 * ordinal
+        if at >= len(self._numbers):
+            self._numbers.extend(array("q", bytes(24 * (ordinal + 1 - len(self._numbers) // 3 + _SPARE))))
+        self._count += not self._numbers[at]
+        self._numbers[at : at + 3] = array("q", (position.n, position.segment, position.offset))
+
+    def __delitem__(self, ordinal: int) -> None:
+        if ordinal not in self:
+            raise KeyError(ordinal)
+        self._numbers[3 * ordinal] = 0
+        self._count -= 1
+
+    def __contains__(self, ordinal: object) -> bool:
+        return isinstance(ordinal, int) and 0 <= 3 * ordinal < len(self._numbers) and self._numbers[3 * ordinal] != 0
+
+    def __iter__(self) -> Iterator[int]:
+        return (at // 3 for at in range(0, len(self._numbers), 3) if self._numbers[at])
+
+    def __len__(self) -> int:
+        return self._count
 
 
 class Trail(msgspec.Struct):
@@ -75,7 +117,7 @@ class Fold:
         self.finished = Bits()
         self.failed = Bits()
         self.trails: dict[int, Trail] = {}
-        self.unscored: dict[int, Position] = {}
+        self.unscored = Positions()
         self.judged: dict[int, Judged] = {}
         """By ordinal, of answers that judges were asked about and that are not fully scored."""
         self.unjudged: dict[int, Position] = {}
@@ -126,7 +168,7 @@ class Fold:
 
     def judge_again(self) -> None:
         """Answers whose judge could not be asked are to be scored again."""
-        self.unscored |= self.unjudged
+        self.unscored.update(self.unjudged)
         self.unjudged.clear()
 
     def _step(self, entry: Entry) -> None:
@@ -169,6 +211,8 @@ class Fold:
 
     def _score(self, entry: Entry) -> None:
         found = score_data.decode(entry.line.d)
+        if found.author:
+            return  # by hand: whether the scorers have had their say does not depend on it
         position = self.unscored.get(found.o)
         self.story.spent(found.spent, entry.line.k)
         if found.evaluation != self._evaluation or position is None or position.n != found.of:

@@ -14,14 +14,13 @@ import msgspec
 
 from holdfast.errors import StaleCursorError
 from holdfast.journal import START, Cursor, Damage, Entry, Reader, journal_folder
-from holdfast.records.exchange import Usage
-from holdfast.records.facts import SampleFailed, SampleFinished
+from holdfast.records.facts import SampleFailed, SampleFinished, ScoreGiven
 from holdfast.state.cache import cached_path, is_networked, make_room
 from holdfast.state.folding import failed_data, finished_data, score_data, step_gist
+from holdfast.state.rows import AnswerRow, EditRow, EvaluationCounts, MadeRow, ScoreRow
 from holdfast.state.story import Story
 
-_VERSION = 5
-_used = msgspec.json.Decoder(dict[str, Usage])
+_VERSION = 7
 _BATCH = 10_000
 _MEMORY = ":memory:"
 _SCHEMA = """
@@ -33,9 +32,14 @@ CREATE TABLE answers (
 );
 CREATE INDEX answers_by_key ON answers (key);
 CREATE TABLE scores (
-    o INTEGER, evaluation TEXT, scorer TEXT, of INTEGER, value BLOB, reason TEXT, failure TEXT,
-    PRIMARY KEY (o, evaluation, scorer)
+    o INTEGER, evaluation TEXT, scorer TEXT, of INTEGER, value BLOB, reason TEXT, failure TEXT, metadata BLOB,
+    taken TEXT, last INTEGER, PRIMARY KEY (o, evaluation, scorer)
 ) WITHOUT ROWID;
+CREATE TABLE edits (
+    n INTEGER PRIMARY KEY, o INTEGER, evaluation TEXT, scorer TEXT, of INTEGER, value BLOB, reason TEXT, author TEXT,
+    at TEXT
+);
+CREATE INDEX edits_by_answer ON edits (o, evaluation, scorer);
 """
 
 _PUT = """
@@ -47,39 +51,12 @@ INSERT INTO answers VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (o) DO UPDA
 WHERE answers.status != 'finished'
 """
 
-
-class AnswerRow(msgspec.Struct, frozen=True):
-    """A key as the index knows it."""
-
-    o: int
-    key: str
-    status: str
-    n: int
-    segment: int
-    at_byte: int
-    attempt: int
-    input_tokens: int
-    output_tokens: int
-    seconds: float
-    kind: str
-    message: str
-    used: bytes
-    """What the attempt that counts took, replayed steps included, by role; as JSON, because few ask for it."""
-    marks: str
-    """What is wrong with its answer, if anything is: see `Answer.marks`."""
-
-    def used_by_role(self) -> dict[str, Usage]:
-        return _used.decode(self.used)
-
-
-class ScoreRow(msgspec.Struct, frozen=True):
-    """A score of an answer that counts."""
-
-    o: int
-    scorer: str
-    value: object
-    reason: str
-    failure: str
+_COUNTING = """
+FROM scores s JOIN answers a ON a.o = s.o AND a.n = s.of AND a.status = 'finished' LEFT JOIN edits e ON e.n = (
+    SELECT max(n) FROM edits WHERE o = s.o AND evaluation = s.evaluation AND scorer = s.scorer AND of = s.of
+) WHERE s.evaluation = ?
+"""
+"""The scores of answers that count, `s`, and what was last set by hand in their place, `e`, if anything was."""
 
 
 class Index:
@@ -96,6 +73,11 @@ class Index:
             self._catch_up()
         except (sqlite3.Error, StaleCursorError) as error:
             self._rebuild(in_memory="locked" in str(error))
+
+    @property
+    def folder(self) -> str:
+        """Of the run."""
+        return self._run
 
     @property
     def finished(self) -> int:
@@ -124,13 +106,48 @@ class Index:
         """The scores of one evaluation, of answers that count, in plan order."""
         last = -1 if count < 0 else first + count
         query = (
-            "SELECT s.o, s.scorer, s.value, s.reason, s.failure "
-            "FROM scores s JOIN answers a ON a.o = s.o AND a.n = s.of "
-            "WHERE s.evaluation = ? AND s.o >= ? AND (? < 0 OR s.o < ?) AND a.status = 'finished' "
-            "ORDER BY s.o, s.scorer"
+            "SELECT s.o, s.scorer, coalesce(e.value, s.value), coalesce(e.reason, s.reason), "
+            f"iif(e.n IS NULL, s.failure, ''), coalesce(e.author, '') {_COUNTING} "
+            "AND s.o >= ? AND (? < 0 OR s.o < ?) ORDER BY s.o, s.scorer"
         )
-        for o, scorer, value, reason, failure in self._database.execute(query, (evaluation, first, last, last)):
-            yield ScoreRow(o, scorer, msgspec.json.decode(value), reason, failure)
+        for o, scorer, value, *rest in self._database.execute(query, (evaluation, first, last, last)):
+            yield ScoreRow(o, scorer, msgspec.json.decode(value), *rest)
+
+    def edits_of(self, o: int, of: int, evaluation: str) -> list[EditRow]:
+        """What was set by hand of one answer, the oldest first."""
+        query = (
+            "SELECT o, scorer, value, reason, author, at FROM edits "
+            "WHERE o = ? AND of = ? AND evaluation = ? ORDER BY n"
+        )
+        found = self._database.execute(query, (o, of, evaluation))
+        return [EditRow(o, scorer, msgspec.json.decode(value), *rest) for o, scorer, value, *rest in found]
+
+    def made_of(self, o: int, of: int, evaluation: str) -> list[MadeRow]:
+        """What the scorers of an evaluation said themselves of one answer."""
+        query = (
+            "SELECT scorer, value, reason, failure, metadata, last FROM scores "
+            "WHERE o = ? AND of = ? AND evaluation = ? ORDER BY scorer"
+        )
+        return [
+            MadeRow(scorer, msgspec.json.decode(value), reason, failure, msgspec.json.decode(metadata), bool(last))
+            for scorer, value, reason, failure, metadata, last in self._database.execute(query, (o, of, evaluation))
+        ]
+
+    def example_of(self, evaluation: str, scorer: str) -> object:
+        """A value that a scorer gave of any answer; None if it gave none."""
+        query = "SELECT value FROM scores WHERE evaluation = ? AND scorer = ? AND value != x'6e756c6c' LIMIT 1"
+        found = self._database.execute(query, (evaluation, scorer)).fetchone()
+        return None if found is None else msgspec.json.decode(found[0])
+
+    def counts_of(self, evaluation: str) -> EvaluationCounts:
+        query = (
+            "SELECT coalesce(sum(s.last), 0), "
+            "coalesce(sum(coalesce(e.value, s.value) != x'6e756c6c'), 0), "
+            "coalesce(sum(coalesce(e.value, s.value) = x'6e756c6c' AND (e.n IS NOT NULL OR s.failure = '')), 0), "
+            "coalesce(sum(e.n IS NULL AND s.failure != ''), 0), "
+            f"count(e.n), coalesce(sum(s.taken != ''), 0) {_COUNTING}"
+        )
+        return EvaluationCounts(*self._database.execute(query, (evaluation,)).fetchone())
 
     def close(self) -> None:
         self._database.close()
@@ -188,7 +205,9 @@ class Index:
                 self._retry(self.story.resumes[-1].resumed.retried)
             elif kind == "anomaly" and self.story.anomalies:
                 lost = self.story.anomalies[-1]
-                self._database.execute("DELETE FROM answers WHERE n BETWEEN ? AND ?", (lost.n_first, lost.n_last))
+                for table in ("answers", "edits"):
+                    lost_rows = f"DELETE FROM {table} WHERE n BETWEEN ? AND ?"
+                    self._database.execute(lost_rows, (lost.n_first, lost.n_last))
         self.story.updated = entry.line.at
 
     def _retry(self, ordinals: tuple[int, ...] | None) -> None:
@@ -225,17 +244,34 @@ class Index:
     def _score(self, entry: Entry) -> None:
         found = score_data.decode(entry.line.d)
         self.story.spent(found.spent, entry.line.k)
+        place, value = (found.o, found.evaluation), msgspec.json.encode(found.value)
+        if found.author:
+            edit = (entry.line.n, *place, found.scorer, found.of, value, found.reason, found.author, found.at)
+            self._database.execute("INSERT OR REPLACE INTO edits VALUES (?,?,?,?,?,?,?,?,?)", edit)
+            stand_in = (*place, found.scorer, found.of)  # where its scorer has said nothing, it counts all the same
+            self._database.execute(
+                "INSERT OR IGNORE INTO scores VALUES (?,?,?,?,CAST('null' AS BLOB),'','',CAST('{}' AS BLOB),'',0)",
+                stand_in,
+            )
+            return
+        self._begin_round(found)
         failure = "" if found.failure is None else found.failure.message
-        row = (
-            found.o,
-            found.evaluation,
-            found.scorer,
-            found.of,
-            msgspec.json.encode(found.value),
-            found.reason,
-            failure,
+        said = (found.of, value, found.reason, failure, msgspec.json.encode(found.metadata), found.taken, found.last)
+        self._database.execute(
+            "INSERT OR REPLACE INTO scores VALUES (?,?,?,?,?,?,?,?,?,?)", (*place, found.scorer, *said)
         )
-        self._database.execute("INSERT OR REPLACE INTO scores VALUES (?,?,?,?,?,?,?)", row)
+
+    def _begin_round(self, found: ScoreGiven) -> None:
+        """An answer that had all its scores gets new ones: those before do not count, under whatever names they were
+        given. What was set by hand stays.
+        """
+        place = (found.o, found.evaluation, found.of)
+        of_it = "o = ? AND evaluation = ? AND of = ?"
+        if self._database.execute(f"SELECT 1 FROM scores WHERE {of_it} AND last LIMIT 1", place).fetchone() is None:
+            return
+        edited = f"SELECT scorer FROM edits WHERE {of_it}"
+        self._database.execute(f"DELETE FROM scores WHERE {of_it} AND scorer NOT IN ({edited})", (*place, *place))
+        self._database.execute(f"UPDATE scores SET last = 0 WHERE {of_it}", place)
 
 
 def _open(run: str) -> tuple[sqlite3.Connection, str]:

@@ -129,6 +129,8 @@ class Story(msgspec.Struct):
     end: End | None = None
     evaluation: str = ""
     evaluations: dict[str, ScoringStarted] = msgspec.field(default_factory=dict)
+    evaluated: dict[str, str] = msgspec.field(default_factory=dict)
+    """When each evaluation was begun."""
     steps: int = 0
     taken: int = 0
     """Steps that a fork took over from its parent."""
@@ -206,7 +208,11 @@ class Story(msgspec.Struct):
             self._run(line)
         elif line.t == "score.started":
             started = msgspec.json.decode(line.d, type=ScoringStarted)
+            before = self.evaluations.get(started.evaluation)
+            if before is not None and not started.name:  # it is gone on with, under the name that it has
+                started = msgspec.structs.replace(started, name=before.name)
             self.evaluations[started.evaluation] = started
+            self.evaluated.setdefault(started.evaluation, line.at)
             self.evaluation = started.evaluation
         elif line.t == "batch":
             self._batch(entry, msgspec.json.decode(line.d, type=BatchJob))

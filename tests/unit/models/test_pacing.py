@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.models import Kind, ModelError
-from holdfast.models.breaker import TRIPS_AFTER
+from holdfast.models.breaker import TRIPS_AFTER, TRIPS_AFTER_REQUESTS
 from holdfast.models.pacing import Limits, Pace
 from holdfast.models.ratelimits import Quota
 from tests.unit.models.pace_world import Server, work
@@ -18,9 +18,9 @@ def pace(**limits: Any) -> Pace:
     return Pace(Limits(**{"ceiling": 100, "adaptive": False, "patience_seconds": 60.0, **limits}))
 
 
-def fail(paced: Pace, now: float, kind: Kind, retry_after: float | None = None) -> bool:
+def fail(paced: Pace, now: float, kind: Kind, retry_after: float | None = None, request: int = 0) -> bool:
     was_probe = paced.sent(now)
-    return paced.failed(now, now, ModelError(kind, "no", retry_after), was_probe)
+    return paced.failed(now, now, ModelError(kind, "no", retry_after), was_probe, request)
 
 
 def send_all(paced: Pace, seconds: float, tokens: float = 0.0) -> list[float]:
@@ -149,10 +149,25 @@ def test_failures_in_a_row_open_the_breaker_and_then_one_goes_at_growing_interva
     assert paced.breaker.is_over(now)
 
 
+def test_errors_open_the_breaker_only_if_they_are_of_many_requests() -> None:
+    paced = pace()
+    assert not any(fail(paced, 0.0, "server", request=number % 15) for number in range(1000))
+    assert fail(paced, 0.0, "server", request=15)
+    intervals, now = [], 0.0
+    for _ in range(6):
+        wait = paced.wait(now)
+        intervals.append(wait)
+        now += wait
+        assert paced.sent(now)
+        paced.failed(now, now, ModelError("server", "no"), True)
+    assert intervals == [0.5, 1.0, 2.0, 4.0, 5.0, 5.0], "a server that says something is asked more often"
+
+
 def test_any_answer_closes_the_breaker() -> None:
     paced = pace(adaptive=True)
-    for _ in range(TRIPS_AFTER):
-        fail(paced, 0.0, "server")
+    for number in range(TRIPS_AFTER_REQUESTS):
+        fail(paced, 0.0, "server", request=number)
+    assert paced.breaker.is_open
     paced.sent(1.0)
     assert paced.answered(1.5, 1.0)
     assert (paced.breaker.is_open, paced.wait(1.5)) == (False, 0.0)
@@ -160,16 +175,16 @@ def test_any_answer_closes_the_breaker() -> None:
 
 def test_a_refused_request_is_an_answer_of_a_server_that_works() -> None:
     paced = pace()
-    for _ in range(TRIPS_AFTER - 1):
-        fail(paced, 0.0, "server")
-    fail(paced, 0.0, "context_too_long")
-    assert not fail(paced, 0.0, "server")
+    for number in range(TRIPS_AFTER_REQUESTS - 1):
+        fail(paced, 0.0, "server", request=number)
+    fail(paced, 0.0, "context_too_long", request=98)
+    assert not fail(paced, 0.0, "server", request=99)
 
 
 def test_a_probe_that_is_given_up_leaves_room_for_the_next() -> None:
     paced = pace()
-    for _ in range(TRIPS_AFTER):
-        fail(paced, 0.0, "timeout")
+    for number in range(TRIPS_AFTER_REQUESTS):
+        fail(paced, 0.0, "timeout", request=number)
     assert paced.sent(1.0)
     paced.dropped(True)
     assert paced.wait(1.0) == 0.0
@@ -194,3 +209,13 @@ def test_all_work_gets_done_whatever_a_server_bears(ceiling: int, bears: int, la
     told = work(Limits(ceiling=ceiling), Server(latency, lambda now: bears), 20 * latency + 20)
     assert told.most <= ceiling
     assert told.answers >= 0.5 * min(ceiling, bears) * (20 * latency + 20) / latency - 2 * ceiling
+
+
+def test_a_request_that_times_out_alone_holds_up_no_other() -> None:
+    """It may be the one that no server answers; the server did not say that it has too much to do."""
+    paced = pace(ceiling=1, adaptive=True)
+    for _ in range(20):
+        fail(paced, 0.0, "timeout")
+    assert paced.wait(0.0) == 0.0
+    fail(paced, 0.0, "rate_limit")
+    assert paced.wait(0.0) > 0.0

@@ -7,7 +7,10 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
+import pytest
+
 from holdfast.score import Scorer, exact_match, identity, resolve, scorer, source_digest
+from holdfast.score.files import scorers_in
 
 
 def load(path: Path, text: str) -> Any:
@@ -37,6 +40,45 @@ def test_the_whole_module_file_counts(tmp_path: Path) -> None:
     assert source_digest(again.f) == before
     changed = load(tmp_path / "three.py", (tmp_path / "one.py").read_text().replace("LIMIT = 1", "LIMIT = 3"))
     assert source_digest(changed.f) != before
+
+
+SEVERAL = """
+import holdfast
+LIMIT = 1
+
+@holdfast.scorer
+def first(sample, answer):
+    "Not second, nor third."
+    return LIMIT
+
+@holdfast.scorer
+def second(sample, answer):
+    return first(sample, answer)
+
+@holdfast.scorer
+def third(sample, answer):
+    return 3
+"""
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "changed"),
+    [
+        ("return 3", "return 4", {"third"}),
+        ("return LIMIT", "return -LIMIT", {"first", "second"}),
+        ("return first(", "return not first(", {"second"}),
+        ("LIMIT = 1", "LIMIT = 2", {"first", "second", "third"}),
+    ],
+)
+def test_a_scorer_in_a_file_of_several_changes_with_what_it_uses(
+    tmp_path: Path, was: str, now: str, changed: set[str]
+) -> None:
+    path = tmp_path / "several.py"
+    found = []
+    for text in (SEVERAL, SEVERAL.replace(was, now)):
+        path.write_text(text)
+        found.append({each.name: source_digest(each) for each in scorers_in(str(path))})
+    assert {name for name in found[0] if found[0][name] != found[1][name]} == changed
 
 
 def test_wrapping_a_function_does_not_change_its_digest(tmp_path: Path) -> None:

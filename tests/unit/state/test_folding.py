@@ -2,8 +2,13 @@
 
 from pathlib import Path
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.journal import Position
 from holdfast.records.exchange import Usage
-from holdfast.state.folding import Bits
+from holdfast.state.folding import Bits, Positions
 from tests.unit.state.stories import (
     ended,
     failed,
@@ -98,3 +103,18 @@ def test_bits_are_a_set_of_numbers() -> None:
     bits.discard(8)
     bits.discard(8)
     assert (8 in bits, 9 in bits, bits.count) == (False, True, 9)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3000), st.booleans()), max_size=30))
+def test_many_positions_are_kept_as_a_dict_keeps_them(changes: list[tuple[int, bool]]) -> None:
+    kept, model = Positions(), dict[int, Position]()
+    for number, (ordinal, is_new) in enumerate(changes, 1):
+        if is_new:
+            kept[ordinal] = model[ordinal] = Position(number, 2, 3 * number)
+        else:
+            assert kept.pop(ordinal, None) == model.pop(ordinal, None)
+        assert (len(kept), kept.get(ordinal)) == (len(model), model.get(ordinal))
+    assert dict(kept.items()) == dict(sorted(model.items()))
+    assert -1 not in kept
+    with pytest.raises(KeyError):
+        kept[5000]

@@ -12,6 +12,8 @@ import holdfast.state.cache as cache_module
 import holdfast.state.index as index_module
 from holdfast.journal import Reader, journal_folder
 from holdfast.journal.marks import Damage, Entry
+from holdfast.records import Draft, draft
+from holdfast.records.facts import ScoreGiven
 from holdfast.state import Index
 from tests.journals import flipped
 from tests.unit.state.stories import (
@@ -21,6 +23,7 @@ from tests.unit.state.stories import (
     failed,
     finished,
     fold_of,
+    key,
     new_run,
     resumed,
     score,
@@ -364,3 +367,32 @@ def test_keys_are_found_by_name_and_by_ordinal(run: str) -> None:
         assert [each.o for each in index.answers(first=1, count=2)] == [1]
     finally:
         index.close()
+
+
+def by_hand(o: int, of: int, value: object, scorer: str = "right", author: str = "ann") -> Draft:
+    given = ScoreGiven(o, of, EVALUATION, scorer, value, "read it", author=author, at="2026-01-01T00:00:00+00:00")
+    return draft("score", given, key(o))
+
+
+def test_what_a_person_set_counts_whatever_the_scorer_says_before_or_after(run: str) -> None:
+    write(run, [by_hand(0, 5, 0.5), by_hand(0, 5, 0.25, author="bob"), score(0, 5, True)])
+    index = Index(run)
+    assert [(each.value, each.author) for each in index.scores(EVALUATION)] == [(0.25, "bob")]
+    assert [each.author for each in index.edits_of(0, 5, EVALUATION)] == ["ann", "bob"]
+    assert [each.value for each in index.made_of(0, 5, EVALUATION)] == [True]
+    assert index.counts_of(EVALUATION).edited == 1
+
+
+def test_scores_that_were_made_again_replace_all_of_the_round_before(run: str) -> None:
+    """A failure has the scorer's name, its scores may have others."""
+    write(run, [score(0, 5, 1, "judge", last=False), score(0, 5, 2, "right")])
+    write(run, [score(0, 5, 4, "judge.tone", last=False), score(0, 5, 5, "right")])
+    index = Index(run)
+    assert {each.scorer: each.value for each in index.scores(EVALUATION)} == {"judge.tone": 4, "right": 5}
+    assert index.counts_of(EVALUATION).answers == 1
+
+
+def test_a_score_set_by_hand_counts_where_its_scorer_has_said_nothing(run: str) -> None:
+    write(run, [by_hand(0, 5, None, "silent")])
+    counts = Index(run).counts_of(EVALUATION)
+    assert (counts.no_score, counts.edited, counts.failures) == (1, 1, 0)

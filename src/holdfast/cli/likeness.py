@@ -1,0 +1,53 @@
+"""Whether runs can be compared at all: the same rows under the same ids, the same scorers under the same names."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+from holdfast.api import Run
+from holdfast.cli.finding import run_to_read
+from holdfast.report.comparing import unlike_scorers
+from holdfast.report.sides import Answers, Cell
+from holdfast.report.wording import counted
+from holdfast.spec.reducing import Reduction
+
+
+@contextlib.contextmanager
+def opened_runs(names: Sequence[str], store: str | None) -> Iterator[list[Run]]:
+    """Open until the end of a `with`, whichever of them cannot be found."""
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(run_to_read(name, store)) for name in names]
+
+
+def all_sides(runs: Sequence[Run], evaluation: str = "") -> list[dict[Cell, Answers]]:
+    """Of each run. All are reduced in all ways that one of them asks for: reducers only read scores."""
+    ways: dict[str, dict[Reduction, None]] = {}
+    for run in runs:
+        for task, several in run.reductions().items():
+            ways.setdefault(task, {}).update(dict.fromkeys(several))
+    return [run.sides(evaluation, {task: tuple(several) for task, several in ways.items()}) for run in runs]
+
+
+def unlike(first: Run, second: Run, evaluation: str = "", scorers: Sequence[str] | None = None) -> list[str]:
+    """Why two runs are not comparable, a sentence each: other data, another scorer of the same name (of `scorers`, if
+    they are given). Empty if they are.
+    """
+    found = []
+    mine, theirs = first.row_digests(), second.row_digests()
+    other = sum(mine[each] != theirs[each] for each in mine.keys() & theirs.keys())
+    both = f"{first.run_id} and {second.run_id} are not comparable"
+    if other:
+        found.append(f"{both} on {counted(other, 'sample')}: other data, rows of the same id differ")
+    names = unlike_scorers(first.scorer_identities(evaluation), second.scorer_identities(evaluation))
+    for name in names:
+        if scorers is None or any(each == name or each.startswith((f"{name}.", f"{name} ")) for each in scorers):
+            again = f"score one of them again with: {first.place.command('score')}"
+            found.append(f"{both} by {name}: it is another scorer (other code, arguments or judges); {again}")
+    return found
+
+
+def unfinished(runs: Sequence[Run]) -> Iterator[str]:
+    """What a reader of numbers about runs that have not ended must know."""
+    for run in runs:
+        status, _ = run.status()
+        if status != "completed":
+            yield f"{run.run_id} is {status}: only what it has finished counts"

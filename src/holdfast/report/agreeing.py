@@ -1,0 +1,77 @@
+"""How far the judges of a panel agree: of each answer that they scored, and of each criterion.
+
+A panel is a scorer with several `roles`; it records what follows from their votes under its own name, and each vote
+beside it (`rubric`, `rubric.a`, `rubric.b`). Votes are points on a scale: their order counts, so alpha is the ordinal
+one. Kappa, for two judges, is Cohen's plain one: any other vote is a disagreement.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.score import as_number
+from holdfast.stats import cohens_kappa, krippendorff_alpha, percent_agreement
+
+_BUILT_IN = "holdfast.score.judges:"
+_OF_A_MODEL = ("provider", "model", "params", "options")
+
+
+class Agreement(msgspec.Struct, frozen=True):
+    """None where nothing could have been disagreed on. `n`: answers with two votes or more."""
+
+    scorer: str
+    judges: tuple[str, ...]
+    n: int
+    agreement: float | None
+    """The share of pairs of judges who say the same, not corrected for chance."""
+    alpha: float | None
+    kappa: float | None = None
+
+    def __str__(self) -> str:
+        told = [f"Krippendorff's alpha {_number(self.alpha)}"]
+        if len(self.judges) == 2:
+            told.append(f"Cohen's kappa {_number(self.kappa)}")
+        told.append(f"{_number(self.agreement)} say the same")
+        return f"{self.scorer}: agreement of {', '.join(self.judges)} on {self.n} answers: {', '.join(told)}"
+
+
+def panels(scorers: Sequence[Mapping[str, Any]], task: str) -> dict[str, tuple[str, ...]]:
+    """The judges of each panel among the scorers of a task, as an evaluation records them."""
+    found = {}
+    for each in scorers:
+        roles = (each.get("args") or {}).get("roles")
+        if each.get("task", task) == task and isinstance(roles, list) and len(roles) > 1:
+            found[str(each.get("name"))] = tuple(map(str, roles))
+    return found
+
+
+def judges_of(scorer: Mapping[str, Any], roles: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The models that a built-in judge asks, by role: with other ones it is another judge."""
+    if not str(scorer.get("function", "")).startswith(_BUILT_IN):
+        return {}
+    args = scorer.get("args") or {}
+    named = args.get("roles") or [args.get("role", "judge")]
+    return {role: {part: roles[role].get(part) for part in _OF_A_MODEL} for role in named if role in roles}
+
+
+def agreements(judges: Mapping[str, tuple[str, ...]], votes: Mapping[str, Mapping[int, Any]]) -> Iterator[Agreement]:
+    """`votes`: by the name of a score, what was said of each answer."""
+    for panel, roles in judges.items():
+        for name in votes:
+            if name == panel or name.startswith(f"{panel}."):
+                own = [votes.get(f"{name}.{role}") for role in roles]
+                if all(own):
+                    yield _agreement(name, roles, [each or {} for each in own])
+
+
+def _agreement(name: str, roles: tuple[str, ...], votes: Sequence[Mapping[int, Any]]) -> Agreement:
+    answers = dict.fromkeys(answer for each in votes for answer in each)
+    units = [[as_number(each.get(answer)) for each in votes] for answer in answers]
+    units = [unit for unit in units if sum(vote is not None for vote in unit) > 1]
+    kappa = cohens_kappa([unit[0] for unit in units], [unit[1] for unit in units]) if len(roles) == 2 else None
+    return Agreement(name, roles, len(units), percent_agreement(units), krippendorff_alpha(units, "ordinal"), kappa)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"

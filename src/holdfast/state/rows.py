@@ -1,0 +1,80 @@
+"""What the index says of keys and scores."""
+
+from typing import Any
+
+import msgspec
+
+from holdfast.records.exchange import Usage
+
+_used = msgspec.json.Decoder(dict[str, Usage])
+
+
+class AnswerRow(msgspec.Struct, frozen=True):
+    """A key as the index knows it."""
+
+    o: int
+    key: str
+    status: str
+    n: int
+    segment: int
+    at_byte: int
+    attempt: int
+    input_tokens: int
+    output_tokens: int
+    seconds: float
+    kind: str
+    message: str
+    used: bytes
+    """What the attempt that counts took, replayed steps included, by role; as JSON, because few ask for it."""
+    marks: str
+    """What is wrong with its answer, if anything is: see `Answer.marks`."""
+
+    def used_by_role(self) -> dict[str, Usage]:
+        return _used.decode(self.used)
+
+
+class ScoreRow(msgspec.Struct, frozen=True):
+    """A score of an answer that counts: the scorer's, or what was set by hand in its place."""
+
+    o: int
+    scorer: str
+    value: object
+    reason: str
+    failure: str
+    author: str = ""
+    """Who set it by hand."""
+
+
+class EditRow(msgspec.Struct, frozen=True):
+    """A score that was set by hand; of an answer and a scorer the last one counts."""
+
+    o: int
+    scorer: str
+    value: object
+    reason: str
+    author: str
+    at: str
+
+
+class MadeRow(msgspec.Struct, frozen=True):
+    """What a scorer itself said of an answer. `last`: nothing more was to come of this answer."""
+
+    scorer: str
+    value: object
+    reason: str
+    failure: str
+    metadata: dict[str, Any]
+    last: bool
+
+
+class EvaluationCounts(msgspec.Struct, frozen=True):
+    """Of one evaluation, over answers that count: how many have all scores, and what their scores are."""
+
+    answers: int = 0
+    scored: int = 0
+    no_score: int = 0
+    failures: int = 0
+    edited: int = 0
+    """Of these scores, those set by hand."""
+    taken: int = 0
+    """Of these scores, those taken over from earlier evaluations."""

@@ -1,0 +1,192 @@
+"""Sides, comparisons, leaderboards and gates from lines alone: what is rare in whole runs."""
+
+from typing import Any
+
+import pytest
+
+from holdfast.records.facts import Failure
+from holdfast.report import ExportLine
+from holdfast.report.agreeing import agreements, judges_of, panels
+from holdfast.report.comparing import adjusted, compare, unlike_scorers
+from holdfast.report.costs import Cost
+from holdfast.report.gating import Bar, judge_against, judge_level
+from holdfast.report.ranking import boards
+from holdfast.report.reducing import Repeat, reduced_value
+from holdfast.report.sides import Answers, chosen, sides_of
+from holdfast.spec.reducing import Reduction, reductions
+
+
+def line(sample: str, value: Any = None, repeat: int = 1, status: str = "finished", text: str = "") -> ExportLine:
+    error = Failure("timeout", "too slow") if status == "failed" else None
+    scores = {"s": value} if status == "finished" else {}
+    return ExportLine(f"t/m/{sample}/{repeat}", "t", "m", sample, repeat, status, text, error, scores)
+
+
+def side(*values: Any, run: str = "r", reduce: Any = "mean") -> Answers:
+    lines = [line(f"x{i}", value) for i, value in enumerate(values)]
+    return sides_of(run, lines, {"t": reductions(reduce)})["t", "m"]
+
+
+def test_labels_are_compared_without_numbers() -> None:
+    (found,) = adjusted(list(compare(side("a", "b", "b"), side("a", "c", "b"))))
+    assert (found.common, found.ties, found.p, found.adjusted_p, found.difference) == (3, 2, None, None, None)
+    assert [(each.before, each.after) for each in found.changed] == [("b", "c")]
+
+
+def test_without_a_common_key_there_is_no_number() -> None:
+    first, second = side(True), sides_of("r", [line("y", True)])["t", "m"]
+    (found,) = compare(first, second)
+    assert (found.common, found.only_first, found.only_second, found.p, found.test) == (0, 1, 1, None, "")
+
+
+def test_the_reason_why_a_key_has_no_value_is_that_of_its_own_side() -> None:
+    lines = [line("a", True), line("b", status="failed"), line("c", status="unfinished"), line("d", None)]
+    second = sides_of("r", [*lines, line("e", {"failure": {"message": "broke"}})])["t", "m"]
+    first = sides_of("r", [line(each, True) for each in "abcdefg"])["t", "m"]
+    (found,) = compare(first, second)
+    assert (found.common, found.only_first, found.missing_first) == (1, 2, {})
+    assert found.missing_second == {"failed": 1, "unfinished": 1, "no_score": 1, "scorer_failed": 1}
+
+
+def test_what_only_one_side_was_to_answer_is_not_missing() -> None:
+    first = sides_of("r", [line("a", True), line("b", status="failed")])["t", "m"]
+    second = sides_of("r", [line("a", True), line("c", status="unfinished")])["t", "m"]
+    (found,) = compare(first, second)
+    assert (found.only_first, found.only_second, found.missing_first, found.missing_second) == (1, 1, {}, {})
+
+
+def test_right_or_wrong_with_repeats_is_no_matter_for_mcnemars_test() -> None:
+    """It would count a sample by the sign of its difference, and the table shows the difference itself."""
+    several = [sides_of("r", [line(x, x == y, r) for x in "abc" for r in (1, 2)])["t", "m"] for y in "ab"]
+    (found,) = compare(*several)
+    assert (found.test, found.samples, found.common) == ("permutation", 3, 6)
+    (found,) = compare(side(True, False), side(True, True))
+    assert found.test == "mcnemar"
+
+
+def test_a_missing_repeat_leaves_open_what_it_would_decide() -> None:
+    right, wrong, none = Repeat(True), Repeat(False), Repeat(None)
+    how = Reduction("at_least", 2)
+    assert reduced_value(how, [right, wrong, none]) is None
+    assert reduced_value(how, [right, right, none]) == 1.0
+    assert reduced_value(how, [right, wrong], repeats=2) == 0.0
+    assert reduced_value(how, [right, wrong], repeats=3) is None
+
+
+def test_of_an_answer_scored_right_and_wrong_nothing_is_said() -> None:
+    how = Reduction("cons_at_k", 2)
+    assert reduced_value(how, [Repeat(True, "4"), Repeat(False, "4 ")]) is None
+    assert reduced_value(how, [Repeat(True, "4"), Repeat(True, " 4")]) == 1.0
+    assert reduced_value(how, [Repeat(True, "4"), Repeat(True)]) is None
+
+
+def test_a_majority_of_labels_is_a_label_and_a_tie_is_none() -> None:
+    how = Reduction("majority")
+    assert reduced_value(how, [Repeat("a"), Repeat("b"), Repeat("a")]) == "a"
+    assert reduced_value(how, [Repeat("a"), Repeat("b")]) is None
+
+
+def test_a_name_means_a_measure_or_all_of_a_scorer() -> None:
+    both = side(True, reduce=["mean", "max"]).measures()
+    assert list(chosen(both, None)) == ["s", "s max"]
+    assert list(chosen(both, "s")) == ["s"]
+    assert list(chosen(side(True, reduce="max").measures(), "s")) == ["s max"]
+    assert chosen(both, "other") == {}
+
+
+def board_of(*sides: Answers) -> list[tuple[str, int]]:
+    costs = {each.side.run: {("t", "m"): Cost()} for each in sides}
+    (found,) = boards([{("t", "m"): each} for each in sides], costs)
+    return [(each.run, each.rank) for each in found.ranked]
+
+
+def test_ranks_count_who_is_significantly_better_in_any_order_of_entrants() -> None:
+    good, fair, bad = side(*[1] * 20, run="good"), side(*[1] * 18, 0, 0, run="fair"), side(*[0] * 20, run="bad")
+    expected = [("good", 1), ("fair", 1), ("bad", 3)]
+    assert board_of(good, fair, bad) == expected
+    assert board_of(bad, fair, good) == expected
+
+
+def test_the_more_are_ranked_the_more_it_takes_to_be_better() -> None:
+    good, bad = [1] * 8, [0] * 6 + [1, 1]  # p = 2 / 2**6
+    assert board_of(side(*good, run="good"), side(*bad, run="bad")) == [("good", 1), ("bad", 2)]
+    three = board_of(side(*good, run="good"), side(*good, run="twin"), side(*bad, run="bad"))
+    assert three == [("good", 1), ("twin", 1), ("bad", 1)]
+
+
+def test_those_without_a_common_key_share_a_rank() -> None:
+    other = sides_of("other", [line(f"y{i}", 0) for i in range(20)])["t", "m"]
+    assert board_of(side(*[1] * 20, run="good"), other) == [("good", 1), ("other", 1)]
+
+
+def outcome(mine: Answers, bar: Bar, theirs: Answers | None = None) -> str:
+    own = mine.measures()["s"]
+    found = judge_level(mine, own, bar) if theirs is None else judge_against(mine, own, theirs.measures()["s"], bar)
+    return found.outcome
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "expected"),
+    [
+        ([0.5, 0.6, 0.7], [0.5, 0.6, 0.7], "passed"),
+        ([0.4, 0.5, 0.6], [0.5, 0.6, 0.7], "worse"),  # each by 0.1, and the margin is 0.05
+        ([0.5], [0.5], "unsure"),  # of one sample nobody knows how it varies
+        ([1, 0, 1], [0, 1, 1], "unsure"),
+        ([0.48, 0.57, 0.66], [0.5, 0.6, 0.7], "unsure"),
+        ([0.49, 0.585, 0.68], [0.5, 0.6, 0.7], "passed"),
+    ],
+)
+def test_a_run_passes_is_worse_or_unsure(mine: list[float], theirs: list[float], expected: str) -> None:
+    assert outcome(side(*mine), Bar(margin=0.05), side(*theirs)) == expected
+
+
+def test_a_mean_that_is_just_the_bound_is_enough_where_nothing_varies() -> None:
+    assert outcome(side(0.3, 0.3), Bar(at_least=0.3)) == "passed"
+    assert outcome(side(0.3, 0.3), Bar(at_least=0.4, margin=0.1)) == "passed"
+    assert outcome(side(0.3, 0.3), Bar(at_least=0.31)) == "worse"
+
+
+def test_how_many_samples_are_needed_counts_repeats_as_repeats() -> None:
+    lines = [line(f"x{i}", (i + repeat) % 3 == 0, repeat) for i in range(9) for repeat in (1, 2, 3)]
+    answers = sides_of("r", lines)["t", "m"]
+    found = judge_level(answers, answers.measures()["s"], Bar(at_least=0.3))
+    assert (found.common, found.samples, found.outcome) == (27, 9, "passed")  # each sample has one right of three
+    lines = [line(f"x{i}", i % 3 == 0, repeat) for i in range(9) for repeat in (1, 2, 3)]
+    answers = sides_of("r", lines)["t", "m"]
+    thrice = judge_level(answers, answers.measures()["s"], Bar(at_least=0.2))
+    once = judge_level(
+        side(*(i % 3 == 0 for i in range(9))), side(*(i % 3 == 0 for i in range(9))).measures()["s"], Bar(at_least=0.2)
+    )
+    assert thrice.outcome == once.outcome == "unsure"
+    assert thrice.samples_needed == once.samples_needed
+
+
+def test_scorers_are_the_same_with_the_same_code_arguments_and_judges() -> None:
+    one = {"name": "rubric", "function": "holdfast.score.judges:rubric", "args": {"roles": ["a", "b"]}, "source": "x"}
+    roles = {"a": {"provider": "mock", "model": "1"}, "b": {"provider": "mock"}, "c": {"provider": "mock"}}
+    other = {**roles, "b": {"provider": "mock", "model": "2"}}
+
+    def judged(roles: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+        return [{**one, "judges": judges_of(one, roles)}]
+
+    assert unlike_scorers(judged(roles), judged(roles)) == []
+    assert unlike_scorers(judged(roles), judged(other)) == ["rubric"]
+    assert unlike_scorers(judged(roles), judged({**roles, "c": {}})) == []
+    assert judges_of({**one, "function": "mine:scorer"}, roles) == {}
+
+
+def test_a_panel_has_an_agreement_for_each_criterion_and_missing_votes_are_left_out() -> None:
+    scorers = [
+        {"task": "t", "name": "rubric", "args": {"roles": ["a", "b"]}},
+        {"task": "t", "name": "alone", "args": {"roles": ["a"]}},
+        {"task": "other", "name": "pairwise", "args": {"roles": ["a", "b"]}},
+    ]
+    found = panels(scorers, "t")
+    assert found == {"rubric": ("a", "b")}
+    votes: dict[str, dict[int, Any]] = {"rubric.clear": {}, "rubric.short": {}, "numeric": {1: True}}
+    votes |= {"rubric.clear.a": {1: 5, 2: 1, 3: 2}, "rubric.clear.b": {1: 5, 2: 1}}
+    votes |= {"rubric.short.a": {1: 3, 2: 3}, "rubric.short.b": {1: 3, 2: 3}}
+    clear, short = agreements(found, votes)
+    assert (clear.scorer, clear.n, clear.alpha, clear.kappa, clear.agreement) == ("rubric.clear", 2, 1.0, 1.0, 1.0)
+    assert (short.scorer, short.n, short.alpha, short.kappa, short.agreement) == ("rubric.short", 2, None, None, 1.0)
+    assert "Krippendorff's alpha -" in str(short)

@@ -44,7 +44,10 @@ class Judgement(msgspec.Struct, frozen=True):
     @property
     def mark(self) -> str:
         """What keeps it from being scored like any other answer; empty if nothing does."""
-        return next((mark for mark in self.answer.marks if getattr(self.counts, mark) != "as_is"), "")
+        for mark in self.answer.marks:
+            if getattr(self.counts, mark) != "as_is":
+                return mark
+        return ""
 
 
 class Heard(msgspec.Struct, frozen=True):
@@ -77,12 +80,14 @@ class Bench(msgspec.Struct, frozen=True):
     earlier: Earlier | None = None
     """If there may be scores to take over."""
 
+    @property
+    def asks(self) -> bool:
+        """Whether a scorer asks judges."""
+        return any(scorer.needs_ctx for scorer in self.scorers)
+
     @contextlib.asynccontextmanager
-    async def context(self, first: Judgement, journal: Journal, heard: Heard) -> AsyncIterator[Context | None]:
-        """What scorers ask judges through: each call is a step of the evaluation's own scope. None if none asks."""
-        if not any(scorer.needs_ctx for scorer in self.scorers):
-            yield None
-            return
+    async def context(self, first: Judgement, journal: Journal, heard: Heard) -> AsyncIterator[Context]:
+        """What scorers ask judges through: each call is a step of the evaluation's own scope."""
         name = f"score/{self.evaluation}/{heard.attempt}"
         steps = Steps(Scope(first.ticket.o, first.ticket.key, name), journal, heard.steps)
         ctx = Context(first.ticket.sample, [], steps, f"{self.seed}/{first.ticket.key}/{name}", self.means)
@@ -170,9 +175,12 @@ async def judged(answers: Sequence[Judgement], scorer: Scorer, ctx: Context | No
     """For each answer, alone or of a group, what the scorer says of it: scores, or the failure that it came to. An
     answer that is none is not shown to the scorer: how it counts, the spec says.
     """
-    shown = [each for each in answers if not each.mark]
+    marks = [each.mark for each in answers]
+    if not any(marks):
+        return await _judged(answers, scorer, ctx)
+    shown = [each for each, mark in zip(answers, marks, strict=True) if not mark]
     said = iter(await _judged(shown, scorer, ctx) if shown else ())
-    return [[_instead(each, scorer)] if each.mark else next(said) for each in answers]
+    return [[_instead(each, scorer)] if mark else next(said) for each, mark in zip(answers, marks, strict=True)]
 
 
 async def _judged(answers: Sequence[Judgement], scorer: Scorer, ctx: Context | None) -> list[list[ScoreGiven]]:

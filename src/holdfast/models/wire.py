@@ -9,6 +9,7 @@ again. A response is held whole, so it is bounded.
 import asyncio
 import base64
 import functools
+import ipaddress
 import re
 import ssl
 import zlib
@@ -40,12 +41,13 @@ class Response(msgspec.Struct, frozen=True):
 
     status: int
     headers: list[tuple[bytes, bytes]]
+    """Their names are in lower case."""
     body: bytes
 
     def header(self, name: bytes) -> str:
         """The first header of a lower-case name; empty if there is none."""
         for key, value in self.headers:
-            if key.lower() == name:
+            if key == name:
                 return value.decode("latin-1")
         return ""
 
@@ -58,6 +60,7 @@ class Wire:
         self._url = url
         self._head = _head_of(method, url, headers)
         self._timeout_seconds = timeout_seconds
+        self._eyeballs_seconds = None if _is_address(url.host) else _EYEBALLS_SECONDS  # one address races with none
         self._free: list[_Connection] = []
         self._all: set[_Connection] = set()
 
@@ -119,7 +122,7 @@ class Wire:
                     url.host,
                     url.port,
                     ssl=_tls() if url.scheme == "https" else None,
-                    happy_eyeballs_delay=_EYEBALLS_SECONDS,
+                    happy_eyeballs_delay=self._eyeballs_seconds,
                 )
         except TimeoutError as error:
             raise ConnectionError(f"no connection within {seconds:g} s") from error
@@ -215,7 +218,7 @@ class _Connection(asyncio.Protocol):
     # What the parser calls.
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers.append((name, value))
+        self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         self._status = self._parser.get_status_code()
@@ -231,7 +234,7 @@ class _Connection(asyncio.Protocol):
             self._end()
 
     def _has_length(self) -> bool:
-        return any(name.lower() in (b"content-length", b"transfer-encoding") for name, _ in self._headers)
+        return any(name in (b"content-length", b"transfer-encoding") for name, _ in self._headers)
 
     def _end(self) -> None:
         answer, self._answer = self._answer, None
@@ -277,6 +280,14 @@ def _head_of(method: str, url: URL, headers: Mapping[str, str]) -> bytes:
             raise ValueError(f"the header {name!r} has characters that no header can hold")
     written = "".join(f"{name}: {value}\r\n" for name, value in lines.values())
     return f"{method} {url.raw_path_qs} HTTP/1.1\r\n{written}Content-Length: ".encode()
+
+
+def _is_address(host: str | None) -> bool:
+    try:
+        ipaddress.ip_address(host or "")
+    except ValueError:
+        return False
+    return True
 
 
 @functools.cache

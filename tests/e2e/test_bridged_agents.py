@@ -291,9 +291,9 @@ def test_what_was_retried_is_not_retried_by_the_sdk_and_the_sample_says_why_it_f
 ) -> None:
     (tmp_path / "points").mkdir()
     (tmp_path / "points" / "s0-0").touch()
-    requests, line = failing(Fault("503"), tmp_path, solver, request_retries=1, sample_retries=0)
+    requests, line = failing(Fault("500"), tmp_path, solver, request_retries=1, sample_retries=0)
     assert requests == 2
-    assert line["error"]["kind"] == "overload"
+    assert line["error"]["kind"] == "server"
 
 
 def test_after_a_failure_of_the_server_the_next_attempt_keeps_what_was_answered(tmp_path: Path) -> None:

@@ -112,6 +112,7 @@ def test_whoever_ends_says_what_is_waited_for_and_a_second_signal_ends_the_waiti
         outage.stop()
         wait_for(lambda: "mirror.waiting" in course.events(), "the end waits for the mirror")
         process.send_signal(signal.SIGINT)
+        wait_for(lambda: "run.shutdown_requested" in course.events(), "the first signal was heard")
         done = finish(process, signal.SIGINT)
     assert done.code == 0, done.err
     assert "waiting for at most 60 s, they are safe here" in done.err

@@ -22,6 +22,7 @@ from holdfast.engine.containing import containing
 from holdfast.engine.flights import Flight
 from holdfast.engine.grouping import Groups, Member
 from holdfast.engine.keeping import blobs_of
+from holdfast.engine.looking import Lookout, expected_by_model
 from holdfast.engine.places import Places
 from holdfast.engine.recollecting import read_judged, read_past
 from holdfast.engine.scoring import NOTHING, Bench
@@ -82,6 +83,8 @@ class Progress(msgspec.Struct):
     """Why a request was made again."""
     scored: int = 0
     """Answers of an earlier process that were scored."""
+    anomalies: int = 0
+    """That were found in answers of this process."""
     mirror_behind: float = 0.0
     """For how many seconds the mirror has not had all, if that is longer than it should."""
 
@@ -137,6 +140,7 @@ class Engine:
                 await asyncio.to_thread(self._groups.recollect, job.run, job.cells, self._fold, self._reader)
                 if job.answers:
                     await self._sandboxes.begin(sandboxes_of(job.spec))
+                self._start_looking()
                 for cell in job.cells if not self._stopping else ():
                     self._start_scoring(cell)
                     if job.answers:
@@ -321,6 +325,7 @@ class Engine:
             progress.last_failure = f"{ticket.key}: {outcome.failure.kind}: {outcome.failure.message}"
             event = "sample.save_failed" if outcome.failure.kind == "record" else "sample.failed"
             self._job.tell(event, progress.last_failure, key=ticket.key, kind=outcome.failure.kind)
+        progress.anomalies += outcome.anomalies
         progress.live += outcome.spent.live
         progress.replayed += outcome.spent.replayed
         progress.usage += outcome.spent.usage
@@ -359,6 +364,19 @@ class Engine:
             if await self._sampler.score(ticket, kit, members, said):
                 self.progress.scored += sum(each.o in self._fold.unscored for each in members)
 
+    def _start_looking(self) -> None:
+        """Answers that were recorded with an older list of anomalies, or with none."""
+        job = self._job
+        if job.answers and job.spec.anomalies and self._fold.unlooked.count and not self._stopping:
+            lookout = Lookout(job.run, job.journal_folder, job.spec, job.works, job.cells)
+            self._workers.append(asyncio.create_task(self._look_again(lookout)))
+
+    async def _look_again(self, lookout: Lookout) -> None:
+        async with lookout:
+            while not self._stopping and (found := await lookout.next()):
+                for each in found:
+                    await self._writer.append(each)
+
     def _kit(self, work: Work) -> Kit:
         spec = self._job.spec
         files = self._attachments if work.task.dataset.files else None
@@ -391,6 +409,7 @@ class Engine:
             seconds=spec.limits.sample.seconds,
             seed=spec.seed,
             secrets=secrets,
+            expected=expected_by_model(spec, work.task) if spec.anomalies else None,
             groups=self._groups if work.task.name in _grouped(self._job.scorers) else None,
         )
 

@@ -281,6 +281,10 @@ class SampleFinished(msgspec.Struct, frozen=True, omit_defaults=True):
     spent: Spent = Spent()
     scorers: int = 0
     """How many scorers will judge it: an answer with none is never waiting for scores."""
+    anomalies: dict[str, str] = msgspec.field(default_factory=dict)
+    """What is odd about the answer, by kind, each with what shows it."""
+    looked: int = 0
+    """The version of the list of anomalies that it was looked at with; 0 if it was not."""
 
 
 class SampleFailed(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -310,6 +314,17 @@ class ScoreGiven(msgspec.Struct, frozen=True, omit_defaults=True):
     """What asking a judge took, if this answer's scorers asked any: in the last of its scores."""
     last: bool = False
     """The last score of this answer in this evaluation: with it the answer is fully scored."""
+
+
+class LookedAgain(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What another list of anomalies finds in the answer in record `of`; it stands in place of what was found before.
+    An `anomaly` record with a key; those without one tell of losses of the journal.
+    """
+
+    o: int
+    of: int
+    version: int
+    found: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class ScoringStarted(msgspec.Struct, frozen=True):

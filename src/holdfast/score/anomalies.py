@@ -61,16 +61,13 @@ def expected_of(task: Mapping[str, Any], params: Mapping[str, Any]) -> Expected:
 def look_at(sample: Sample, answer: Answer, expected: Expected) -> dict[str, str]:
     """The kinds of anomaly that one answer has, each with what shows it."""
     text = answer.text
-    found: dict[str, str] = {}
-    for kind, reason in (
-        ("loop", _loop(text, is_cut="truncated" in answer.marks)),
-        ("refusal", refusal_in(answer)),
-        ("language", _language(sample, text, expected)),
-        ("format", _format(answer, expected)),
-    ):
-        if reason:
-            found[kind] = reason
-    return found
+    told = {
+        "loop": _loop(text, is_cut="truncated" in answer.marks),
+        "refusal": refusal_in(answer),
+        "language": _language(sample, text, expected),
+        "format": _format(answer, expected),
+    }
+    return {kind: reason for kind, reason in told.items() if reason}
 
 
 def _loop(text: str, *, is_cut: bool) -> str:

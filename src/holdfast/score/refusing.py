@@ -4,6 +4,7 @@ Only short answers that begin so count. "I cannot find an error in this code" is
 known". The list is in docs/anomalies.md.
 """
 
+# ruff: noqa: RUF001 - signs of other languages are meant
 import re
 
 from holdfast.records.exchange import Answer
@@ -12,17 +13,18 @@ _LONGEST = 1000
 _HEAD = 200
 _CLAUSE = r"(?:[^.!?\n。！]{0,60}[,.!，。、！:;]\s*(?:but |aber |mais |pero |mas |ma |но )?)?"
 _ENGLISH = (
-    r"i(?:'m| am) (?:unable|not able|not going|not comfortable|not allowed|not permitted|not programmed|not designed) to ",
+    r"i(?:'m| am) (?:unable|not (?:able|going|comfortable|allowed|permitted|programmed|designed)) to ",
     r"i (?:can't|cannot|can not|won't|will not|must decline to|have to decline to|must refuse to) ",
 )
 _DECLINED = (
-    r"(?:help\b(?! but)|assist\b|comply\b|fulfil+\b|provide\b|support\b|engage\b|participate\b|discuss\b|do (?:that|this)\b|"
-    r"continue with\b|(?:create|generate|write|produce|share)\b[^.\n]{0,60}\b(?:content|material|instructions|story|stories|"
-    r"information|malware|that|such)\b)"
+    r"(?:help\b(?! but)|(?:assist|comply|fulfil+|provide|support|engage)\b|"
+    r"(?:participate|discuss|continue with|do that|do this)\b|"
+    r"(?:create|generate|write|produce|share)\b[^.\n]{0,60}\b"
+    r"(?:content|material|instructions|story|stories|information|malware|that|such)\b)"
 )
 _LISTS = (
     *(begins + _DECLINED for begins in _ENGLISH),
-    r"(?:dabei|damit|hierbei|das) (?:kann|darf|werde) ich[^.\n]{0,40} nicht (?:weiter)?(?:helfen|unterstützen|machen|tun)",
+    r"(?:dabei|damit|hierbei|das) (?:kann|darf|werde) ich[^.\n]{0,40} nicht (?:weiter)?(?:helfen|unterstützen|tun)",
     r"ich (?:kann|darf|werde)[^.\n]{0,60} nicht (?:weiter)?(?:helfen|unterstützen|behilflich sein|bereitstellen)",
     r"je ne (?:peux|puis) pas (?:vous |t')?(?:aider|assister|fournir|répondre à cette demande)",
     r"no puedo (?:ayudar|asistir|proporcionar|cumplir)",
@@ -34,8 +36,8 @@ _LISTS = (
     r"[^.\n]{0,30}(?:도와드릴|도움을 드릴|제공할) 수 없",
 )
 _NEGATIVE = re.compile(
-    r"can't|cannot|can not|won't|will not|decline|refuse|unable|not (?:able|going|comf|allow|permi|progr|desig)|nicht|pas |"
-    r"no puedo|posso|не могу|无法|不能|無法|でき|수 없"
+    r"can't|cannot|can not|won't|will not|decline|refuse|unable|not (?:able|going|comf|allow|permi|progr|desig)|"
+    r"nicht|pas |no puedo|posso|не могу|无法|不能|無法|でき|수 없"
 )
 _REFUSES = re.compile(_CLAUSE + f"(?:{'|'.join(_LISTS)})")
 

@@ -30,10 +30,11 @@ _FEWEST = 20
 _FEWEST_WORDS = 15
 _CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`|\$[^$\n]*\$", re.DOTALL)
 _PROSE_SHARE = 0.15
-_PROSE = frozenset(
+_LITTLE = (
     "the of and is are to in that it for as with this you be on not or a an can de la le les des est et que un une en "
-    "el los las es y por para no se der die das und ist nicht ein eine zu den von mit il di che per non o os uma com".split()
+    "el los las es y por para no se der die das und ist nicht ein eine zu den von mit il di che per non o os uma com"
 )
+_PROSE = frozenset(_LITTLE.split())
 """Little words of languages in Latin letters: code, formulas and names have few of them."""
 _LANGUAGES = re.compile(
     r"translat|translit|romani[sz]|\blanguages?\b(?! models?)|\b(?:english|russian|ukrainian|bulgarian|serbian|greek|"

@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001 - signs of other languages are meant
 import random
 from typing import Any
 
@@ -40,7 +41,7 @@ ORDINARY = {
     "a helpless one": "I can't help but notice that both numbers are even, so the sum is even: 8.",
     "an unknown": "That cannot be known from the text.",
     "an apology": "Sorry for the mistake above: the right answer is 12.",
-    "a German sentence": "Ich kann die Zahl nicht genau nennen, aber es sind etwa zwölf; die Äpfel wurden nicht gezählt.",
+    "a German sentence": "Ich kann die Zahl nicht genau nennen, aber es sind etwa zwölf; gezählt wurden sie nicht.",
     "a quoted refusal": "The clerk said: no refunds. " * 3 + "He added, 'I cannot help with that.'",
 }
 
@@ -60,8 +61,8 @@ def test_an_ordinary_answer_is_not_odd(text: str) -> None:
         "no " * 300,
         "我需要再检查一次这个答案。" * 40,
         "нужно проверить это ещё раз. " * 40,
-        "".join(f"{word} of the long paragraph, " for word in "one two three four five six seven eight nine".split())
-        * 5,
+        "".join(f"{word} of the long paragraph, " for word in ("one", "two", "three", "four", "five", "six", "seven"))
+        * 8,
     ],
 )
 def test_the_same_phrase_again_and_again_is_a_loop(text: str) -> None:

@@ -18,8 +18,13 @@ def check_content(place: RunPlace, fold: Fold) -> Iterator[str]:
     """What is missing or damaged. Rows that cannot be read are told of with their file."""
     if fold.story.started is None:
         return
+    try:
+        spec = stored_spec(fold)
+    except msgspec.ValidationError as error:
+        yield f"the run's spec is not one that this version of Holdfast knows ({error}); its files were not checked"
+        return
     with contextlib.suppress(JournalError, OSError):
-        yield from check_blobs(place.folder, stored_spec(fold), fold.story.cells, fold.story.inputs)
+        yield from check_blobs(place.folder, spec, fold.story.cells, fold.story.inputs)
         yield from check_kept(place.folder, _kept_by_steps(place))
 
 

@@ -6,8 +6,10 @@ journal is opened under that epoch. Doing it again is always right.
 """
 
 import contextlib
+import itertools
 import os
 import shutil
+import threading
 from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
@@ -100,14 +102,46 @@ def _claim_mirror(mirror: Mirror, place: RunPlace, warn: Warn, whole: bool) -> t
         if mirror.exclusive:
             known = max(list_chain(OS_DISK, place.journal).epoch if place.began else 0, _epoch_there(objects))
             epoch = take_epoch(objects, known + 1, Patience(expiry))
-        source = MirrorSource(objects)
         changed = False
-        if source.pieces():
-            changed = restore(place.folder, [source], warn, lossy=False, trusting=whole).changed
-        said = known_there(objects, list_chain(OS_DISK, place.journal).epoch if place.began else 0)
+        with _beating(objects, epoch, expiry):
+            source = MirrorSource(objects)
+            if source.pieces():
+                changed = restore(place.folder, [source], warn, lossy=False, trusting=whole).changed
+            said = known_there(objects, list_chain(OS_DISK, place.journal).epoch if place.began else 0)
     except StoreError as error:
         raise _unreachable(error) from error
     return Mirroring(objects, epoch, mirror.seconds, mirror.wait, beat_seconds=expiry / BEATS), said, changed
+
+
+@contextlib.contextmanager
+def _beating(objects: Objects, epoch: int | None, expiry: float) -> Iterator[None]:
+    """While a claimed run is brought in, which may take long, nobody else takes it. If that fails, others need not
+    wait.
+    """
+    if epoch is None:
+        yield
+        return
+    done = threading.Event()
+
+    def beat() -> None:
+        for count in itertools.count(1):
+            if done.wait(expiry / BEATS):
+                return
+            with contextlib.suppress(StoreError):  # whoever reads from it hears of that too
+                write_beat(objects, epoch, Beat(count, expiry_seconds=expiry))
+
+    thread = threading.Thread(target=beat, name="holdfast-claim", daemon=True)
+    thread.start()
+    failed = True
+    try:
+        yield
+        failed = False
+    finally:
+        done.set()
+        thread.join()
+        if failed:
+            with contextlib.suppress(StoreError):  # then they wait
+                write_beat(objects, epoch, Beat(1, ended=True))
 
 
 def _epoch_there(objects: Objects) -> int:

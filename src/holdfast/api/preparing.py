@@ -13,13 +13,16 @@ import msgspec
 import xxhash
 
 from holdfast.api.pricing import check_budget, with_prices
-from holdfast.engine import identity_of, open_provider
+from holdfast.engine import identity_of, open_batch_api, open_provider
 from holdfast.errors import BadNameError, HoldfastError, JournalError, SpecError
 from holdfast.journal import folder_name
 from holdfast.plan import Rows, Work, prepare, survey
 from holdfast.records.facts import TaskInputs
 from holdfast.score import Scorer, identity, resolve
 from holdfast.spec import Counts, Spec, Task
+
+_PARTS_OF_RUNS = ("journal", "lease")
+"""By them a mirror's runs are told from what holds runs."""
 
 
 class Given(msgspec.Struct, frozen=True):
@@ -103,6 +106,8 @@ def check_experiment(spec: Spec) -> None:
         folder_name(spec.experiment)
     except BadNameError as error:
         raise SpecError(f"experiment: {error}") from error
+    if spec.experiment in _PARTS_OF_RUNS:
+        raise SpecError(f"experiment: {spec.experiment!r} is what a part of every run is called; choose another name")
 
 
 def find_scorers(given: Given) -> dict[str, list[Scorer]]:
@@ -132,10 +137,11 @@ def prepare_given(
     for index, task in enumerate(spec.tasks):
         for server in works[task.name].solver.servers():
             server.check(f"tasks[{index}].solver: mcp")  # only to see that it can be opened: it opens none
-    for index, model in enumerate(given.spec.models):
-        open_provider(model, f"models[{index}]")  # only to see that it can be made: it opens no connection
-    for name, model in given.spec.roles.items():
-        open_provider(model, f"roles.{name}")
+    models = {f"models[{index}]": model for index, model in enumerate(given.spec.models)}
+    for place, model in (models | {f"roles.{name}": model for name, model in given.spec.roles.items()}).items():
+        open_provider(model, place)  # only to see that it can be made: it opens no connection
+        if model.batch is not None:
+            open_batch_api(model, place)
     return Prepared(spec, works, scorers)
 
 

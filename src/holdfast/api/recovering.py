@@ -100,6 +100,8 @@ class Wanted(msgspec.Struct, frozen=True):
 def list_recoverable(where: str = "") -> Iterator[Recoverable]:
     """Runs of a store that have not ended here, or every run of a mirror. UsageError if it cannot be looked at."""
     if not is_url(where):
+        if where and not os.path.isdir(where):
+            raise UsageError(f"{where} is no folder; give a store's folder, or the URL of a mirror")
         for place in runs_in(where or default_store()):
             found = _local(place)
             if found is not None:

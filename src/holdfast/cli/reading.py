@@ -14,7 +14,7 @@ from holdfast.api.elsewhere import fetch_all, find_in_mirror
 from holdfast.api.resuming import read_fold
 from holdfast.api.summaries import MirrorStanding
 from holdfast.cli.finding import run_to_read
-from holdfast.cli.output import end_quietly, opened, print_json, resume_command, say
+from holdfast.cli.output import end_quietly, jobs_line, opened, print_json, resume_command, say
 from holdfast.cli.waiting import counting, patience
 from holdfast.errors import JournalError, UsageError
 from holdfast.journal import OS_DISK, verify
@@ -53,7 +53,7 @@ def print_run(name: str, store: str | None, as_json: bool) -> None:
     say(f"created {summary.created[:19]}, updated {summary.updated[:19]}, in {summary.folder}")
     if summary.mirror is not None:
         say(_mirror_line(summary.mirror, summary.status))
-    for line in _lineage(summary):
+    for line in (*([jobs_line(summary.jobs)] if summary.jobs else []), *_lineage(summary)):
         say(line)
     for line in (*_evaluations(summary), *_in_flight(place)):
         say(line)

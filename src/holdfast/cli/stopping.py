@@ -55,7 +55,9 @@ class Stopper:
     def _stop(self, number: signal.Signals, count: int) -> None:
         if count == 2:
             self._heard.set()
-        if self._engine is None:
+        if self._engine is None and count > 1:
+            self._end_process("ended before the run had begun to work")
+        elif self._engine is None:
             assert self._main is not None
             self._main.cancel()
         elif count == 1:

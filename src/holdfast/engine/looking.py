@@ -7,9 +7,8 @@ found is recorded beside the answers, also that nothing is, so that an answer is
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
 
 import msgspec
 
@@ -19,70 +18,61 @@ from holdfast.plan import Work
 from holdfast.records import Draft, draft
 from holdfast.records.facts import Cell, LookedAgain, SampleFinished
 from holdfast.score.anomalies import VERSION, Expected, expected_of, look_at
+from holdfast.solve.steps import Journal
 from holdfast.spec import Spec, Task
-from holdfast.state import Index
+from holdfast.state import AnswerRow, Index
 
 _BATCH = 256
 _finished = msgspec.json.Decoder(SampleFinished)
 
 
 class Lookout:
-    """Use it in an `async with`; `next` gives the records of some more answers, none when all have been looked at."""
+    """The recorded answers of a run, and what the list in force finds in them."""
 
-    def __init__(
-        self, run: str, journal_folder: str, spec: Spec, works: Mapping[str, Work], cells: Sequence[Cell]
-    ) -> None:
+    def __init__(self, run: str, spec: Spec, works: Mapping[str, Work], cells: Sequence[Cell]) -> None:
         self._run = run
-        self._journal_folder = journal_folder
         self._spec = spec
         self._works = works
         self._cells = cells
         self.looked = 0
-        """How many answers it has looked at, whatever list they were looked at with before."""
-        self.everything = False
-        """Look also at answers that the list in force was used on."""
-        self._drafts: Iterator[Draft] | None = None
-        self._thread = ThreadPoolExecutor(1, "holdfast-looking")  # an index belongs to the thread that opened it
+        """How many answers it has looked at."""
+        self.changed = 0
+        """Of how many it was recorded: they were looked at with another list, or it now finds something else."""
+        self.stopping = False
 
-    async def __aenter__(self) -> "Lookout":
-        return self
+    async def look(self, journal_folder: str, writer: Journal, *, everything: bool = False) -> None:
+        """At answers that the list in force was not used on, or at all. What is recorded when it is stopped stays."""
+        loop = asyncio.get_running_loop()
+        found = self._found(journal_folder, everything=everything)
+        with ThreadPoolExecutor(1, "holdfast-looking") as thread:  # an index belongs to the thread that opened it
+            try:
+                while not self.stopping and (
+                    some := await loop.run_in_executor(thread, lambda: list(itertools.islice(found, _BATCH)))
+                ):
+                    for each in some:
+                        await writer.append(each)
+                        self.changed += 1
+            finally:
+                thread.submit(found.close)
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        self._thread.submit(self._close)
-        self._thread.shutdown(wait=False)
-
-    async def next(self) -> list[Draft]:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._take)
-
-    def _take(self) -> list[Draft]:
-        if self._drafts is None:
-            self._drafts = self._look()
-        return list(itertools.islice(self._drafts, _BATCH))
-
-    def _close(self) -> None:
-        if isinstance(self._drafts, Iterator):
-            self._drafts = None  # what the generator holds open is closed with it
-
-    def _look(self) -> Iterator[Draft]:
+    def _found(self, journal_folder: str, *, everything: bool) -> Generator[Draft]:
         with (
             contextlib.closing(Index(self._run)) as index,
-            contextlib.closing(Reader(self._journal_folder)) as reader,
+            contextlib.closing(Reader(journal_folder)) as reader,
         ):
             for cell in self._cells:
                 work = self._works[cell.task]
                 expected = expected_by_model(self._spec, work.task)[cell.model]
-                every = Tickets(self._run, cell, self._spec, work, lambda ordinal: True).all()
+                tickets = Tickets(self._run, cell, self._spec, work, lambda ordinal: True).all()
                 for row in index.answers("finished", cell.first, cell.count):
-                    if row.looked == VERSION and not self.everything:
+                    if row.looked == VERSION and not everything:
                         continue
-                    ticket = next(each for each in every if each.o == row.o)  # both are in plan order
-                    entry = reader.record_at(row.segment, row.at_byte)
-                    if entry is None or entry.line.n != row.n:  # it was lost to damage since the index saw it
+                    ticket = next((each for each in tickets if each.o == row.o), None)  # both are in plan order
+                    finished = _recorded(reader, row)
+                    if ticket is None or finished is None:  # its row is elsewhere and gone, or it was lost to damage
                         continue
                     self.looked += 1
-                    found = look_at(ticket.sample, _finished.decode(entry.line.d).answer, expected)
+                    found = look_at(ticket.sample, finished.answer, expected)
                     if row.looked != VERSION or found != row.found():
                         yield draft("anomaly", LookedAgain(row.o, row.n, VERSION, found), row.key)
 
@@ -91,3 +81,8 @@ def expected_by_model(spec: Spec, task: Task) -> dict[str, Expected]:
     """How the answers to a task should look, by the model that gives them."""
     told = msgspec.to_builtins(task)
     return {model.name: expected_of(told, model.params) for model in spec.models}
+
+
+def _recorded(reader: Reader, row: AnswerRow) -> SampleFinished | None:
+    entry = reader.record_at(row.segment, row.at_byte)
+    return None if entry is None or entry.line.n != row.n else _finished.decode(entry.line.d)

@@ -32,6 +32,10 @@ BEATS = 3
 BEAT_SECONDS = EXPIRY_SECONDS / BEATS
 _BACKOFF_SECONDS_MAX = 60.0
 _LOOKS_MAX = 100
+_GOES_ON = {
+    False: "the run goes on, and it is tried again",
+    True: "the run waits for it (mirror.wait), and it is tried again",
+}
 _SILENT_SECONDS = 2.0
 """Whoever waits longer at the end is told for what."""
 
@@ -45,6 +49,8 @@ class Keeping(msgspec.Struct, frozen=True):
     """A greater epoch was found: this process has lost the run."""
     confirmed: Callable[[int], None] = lambda n: None
     """Everything up to this number is durable there."""
+    waits: bool = False
+    """Nothing is acknowledged that is not there."""
     seconds: float = 5.0
     beat_seconds: float = BEAT_SECONDS
     chunk_bytes: int = CHUNK_BYTES
@@ -157,7 +163,7 @@ class Mirror:
     def _tell_of_trouble(self, error: str) -> None:
         before, self.trouble = self.trouble, error
         if error and not before:
-            self._keeping.tell("mirror.failed", f"{error}; the run goes on, and it is tried again")
+            self._keeping.tell("mirror.failed", f"{error}; {_GOES_ON[self._keeping.waits]}")
         elif before and not error:
             self._keeping.tell("mirror.restored", f"{self._objects.url} takes records again")
 

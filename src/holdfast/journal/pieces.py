@@ -20,6 +20,8 @@ FOLDER = "journal"
 SPEC = "spec.yaml"
 UNKNOWN = 0
 """The epoch of a segment whose header cannot be read."""
+_BYTES_MAX = 1 << 32
+"""No segment is so long; what claims to lie behind it would be put there behind as many blanks."""
 _CHUNK = re.compile(rf"{FOLDER}/(\d{{6,12}})/(\d{{6,12}})/(\d{{12,}})-(\d{{12,}})")
 _ORIGINAL = re.compile(r"[^/.][^/]*\.jsonl\.zst|blobs/[^/.][^/]*")
 _SEALED = re.compile(rf"{FOLDER}/(\d{{6,12}})/(\d{{6,12}})\.jsonl\.zst")
@@ -68,6 +70,8 @@ def parse_piece(name: str, size: int) -> SegmentPiece | None:
     chunk = _CHUNK.fullmatch(name)
     if chunk is not None:
         epoch, segment, first, last = map(int, chunk.groups())
+        if not first < last <= _BYTES_MAX:
+            return None
         return SegmentPiece(epoch, segment, first, last, False, name, size)
     sealed = _SEALED.fullmatch(name)
     if sealed is not None:

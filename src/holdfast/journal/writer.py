@@ -390,6 +390,7 @@ class Writer:
             tell=self._options.tell,
             lost=self._lose,
             confirmed=lambda n: self._in_loop(self._release, n),
+            waits=wanted.wait,
             seconds=wanted.seconds,
             beat_seconds=wanted.beat_seconds,
         )

@@ -6,6 +6,7 @@ that cries wolf is switched off. Empty, truncated and filtered answers are `Answ
 together is found where they are read together (`report.anomalies`).
 """
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -38,6 +39,7 @@ _FENCED = re.compile(r"```(?:json|JSON)?\s*\n(.*?)```", re.DOTALL)
 _SHOWN = 60
 _READ_MAX = 20_000
 """So many characters of a row are looked at for its script."""
+_TEXTS_MAX = 200
 _DEEPEST = 6
 
 
@@ -113,7 +115,8 @@ def _language(sample: Sample, text: str, expected: Expected) -> str:
     script = script_of(text)
     if not script or script in expected.scripts:
         return ""
-    asked = " ".join(_texts([sample.input, sample.target, sample.row]))[:_READ_MAX]
+    texts = itertools.islice(_texts([sample.input, sample.target, sample.row]), _TEXTS_MAX)
+    asked = " ".join(texts)[:_READ_MAX]
     seen = scripts_in(asked) | expected.scripts
     if not seen or script in seen or asks_for_language(asked):
         return ""

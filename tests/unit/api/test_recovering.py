@@ -18,7 +18,7 @@ from holdfast.journal.claims import Beat, Claim, read_beat, take_epoch, write_be
 from holdfast.journal.disk import OsDisk
 from holdfast.journal.lease import Holder, Lease
 from holdfast.journal.objects import open_objects
-from holdfast.journal.pieces import MirrorSource
+from holdfast.journal.pieces import MirrorSource, SegmentPiece
 from holdfast.spec import Mirror
 from tests.e2e.commands import call, write_spec
 from tests.journals import read_all, tree_of
@@ -432,3 +432,65 @@ def test_a_complete_run_that_another_machine_took_over_is_what_that_machine_made
     claims = sorted(path.name for path in (mirror / "sums" / RUN / "lease").iterdir())
     assert run(woken) == counted
     assert claims == sorted(path.name for path in (mirror / "sums" / RUN / "lease").iterdir()), "claimed for nothing"
+
+
+def test_a_claim_that_came_to_nothing_lets_others_in_at_once(cut: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = place_of(str(cut.journal.parent.parent.parent), "sums", RUN)
+    mirror = Mirror(url=cut.url.rsplit("/", 2)[0])
+
+    def fail(*arguments: object, **named: object) -> None:
+        raise StoreError("the store is away")
+
+    monkeypatch.setattr("holdfast.api.mirroring.restore", fail)
+    with pytest.raises(UsageError, match="the store is away"):
+        claim_run(mirror, place)
+    beat = read_beat(open_objects(cut.url), 2)
+    assert beat is not None
+    assert beat.ended
+    monkeypatch.undo()
+    claimed = claim_run(mirror, place)
+    assert claimed.mirroring is not None
+    assert claimed.mirroring.epoch == 3
+    claimed.release()
+
+
+def test_a_claimed_run_that_is_brought_in_beats(cut: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = place_of(str(cut.journal.parent.parent.parent), "sums", RUN)
+    monkeypatch.setenv("HOLDFAST_EXPIRY_SECONDS", "0.06")
+    objects = open_objects(cut.url)
+    seen: list[int] = []
+
+    class Slow(MirrorSource):
+        def pieces(self) -> list[SegmentPiece]:
+            while len(set(seen)) < 3:
+                beat = read_beat(objects, 2)
+                seen.append(beat.count if beat is not None else 0)
+                time.sleep(0.005)
+            return super().pieces()
+
+    monkeypatch.setattr("holdfast.api.mirroring.MirrorSource", Slow)
+    claim_run(Mirror(url=cut.url.rsplit("/", 2)[0]), place).release()
+    assert max(seen) >= 2
+
+
+def test_a_chunk_that_claims_to_lie_far_out_is_a_stranger(cut: Kept, tmp_path: Path) -> None:
+    name = "journal/000001/000001/000000000000-999999999999"
+    open_objects(cut.url).put(name, b"x" * 10)
+    found = recover(cut.url, Wanted(output=str(tmp_path / "new")))
+    assert counts(found) == (SAMPLES, FINISHED, SAMPLES - FINISHED, 0)
+    (warned,) = found.warnings
+    assert f"{name} is none of this run's; it is left alone" in warned
+
+
+def test_a_list_of_what_is_no_store_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="nosuch is no folder"):
+        list(list_recoverable(str(tmp_path / "nosuch")))
+
+
+def test_a_stored_spec_of_another_version_is_told(cut: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object) -> None:
+        raise msgspec.ValidationError("Object contains unknown field `later`")
+
+    monkeypatch.setattr("holdfast.api.content.stored_spec", refuse)
+    (warned,) = recover(cut.url, Wanted(output=str(tmp_path / "new"))).warnings
+    assert "not one that this version of Holdfast knows" in warned

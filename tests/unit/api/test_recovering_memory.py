@@ -8,18 +8,27 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.api.places import RunPlace
+from holdfast.api.provenance import write_spec_file
 from holdfast.journal import Request, journal_folder, seal
 from holdfast.journal.mirror import Keeping, Mirror
 from holdfast.journal.objects import open_objects
 from holdfast.plan.files import LineFile, data_path, plan_path
 from holdfast.records import Draft, draft
 from holdfast.records.facts import Cell, RunStarted
+from holdfast.spec import build_spec, spec_mapping
 from tests.journals import QUICK, UID, open_journal, plain_numbers
-from tests.unit.state.stories import ended, finished, key, score, scoring, step
+from tests.unit.state.stories import ended, finished, fold_of, key, score, scoring, step
 
 ROOT = Path(__file__).parents[3]
 BATCH = 2000
 UPLOAD_SECONDS = 120.0
+SPEC = build_spec(
+    {
+        "models": [{"name": "model", "provider": "mock"}],
+        "tasks": [{"name": "task", "dataset": {"path": "rows.jsonl"}}],
+    }
+)
 TEXT = "an answer that was paid for " * 40
 
 
@@ -34,6 +43,7 @@ def write_run(run: Path, count: int, segment_bytes: int) -> None:
     opened.appender.close()
     for number in plain_numbers(journal_folder(str(run)))[:-1]:
         seal(QUICK, journal_folder(str(run)), number)
+    write_spec_file(RunPlace(str(run.parent), "sums", run.name, str(run)), fold_of(str(run)).story)
     assert opened.appender.tip is not None
     tip = opened.appender.tip
     mirror = Mirror(str(run), UID, open_objects(url_of(run)), None, Keeping(lambda: tip))
@@ -42,11 +52,10 @@ def write_run(run: Path, count: int, segment_bytes: int) -> None:
 
 
 def write_beginning(run: Path, count: int) -> Draft:
-    (run / "spec.yaml").write_text("seed: 1\n")
     plan = LineFile(plan_path(str(run)), QUICK).write(key(o).encode() for o in range(count))
     data = LineFile(data_path(str(run)), QUICK).write(f"row {o}".encode() for o in range(count))
     cells = (Cell("task", "model", 0, count, 0, 0),)
-    return draft("run.started", RunStarted(run.name, {"seed": 1}, plan, data, cells))
+    return draft("run.started", RunStarted(run.name, spec_mapping(SPEC), plan, data, cells))
 
 
 def samples(count: int) -> Iterator[Draft]:

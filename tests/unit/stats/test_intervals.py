@@ -267,3 +267,29 @@ def test_more_confidence_makes_a_wider_interval_around_the_same_mean() -> None:
 def test_a_confidence_that_is_no_probability_is_refused(confidence: float) -> None:
     with pytest.raises(ValueError, match="between 0 and 1"):
         summarise([1, 0], confidence=confidence)
+
+
+@pytest.mark.parametrize("n", [10, 40, 150])
+def test_wilson_is_right_95_times_in_100_on_average_over_all_shares(n: int) -> None:
+    """Exactly, not by drawing; for one share it goes up and down in steps."""
+    ends = [wilson(right, n) for right in range(n + 1)]
+    held = []
+    for share in np.linspace(0.005, 0.995, 199):
+        chances = scipy_stats.binom.pmf(np.arange(n + 1), n, share)
+        held.append(sum(c for c, end in zip(chances, ends, strict=True) if known(end.low) <= share <= known(end.high)))
+    assert 0.95 < np.mean(held) < 0.96
+    assert min(held) > 0.83
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("repeats", [1, 6])
+def test_student_holds_the_truth_within_binomial_bounds(repeats: int) -> None:
+    """10,000 draws of 25 normal groups: between what 95% leaves to chance once in 10,000 times."""
+    random = np.random.default_rng(20261121)
+    groups = [index // repeats for index in range(25 * repeats)]
+
+    def draw() -> tuple[list[float], list[int]]:
+        return (3 + random.normal(size=(25, 1)) + random.normal(size=(25, repeats))).ravel().tolist(), groups
+
+    low, high = scipy_stats.binom.ppf([1e-4, 1 - 1e-4], 10_000, 0.95) / 10_000
+    assert low <= coverage(draw, 3, 10_000) <= high

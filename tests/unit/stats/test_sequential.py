@@ -1,7 +1,7 @@
 """Always-valid intervals: against their definitions worked out directly, and against looking after every value."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
 import numpy as np
@@ -19,32 +19,28 @@ def after(interval: BoundedMean | NormalMixture, values: Sequence[float]) -> Sum
     return interval.summary
 
 
-def wealth(values: Sequence[float], mean: float, alpha: float) -> tuple[float, float]:
-    """What each of the two gamblers against `mean` has at the end, by the published definition."""
+def wealth(values: Sequence[float], mean: float, alpha: float) -> Iterator[tuple[float, float]]:
+    """What each of the two gamblers against `mean` has after each value, by the published definition."""
     up = down = 0.5
+    guesses = [(0.5 + sum(values[: i + 1])) / (i + 2) for i in range(len(values))]
     for index, value in enumerate(values):
-        past = values[:index]
-        guesses = [(0.5 + sum(values[: i + 1])) / (i + 2) for i in range(index)]
-        variance = (0.25 + sum((x - guess) ** 2 for x, guess in zip(past, guesses, strict=True))) / (index + 1)
+        past = zip(values[:index], guesses[:index], strict=True)
+        variance = (0.25 + sum((x - guess) ** 2 for x, guess in past)) / (index + 1)
         stake = math.sqrt(2 * math.log(2 / alpha) / (variance * (index + 1) * math.log(index + 2)))
         up *= 1 + min(stake, 0.5 / mean if mean else math.inf) * (value - mean)
         down *= 1 - min(stake, 0.5 / (1 - mean) if mean < 1 else math.inf) * (value - mean)
-    return up, down
+        yield up, down
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_bounded_interval_is_where_no_gambler_got_rich(seed: int) -> None:
     chance = Random(seed)
-    values = [round(chance.betavariate(4, 1), 3) for _ in range(25)]
-    found = after(BoundedMean(grid=20), values)
-    rich = [[], []]  # type: list[list[float]]
-    for moment in range(1, len(values) + 1):
-        for mean in (index / 20 for index in range(21)):
-            for side, capital in enumerate(wealth(values[:moment], mean, 0.05)):
-                if capital >= 1 / 0.05:
-                    rich[side].append(mean)
-    assert found.low == pytest.approx(max(rich[0], default=0.0), abs=CLOSE)
-    assert found.high == pytest.approx(min(rich[1], default=1.0), abs=CLOSE)
+    values = [round(chance.betavariate(4, 1), 3) for _ in range(40)]
+    found = after(BoundedMean(grid=1000), values)
+    means = [index / 1000 for index in range(1001)]
+    most = {mean: [max(side) for side in zip(*wealth(values, mean, 0.05), strict=True)] for mean in means}
+    assert found.low == pytest.approx(max((mean for mean in means if most[mean][0] >= 20), default=0.0), abs=CLOSE)
+    assert found.high == pytest.approx(min((mean for mean in means if most[mean][1] >= 20), default=1.0), abs=CLOSE)
     assert found.mean == pytest.approx(np.mean(values), abs=CLOSE)
 
 

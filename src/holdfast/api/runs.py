@@ -33,6 +33,7 @@ from holdfast.report import (
     score_lines,
     score_table,
 )
+from holdfast.report.anomalies import Anomalies, unlooked
 from holdfast.report.choosing import Wanted, choose
 from holdfast.report.costs import Cost, CostLine, Told, cost_lines, total
 from holdfast.report.events import EventLine, with_events
@@ -123,6 +124,7 @@ class Run:
             saved=story.saved,
             anomalies=len(story.anomalies) + len(self._index.damage),
             cost=total(cost_lines(story, {})),
+            unlooked=unlooked(self._index),
         )
 
     def summary(self) -> RunSummary:
@@ -168,11 +170,8 @@ class Run:
             bytes=self.place.size(),
             failures=list(_failures(cells)),
             cost=sum((cell.cost for cell in cells), Cost()),
-            marks=[
-                {"task": cell.task, "model": cell.model, "mark": mark, "count": count}
-                for cell in cells
-                for mark, count in cell.marks.items()
-            ],
+            marks=list(_marks(cells)),
+            answer_anomalies=list(_anomalies(cells)),
             mirror=self._mirror(),
             jobs=self.jobs(),
         )
@@ -283,6 +282,7 @@ class Run:
             scores=scores_of(found, self._index.story.evaluation),
             in_progress=doing,
             resumes=tuple(found.begun_again),
+            anomalies={} if row is None else Anomalies(self._index, self._index.story.evaluation).of(row),
         )
 
     def scorers(self) -> list[str]:
@@ -397,6 +397,19 @@ def _failures(cells: Sequence[CellReport]) -> Iterator[dict[str, Any]]:
     for cell in cells:
         for kind, count in cell.failures.items():
             example = _plain(cell.examples[kind])
+            yield {"task": cell.task, "model": cell.model, "kind": kind, "count": count, "example": example}
+
+
+def _marks(cells: Sequence[CellReport]) -> Iterator[dict[str, Any]]:
+    for cell in cells:
+        for mark, count in cell.marks.items():
+            yield {"task": cell.task, "model": cell.model, "mark": mark, "count": count}
+
+
+def _anomalies(cells: Sequence[CellReport]) -> Iterator[dict[str, Any]]:
+    for cell in cells:
+        for kind, count in cell.anomalies.items():
+            example = _plain(cell.odd[kind])
             yield {"task": cell.task, "model": cell.model, "kind": kind, "count": count, "example": example}
 
 

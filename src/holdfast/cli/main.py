@@ -256,6 +256,7 @@ def show(
     grep: Annotated[str, typer.Option(help="List the samples with this pattern in key, output or error.")] = "",
     task: Annotated[list[str] | None, typer.Option(help="List the samples of this task. Repeatable.")] = None,
     model: Annotated[list[str] | None, typer.Option(help="List the samples of this model. Repeatable.")] = None,
+    anomaly: Annotated[list[str] | None, typer.Option(help="List the answers that are odd so. Repeatable.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="List at most N.")] = 50,
     full: Annotated[bool, typer.Option("--full", help="With KEY: long texts whole, not only their beginning.")] = False,
     store: StoreToRead = None,
@@ -270,9 +271,10 @@ def show(
     from holdfast.errors import UsageError
     from holdfast.report.choosing import Wanted
 
-    wanted = Wanted(failed, wrong, tuple(kind or ()), grep, tasks=tuple(task or ()), models=tuple(model or ()))
+    where = (tuple(task or ()), tuple(model or ()), tuple(anomaly or ()))
+    wanted = Wanted(failed, wrong, tuple(kind or ()), grep, "", *where)
     if key is not None and wanted:
-        raise UsageError("name one key, or list keys with --failed, --wrong, --kind or --grep: not both")
+        raise UsageError("name one key, or list keys with --failed, --wrong, --kind, --anomaly or --grep: not both")
     if key is not None:
         print_key(name, key, store, as_json, full)
     elif wanted:
@@ -308,14 +310,19 @@ def score(
         bool, typer.Option("--watch", help="Show what changes whenever the file is saved; record nothing.")
     ] = False,
     label: Annotated[str, typer.Option("--name", help="What to call the evaluation.")] = "",
+    anomalies: Annotated[
+        bool, typer.Option("--anomalies", help="Score nothing: look at all answers again for anomalies.")
+    ] = False,
     store: Store = None,
 ) -> None:
     """Score a run's answers again, with other scorers, without asking any model.
 
     The scores become a new evaluation of the run; earlier ones stay. The same scorers again go on where they were.
     """
-    from holdfast.cli.scoring import score_run, watch_scorers
+    from holdfast.cli.scoring import look_again, score_run, watch_scorers
 
+    if anomalies:
+        raise typer.Exit(look_again(name, store))
     if watch:
         raise typer.Exit(watch_scorers(name, scorers or (), store))
     raise typer.Exit(score_run(name, scorers or (), label, store))
@@ -416,6 +423,7 @@ def export(
     grep: Annotated[str, typer.Option(help="Only the samples with this pattern in key, output or error.")] = "",
     task: Annotated[list[str] | None, typer.Option(help="Only the samples of this task. Repeatable.")] = None,
     model: Annotated[list[str] | None, typer.Option(help="Only the samples of this model. Repeatable.")] = None,
+    anomaly: Annotated[list[str] | None, typer.Option(help="Only the answers that are odd so. Repeatable.")] = None,
     store: StoreToRead = None,
 ) -> None:
     """Write one line for each planned key, or for those that are chosen, in plan order.
@@ -435,7 +443,8 @@ def export(
     from holdfast.cli.reading import Sheet, export_run
     from holdfast.report.choosing import Wanted
 
-    wanted = Wanted(failed, wrong, tuple(kind or ()), grep, tasks=tuple(task or ()), models=tuple(model or ()))
+    where = (tuple(task or ()), tuple(model or ()), tuple(anomaly or ()))
+    wanted = Wanted(failed, wrong, tuple(kind or ()), grep, "", *where)
     export_run(name, Sheet(format, output, events), store, wanted)
 
 

@@ -38,22 +38,20 @@ class Lookout:
         """How many answers it has looked at."""
         self.changed = 0
         """Of how many it was recorded: they were looked at with another list, or it now finds something else."""
-        self.stopping = False
 
     async def look(self, journal_folder: str, writer: Journal, *, everything: bool = False) -> None:
         """At answers that the list in force was not used on, or at all. What is recorded when it is stopped stays."""
         loop = asyncio.get_running_loop()
         found = self._found(journal_folder, everything=everything)
-        with ThreadPoolExecutor(1, "holdfast-looking") as thread:  # an index belongs to the thread that opened it
-            try:
-                while not self.stopping and (
-                    some := await loop.run_in_executor(thread, lambda: list(itertools.islice(found, _BATCH)))
-                ):
-                    for each in some:
-                        await writer.append(each)
-                        self.changed += 1
-            finally:
-                thread.submit(found.close)
+        thread = ThreadPoolExecutor(1, "holdfast-looking")  # an index belongs to the thread that opened it
+        try:
+            while some := await loop.run_in_executor(thread, lambda: list(itertools.islice(found, _BATCH))):
+                for each in some:
+                    await writer.append(each)
+                    self.changed += 1
+        finally:
+            thread.submit(found.close)
+            thread.shutdown(wait=False)
 
     def _found(self, journal_folder: str, *, everything: bool) -> Generator[Draft]:
         with (

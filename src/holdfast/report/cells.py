@@ -13,6 +13,7 @@ import msgspec
 from holdfast.records.exchange import Usage
 from holdfast.records.facts import Cell
 from holdfast.records.keys import parse_key
+from holdfast.report.anomalies import Anomalies
 from holdfast.report.costs import Cost, Told, cost_lines, total
 from holdfast.report.wording import own_words
 from holdfast.score import as_number
@@ -61,6 +62,10 @@ class CellReport(msgspec.Struct, frozen=True):
     """The first of each, with how it counts."""
     cost: Cost = Cost()
     """Of all requests that were made for it, those of roles too."""
+    anomalies: dict[str, int] = msgspec.field(default_factory=dict)
+    """How many of its answers are odd, by kind; marks are not among them."""
+    odd: dict[str, Example] = msgspec.field(default_factory=dict)
+    """The first of each, with what shows it."""
 
 
 class RunReport(msgspec.Struct, frozen=True):
@@ -79,6 +84,8 @@ class RunReport(msgspec.Struct, frozen=True):
     evaluations: dict[str, str] = msgspec.field(default_factory=dict)
     """All that the run has: what each is called, or its scorers."""
     cost: Cost = Cost()
+    unlooked: int = 0
+    """Answers that the list of anomalies in force was not used on; it is, with a resume or `score --anomalies`."""
 
     def __str__(self) -> str:
         from holdfast.report.tables import as_text, report_table  # rich is brought in only when something is shown
@@ -100,10 +107,11 @@ def report_cells(index: Index, evaluation: str = "") -> Iterator[CellReport]:
     for cell in story.cells:  # one in each block of the plan
         parts.setdefault((cell.task, cell.model), []).append(cell)
     costs, told = cost_lines(story, {}), Told.of(story.spec)
+    anomalies = Anomalies(index, evaluation or story.evaluation)
     for (task, model), cells in parts.items():
         cost = total(line for line in costs if (line.task, line.model) == (task, model))
         answers = Answers(task, model, cells, evaluation or story.evaluation)
-        yield _report(index, answers, cost, told.counts(task))
+        yield _report(index, answers, cost, (told.counts(task), anomalies))
 
 
 class Answers(msgspec.Struct, frozen=True):
@@ -127,13 +135,16 @@ class Answers(msgspec.Struct, frozen=True):
         )
 
 
-def _report(index: Index, wanted: Answers, cost: Cost, counts: Counts) -> CellReport:
+def _report(index: Index, wanted: Answers, cost: Cost, looked: tuple[Counts, Anomalies]) -> CellReport:
+    counts, anomalies = looked
     statuses: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
     examples: dict[str, Example] = {}
     groups: dict[int, str] = {}
     marks: Counter[str] = Counter()
     marked: dict[str, Example] = {}
+    kinds_of_odd: Counter[str] = Counter()
+    odd: dict[str, Example] = {}
     usage, seconds = Usage(), 0.0
     for row in wanted.rows(index):
         statuses[row.status] += 1
@@ -144,6 +155,9 @@ def _report(index: Index, wanted: Answers, cost: Cost, counts: Counts) -> CellRe
             for mark in row.marks.split():
                 marks[mark] += 1
                 marked.setdefault(mark, Example(row.key, f"counts.{mark} is {getattr(counts, mark)}"))
+            for kind, reason in anomalies.of(row).items():
+                kinds_of_odd[kind] += 1
+                odd.setdefault(kind, Example(row.key, reason))
         elif row.status == "failed":
             kinds[row.kind] += 1
             examples.setdefault(row.kind, Example(row.key, row.message))
@@ -163,6 +177,8 @@ def _report(index: Index, wanted: Answers, cost: Cost, counts: Counts) -> CellRe
         marks=dict(marks),
         marked=marked,
         cost=cost,
+        anomalies=dict(kinds_of_odd),
+        odd=odd,
     )
 
 

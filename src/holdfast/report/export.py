@@ -17,6 +17,7 @@ from holdfast.plan import PlanLine, planned_lines
 from holdfast.records.exchange import Usage
 from holdfast.records.facts import Failure, SampleFailed, SampleFinished
 from holdfast.records.keys import parse_key
+from holdfast.report.anomalies import Anomalies
 from holdfast.report.costs import Prices, Told, used_dollars
 from holdfast.report.wording import own_words
 from holdfast.state import AnswerRow, Index, ScoreRow
@@ -53,6 +54,8 @@ class ExportLine(msgspec.Struct, frozen=True):
     reasoning_tokens: int = 0
     cost_usd: float | None = None
     """Of the same steps as the tokens; None if a model has no price."""
+    anomalies: dict[str, str] = msgspec.field(default_factory=dict)
+    """What else is odd about the answer, by kind, each with what shows it."""
 
     @property
     def values(self) -> dict[str, Any]:
@@ -76,7 +79,7 @@ def _export(run: str, index: Index, evaluation: str, reader: Reader) -> Iterator
     answers = index.answers()
     scores = itertools.groupby(index.scores(evaluation), key=lambda row: row.o)
     answer, scored = next(answers, None), next(scores, None)
-    told = Told.of(index.story.spec)
+    told, anomalies = Told.of(index.story.spec), Anomalies(index, evaluation)
     prices: dict[str, Prices] = {}
     for line in itertools.chain.from_iterable(planned_lines(run, cell) for cell in index.story.cells):
         mine = answer if answer is not None and answer.o == line.o else None
@@ -89,7 +92,9 @@ def _export(run: str, index: Index, evaluation: str, reader: Reader) -> Iterator
         model = parse_key(line.k).model
         if model not in prices:
             prices[model] = told.prices(model)
-        yield _line(line, mine, given, reader, prices[model])
+        made = _line(line, mine, given, reader, prices[model])
+        odd = anomalies.of(mine) if mine is not None and made.status == "finished" else {}
+        yield msgspec.structs.replace(made, anomalies=odd) if odd else made
 
 
 def write_jsonl(lines: Iterable[ExportLine], out: IO[str]) -> None:
@@ -102,7 +107,7 @@ def write_csv(lines: Iterator[ExportLine], out: IO[str], scorers: list[str]) -> 
     `reasons` what the others said.
     """
     writer = csv.writer(out)
-    writer.writerow([*_PLAIN, "marks", "error", *_SPENT, *scorers, "score_errors", "reasons"])
+    writer.writerow([*_PLAIN, "marks", "anomalies", "error", *_SPENT, *scorers, "score_errors", "reasons"])
     for line in lines:
         plain = [getattr(line, name) for name in _PLAIN]
         spent = [getattr(line, name) for name in _SPENT]
@@ -110,7 +115,16 @@ def write_csv(lines: Iterator[ExportLine], out: IO[str], scorers: list[str]) -> 
         given = line.values
         values = [given.get(name) for name in scorers]
         writer.writerow(
-            [*plain, " ".join(line.marks), error, *spent, *values, _listed(line.broken), _listed(line.reasons)]
+            [
+                *plain,
+                " ".join(line.marks),
+                _listed(line.anomalies),
+                error,
+                *spent,
+                *values,
+                _listed(line.broken),
+                _listed(line.reasons),
+            ]
         )
 
 

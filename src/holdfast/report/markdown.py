@@ -4,7 +4,15 @@ import re
 from collections.abc import Iterator
 
 from holdfast.report.cells import CellReport, RunReport, ScorerReport
-from holdfast.report.tables import cost_lines, duration, evaluation_lines, failure_lines, marked_lines, short
+from holdfast.report.tables import (
+    anomaly_lines,
+    cost_lines,
+    duration,
+    evaluation_lines,
+    failure_lines,
+    marked_lines,
+    short,
+)
 from holdfast.report.wording import counted
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~])")
@@ -23,7 +31,12 @@ def markdown(report: RunReport) -> str:
         lines += [_text(line), ""]
     lines += [_row(_HEAD), _row("---" if name in _HEAD[:3] else "--:" for name in _HEAD)]
     lines += [row for cell in report.cells for row in _rows(cell)]
-    found = [*cost_lines(report.cost), *marked_lines(report.cells), *failure_lines(report.cells)]
+    found = [
+        *cost_lines(report.cost),
+        *marked_lines(report.cells),
+        *anomaly_lines(report),
+        *failure_lines(report.cells),
+    ]
     if report.anomalies:
         found.append(f"{counted(report.anomalies, 'anomaly', 'anomalies')} in the journal: see `holdfast verify`")
     if found:

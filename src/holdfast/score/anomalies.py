@@ -21,15 +21,15 @@ VERSION = 1
 """Of the list below. Another number, and a resume or `holdfast score --anomalies` looks at old answers again."""
 
 KINDS = {
-    "loop": "repeat themselves",
-    "refusal": "look like refusals",
-    "language": "are in another script than the question",
-    "format": "are not in the format that was asked for",
-    "identical": "are the same in all repeats, at a temperature above 0",
+    "loop": "the same phrase again and again",
+    "refusal": "reads like a refusal",
+    "language": "in another script than the question",
+    "format": "not in the format that was asked for",
+    "identical": "the same in all repeats, at a temperature above 0",
     "slow": "took far longer than the others",
-    "scores_differ": "have other scores than an equal answer to the same sample",
+    "scores_differ": "another score than an equal answer to the same sample",
 }
-"""All kinds beside the marks, and what is said of answers that have them."""
+"""All kinds beside the marks, and what is said of an answer that has it."""
 
 _WINDOW = 8192
 _PROBE = 32

@@ -34,6 +34,7 @@ from holdfast.report import (
     score_table,
 )
 from holdfast.report.agreeing import judges_of
+from holdfast.report.anomalies import Anomalies, unlooked
 from holdfast.report.choosing import Wanted, choose
 from holdfast.report.costs import Cost, CostLine, Told, cost_lines, total
 from holdfast.report.events import EventLine, with_events
@@ -126,6 +127,7 @@ class Run:
             saved=story.saved,
             anomalies=len(story.anomalies) + len(self._index.damage),
             cost=total(cost_lines(story, {})),
+            unlooked=unlooked(self._index),
         )
 
     def summary(self, evaluation: str = "") -> RunSummary:
@@ -172,11 +174,8 @@ class Run:
             bytes=self.place.size(),
             failures=list(_failures(cells)),
             cost=sum((cell.cost for cell in cells), Cost()),
-            marks=[
-                {"task": cell.task, "model": cell.model, "mark": mark, "count": count}
-                for cell in cells
-                for mark, count in cell.marks.items()
-            ],
+            marks=list(_marks(cells)),
+            answer_anomalies=list(_anomalies(cells)),
             mirror=self._mirror(),
             jobs=self.jobs(),
         )
@@ -316,6 +315,7 @@ class Run:
         row = self._index.answer(key)
         status = row.status if row is not None else "unfinished"
         doing = _doing(standing, key, found, attempts) if status == "unfinished" else None
+        wanted = self._evaluation(evaluation) or self._index.story.evaluation
         return KeyStory(
             run_id=self.run_id,
             key=key,
@@ -327,9 +327,10 @@ class Run:
             attempts=attempts,
             answer=finished[1].answer if finished else None,
             failure=attempts[-1].failure if attempts and not finished else None,
-            scores=scores_of(found, self._evaluation(evaluation) or self._index.story.evaluation),
+            scores=scores_of(found, wanted),
             in_progress=doing,
             resumes=tuple(found.begun_again),
+            anomalies={} if row is None else Anomalies(self._index, wanted).of(row),
         )
 
     def scorers(self, evaluation: str = "") -> list[str]:
@@ -445,6 +446,19 @@ def _failures(cells: Sequence[CellReport]) -> Iterator[dict[str, Any]]:
     for cell in cells:
         for kind, count in cell.failures.items():
             example = _plain(cell.examples[kind])
+            yield {"task": cell.task, "model": cell.model, "kind": kind, "count": count, "example": example}
+
+
+def _marks(cells: Sequence[CellReport]) -> Iterator[dict[str, Any]]:
+    for cell in cells:
+        for mark, count in cell.marks.items():
+            yield {"task": cell.task, "model": cell.model, "mark": mark, "count": count}
+
+
+def _anomalies(cells: Sequence[CellReport]) -> Iterator[dict[str, Any]]:
+    for cell in cells:
+        for kind, count in cell.anomalies.items():
+            example = _plain(cell.odd[kind])
             yield {"task": cell.task, "model": cell.model, "kind": kind, "count": count, "example": example}
 
 

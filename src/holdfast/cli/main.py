@@ -258,6 +258,7 @@ def show(
     grep: Annotated[str, typer.Option(help="List the samples with this pattern in key, output or error.")] = "",
     task: Annotated[list[str] | None, typer.Option(help="List the samples of this task. Repeatable.")] = None,
     model: Annotated[list[str] | None, typer.Option(help="List the samples of this model. Repeatable.")] = None,
+    anomaly: Annotated[list[str] | None, typer.Option(help="List the answers that are odd so. Repeatable.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="List at most N.")] = 50,
     full: Annotated[bool, typer.Option("--full", help="With KEY: long texts whole, not only their beginning.")] = False,
     evaluation: Evaluation = "",
@@ -273,9 +274,10 @@ def show(
     from holdfast.errors import UsageError
     from holdfast.report.choosing import Wanted
 
-    wanted = Wanted(failed, wrong, tuple(kind or ()), grep, tasks=tuple(task or ()), models=tuple(model or ()))
+    where = (tuple(task or ()), tuple(model or ()), tuple(anomaly or ()))
+    wanted = Wanted(failed, wrong, tuple(kind or ()), grep, "", *where)
     if key is not None and wanted:
-        raise UsageError("name one key, or list keys with --failed, --wrong, --kind or --grep: not both")
+        raise UsageError("name one key, or list keys with --failed, --wrong, --kind, --anomaly or --grep: not both")
     if key is not None:
         print_key(name, key, store, as_json, full, evaluation)
     elif wanted:
@@ -381,6 +383,7 @@ def export(
     grep: Annotated[str, typer.Option(help="Only the samples with this pattern in key, output or error.")] = "",
     task: Annotated[list[str] | None, typer.Option(help="Only the samples of this task. Repeatable.")] = None,
     model: Annotated[list[str] | None, typer.Option(help="Only the samples of this model. Repeatable.")] = None,
+    anomaly: Annotated[list[str] | None, typer.Option(help="Only the answers that are odd so. Repeatable.")] = None,
     evaluation: Evaluation = "",
     store: StoreToRead = None,
 ) -> None:
@@ -401,7 +404,8 @@ def export(
     from holdfast.cli.reading import Sheet, export_run
     from holdfast.report.choosing import Wanted
 
-    wanted = Wanted(failed, wrong, tuple(kind or ()), grep, tasks=tuple(task or ()), models=tuple(model or ()))
+    where = (tuple(task or ()), tuple(model or ()), tuple(anomaly or ()))
+    wanted = Wanted(failed, wrong, tuple(kind or ()), grep, "", *where)
     export_run(name, Sheet(format, output, events, evaluation), store, wanted)
 
 

@@ -21,12 +21,14 @@ from holdfast.journal import OS_DISK, verify
 from holdfast.journal.chain import is_whole_file
 from holdfast.journal.objects import is_url
 from holdfast.plan import blob_size, digest_file, originals
-from holdfast.report import CellReport, ExportLine, write_csv, write_jsonl
+from holdfast.records.exchange import MARKS
+from holdfast.report import CellReport, ExportLine, RunReport, write_csv, write_jsonl
 from holdfast.report.choosing import Wanted as WantedKeys
 from holdfast.report.choosing import choose
 from holdfast.report.key_lines import story_lines
-from holdfast.report.tables import again_lines, cost_lines, duration, failure_lines, marked_lines, tokens
+from holdfast.report.tables import again_lines, anomaly_lines, cost_lines, duration, failure_lines, marked_lines, tokens
 from holdfast.report.wording import counted, dollars, first_line, shortened
+from holdfast.score.anomalies import KINDS
 from holdfast.spec.explaining import nearest
 from holdfast.state import standing_of
 
@@ -36,10 +38,11 @@ _FORMATS = {"jsonl", "csv"}
 def print_run(name: str, store: str | None, as_json: bool, evaluation: str = "") -> None:
     with run_to_read(name, store) as run:
         place, summary = run.place, run.summary(evaluation)
-        cells = [] if as_json else list(run.cells(evaluation))
-    if as_json:
+        report = None if as_json else run.report(evaluation)
+    if report is None:
         print_json(summary)
         return
+    cells = report.cells
     say(f"{summary.experiment}/{summary.run_id}  {summary.status}", "bold")
     if summary.reason:
         say(summary.reason)
@@ -59,16 +62,17 @@ def print_run(name: str, store: str | None, as_json: bool, evaluation: str = "")
         say(line)
     for score in summary.scores:
         say(_score_line(score))
-    for trouble, style in _troubles(summary, cells):
+    for trouble, style in _troubles(summary, report, place):
         say(trouble, style)
     for line in _next(summary, cells, place):
         say(line)
 
 
-def _troubles(summary: RunSummary, cells: Sequence[CellReport]) -> Iterator[tuple[str, str]]:
-    """Each with its colour: answers that are none, samples that failed, and what the journal has lost."""
-    yield from ((line, "yellow") for line in marked_lines(cells))
-    yield from ((line, "red") for line in failure_lines(cells))
+def _troubles(summary: RunSummary, report: RunReport, place: RunPlace) -> Iterator[tuple[str, str]]:
+    """Each with its colour: answers that are none or odd, samples that failed, and what the journal has lost."""
+    yield from ((line, "yellow") for line in marked_lines(report.cells))
+    yield from ((line, "yellow") for line in anomaly_lines(report, place.command))
+    yield from ((line, "red") for line in failure_lines(report.cells))
     for anomaly in summary.anomalies:
         yield f"anomaly: {anomaly.kind} in segment {anomaly.segment}", "red"
 
@@ -112,6 +116,8 @@ def print_chosen(
         scores = " ".join(f"{scorer}={_value(value)}" for scorer, value in line.scores.items())
         say(f"{line.key}  {line.status}  {scores}".rstrip(), "bold")
         say(f"  {first_line(told, 200)}")
+        for kind, shown in line.anomalies.items():
+            say(f"    {kind}: {first_line(shown, 200)}", "yellow")
         for scorer, reason in line.reasons.items():
             say(f"    {scorer}: {first_line(reason, 200)}")
     if not found:
@@ -245,6 +251,9 @@ def export_run(name: str, sheet: Sheet, store: str | None, wanted: WantedKeys) -
 def _chosen(run: Run, lines: Iterator[ExportLine], wanted: WantedKeys) -> Iterator[ExportLine]:
     """The keys that are wanted. A task, a model or a kind of failure that the run does not have is a slip."""
     cells = list(run.cells()) if wanted.tasks or wanted.models or wanted.kinds else []
+    for name in wanted.anomalies:
+        if name not in (*KINDS, *MARKS):
+            raise UsageError(f"--anomaly {name}: there is no such kind{nearest(name, {*KINDS, *MARKS})}")
     for option, names, known in (
         ("--task", wanted.tasks, {cell.task for cell in cells}),
         ("--model", wanted.models, {cell.model for cell in cells}),

@@ -17,6 +17,7 @@ from holdfast.plan import PlanLine, planned_lines
 from holdfast.records.exchange import Usage
 from holdfast.records.facts import Failure, SampleFailed, SampleFinished
 from holdfast.records.keys import parse_key
+from holdfast.report.anomalies import Anomalies
 from holdfast.report.costs import Prices, Told, used_dollars
 from holdfast.report.wording import own_words
 from holdfast.state import AnswerRow, Index, MadeRow, ScoreRow
@@ -57,6 +58,8 @@ class ExportLine(msgspec.Struct, frozen=True):
     """Of scores that people have set by hand: first what the scorer said, then each `value` with its `reason`, `author`
     and time (`at`). The last one is in `scores`.
     """
+    anomalies: dict[str, str] = msgspec.field(default_factory=dict)
+    """What else is odd about the answer, by kind, each with what shows it."""
 
     @property
     def values(self) -> dict[str, Any]:
@@ -80,7 +83,7 @@ def _export(run: str, index: Index, evaluation: str, reader: Reader) -> Iterator
     answers = index.answers()
     scores = itertools.groupby(index.scores(evaluation), key=lambda row: row.o)
     answer, scored = next(answers, None), next(scores, None)
-    told = Told.of(index.story.spec)
+    told, anomalies = Told.of(index.story.spec), Anomalies(index, evaluation)
     prices: dict[str, Prices] = {}
     for line in itertools.chain.from_iterable(planned_lines(run, cell) for cell in index.story.cells):
         mine = answer if answer is not None and answer.o == line.o else None
@@ -94,15 +97,17 @@ def _export(run: str, index: Index, evaluation: str, reader: Reader) -> Iterator
         if model not in prices:
             prices[model] = told.prices(model)
         told_line = _line(line, mine, given, reader, prices[model])
-        edited = any(each.author for each in given) and told_line.status == "finished"
-        yield (
-            msgspec.structs.replace(told_line, scores_edited=_edited(index, evaluation, mine)) if edited else told_line
-        )
+        if mine is None or told_line.status != "finished":
+            yield told_line
+            continue
+        edited = _edited(index, evaluation, mine) if any(each.author for each in given) else {}
+        odd = anomalies.of(mine)
+        more = edited or odd
+        yield msgspec.structs.replace(told_line, scores_edited=edited, anomalies=odd) if more else told_line
 
 
-def _edited(index: Index, evaluation: str, answer: AnswerRow | None) -> dict[str, list[dict[str, Any]]]:
+def _edited(index: Index, evaluation: str, answer: AnswerRow) -> dict[str, list[dict[str, Any]]]:
     """What scorers said and people set in its place, by scorer."""
-    assert answer is not None
     edits = index.edits_of(answer.o, answer.n, evaluation)
     names = {each.scorer for each in edits}
     made = [each for each in index.made_of(answer.o, answer.n, evaluation) if each.scorer in names]
@@ -125,7 +130,7 @@ def write_csv(lines: Iterator[ExportLine], out: IO[str], scorers: list[str]) -> 
     `reasons` what the others said.
     """
     writer = csv.writer(out)
-    writer.writerow([*_PLAIN, "marks", "error", *_SPENT, *scorers, "score_errors", "reasons"])
+    writer.writerow([*_PLAIN, "marks", "anomalies", "error", *_SPENT, *scorers, "score_errors", "reasons"])
     for line in lines:
         plain = [getattr(line, name) for name in _PLAIN]
         spent = [getattr(line, name) for name in _SPENT]
@@ -133,7 +138,16 @@ def write_csv(lines: Iterator[ExportLine], out: IO[str], scorers: list[str]) -> 
         given = line.values
         values = [given.get(name) for name in scorers]
         writer.writerow(
-            [*plain, " ".join(line.marks), error, *spent, *values, _listed(line.broken), _listed(line.reasons)]
+            [
+                *plain,
+                " ".join(line.marks),
+                _listed(line.anomalies),
+                error,
+                *spent,
+                *values,
+                _listed(line.broken),
+                _listed(line.reasons),
+            ]
         )
 
 

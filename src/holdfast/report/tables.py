@@ -12,6 +12,7 @@ from holdfast.report.cells import CellReport, Example, RunReport, ScorerReport
 from holdfast.report.costs import Cost, unpriced_line
 from holdfast.report.grids import Grid
 from holdfast.report.wording import counted, dollars, first_line
+from holdfast.score.anomalies import KINDS
 from holdfast.stats import Summary
 
 _COLUMNS = (
@@ -152,6 +153,21 @@ def marked_lines(cells: Iterable[CellReport]) -> Iterator[str]:
             yield f"{cell.task}/{cell.model}: {answers} ({example.message}), e.g. {example.key}"
 
 
+def anomaly_lines(report: RunReport, command: Command | None = None) -> Iterator[str]:
+    """What is odd about answers, with how to see them; and whether somebody should look again."""
+    show = command or (lambda verb, *rest: f"holdfast {verb} {report.run_id} {' '.join(rest)}".rstrip())
+    for cell in report.cells:
+        for kind, count in cell.anomalies.items():
+            example = cell.odd[kind]
+            told = f"anomaly {kind} in {counted(count, 'answer')} ({KINDS[kind]})"
+            seen = f"e.g. {example.key}: {first_line(example.message)}; see: {show('show', '--anomaly', kind)}"
+            yield f"{cell.task}/{cell.model}: {told}, {seen}"
+    if report.unlooked:
+        look = show("score", "--anomalies")
+        told = f"{counted(report.unlooked, 'answer')} not looked at with the newest list of anomalies"
+        yield f"{told}; look with: {look}"
+
+
 def cost_lines(cost: Cost) -> Iterator[str]:
     """Nothing, where no price is known and none was asked for."""
     if cost.dollars is None:
@@ -223,16 +239,8 @@ def _footnotes(report: RunReport, command: Command | None) -> Iterable[Renderabl
     if report.saved != Usage():
         line += f"; replay saved {_worth(report)}"
     yield _line(line, style="dim")
-    for cost in cost_lines(report.cost):
-        yield _line(cost, style="dim")
-    for reading in reading_lines(report.cells):
-        yield _line(reading)
-    for edited in edited_lines(report.cells):
-        yield _line(edited, style="yellow")
-    for marked in marked_lines(report.cells):
-        yield _line(marked, style="yellow")
-    for failure in failure_lines(report.cells):
-        yield _line(failure, style="red")
+    for told, style in _remarks(report, command):
+        yield _line(told, style=style)
     if command is not None and report.status != "running":
         for again in again_lines(report.cells, command):
             yield _line(again)
@@ -240,6 +248,15 @@ def _footnotes(report: RunReport, command: Command | None) -> Iterable[Renderabl
         found = counted(report.anomalies, "anomaly", "anomalies")
         look = command("verify") if command is not None else f"holdfast verify {report.run_id}"
         yield _line(f"{found} in the journal: see `{look}`", style="red")
+
+
+def _remarks(report: RunReport, command: Command | None) -> Iterator[tuple[str, str]]:
+    """Each with its colour: costs, how to read the numbers, and what they have in them or not."""
+    yield from ((line, "dim") for line in cost_lines(report.cost))
+    yield from ((line, "") for line in reading_lines(report.cells))
+    odd = (edited_lines(report.cells), marked_lines(report.cells), anomaly_lines(report, command))
+    yield from ((line, "yellow") for lines in odd for line in lines)
+    yield from ((line, "red") for line in failure_lines(report.cells))
 
 
 def edited_lines(cells: Iterable[CellReport]) -> Iterator[str]:

@@ -1,0 +1,123 @@
+"""Asking the scorers again about the recorded answers, to see whether they say what is recorded.
+
+Only of scorers that come with Holdfast, whose code and arguments are as they were, and that look at one answer alone:
+those say the same every time. Which others there are is told, with the reason. Nothing is written, no model is asked.
+"""
+
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.engine.scoring import Judgement, judged
+from holdfast.engine.tickets import Ticket
+from holdfast.journal import Reader, journal_folder
+from holdfast.plan import data_lines, planned_lines
+from holdfast.records.exchange import Sample
+from holdfast.records.facts import Cell, SampleFinished, ScoreGiven
+from holdfast.report.costs import Told
+from holdfast.report.recounting import Recount, Said
+from holdfast.score import BUILT_IN, Scorer, identity
+
+_OF_THE_MOMENT = frozenset({"stalled", "cancelled", "record"})
+"""Failures that say something of the process, not of the answer."""
+_finished = msgspec.json.Decoder(SampleFinished)
+
+
+class Rescored(msgspec.Struct):
+    """What came of it."""
+
+    again: dict[str, int] = msgspec.field(default_factory=dict)
+    """By scorer: how many of its scores were made again."""
+    skipped: dict[str, str] = msgspec.field(default_factory=dict)
+    """By scorer: why it was not asked again."""
+    differences: list[str] = msgspec.field(default_factory=list)
+
+
+async def rescore(run: str, recount: Recount, evaluation: str) -> Rescored:
+    """Every answer that counts, in plan order, one at a time."""
+    found = Rescored()
+    counts: Counter[str] = Counter()
+    told, recorded = Told.of(recount.spec), recount.scores.get(evaluation, {})
+    scorers = _usable(recount.evaluations.get(evaluation, []), found.skipped)
+    if scorers and not recount.spec.get("record_data", True):
+        found.skipped |= {each.name: "the run does not hold its data" for every in scorers.values() for each in every}
+        return found
+    async for answer, counting in _asked(run, recount, evaluation, {task: told.counts(task) for task in scorers}):
+        for scorer in scorers[counting]:
+            (given,) = await judged([answer], scorer)
+            for each in given:
+                said = recorded.get(each.scorer, {}).get(answer.ticket.o)
+                counts[each.scorer] += 1
+                found.differences += _differs(answer, each, said)
+    found.again = dict(counts)
+    return found
+
+
+def _usable(recorded: Sequence[Mapping[str, Any]], skipped: dict[str, str]) -> dict[str, list[Scorer]]:
+    """By task: the scorers that can be asked again."""
+    own = {identity(each)["function"]: each for each in BUILT_IN.values()}
+    found: dict[str, list[Scorer]] = {}
+    for told in recorded:
+        name, scorer = str(told.get("name", "")), own.get(told.get("function"))
+        if scorer is None:
+            skipped[name] = "it does not come with Holdfast"
+        elif scorer.needs_ctx:
+            skipped[name] = "it asks a judge"
+        elif scorer.group:
+            skipped[name] = "it looks at all repeats of a sample at once"
+        else:
+            made = msgspec.structs.replace(scorer, name=name, args=dict(told.get("args") or {}))
+            if identity(made)["source"] != told.get("source"):
+                skipped[name] = "its code has changed since"
+            else:
+                found.setdefault(str(told.get("task", "")), []).append(made)
+    return found
+
+
+async def _asked(
+    run: str, recount: Recount, evaluation: str, counts: Mapping[str, Any]
+) -> AsyncIterator[tuple[Judgement, str]]:
+    """The answers of tasks whose scorers are asked again, each with its task."""
+    with contextlib.closing(Reader(journal_folder(run))) as reader:
+        for cell in recount.cells:
+            if cell.task not in counts:
+                continue
+            for ticket in _tickets(run, cell):
+                kept = recount.finished.get(ticket.o)
+                entry = None if kept is None else reader.record_at(kept.segment, kept.offset)
+                if kept is not None and entry is not None:
+                    answer = _finished.decode(entry.line.d).answer
+                    yield Judgement(ticket, answer, kept.n, evaluation, (), counts[cell.task]), cell.task
+
+
+def _tickets(run: str, cell: Cell) -> Iterator[Ticket]:
+    """The keys of a cell with their samples: plan and data are walked side by side."""
+    rows = data_lines(run, cell)
+    row = next(rows, None)
+    made: Sample | None = None
+    for line in planned_lines(run, cell):
+        while row is not None and row.r < line.r:
+            row, made = next(rows, None), None
+        if row is None:
+            return
+        made = made or row.sample()
+        yield Ticket(line.o, line.k, made, cell)
+
+
+def _differs(answer: Judgement, now: ScoreGiven, said: Said | None) -> Iterator[str]:
+    name = f"{answer.ticket.key}: {now.scorer}"
+    if said is None or said.of != answer.of:
+        return  # it was not scored yet, or another answer was
+    if said.failure in _OF_THE_MOMENT:
+        return
+    failure = now.failure.kind if now.failure is not None else ""
+    same_value = said.value == now.value and isinstance(said.value, bool) == isinstance(now.value, bool)
+    if bool(said.failure) != bool(failure) or not same_value:
+        yield f"{name}: recorded is {_shown(said.value, said.failure)}, scored again {_shown(now.value, failure)}"
+
+
+def _shown(value: Any, failure: str) -> str:
+    return f"a failure ({failure})" if failure else repr(value)

@@ -26,7 +26,7 @@ h3 { font-size: 1.05rem; margin-top: 1.75rem; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem; }
 th, td { text-align: left; padding: .25rem .7rem .25rem 0; border-bottom: 1px solid #e4e4e4; vertical-align: top;
-  overflow-wrap: anywhere; min-width: 3rem; }
+  overflow-wrap: break-word; max-width: 28rem; }
 th { border-bottom: 2px solid #888; }
 pre { background: #f5f5f5; padding: .75rem; overflow-x: auto; white-space: pre-wrap; overflow-wrap: anywhere; }
 figure { margin: 1.5rem 0; } figure svg { max-width: 100%; height: auto; }

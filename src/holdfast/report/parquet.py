@@ -6,15 +6,12 @@ kinds, all of them as text. Needs pyarrow when it is used; if that is missing, s
 
 import importlib
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.errors import UsageError
 from holdfast.report.export import ExportLine, score_column
 from holdfast.score import as_number
 from holdfast.state import Index
-
-if TYPE_CHECKING:
-    import pyarrow
 
 _ROWS_MAX = 2_000
 _CHARACTERS_MAX = 8_000_000
@@ -68,7 +65,8 @@ def write_parquet(lines: Iterable[ExportLine], path: str, kinds: Mapping[str, st
             writer.write_table(arrow.Table.from_pylist(rows, schema=schema))
 
 
-def _schema(arrow: Any, kinds: Mapping[str, str]) -> "pyarrow.Schema":
+def _schema(arrow: Any, kinds: Mapping[str, str]) -> Any:
+    """Of pyarrow, which has no types of its own."""
     types = {
         "string": arrow.string(),
         "strings": arrow.list_(arrow.string()),
@@ -82,8 +80,7 @@ def _schema(arrow: Any, kinds: Mapping[str, str]) -> "pyarrow.Schema":
     }
     fields = [(name, types[kind]) for name, kind in _COLUMNS.items()]
     scores = [(score_column(name, _COLUMNS), types[kind]) for name, kind in kinds.items()]
-    schema: pyarrow.Schema = arrow.schema([*fields[:-2], *scores, *fields[-2:]])
-    return schema
+    return arrow.schema([*fields[:-2], *scores, *fields[-2:]])
 
 
 def _groups(lines: Iterable[ExportLine]) -> Iterator[list[ExportLine]]:

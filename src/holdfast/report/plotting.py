@@ -42,7 +42,7 @@ _SETTINGS = {
     "axes.axisbelow": True,
     "figure.constrained_layout.use": True,
 }
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8b4513")
 """That people who see red and green alike can tell apart."""
 _SHAPES = "os^DvP*X"
 
@@ -131,9 +131,8 @@ def _rows_figure(names: Sequence[str], what: str) -> "tuple[Figure, Axes]":
 
 def _scores(points: Sequence[Point]) -> "Figure":
     figure, axes = _rows_figure([each.label for each in points], "mean")
-    for row, each in enumerate(points[:_ROWS_MAX]):
-        _interval(axes, row, each.summary)
-    if all(0 <= value <= 1 for each in points for value in _ends(each.summary)):
+    _intervals(axes, [each.summary for each in points])
+    if _are_shares(points):
         axes.set_xlim(-0.02, 1.02)
     return figure
 
@@ -141,9 +140,7 @@ def _scores(points: Sequence[Point]) -> "Figure":
 def _differences(found: Sequence[Comparison]) -> "Figure":
     figure, axes = _rows_figure([_told(each) for each in found], "second minus first, on the keys that both have")
     axes.axvline(0, color="#666666", linewidth=1)
-    for row, each in enumerate(found[:_ROWS_MAX]):
-        if each.difference is not None:
-            _interval(axes, row, each.difference)
+    _intervals(axes, [each.difference for each in found if each.difference is not None])
     low, high = axes.get_xlim()
     reach = max(abs(low), abs(high), 0.01)
     axes.set_xlim(-reach, reach)
@@ -151,46 +148,36 @@ def _differences(found: Sequence[Comparison]) -> "Figure":
 
 
 def _costs(points: Sequence[Point]) -> "Figure":
-    figure, axes = _figure(5.0)
-    for number, each in enumerate(points):
+    """Points that the legend has no room for are grey, and without their intervals."""
+    figure, axes = _legend_figure(len(points))
+    for number, each in reversed(list(enumerate(points))):
         mean, dollars = each.summary.mean or 0.0, 1_000 * (each.dollars or 0.0)
         low, high = _ends(each.summary)
-        axes.errorbar(
-            [dollars],
-            [mean],
-            yerr=[[mean - low], [high - mean]],
-            fmt=_SHAPES[number // len(_COLOURS) % len(_SHAPES)],
-            color=_COLOURS[number % len(_COLOURS)],
-            capsize=3,
-            label=_name(each.label) if number < _LEGEND_MAX else "_more",
-        )
+        ends = [[mean - low], [high - mean]] if number < _LEGEND_MAX else None
+        axes.errorbar([dollars], [mean], yerr=ends, linestyle="", capsize=3, **_look(number, each.label))
     prices = [each.dollars for each in points if each.dollars]
     if len(prices) == len(points) and max(prices) > 20 * min(prices):
         axes.set_xscale("log")
+    else:
+        axes.set_xlim(left=0)
+    if _are_shares(points):
+        axes.set_ylim(-0.02, 1.02)
     axes.set_xlabel("dollars for 1,000 answers")
     axes.set_ylabel("mean")
-    axes.grid(color="#dddddd", linewidth=0.8)
-    _legend(axes, len(points))
+    _legend(figure, axes, len(points))
     return figure
 
 
 def _curves(curves: Sequence[Curve]) -> "Figure":
-    figure, axes = _figure(5.0)
-    for number, each in enumerate(curves):
-        axes.plot(
-            range(1, len(each.values) + 1),
-            each.values,
-            marker=_SHAPES[number // len(_COLOURS) % len(_SHAPES)],
-            color=_COLOURS[number % len(_COLOURS)],
-            label=_name(each.label) if number < _LEGEND_MAX else "_more",
-        )
+    figure, axes = _legend_figure(len(curves))
+    for number, each in reversed(list(enumerate(curves))):
+        axes.plot(range(1, len(each.values) + 1), each.values, **_look(number, each.label))
     longest = max(len(each.values) for each in curves)
     axes.set_xticks(range(1, longest + 1, max(1, math.ceil(longest / 16))))
     axes.set_ylim(-0.02, 1.02)
     axes.set_xlabel("k, answers to each sample")
     axes.set_ylabel("chance that one of k is right")
-    axes.grid(color="#dddddd", linewidth=0.8)
-    _legend(axes, len(curves))
+    _legend(figure, axes, len(curves))
     return figure
 
 
@@ -217,10 +204,14 @@ def _latencies(latencies: Sequence[Latency]) -> "Figure":
     return figure
 
 
-def _interval(axes: "Axes", row: int, summary: Summary) -> None:
-    mean = summary.mean or 0.0
-    low, high = _ends(summary)
-    axes.errorbar([mean], [row], xerr=[[mean - low], [high - mean]], fmt="o", color=_COLOURS[0], capsize=3)
+def _intervals(axes: "Axes", summaries: Sequence[Summary]) -> None:
+    """One on each row."""
+    shown = summaries[:_ROWS_MAX]
+    means = [each.mean or 0.0 for each in shown]
+    ends = [_ends(each) for each in shown]
+    below = [mean - low for mean, (low, _) in zip(means, ends, strict=True)]
+    above = [high - mean for mean, (_, high) in zip(means, ends, strict=True)]
+    axes.errorbar(means, range(len(shown)), xerr=[below, above], fmt="o", color=_COLOURS[0], capsize=3)
 
 
 def _ends(summary: Summary) -> tuple[float, float]:
@@ -231,9 +222,28 @@ def _ends(summary: Summary) -> tuple[float, float]:
     return min(summary.low, mean), max(summary.high, mean)
 
 
-def _legend(axes: "Axes", count: int) -> None:
-    title = f"and {count - _LEGEND_MAX} more" if count > _LEGEND_MAX else None
-    legend = axes.legend(title=title, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=2, frameon=False)
+def _are_shares(points: Sequence[Point]) -> bool:
+    return all(0 <= value <= 1 for each in points for value in _ends(each.summary))
+
+
+def _legend_figure(count: int) -> "tuple[Figure, Axes]":
+    """With room for a legend below it."""
+    figure, axes = _figure(4.5 + 0.25 * math.ceil(min(count, _LEGEND_MAX + 1) / 2))
+    axes.grid(color="#dddddd", linewidth=0.8)
+    return figure, axes
+
+
+def _look(number: int, label: str) -> dict[str, Any]:
+    if number >= _LEGEND_MAX:
+        return {"marker": ".", "color": "#bbbbbb"}
+    shape = _SHAPES[number // len(_COLOURS) % len(_SHAPES)]
+    return {"marker": shape, "color": _COLOURS[number % len(_COLOURS)], "label": _name(label)}
+
+
+def _legend(figure: "Figure", axes: "Axes", count: int) -> None:
+    handles, labels = axes.get_legend_handles_labels()
+    title = f"grey: {count - _LEGEND_MAX} more" if count > _LEGEND_MAX else None
+    legend = figure.legend(handles[::-1], labels[::-1], title=title, loc="outside lower center", ncols=2, frameon=False)
     for text in legend.get_texts():
         text.set_parse_math(False)
 

@@ -309,8 +309,8 @@ def _cost(recount: Recount, only: tuple[str, str] | None) -> Cost:
             used = account.paid.requests or account.saved.requests
             cost += Cost(unpriced=(f"{role} (a role)" if role else model,) if used else ())
         else:
-            spent = (account.paid, account.saved, account.orphaned)
-            cost += Cost(*(price.dollars(usage) for usage in spent))
+            paid, saved, orphaned = map(price.dollars, (account.paid, account.saved, account.orphaned))
+            cost += Cost(paid, saved, orphaned)
     return cost
 
 

@@ -30,6 +30,7 @@ FOLLOWED = [
     "guide.md",
     "howto/compare-two-models.md",
     "howto/evaluate-an-existing-agent.md",
+    "howto/export-and-report.md",
     "howto/resume-on-a-preemptible-machine.md",
     "howto/run-tools-in-a-sandbox.md",
     "howto/solvers.md",

@@ -14,6 +14,7 @@ from bench import (
     mirror_requests,
     mirror_slowdown,
     overhead,
+    pacing,
     recover,
     sandbox,
     startup,
@@ -34,6 +35,7 @@ BENCHMARKS = {
     "agent_size": agent_size.main,
     "steps": steps.main,
     "http": http.main,
+    "pacing": pacing.main,
     "sandbox": sandbox.main,
     "startup": startup.main,
 }

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.solve.confining import PLAIN, why_no_namespaces
+from holdfast.confine.confining import PLAIN, why_no_namespaces
 from tests.clouds import AZURITE, Azure, Google, find_azurite
 from tests.stores import S3, Bucket
 

@@ -77,6 +77,7 @@ def full_spec(folder: Path) -> Mapping:
         "params": {"temperature": 0.0},
         "headers": {"X-Kind": "test"},
         "price": {"input": 2.0, "output": 8.0},
+        "batch": {"quiet_seconds": 0.05, "poll_seconds": 0.05, "settle_seconds": 0.1},
     }
     return {
         "experiment": "drift",

@@ -1,5 +1,6 @@
 """The reference pages: docs/fields.md from the spec's types, docs/commands.md from the command line itself,
-docs/events.md from the list of events that a run's log may hold.
+docs/events.md from the list of events that a run's log may hold, docs/scorers.md from the built-in scorers and
+extractors.
 
 `python tools/reference.py` writes them, `--check` only says whether they are up to date (exit 1 if not). Invariant: a
 page follows from the source alone; not from the terminal, the environment, or a list of names kept here. Refuses a
@@ -22,6 +23,10 @@ from msgspec import inspect as kinds
 
 from holdfast.api.logbook import EVENTS, LOG
 from holdfast.cli.main import app
+from holdfast.score import Scorer
+from holdfast.score.built_in import KINDS
+from holdfast.score.definition import arguments_after
+from holdfast.score.extracting import EXTRACTORS
 from holdfast.spec import Model, Spec, Task
 from holdfast.spec.classes import field_classes, nested_type
 
@@ -95,9 +100,29 @@ no original, and never keeps a run from working. From Python the same events com
 {rows}
 """
 
+_SCORERS = """\
+# The built-in scorers and extractors
+{generated}
+
+An entry is a name, or a name with arguments: `numeric`, `{{numeric: {{tolerance: 0.01}}}}`. Besides its own every
+scorer takes `name` (so that one can be used twice), `extract` and `extract_target`. A target may be a list: any of its
+entries will do, or the one that is most alike counts. A sample without a target has no score. Likeness is from 0 to 1.
+A scorer that needs an extra says so when the spec is read. [How to write one](howto/write-a-scorer.md).
+{kinds}
+## Extractors
+What `extract` takes out of an answer's text, and `extract_target` out of each text of the target, before they are
+compared: one, or a list of them, one after the other. What an answer does not hold is the empty text; a target that
+does not hold it is a failure. Your own is a function of a text, `module:function`.
+
+| extractor | arguments | what it takes out |
+|---|---|---|
+{extractors}
+"""
+
 EXIT_CODES = {
     0: "done",
-    1: "finished, with more failed samples than `fail_on_error` allows (default: any)",
+    1: "finished, with more failed samples than `fail_on_error` allows (default: any), or with cells that were stopped "
+    "because their model cannot be asked (resumable)",
     2: "bad spec or usage",
     3: "resume refused: it would mix two experiments",
     4: "held by another live process",
@@ -124,7 +149,12 @@ def main(arguments: list[str]) -> int:
 
 def pages() -> dict[Path, str]:
     """Each generated page with the text that it should have."""
-    made = {"fields.md": fields_page(), "commands.md": commands_page(), "events.md": events_page()}
+    made = {
+        "fields.md": fields_page(),
+        "commands.md": commands_page(),
+        "events.md": events_page(),
+        "scorers.md": scorers_page(),
+    }
     return {DOCS / name: text for name, text in made.items()}
 
 
@@ -236,6 +266,7 @@ _WORDS: dict[type[kinds.Type], Callable[[Any], str]] = {
     kinds.StrType: _text,
     kinds.LiteralType: lambda kind: " or ".join(f"`{each}`" for each in kind.values),
     kinds.ListType: _list,
+    kinds.TupleType: lambda kind: f"list of {len(kind.item_types)} ({in_words(kind.item_types[0])})",
     kinds.DictType: _mapping,
     kinds.UnionType: _union,
     kinds.StructType: lambda kind: _link(kind.cls),
@@ -331,6 +362,45 @@ def _given(parameter: Parameter) -> str:
 def events_page() -> str:
     rows = [_row(f"`{event}`", level, meaning) for event, (level, meaning) in EVENTS.items()]
     return _EVENTS.format(generated=_GENERATED, log=LOG, rows="\n".join(rows))
+
+
+def scorers_page() -> str:
+    sections = []
+    for kind, scorers in KINDS.items():
+        lines = [f"\n## {kind}", "| scorer | arguments | what it says | extra |", "|---|---|---|---|"]
+        for each in scorers:
+            extra = f"`{each.extra}`" if each.extra else ""
+            lines.append(_row(f"`{each.name}`", _arguments(each.function, 2), _says(each.function), extra))
+        sections.append("\n".join(lines) + "\n")
+    extractors = [
+        _row(f"`{name}`", _arguments(each.function, 1), _says(each.function)) for name, each in EXTRACTORS.items()
+    ]
+    return _SCORERS.format(generated=_GENERATED, kinds="".join(sections), extractors="\n".join(extractors))
+
+
+def _says(function: Callable[..., Any]) -> str:
+    return inspect.cleandoc(function.__doc__ or "")
+
+
+def _arguments(function: Callable[..., Any], given: int) -> str:
+    hints = typing.get_type_hints(function, include_extras=True)
+    told = []
+    for name, parameter in arguments_after(function, given)[0].items():
+        if name == "ctx":
+            continue
+        after = "required"
+        if parameter.default is not inspect.Parameter.empty:
+            after = f"default `{json.dumps(parameter.default, default=lambda part: part.name)}`"
+        told.append(f"`{name}`: {_argument_words(hints[name])}; {after}")
+    return "<br>".join(told)
+
+
+def _argument_words(hint: Any) -> str:
+    if hint is Scorer or hint == Scorer | None:
+        return "a scorer"
+    if typing.get_origin(hint) is list and Scorer in typing.get_args(hint):
+        return "list of scorers"
+    return "mapping of labels to scorers" if "Scorer" in str(hint) else in_words(kinds.type_info(hint))
 
 
 def _row(*cells: str) -> str:

@@ -418,7 +418,7 @@ def test_failed_samples_exit_1_and_are_shown_not_averaged_in(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(("allowed", "code"), [(0, 1), (5, 1), (6, 0), (0.9, 1), (1, 1)])
 def test_fail_on_error_says_how_many_failures_are_allowed(tmp_path: Path, allowed: float, code: int) -> None:
-    failing = {"options": {"failures": [{"kind": "auth"}]}}
+    failing = {"options": {"failures": [{"kind": "content_filter"}]}}
     spec = write_spec(tmp_path, 6, model=failing, fail_on_error=allowed)
     assert call("run", spec, "--id", "x", cwd=tmp_path).code == code
 

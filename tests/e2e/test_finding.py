@@ -18,7 +18,7 @@ ESCAPE = "\x1b["
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run `first`: two models over six sums; one says 8, the other fails now and then."""
     made = tmp_path_factory.mktemp("finding")
-    failing = {"provider": "mock", "options": {"reply": "8", "failures": [{"kind": "auth", "every": 2}]}}
+    failing = {"provider": "mock", "options": {"reply": "8", "failures": [{"kind": "content_filter", "every": 2}]}}
     models = [{"name": "eight", "provider": "mock", "options": {"reply": "8"}}, {"name": "shaky", **failing}]
     spec = write_spec(made, models=models, task={"sample_retries": 0}, fail_on_error=9)
     assert call("run", spec, "--id", "first", cwd=made).code == 0
@@ -35,7 +35,7 @@ def test_an_export_holds_what_is_chosen(folder: Path) -> None:
     every = dict.fromkeys(keys(folder))
     failed = keys(folder, "--failed")
     assert len(every) == 12
-    assert failed == keys(folder, "--kind", "auth") == keys(folder, "--failed", "--model", "shaky")
+    assert failed == keys(folder, "--kind", "content_filter") == keys(folder, "--failed", "--model", "shaky")
     assert {key.split("/")[1] for key in failed} == {"shaky"}
     assert keys(folder, "--failed", "--model", "eight") == []
     assert keys(folder, "--model", "eight", "--task", "sums") == [key for key in every if "/eight/" in key]
@@ -61,8 +61,8 @@ def test_show_lists_the_samples_of_a_task_and_a_model(folder: Path) -> None:
     [
         (["export", "first", "--model", "eigt"], "--model eigt: first has none of it; did you mean 'eight'?"),
         (["export", "first", "--task", "sms"], "did you mean 'sums'?"),
-        (["export", "first", "--kind", "timeout"], "valid are auth"),
-        (["show", "first", "--kind", "timeout"], "valid are auth"),
+        (["export", "first", "--kind", "timeout"], "valid are content_filter"),
+        (["show", "first", "--kind", "timeout"], "valid are content_filter"),
         (["export", "first", "--grep", "("], "--grep: '(' is not a pattern"),
         (["export", "first", "--format", "jsnl"], "did you mean 'jsonl'?"),
         (["show", "frist"], "did you mean 'first'?"),

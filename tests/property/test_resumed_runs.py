@@ -100,7 +100,7 @@ FAILURES: list[list[Mapping]] = [
     [{"kind": "server", "every": 2, "times": 1}],
     [{"kind": "bad_request", "every": 3}],
     [{"kind": "timeout", "every": 4}],
-    [{"kind": "auth", "every": 5}, {"kind": "connection", "every": 2, "times": 1}],
+    [{"kind": "content_filter", "every": 5}, {"kind": "connection", "every": 2, "times": 1}],
 ]
 """Such that a sample that fails fails for good, and one that can be answered is answered by its third attempt."""
 

@@ -9,9 +9,20 @@ import pytest
 from holdfast.api.logbook import EVENTS
 from holdfast.cli.main import app
 from holdfast.errors import SpecError
+from holdfast.score import BUILT_IN
+from holdfast.score.extracting import EXTRACTORS
 from holdfast.spec import Model, Spec, Task, build_spec
 from holdfast.spec.classes import CLASSES, field_classes, nested_type
-from tools.reference import commands_page, default_fields, events_page, fields_page, in_words, main, pages
+from tools.reference import (
+    commands_page,
+    default_fields,
+    events_page,
+    fields_page,
+    in_words,
+    main,
+    pages,
+    scorers_page,
+)
 
 
 def test_the_generated_pages_are_up_to_date() -> None:
@@ -53,6 +64,11 @@ def test_every_event_is_on_its_page_once_with_level_and_meaning() -> None:
     rows = re.findall(r"^\| `([^`]+)` \| (\w+) \| (.+) \|$", events_page(), re.MULTILINE)
     assert [(event, (level, meaning)) for event, level, meaning in rows] == list(EVENTS.items())
     assert {level for _, level, _ in rows} <= {"info", "warning", "error"}
+
+
+def test_every_scorer_and_extractor_is_on_its_page_once() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| .* \| .+ \|", scorers_page(), re.MULTILINE)
+    assert rows == [*BUILT_IN, *EXTRACTORS]
 
 
 def test_the_pages_do_not_depend_on_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

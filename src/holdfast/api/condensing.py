@@ -14,11 +14,12 @@ from holdfast.journal import OS_DISK, SEGMENT_BYTES, Entry, Reader, journal_fold
 from holdfast.journal.disk import write_all
 from holdfast.journal.places import segment_path
 from holdfast.records import FORMAT, Draft, Fence, Line, Segment, draft, frame, seed_of
-from holdfast.records.facts import ScoreGiven, Step
+from holdfast.records.facts import BatchJob, ScoreGiven, Step
 from holdfast.state import Fold
 from holdfast.state.folding import step_gist
 
 _score = msgspec.json.Decoder(ScoreGiven)
+_job = msgspec.json.Decoder(BatchJob)
 _step = msgspec.json.Decoder(Step)
 
 
@@ -63,6 +64,8 @@ class _Copy:
             return None
         if line.t == "step":
             return draft(line.t, self._renumbered(_step.decode(line.d)), line.k)
+        if line.t == "batch" and _job.decode(line.d).token not in fold.story.jobs:
+            return None
         if line.t == "score":
             score = _score.decode(line.d)
             return draft(line.t, msgspec.structs.replace(score, of=self._numbers.get(score.of, 0)), line.k)

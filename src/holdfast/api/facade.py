@@ -59,7 +59,7 @@ class Task:
             self.fields["dataset"] = {**fields.get("dataset", {}), "path": path}
         if not callable(solver):
             self.fields["solver"] = solver
-        if all(isinstance(scorer, str | dict) for scorer in self.scorers):  # then a spec can say it
+        if all(_can_be_said(scorer) for scorer in self.scorers):
             self.fields["scorers"] = self.scorers
 
 
@@ -184,6 +184,17 @@ def _wait(thread: threading.Thread) -> None:
             raise asyncio.CancelledError
 
 
+def _can_be_said(entry: ScorerEntry) -> bool:
+    """Whether a spec can hold it: no function is in it, nor a scorer made of one."""
+    if not isinstance(entry, str | dict):
+        return False
+    try:
+        msgspec.json.encode(entry)
+    except TypeError:
+        return False
+    return True
+
+
 def _given(
     what: Task | Sequence[Task] | str | None,
     models: Sequence[str | dict[str, Any]],
@@ -195,7 +206,7 @@ def _given(
     what, names = _told_apart(what, tasks)
     if isinstance(what, str):
         return _from_file(what, Selection(tasks=names, models=_names(models)), fields)
-    raw = {**fields, "tasks": [task.fields for task in what], "models": [model_fields(model) for model in models]}
+    raw = {**fields, "tasks": [task.fields for task in what], "models": list(models)}
     spec = select(build_spec(raw, "run()"), Selection(tasks=names))
     named = {task.name: task for task in what}
     made_of = {task.name: named[base_of(task.name, named)] for task in spec.tasks}
@@ -237,11 +248,3 @@ def _from_file(path: str, part: Selection, fields: dict[str, Any]) -> Given:
     except (TypeError, ValueError) as error:
         raise SpecError(f"a field of the spec cannot be stored as JSON: {error}") from error
     return Given(select(load_spec(path, sets), part), where=path)
-
-
-def model_fields(model: str | dict[str, Any]) -> dict[str, Any]:
-    """`openai/gpt-x` in short for a provider and its model; a mapping as it stands in a spec."""
-    if isinstance(model, dict):
-        return model
-    provider, _, name = model.partition("/")
-    return {"name": name or provider, "provider": provider, "model": name}

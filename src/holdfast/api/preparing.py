@@ -13,7 +13,7 @@ import msgspec
 import xxhash
 
 from holdfast.api.pricing import check_budget, with_prices
-from holdfast.engine import identity_of, open_provider
+from holdfast.engine import identity_of, open_batch_api, open_provider
 from holdfast.errors import BadNameError, HoldfastError, JournalError, SpecError
 from holdfast.journal import folder_name
 from holdfast.plan import Rows, Work, prepare, survey
@@ -137,10 +137,11 @@ def prepare_given(
     for index, task in enumerate(spec.tasks):
         for server in works[task.name].solver.servers():
             server.check(f"tasks[{index}].solver: mcp")  # only to see that it can be opened: it opens none
-    for index, model in enumerate(given.spec.models):
-        open_provider(model, f"models[{index}]")  # only to see that it can be made: it opens no connection
-    for name, model in given.spec.roles.items():
-        open_provider(model, f"roles.{name}")
+    models = {f"models[{index}]": model for index, model in enumerate(given.spec.models)}
+    for place, model in (models | {f"roles.{name}": model for name, model in given.spec.roles.items()}).items():
+        open_provider(model, place)  # only to see that it can be made: it opens no connection
+        if model.batch is not None:
+            open_batch_api(model, place)
     return Prepared(spec, works, scorers)
 
 

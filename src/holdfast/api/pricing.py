@@ -51,7 +51,8 @@ def _identity(model: Model) -> tuple[str, str, str]:
 
 def _listed(model: Model, environ: Mapping[str, str]) -> Price | None:
     try:
-        base_url, _ = expand(model.base_url, environ, "base_url")
+        urls = [model.base_url] if isinstance(model.base_url, str) else model.base_url
+        base_url, _ = expand(urls[0] if urls else "", environ, "base_url")  # several are one model, at one price
     except SpecError:
         return None  # a variable is missing: whoever opens the connection says so
     found = find_rates(model.provider, model.model, base_url)

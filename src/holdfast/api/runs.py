@@ -12,7 +12,7 @@ from holdfast.api.estimating import Observed
 from holdfast.api.places import RunPlace, default_store, runs_in
 from holdfast.api.provenance import origin_of
 from holdfast.api.recovering import Moved
-from holdfast.api.summaries import MirrorStanding, RunSummary
+from holdfast.api.summaries import MirrorStanding, RunSummary, WaitingJob
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.journal import Reader
 from holdfast.plan import data_lines
@@ -188,6 +188,7 @@ class Run:
                 for mark, count in cell.marks.items()
             ],
             mirror=self._mirror(),
+            jobs=self.jobs(),
         )
 
     def spec(self) -> Spec:
@@ -212,6 +213,11 @@ class Run:
                 used = {**before.used, line.role: line.usage + line.taken}
                 found[line.task, line.model] = msgspec.structs.replace(before, used=used)
         return found
+
+    def jobs(self) -> list[WaitingJob]:
+        """What is with the servers of batch APIs."""
+        waiting = (each for each in self._index.story.jobs.values() if each.answered < 0)
+        return [WaitingJob(each.token, each.id, each.line, each.requests, each.at) for each in waiting]
 
     def _mirror(self) -> MirrorStanding | None:
         """How far the mirror is; None without one, or if nothing is known of it."""

@@ -21,6 +21,19 @@ class MirrorStanding(msgspec.Struct, frozen=True):
     """Of a live run: for how long there has been something that is not there yet."""
 
 
+class WaitingJob(msgspec.Struct, frozen=True):
+    """A job of a batch API that has not ended, as far as is recorded."""
+
+    token: str
+    id: str
+    """At the server; empty if that was not recorded yet."""
+    line: str
+    """The field of the spec whose model it asks."""
+    requests: int
+    at: str
+    """When it was announced."""
+
+
 class RunSummary(msgspec.Struct, frozen=True):
     """What `show --json` says: a contract, fields are only ever added."""
 
@@ -58,3 +71,5 @@ class RunSummary(msgspec.Struct, frozen=True):
     cost: Cost = Cost()
     marks: list[dict[str, Any]] = msgspec.field(default_factory=list)
     """Finished answers that are no ordinary ones, by cell: filtered, empty, truncated."""
+    jobs: list[WaitingJob] = msgspec.field(default_factory=list)
+    """With the servers of batch APIs."""

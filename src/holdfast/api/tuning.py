@@ -29,7 +29,7 @@ def tuned(story: Story, sets: Sequence[str]) -> tuple[Spec, Draft]:
             raise UsageError(
                 f"{change.field} is of the class {change.kind}: only throughput fields of a live run change"
             )
-        if change.field.endswith(_AT_THE_NEXT_START):
+        if change.field.endswith(_AT_THE_NEXT_START) or ".batch" in change.field:
             raise UsageError(f"{change.field} counts from the next start: stop the run and resume it with --set")
     record = RunResumed(tuple(changes), spec_mapping(spec), code(), host(), __version__, (), live=True)
     return spec, draft("run.resumed", record)

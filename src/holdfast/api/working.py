@@ -30,6 +30,7 @@ from holdfast.spec import Spec
 from holdfast.state import Fold, Story
 
 _LAST_WORD_SECONDS = 10.0
+_REASON_MAX = 2000
 Observe = Callable[[Engine, RunPlace], Awaitable[None]]
 
 
@@ -46,12 +47,16 @@ class Ended(msgspec.Struct, frozen=True):
     """There was nothing to do."""
     budget: str = ""
     """Which limit of the run was reached, in a sentence."""
+    stopped: tuple[str, ...] = ()
+    """Why cells were stopped whose model cannot be asked."""
 
     def exit_code(self) -> int:
         if self.budget:
             return 6
         if self.interrupted:
             return 130
+        if self.stopped:
+            return 1
         total = self.finished + self.failed + self.unfinished
         return 1 if is_too_many(self.failed, total, self.spec.fail_on_error) else 0
 
@@ -239,19 +244,22 @@ def _catch_up(place: RunPlace, fold: Fold) -> None:
 
 
 async def _record_end(undertaking: Undertaking, engine: Engine, ended: Ended) -> None:
-    data = RunEnded(ended.finished, ended.failed, ended.unfinished, engine.reason)
+    reason = engine.reason or "; ".join(ended.stopped)
+    data = RunEnded(ended.finished, ended.failed, ended.unfinished, reason[:_REASON_MAX])
     kind = "run.completed"
-    if ended.interrupted or ended.unfinished:
+    if ended.stopped and not ended.interrupted:
+        kind = "run.failed"
+    elif ended.interrupted or ended.unfinished:
         kind = "run.cancelled" if engine.cancelled else "run.interrupted"
     counts = f"{ended.finished} finished, {ended.failed} failed, {ended.unfinished} unfinished"
     try:
         async with asyncio.timeout(_LAST_WORD_SECONDS if engine.stopped else None):
             await undertaking.writer.append(draft(kind, data))
     except TimeoutError:  # a full disk is waited for, but not by someone who wants to stop
-        _tell_unwritten(undertaking, "the disk takes no more", engine.reason)
+        _tell_unwritten(undertaking, "the disk takes no more", reason)
         return
     _leave_word(undertaking, kind)
-    undertaking.logbook.tell(kind, f"{counts}; {engine.reason}" if engine.reason else counts)
+    undertaking.logbook.tell(kind, f"{counts}; {reason}" if reason else counts)
 
 
 def _leave_word(undertaking: Undertaking, kind: str) -> None:
@@ -274,7 +282,7 @@ async def _record_cancellation(undertaking: Undertaking, stand: Ended) -> None:
 async def _record_failure(undertaking: Undertaking, stand: Ended, error: Exception) -> None:
     """The run ends by an error that is no sample's: of the journal, or ours."""
     said = told(error)
-    data = RunEnded(stand.finished, stand.failed, stand.unfinished, said[:2000])
+    data = RunEnded(stand.finished, stand.failed, stand.unfinished, said[:_REASON_MAX])
     try:
         await undertaking.writer.append(draft("run.failed", data))
         _leave_word(undertaking, "run.failed")
@@ -308,5 +316,6 @@ def _standing_of(undertaking: Undertaking, fold: Fold) -> Ended:
 def _ended(place: RunPlace, engine: Engine) -> Ended:
     progress = engine.progress
     left = progress.planned - progress.finished - progress.failed
+    stopped = tuple(dict.fromkeys(engine.stopped_cells.values())) if left else ()
     counts = (progress.finished, progress.failed, left)
-    return Ended(place, engine.spec, *counts, interrupted=engine.stopped, budget=engine.over_budget)
+    return Ended(place, engine.spec, *counts, interrupted=engine.stopped, budget=engine.over_budget, stopped=stopped)

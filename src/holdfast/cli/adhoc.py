@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 
 from holdfast.api import Given
-from holdfast.api.facade import model_fields
 from holdfast.api.preparing import find_modules_beside
 from holdfast.errors import SpecError, UsageError
 from holdfast.spec import build_spec
 from holdfast.spec.assigning import value_of
+from holdfast.spec.presets import expand_names
 from holdfast.spec.selecting import Selection, select
 
 EXPERIMENT = "ad-hoc"
@@ -122,15 +122,14 @@ def _refuse_missing(options: AdHoc) -> None:
 
 def _models(options: AdHoc) -> list[dict[str, Any]]:
     params = dict(map(_param, options.params))
-    made: list[dict[str, Any]] = []
-    for text in dict.fromkeys(options.models):
-        fields = model_fields(text)
-        if not fields["model"] and ":" not in text and text != "mock":
+    texts = list(dict.fromkeys(options.models))
+    for text in texts:
+        if "/" not in text and ":" not in text and text != "mock":
             raise UsageError(f"--model {text}: write PROVIDER/MODEL, for example openai/{text}, or mock")
-        taken = any(fields["name"] == other["name"] for other in made)
-        made.append({**fields, "name": text if taken else fields["name"], "params": params})
+    made: list[dict[str, Any]] = [{**fields, "params": params} for fields in expand_names(texts)]
+    for fields in made:
         if options.base_url and fields["provider"] != "mock":
-            made[-1]["base_url"] = options.base_url
+            fields["base_url"] = options.base_url
     return made
 
 

@@ -7,7 +7,7 @@ from holdfast.api.control import Wish, ask_run
 from holdfast.api.resuming import Reading, claim, open_claimed, stored_spec
 from holdfast.api.tuning import note_record
 from holdfast.api.working import close_quietly
-from holdfast.cli.output import resume_command, say
+from holdfast.cli.output import jobs_line, resume_command, say
 from holdfast.errors import UsageError
 from holdfast.journal.objects import is_url
 from holdfast.state import standing_of
@@ -17,6 +17,10 @@ def cancel_run(name: str, store: str | None) -> int:
     place = _find_live(name, store)
     _ask_live(place, Wish("cancel"))
     say(f"{place.run_id} stops; what it has is kept. Go on with: {resume_command(place)}")
+    with Run(place) as run:
+        jobs = run.jobs()
+    if jobs:
+        say(f"{jobs_line(jobs)}; they go on there, and the next start collects them")
     return 0
 
 

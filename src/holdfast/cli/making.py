@@ -92,4 +92,5 @@ def print_schema() -> None:
         "description": "Values for every task and model that does not say otherwise.",
     }
     schema["$defs"]["Model"].pop("required")  # a name follows from the model, a provider may stand in defaults
+    schema["$defs"]["Model"]["properties"]["batch"]["anyOf"].append({"type": "boolean"})
     print_json(schema)

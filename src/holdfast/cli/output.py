@@ -3,17 +3,22 @@
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import IO, Any
 
 import msgspec
 from rich.console import Console, RenderableType
 
 from holdfast.api import RunPlace
+from holdfast.api.summaries import WaitingJob
 from holdfast.errors import UsageError
+from holdfast.report.progress import told_jobs
 
 console = Console(highlight=False, markup=False)
 _ENDLESS = 10_000
+_JOBS_SHOWN = 5
 
 
 def print_table(table: RenderableType) -> None:
@@ -75,3 +80,12 @@ def say(line: str, style: str = "") -> None:
 def resume_command(place: RunPlace) -> str:
     """A command that works when it is copied."""
     return place.command("resume")
+
+
+def jobs_line(jobs: Sequence[WaitingJob]) -> str:
+    """What is with the servers of batch APIs, and where to find it there."""
+    oldest = min(datetime.fromisoformat(each.at).timestamp() for each in jobs)
+    told = told_jobs(len(jobs), sum(each.requests for each in jobs), time.time() - oldest)
+    named = [each.id or f"{each.token} (not known to be there)" for each in jobs[:_JOBS_SHOWN]]
+    more = ", …" if len(jobs) > _JOBS_SHOWN else ""
+    return f"{told}: {', '.join(named)}{more}"

@@ -10,7 +10,7 @@ import msgspec
 from holdfast.api import Run, RunPlace, RunSummary
 from holdfast.api.summaries import MirrorStanding
 from holdfast.cli.finding import run_to_read
-from holdfast.cli.output import end_quietly, opened, print_json, resume_command, say, tell_written
+from holdfast.cli.output import end_quietly, jobs_line, opened, print_json, resume_command, say, tell_written
 from holdfast.cli.waiting import counting
 from holdfast.errors import UsageError
 from holdfast.plan import blob_size
@@ -47,7 +47,7 @@ def print_run(name: str, store: str | None, as_json: bool) -> None:
     say(f"created {summary.created[:19]}, updated {summary.updated[:19]}, in {summary.folder}")
     if summary.mirror is not None:
         say(_mirror_line(summary.mirror, summary.status))
-    for line in _lineage(summary):
+    for line in (*([jobs_line(summary.jobs)] if summary.jobs else []), *_lineage(summary)):
         say(line)
     for line in (*_evaluations(summary), *_in_flight(place)):
         say(line)

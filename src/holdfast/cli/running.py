@@ -31,7 +31,7 @@ from holdfast.api.preparing import find_modules_beside
 from holdfast.api.resuming import read_fold, stored_rows, stored_spec
 from holdfast.api.working import is_too_many
 from holdfast.cli.adhoc import AdHoc, given_of, naming_options, suggest_spec
-from holdfast.cli.output import print_table, resume_command, say, warn
+from holdfast.cli.output import jobs_line, print_table, resume_command, say, warn
 from holdfast.cli.progress import watch
 from holdfast.cli.repeating import assigning, offering
 from holdfast.cli.stopping import Stopper, run_stoppable
@@ -49,6 +49,14 @@ from holdfast.spec.drift import differences, refused
 from holdfast.spec.selecting import Selection, select
 
 _RUNS_LOOKED_AT = 20
+_TOLD_ELSEWHERE = (
+    "sample.failed",
+    "cell.stopped",
+    "run.interrupted",
+    "run.cancelled",
+    "run.failed",
+    "run.shutdown",
+)
 _WITHOUT_DATA = "the run can go on only while its data files are there, unchanged, and cannot be audited without them"
 
 
@@ -130,6 +138,10 @@ def extend_run(name: str, path: str | None, store: str | None, choice: Choice) -
 def fork_run(name: str, path: str | None, store: str | None, choice: Choice, run_id: str | None, dry: bool) -> int:
     parent, given = given_of_run(name, path, store, choice)
     place = place_for(given, parent.store, run_id)
+    with Run(parent) as run:
+        jobs = run.jobs()
+    if jobs:
+        warn(f"{jobs_line(jobs)}; in a fork they would be bought again: {resume_command(parent)} collects them first")
     asyncio.run(_fork(Fork(parent, place, given), parent.run_id, dry))
     return 0 if dry else _execute(given, place, choice)
 
@@ -235,7 +247,7 @@ class _Troubles(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         event = getattr(record, "event", "")
-        if not event.startswith(("sample.failed", "run.interrupted", "run.cancelled", "run.failed", "run.shutdown")):
+        if not event.startswith(_TOLD_ELSEWHERE):
             sys.stderr.write(f"{record.getMessage()}\n")
 
 
@@ -243,12 +255,16 @@ def _told(ended: Ended) -> int:
     if ended.interrupted:
         kept = f"answers kept: {ended.finished} of {ended.finished + ended.failed + ended.unfinished}"
         sys.stderr.write(f"{_how_stopped(ended, kept)}\n")
+        _tell_jobs(ended)
     else:
         if ended.complete:
             sys.stderr.write(f"{ended.place.run_id} is complete: nothing was asked\n")
         with Run(ended.place) as run:
             report = run.report()
         print_table(report_table(report, ended.place.command))
+        if ended.stopped:
+            left = f"{counted(ended.unfinished, 'sample')} left unfinished"
+            sys.stderr.write(f"{left}. When that is put right, go on with: {resume_command(ended.place)}\n")
         if _has_failed(report, ended.spec):
             return 1
     return ended.exit_code()
@@ -261,6 +277,14 @@ def _how_stopped(ended: Ended, kept: str) -> str:
     limit = getattr(ended.spec.limits.run, field.rpartition(".")[2])
     raised = ended.place.command("resume", *assigning([f"{field}={2 * limit:g}"]))
     return f"stopped at a budget: {ended.budget}; {kept}. Raise it to go on: {raised}"
+
+
+def _tell_jobs(ended: Ended) -> None:
+    """What is with a batch API goes on there, and costs what it costs."""
+    with Run(ended.place) as run:
+        jobs = run.jobs()
+    if jobs:
+        sys.stderr.write(f"{jobs_line(jobs)}; they go on there, and the next start collects them\n")
 
 
 def _has_failed(report: RunReport, spec: Spec) -> bool:

@@ -21,6 +21,7 @@ from holdfast.report.tables import report_table
 from holdfast.report.wording import counted, first_line, own_words
 from holdfast.score import Scorer, as_number, resolve
 from holdfast.score.files import scorers_in
+from holdfast.spec.reading import parse_yaml
 
 _LOOK_SECONDS = 0.3
 _CHANGED_SHOWN = 10
@@ -81,15 +82,34 @@ def watch_scorers(name: str, entries: Sequence[str], store: str | None) -> int:
 
 
 def find(entries: Sequence[str]) -> list[Scorer]:
-    """Names as in a spec, or files."""
+    """Names as in a spec, with arguments as in a spec if they are in braces; or files: of Python, or, as YAML, the list
+    that a spec would hold.
+    """
     found: list[Scorer] = []
     for entry in entries:
-        found += scorers_in(entry) if entry.endswith(".py") else [resolve(entry, "--scorers")]
+        if entry.endswith(".py"):
+            found += scorers_in(entry)
+        elif entry.endswith((".yaml", ".yml")):
+            found += [resolve(each, f"{entry}[{index}]") for index, each in enumerate(_listed(entry))]
+        else:
+            said: Any = parse_yaml(entry, "--scorers") if entry.startswith("{") else entry
+            found.append(resolve(said, "--scorers"))
     names = [scorer.name for scorer in found]
     for name in names:
         if names.count(name) > 1:
             raise UsageError(f"--scorers: there are two scorers called {name!r}; rename one of them")
     return found
+
+
+def _listed(path: str) -> list[Any]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            listed = parse_yaml(file.read(), path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--scorers: {path} cannot be read ({error})") from error
+    if not isinstance(listed, list) or not listed:
+        raise UsageError(f"--scorers: {path} must hold a list of scorers, as under `scorers` in a spec")
+    return listed
 
 
 def _try_again(place: RunPlace, given: Given, entries: Sequence[str], before: Values) -> Values:

@@ -1,18 +1,27 @@
-"""Models as samples ask them: a provider behind its connection limit and the one retry layer."""
+"""Models as samples ask them: a provider behind its pace, its breaker and the one retry layer.
+
+Invariant: a request ends in an answer, in a failure that only it is to blame for, or not at all: where the model cannot
+be asked any more its cell is stopped, and the samples of it stay unfinished.
+"""
 
 import asyncio
 import os
+import time
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from holdfast.engine.attaching import Attachments
+from holdfast.engine.batching import Batches
 from holdfast.engine.places import Places
+from holdfast.engine.turns import Turns
 from holdfast.errors import SpecError
 from holdfast.models import (
     BadConnectionError,
+    BatchApi,
     Connection,
     ModelError,
     Provider,
@@ -21,78 +30,323 @@ from holdfast.models import (
     UnknownProviderError,
     ask,
     make_provider,
+    open_batches,
 )
+from holdfast.models.pacing import Limits, Pace
+from holdfast.models.provider import Headers
+from holdfast.models.ratelimits import quotas_in
+from holdfast.models.retries import Again
+from holdfast.models.streaks import Streak
 from holdfast.plan import BlobError
 from holdfast.records.exchange import Answer, Message
-from holdfast.records.facts import Failure
+from holdfast.records.facts import Failure, StepId
 from holdfast.solve import Allowance, AskFailedError, Asking
+from holdfast.solve.means import Ask
+from holdfast.solve.stopwatch import Stopwatch, running
 from holdfast.spec import Model, Spec
 from holdfast.spec.reading import expand
 
+T = TypeVar("T")
+group: ContextVar[str] = ContextVar("group", default="")
+"""The sample that is being answered: all of its repeats and steps had better go to the same server, if there are
+several.
+"""
+_encode = msgspec.json.Encoder().encode
+
+
+class Post:
+    """A cell as a line sees it: whether it has had answers, and how it is stopped."""
+
+    def __init__(self, stop: Callable[[str], None], has_answers: bool) -> None:
+        """`stop` is told why; it ends whatever of the cell is under way."""
+        self.stop = stop
+        self.streak = Streak(has_answers)
+
 
 class Line:
-    """One model's line: at most `max_connections` requests at a time, over all tasks that share it."""
+    """One model's line, over all tasks that share it: how fast it is asked, and whether it can be asked at all."""
 
     def __init__(
-        self, model: Model, place: str, everywhere: Places, retried: Callable[[str], None] = lambda why: None
+        self,
+        model: Model,
+        place: str,
+        everywhere: Places,
+        retried: Callable[[str], None] = lambda why: None,
+        tell: Callable[[str, str], None] = lambda event, message: None,
     ) -> None:
-        """`retried` is told why, whenever a request is made again."""
-        self.provider = open_provider(model, place)
+        """`retried` is told why, whenever a request is made again; `tell` gets a dotted event name and a sentence."""
+        self.provider = open_provider(
+            model, place, tell=lambda event, what: tell(event, f"{model.name}: {what}"), listen=self._listen
+        )
+        self.everywhere = everywhere
+        self.pace = Pace(_limits(model))
+        self.streak = Streak()
+        self.clock = time.monotonic
+        self.turns = Turns(self.pace, self.clock)
+        self.draining = False
+        self.sending = 0
+        """Requests that are under way."""
+        self.closed: ModelError | None = None
+        """Why it is asked no more."""
         self._model = model
-        self._is_foreign = ":" in model.provider
-        self._everywhere = everywhere
-        self._places = Places(model.max_connections)
+        self._tell = tell
         self._retries = Retries(
             count=model.request_retries, told=lambda error: retried(f"{error.kind}: {error.message}")
         )
-        self._draining = False
-        self.sending = 0
-        """Requests that are under way."""
+        self.batches: Batches | None = None
+        """Where requests wait for others, if they are sent in jobs."""
+
+    @property
+    def name(self) -> str:
+        return self._model.name
 
     def drain(self) -> None:
         """Requests that still wait for their turn are not sent any more."""
-        self._draining = True
+        self.draining = True
+        if self.batches is not None:
+            self.batches.drain()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is under way that had better end before the run does. A job that is waited for is not."""
+        return self.sending > 0 or (self.batches is not None and self.batches.sending > 0)
 
     def tune(self, model: Model) -> None:
-        """Another number of connections, from now on."""
-        self._places.change(model.max_connections)
+        """Another pace, from now on."""
+        self.pace.change(_limits(model))
+        self.turns.hand_out()
 
-    def asking(self, attachments: Attachments | None = None) -> Asking:
-        """`attachments`: for tasks with files; requests of other tasks are sent as they are."""
-        ask = self._ask if attachments is None else partial(self._ask, attachments=attachments)
-        return Asking(identity_of(self._model), self._model.params, ask, self._model.price)
+    def asking(self, attachments: Attachments | None = None, post: Post | None = None) -> Asking:
+        """`attachments`: for tasks with files; requests of other tasks are sent as they are. `post`: the cell that
+        asks; without one a request that meets a closed line fails.
+        """
+        provider = self.provider
+        if attachments is not None:
+            provider = _Filled(provider, attachments)
+        if ":" in self._model.provider:
+            provider = _Copied(provider)
+        ask = partial(self._ask, provider, post)
+        batched = None if self.batches is None else partial(self._ask_in_batch, ask, attachments)
+        return Asking(identity_of(self._model), self._model.params, ask, self._model.price, batched)
 
-    async def _ask(
+    async def _ask_in_batch(
         self,
+        ask: Ask,
+        attachments: Attachments | None,
+        step: StepId,
         messages: list[Message],
         params: dict[str, Any],
         tools: list[dict[str, Any]],
-        attachments: Attachments | None = None,
-    ) -> tuple[Answer, int]:
-        """Wait for a connection, then ask: the provider's time-out does not run while a request waits here."""
-        if not self._places.take():
-            await self._places.wait()
+    ) -> tuple[Answer, int, str]:
+        assert self.batches is not None
         try:
-            if not self._everywhere.take():
-                await self._everywhere.wait()
-            if self._draining:
-                self._everywhere.give_back()
-                await asyncio.get_running_loop().create_future()  # until the engine ends
-            self.sending += 1
-            try:
-                if attachments is not None:
-                    messages = await attachments.put_into(messages)
-                request = Request(messages, params, tools)
-                return await ask(self.provider, _copy(request) if self._is_foreign else request, self._retries)
-            finally:
-                self.sending -= 1
-                self._everywhere.give_back()
+            filled = messages if attachments is None else await attachments.put_into(messages)
+        except BlobError as error:
+            raise AskFailedError(Failure("file", str(error)), 0) from error
+        return await self.batches.ask(step, Request(filled, params, tools), partial(ask, messages, params, tools))
+
+    async def close(self) -> None:
+        self.turns.close()
+        if self.batches is not None:
+            await self.batches.close()
+        await self.provider.close()
+
+    def is_held(self) -> str:
+        """What its requests wait for, if not only for answers; empty if for nothing."""
+        now, breaker = self.clock(), self.pace.breaker
+        if self.closed is None and breaker.is_open:
+            waited = breaker.open_seconds(now)
+            return f"{self.name}: no answer for {waited:.0f} s, waiting for the server ({breaker.why})"
+        held = self.pace.held_seconds(now)
+        if self.closed is None and held > 0 and self.turns.waiting:
+            return f"{self.name}: waiting for a rate limit: {held:.1f} s"
+        return ""
+
+    def refuse(self, error: ModelError) -> None:
+        """Nothing is asked from now on: whoever waits is let through, to meet that."""
+        if self.closed is None:
+            self.closed = error
+            self._tell("model.stopped", f"model {self.name} is asked no more: {error}")
+            self.turns.release()
+
+    def turned(self, error: ModelError | None = None) -> None:
+        """The breaker has opened, or closed."""
+        if self.pace.breaker.is_open:
+            self._tell("model.waiting", f"the server of model {self.name} does not work, it is waited for: {error}")
+        else:
+            self._tell("model.answers", f"the server of model {self.name} answers again")
+
+    def _listen(self, status: int, headers: Headers) -> None:
+        quotas = quotas_in(headers, time.time())
+        if quotas:
+            self.pace.heard(self.clock(), quotas)
+
+    async def _ask(
+        self,
+        provider: Provider,
+        post: Post | None,
+        messages: list[Message],
+        params: dict[str, Any],
+        tools: list[dict[str, Any]],
+    ) -> tuple[Answer, int]:
+        """The provider's time-out does not run, and the sample's clock stands still, while a request waits here."""
+        request = Request(messages, params, tools, group.get())
+        try:
+            return await ask(provider, request, self._retries, Way(self, post, request))
         except ModelError as error:
             raise AskFailedError(Failure(error.kind, error.message), error.tries) from error
         except BlobError as error:
             raise AskFailedError(Failure("file", str(error)), 0) from error
+
+
+class Way:
+    """One request's way through a line."""
+
+    __slots__ = ("_is_probe", "_line", "_post", "_refused_since", "_sent_at", "_tokens", "_tries")
+
+    def __init__(self, line: Line, post: Post | None, request: Request) -> None:
+        self._line = line
+        self._post = post
+        self._tries = 0
+        self._sent_at = 0.0
+        self._is_probe = False
+        self._refused_since = 0.0
+        self._tokens = line.pace.guess(len(_encode(request))) if line.pace.counts_tokens else 0.0
+
+    async def enter(self, seconds: float) -> None:
+        line = self._line
+        self._tries += 1
+        if seconds or not line.turns.take(self._tokens):
+            with (running.get() or Stopwatch(line.clock)).stopped():
+                if seconds:
+                    await asyncio.sleep(seconds)
+                self._is_probe = await line.turns.wait(self._tokens, first=self._tries > 1 and not self._is_probe)
+        if not line.everywhere.take():
+            await self._wait_everywhere()
+        if line.draining or line.closed is not None:
+            await self._turn_away()
+        line.sending += 1
+        self._sent_at = line.clock()
+
+    def answered(self, answer: Answer) -> None:
+        line = self._line
+        now = line.clock()
+        line.streak.answered()
+        if self._post is not None:
+            self._post.streak.answered()
+        if line.pace.answered(now, self._sent_at):
+            line.turned()
+        if line.pace.counts_tokens and isinstance(answer, Answer):
+            line.pace.used(answer.usage.input_tokens, answer.usage.output_tokens, self._tokens)
+        self._leave()
+
+    async def failed(self, error: ModelError) -> Again:
+        line, policy = self._line, error.policy
+        now = line.clock()
+        if line.pace.failed(now, self._sent_at, error, self._is_probe):
+            line.turned(error)
+        self._leave()
+        breaker = line.pace.breaker
+        if breaker.is_over(now):
+            line.refuse(ModelError(error.kind, f"no answer for {breaker.open_seconds(now):.0f} s: {error.message}"))
+        if self._is_refused(error) or line.closed is not None:
+            await self._stop(line.closed or error)
+        if breaker.is_open and policy.breaks:
+            return Again(counts=self._is_probe and error.kind != "connection", waits=False)
+        if not policy.is_free:
+            return Again()
+        self._refused_since = self._refused_since or now
+        is_patient = now - self._refused_since < breaker.patience_seconds
+        return Again(counts=not is_patient, waits=not line.pace.window.is_adaptive)
+
+    def dropped(self) -> None:
+        self._line.pace.dropped(self._is_probe)
+        self._leave()
+
+    def _leave(self) -> None:
+        line = self._line
+        line.sending -= 1
+        line.everywhere.give_back()
+        line.turns.hand_out()
+
+    def _is_refused(self, error: ModelError) -> bool:
+        """Whether that was one refusal too many for the cell. One of the connection closes the line for all cells."""
+        line, policy = self._line, error.policy
+        if policy.is_of_line:
+            if line.streak.refused(policy):
+                line.refuse(error)
+            return False
+        if not error.retryable:
+            line.streak.answered()
+        return self._post is not None and bool(policy.stops_new) and self._post.streak.refused(policy)
+
+    async def _wait_everywhere(self) -> None:
+        line = self._line
+        try:
+            with (running.get() or Stopwatch(line.clock)).stopped():
+                await line.everywhere.wait()
+        except BaseException:
+            line.pace.dropped(self._is_probe)
+            line.turns.hand_out()
+            raise
+
+    async def _turn_away(self) -> None:
+        """It has a turn, and is not sent."""
+        line = self._line
+        line.everywhere.give_back()
+        try:
+            if line.closed is None:
+                await asyncio.get_running_loop().create_future()  # until the engine ends
+            else:
+                await self._stop(line.closed)
         finally:
-            self._places.give_back()
+            line.pace.dropped(self._is_probe)
+
+    async def _stop(self, error: ModelError) -> None:
+        """The sample stays as it is, and its cell ends. Where nobody can be stopped, the request fails."""
+        if self._post is None:
+            raise error
+        self._post.stop(f"{error.kind}: {error.message}")
+        await asyncio.get_running_loop().create_future()  # until the engine ends the sample
+
+
+class _Filled:
+    """A provider that is sent the content of files in the place of references, read when it is their turn."""
+
+    def __init__(self, provider: Provider, attachments: Attachments) -> None:
+        self._provider = provider
+        self._attachments = attachments
+
+    async def generate(self, request: Request) -> Answer:
+        messages = await self._attachments.put_into(request.messages)
+        return await self._provider.generate(msgspec.structs.replace(request, messages=messages))
+
+    async def close(self) -> None:
+        await self._provider.close()
+
+
+class _Copied:
+    """Anybody's provider: it may change what it is given, which the next turn and the record hold too."""
+
+    def __init__(self, provider: Provider) -> None:
+        self._provider = provider
+
+    async def generate(self, request: Request) -> Answer:
+        return await self._provider.generate(msgspec.json.decode(_encode(request), type=Request))
+
+    async def close(self) -> None:
+        await self._provider.close()
+
+
+def _limits(model: Model) -> Limits:
+    """Who wants nothing asked again wants to hear of every failure: there is nothing to be patient about."""
+    return Limits(
+        model.max_connections,
+        model.adaptive,
+        model.requests_per_minute,
+        model.tokens_per_minute,
+        model.patience_seconds if model.request_retries else 0.0,
+    )
 
 
 def allowance_of(spec: Spec) -> Allowance:
@@ -100,9 +354,8 @@ def allowance_of(spec: Spec) -> Allowance:
     return Allowance(limits.steps, limits.tokens, limits.cost_usd)
 
 
-def _copy(request: Request) -> Request:
-    """For anybody's provider: it may change what it is given, which the next turn and the record hold too."""
-    return msgspec.json.decode(msgspec.json.encode(request), type=Request)
+def _deaf(status: int, headers: Headers) -> None:
+    """Where nobody listens."""
 
 
 def identity_of(model: Model) -> dict[str, Any]:
@@ -110,8 +363,40 @@ def identity_of(model: Model) -> dict[str, Any]:
     return {"provider": model.provider, "model": model.model, "options": model.options}
 
 
-def open_provider(model: Model, place: str, environ: Mapping[str, str] = os.environ) -> Provider:
-    """The provider of a model. SpecError with the place if it cannot be used; nothing is sent."""
+def open_provider(
+    model: Model,
+    place: str,
+    environ: Mapping[str, str] = os.environ,
+    tell: Callable[[str, str], None] = lambda event, message: None,
+    listen: Callable[[int, Headers], None] = _deaf,
+) -> Provider:
+    """The provider of a model. SpecError with the place if it cannot be used; nothing is sent. `listen` hears the
+    headers of every response.
+    """
+
+    def make(connection: Connection) -> Provider:
+        return make_provider(msgspec.structs.replace(connection, listen=listen))
+
+    return _open(make, model, place, environ, tell)
+
+
+def open_batch_api(
+    model: Model,
+    place: str,
+    environ: Mapping[str, str] = os.environ,
+    tell: Callable[[str, str], None] = lambda event, message: None,
+) -> BatchApi:
+    """Likewise, the batch API of its server."""
+    return _open(open_batches, model, place, environ, tell)
+
+
+def _open(
+    make: Callable[[Connection], T],
+    model: Model,
+    place: str,
+    environ: Mapping[str, str],
+    tell: Callable[[str, str], None],
+) -> T:
     secrets: list[str] = []
 
     def filled(text: str, where: str) -> str:
@@ -123,9 +408,13 @@ def open_provider(model: Model, place: str, environ: Mapping[str, str] = os.envi
         return value
 
     headers = {name: filled(value, f"headers.{name}") for name, value in model.headers.items()}
-    base_url = filled(model.base_url, "base_url")
+    base_url: str | list[str] = (
+        filled(model.base_url, "base_url")
+        if isinstance(model.base_url, str)
+        else [filled(url, "base_url") for url in model.base_url]
+    )
     try:
-        return make_provider(
+        return make(
             Connection(
                 provider=model.provider,
                 model=model.model,
@@ -133,6 +422,9 @@ def open_provider(model: Model, place: str, environ: Mapping[str, str] = os.envi
                 api_key_env=model.api_key_env,
                 headers=headers,
                 timeout_seconds=model.timeout_seconds,
+                stream=model.stream,
+                record_raw=model.record_raw,
+                tell=tell,
                 max_connections=model.max_connections,
                 options=model.options,
                 secrets=tuple(secrets),
@@ -141,5 +433,5 @@ def open_provider(model: Model, place: str, environ: Mapping[str, str] = os.envi
     except UnknownProviderError as error:
         raise SpecError(f"{place}.provider: {error}") from error
     except BadConnectionError as error:
-        field = "base_url" if "base_url" in str(error) else "options" if "options" in str(error) else "provider"
+        field = next((each for each in ("base_url", "options", "batch") if each in str(error)), "provider")
         raise SpecError(f"{place}.{field}: {error}") from error

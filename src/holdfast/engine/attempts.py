@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from holdfast.engine.asking import group
 from holdfast.engine.containing import inside
 from holdfast.engine.failing import Failed, failure_in, stalled, undo_cancel
 from holdfast.engine.flights import Flight
@@ -147,6 +148,17 @@ class Sampler:
             if flight.steps is not None:
                 flight.steps.close()
 
+    def leave(self, task: str, model: str) -> None:
+        """The samples of a cell that are being solved stay unfinished, with their steps recorded; those that have their
+        answer go on.
+        """
+        for flight in list(self.flights):
+            its = flight.cell is not None and flight.cell.task == task and flight.cell.model == model
+            if its and flight.doing == "solving" and flight.steps is not None and not flight.left:
+                flight.left = True
+                flight.steps.close()
+                flight.task.cancel()
+
     async def answer(self, ticket: Ticket, kit: Kit, past: Past) -> None:
         flight = self._take_off(ticket, kit.seconds)
         try:
@@ -165,7 +177,8 @@ class Sampler:
             result = await self._attempt(ticket, kit, flight, attempt)
             flight.doing = "saving"
             if isinstance(result, Answer):
-                finished = SampleFinished(ticket.o, attempt, result, steps.spent(), len(kit.bench.scorers))
+                kept = result if result.raw is None else msgspec.structs.replace(result, raw=None)  # its step has it
+                finished = SampleFinished(ticket.o, attempt, kept, steps.spent(), len(kit.bench.scorers))
                 await self._finish(ticket, kit, finished, flight)
                 return
             spent = steps.spent()
@@ -190,7 +203,7 @@ class Sampler:
             messages = work.renderer.messages(ticket.sample)
             ctx = Context(ticket.sample, messages, steps, seed, kit.means[ticket.cell.model])
             try:
-                answer = await _solve(work.solver, ticket.sample, ctx, kit.seconds, steps.recorded_seconds)
+                answer = await _solve(work.solver, ticket.sample, ctx, kit.seconds, steps)
             finally:
                 steps.close()  # who still asks in the background asks nothing more, and uses nothing that is closed
                 if steps.is_busy:
@@ -201,15 +214,17 @@ class Sampler:
             if ctx.failed_outside is not None:  # the agent's last request failed: what it said then is no answer
                 return failure_in(ctx.failed_outside, kit.secrets)
         except asyncio.CancelledError:
-            if self._closing:
+            if self._closing or flight.left:
                 raise
             undo_cancel(flight.task)
             return Failed(stalled(flight) or Failure("cancelled", "the solver cancelled itself"))
-        except BaseException as error:  # noqa: BLE001 - user code may raise anything
+        except BaseException as error:  # user code may raise anything
+            if flight.left:
+                raise asyncio.CancelledError from error  # whatever it made of that: the sample stays unfinished
             return failure_in(error, kit.secrets, ctx.failed_outside if ctx is not None else None)
         finally:
             steps.close()
-        if self._closing:
+        if self._closing or flight.left:
             raise asyncio.CancelledError  # the solver made an answer of being interrupted: it is none
         return answer
 
@@ -273,23 +288,28 @@ class Sampler:
     def _take_off(self, ticket: Ticket, seconds: float | None) -> Flight:
         """From here on the worker's code may be the user's."""
         inside.set(True)
+        group.set(ticket.key.rpartition("/")[0])
         flight = Flight(ticket.key, _task(), asyncio.get_running_loop().time(), seconds)
+        flight.cell = ticket.cell
         self.flights.add(flight)
         return flight
 
 
-async def _solve(solver: Solver, sample: Sample, ctx: Context, seconds: float | None, used: float) -> Answer:
-    """`used`: what the steps that it replays took counts."""
+async def _solve(solver: Solver, sample: Sample, ctx: Context, seconds: float | None, steps: Steps) -> Answer:
+    """What the steps that it replays took counts; what requests were held back for does not."""
     if seconds is None:
         return await solver.solve(sample, ctx)
-    limit = asyncio.timeout(max(seconds - used, 0.001))
+    limit = asyncio.timeout(max(seconds - steps.recorded_seconds, 0.001))
     try:
         async with limit:
+            steps.watch.obey(limit)
             return await solver.solve(sample, ctx)
     except TimeoutError:
         if limit.expired():
             raise LimitError(f"the sample took longer than its limit of {seconds:g} s", "timeout") from None
         raise
+    finally:
+        steps.watch.obey(None)
 
 
 def _task() -> "asyncio.Task[object]":

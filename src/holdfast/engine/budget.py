@@ -9,16 +9,19 @@ Counted is what is recorded: answers, and failures with their tries. What is rep
 """
 
 import asyncio
+import contextlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from holdfast.models import count_message_tokens
 from holdfast.records.exchange import Answer, Message, Usage
+from holdfast.records.facts import StepId
 from holdfast.records.keys import cell_names
 from holdfast.solve import AskFailedError, Asking
+from holdfast.solve.context import BATCH_PRICE
 from holdfast.spec import Price, RunLimits
 from holdfast.state import Story
 
@@ -26,6 +29,8 @@ Name = tuple[str, str]
 """Of an evaluated model, or of a role: the other of the two is empty."""
 Stop = Callable[[str, float | None], None]
 """Gets the reason, and how many seconds what is under way may still take; None is as long as ever."""
+_GUESSED_OUTPUT = 1000
+"""Tokens that an answer in a job may have, where nothing tells."""
 _OUTPUT_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 
 
@@ -58,10 +63,12 @@ class Budget:
         for cell, roles in story.bills.items():
             for role, bill in roles.items():
                 name = ("", role) if role else (cell_names(cell)[1], "")
-                used = _amount(prices.get(name), bill.usage, bill.requests)
+                price = prices.get(name)
+                halved = 0.0 if price is None else price.dollars(bill.batched) * (1 - BATCH_PRICE)
+                used = _amount(price, bill.usage, bill.requests) - Amount(halved)
                 self.spent += used
                 if bill.usage.requests:
-                    mean = _amount(prices.get(name), bill.usage, 0)
+                    mean = used
                     self._note(name, Amount(*(each / bill.usage.requests for each in (mean.cost_usd, mean.tokens))))
         self._worked_seconds = story.worked_seconds
         self._set_aside = Amount()
@@ -88,25 +95,46 @@ class Budget:
         async def ask(
             messages: list[Message], params: dict[str, Any], tools: list[dict[str, Any]]
         ) -> tuple[Answer, int]:
-            foreseen = self._foreseen(name, asking.price, messages, params)
-            while not self._fits(foreseen):
-                await self._wait()
-                foreseen = self._foreseen(name, asking.price, messages, params)  # those before it tell more now
-            self._under_way += 1
-            self._set_aside += foreseen
-            try:
+            async with self._admitted(name, asking.price, messages, params):
                 answer, tries = await asking.ask(messages, params, tools)
                 self._count(name, _amount(asking.price, answer.usage.of_one(), tries))
-            except AskFailedError as error:
-                self.spent += Amount(requests=error.tries)
-                raise
-            finally:
-                self._under_way -= 1
-                self._set_aside = self._set_aside - foreseen if self._under_way else Amount()
-                self._wake()
             return answer, tries
 
-        return msgspec.structs.replace(asking, ask=ask)
+        batched = asking.batched
+
+        async def ask_in_batch(
+            step: StepId, messages: list[Message], params: dict[str, Any], tools: list[dict[str, Any]]
+        ) -> tuple[Answer, int, str]:
+            assert batched is not None
+            longest = {"max_tokens": _GUESSED_OUTPUT, **params}  # a job of one, to learn more, would take a day
+            async with self._admitted(name, asking.price, messages, longest):
+                answer, tries, job = await batched(step, messages, params, tools)
+                used = _amount(asking.price, answer.usage.of_one(), tries)
+                self._count(name, msgspec.structs.replace(used, cost_usd=used.cost_usd * BATCH_PRICE) if job else used)
+            return answer, tries, job
+
+        return msgspec.structs.replace(asking, ask=ask, batched=ask_in_batch if batched is not None else None)
+
+    @contextlib.asynccontextmanager
+    async def _admitted(
+        self, name: Name, price: Price | None, messages: list[Message], params: dict[str, Any]
+    ) -> AsyncIterator[None]:
+        """While a request is under way, what it may take is set aside."""
+        foreseen = self._foreseen(name, price, messages, params)
+        while not self._fits(foreseen):
+            await self._wait()
+            foreseen = self._foreseen(name, price, messages, params)  # those before it tell more now
+        self._under_way += 1
+        self._set_aside += foreseen
+        try:
+            yield
+        except AskFailedError as error:
+            self.spent += Amount(requests=error.tries)
+            raise
+        finally:
+            self._under_way -= 1
+            self._set_aside = self._set_aside - foreseen if self._under_way else Amount()
+            self._wake()
 
     @property
     def _is_limited(self) -> bool:

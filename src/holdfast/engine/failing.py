@@ -8,11 +8,12 @@ import msgspec
 from holdfast.engine.flights import Flight
 from holdfast.engine.tracebacks import failure_of, own_lines, redacted
 from holdfast.errors import BadRecordError, JournalError, SpecError
+from holdfast.models.failures import POLICIES
 from holdfast.plan import BlobError
 from holdfast.records.facts import Failure
 from holdfast.solve import LimitError, SandboxError, StepFailedError
 
-_FINAL_KINDS = {"auth", "bad_request", "unknown_model", "context_too_long", "content_filter", "limit", "unrepeatable"}
+_FINAL_KINDS = {"limit", "unrepeatable", *(kind for kind, policy in POLICIES.items() if policy.again == "never")}
 _WRONG_CODE = (AttributeError, ImportError, NameError, NotImplementedError, SpecError, TypeError)
 """Errors that the next attempt would meet again, whatever the model says."""
 

@@ -5,6 +5,7 @@ import traceback
 from typing import Any
 
 from holdfast.journal.lease import InFlight
+from holdfast.records.facts import Cell
 from holdfast.solve import Steps
 
 _FRAMES_MAX = 6
@@ -15,10 +16,11 @@ _WAITING = {"saving", "waiting to be scored"}
 class Flight:
     """One sample on its way."""
 
-    __slots__ = ("doing", "key", "limit", "since", "stalled", "steps", "task")
+    __slots__ = ("cell", "doing", "key", "left", "limit", "since", "stalled", "steps", "task")
 
     def __init__(self, key: str, task: "asyncio.Task[object]", since: float, limit: float | None) -> None:
         self.key = key
+        self.cell: Cell | None = None
         self.task = task
         self.since = since
         self.limit = limit
@@ -26,6 +28,8 @@ class Flight:
         self.steps: Steps | None = None
         self.stalled = False
         """The watch has cancelled it because nothing moved."""
+        self.left = False
+        """Its cell has been stopped: it stays unfinished."""
 
     def waits(self) -> bool:
         """For what may take as long as it takes: a model's answer, or the disk."""
@@ -36,7 +40,10 @@ class Flight:
 
     def is_overdue(self, now: float) -> bool:
         """Past its time limit, and still here."""
-        return self.limit is not None and now - self.since > self.limit + _OVERDUE_SECONDS
+        if self.limit is None or now - self.since <= self.limit + _OVERDUE_SECONDS:
+            return False
+        held = self.steps.watch.held_seconds() if self.steps is not None else 0.0
+        return now - self.since - held > self.limit + _OVERDUE_SECONDS
 
     def describe(self, now: float, wall: float, *, stack: bool = False) -> InFlight:
         doing = "waiting for an answer" if self.waits() and self.doing == "solving" else self.doing

@@ -10,12 +10,15 @@ import gc
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
-from holdfast.engine.asking import Line, allowance_of
+from holdfast.engine.asking import Line, Post, allowance_of, open_batch_api
 from holdfast.engine.attaching import Attachments
 from holdfast.engine.attempts import NO_PAST, Kit, Outcome, Sampler
+from holdfast.engine.batch_jobs import Desk, read_jobs
+from holdfast.engine.batching import Batches
 from holdfast.engine.bridging import Bridge
 from holdfast.engine.budget import Budget
 from holdfast.engine.containing import containing
@@ -32,7 +35,7 @@ from holdfast.plan import Work, judges_of
 from holdfast.records.exchange import Answer, Usage
 from holdfast.records.facts import Cell, SampleFinished
 from holdfast.score import Scorer
-from holdfast.solve import Allowance, Means, Sandboxes, sandboxes_of
+from holdfast.solve import Allowance, Asking, Means, Sandboxes, sandboxes_of
 from holdfast.spec import Price, Spec
 from holdfast.state import Fold
 
@@ -80,8 +83,20 @@ class Progress(msgspec.Struct):
     last_failure: str = ""
     last_retry: str = ""
     """Why a request was made again."""
+    sending: int = 0
+    """Requests that are under way."""
+    at_once: int = 0
+    """As many as the lines that are in use let through at a time."""
+    held: str = ""
+    """What requests wait for, if not for an answer: a rate limit, a server that is down."""
     scored: int = 0
     """Answers of an earlier process that were scored."""
+    batch_jobs: int = 0
+    """Jobs of batch APIs that are waited for."""
+    batch_requests: int = 0
+    """Requests in them."""
+    batch_since: float = 0.0
+    """When the oldest of them was announced, by the clock of `started`."""
     mirror_behind: float = 0.0
     """For how many seconds the mirror has not had all, if that is longer than it should."""
 
@@ -90,7 +105,7 @@ class Engine:
     """One process's work on one run."""
 
     def __init__(self, job: Job, writer: Writer, fold: Fold, clock: Callable[[], float] = time.monotonic) -> None:
-        self.progress = Progress(
+        self._progress = Progress(
             planned=fold.planned,
             finished=fold.finished.count,
             failed=fold.failed.count,
@@ -99,6 +114,7 @@ class Engine:
         )
         self._clock = clock
         self._job = job
+        self._clock = clock
         self._fold = fold
         self._reader = Reader(job.journal_folder, job.uid)
         self._reading = threading.Lock()
@@ -108,9 +124,11 @@ class Engine:
         self._tasks = {task.name: Places(task.max_samples or _UNLIMITED) for task in job.spec.tasks}
         self._scoring = Places(job.spec.concurrency.score)
         everywhere = self._everywhere = Places(job.spec.concurrency.generate or _UNLIMITED)
-        told = self._count_retry
-        self._lines = {each.name: Line(each, f"models.{each.name}", everywhere, told) for each in job.spec.models}
-        self._roles = {name: Line(each, f"roles.{name}", everywhere, told) for name, each in job.spec.roles.items()}
+        heard = self._count_retry, self.tell
+        self._lines = {each.name: Line(each, f"models.{each.name}", everywhere, *heard) for each in job.spec.models}
+        self._roles = {name: Line(each, f"roles.{name}", everywhere, *heard) for name, each in job.spec.roles.items()}
+        self._batched = {each.name: Places(each.batch.samples) for each in job.spec.models if each.batch is not None}
+        self._open_batches()
         self.budget = Budget(job.spec.limits.run, fold.story, _prices(job.spec), self._stop_at_budget)
         self._attachments = Attachments(job.run)
         self._groups = Groups({name: job.works[name].task.repeats for name in _grouped(job.scorers)})
@@ -128,6 +146,20 @@ class Engine:
         self.cancelled = False
         self.over_budget = ""
         """Which limit stopped it, in a sentence."""
+        self.stopped_cells: dict[tuple[str, str], str] = {}
+        """Cells whose model cannot be asked, by task and model, with why. Their samples stay unfinished."""
+
+    @property
+    def progress(self) -> Progress:
+        """As it is now."""
+        lines, progress = self._all_lines(), self._progress
+        progress.sending = sum(line.sending for line in lines)
+        progress.at_once = sum(line.pace.window.size for line in lines if line.sending or line.turns.waiting)
+        progress.held = "; ".join(filter(None, (line.is_held() for line in lines)))
+        return progress
+
+    def _all_lines(self) -> tuple[Line, ...]:
+        return (*self._lines.values(), *self._roles.values())
 
     async def run(self) -> None:
         """Answer and score everything that is not. Raises what stops the whole run; a sample's failure does not."""
@@ -136,6 +168,7 @@ class Engine:
                 job = self._job
                 await asyncio.to_thread(self._groups.recollect, job.run, job.cells, self._fold, self._reader)
                 if job.answers:
+                    await self._begin_batches()
                     await self._sandboxes.begin(sandboxes_of(job.spec))
                 for cell in job.cells if not self._stopping else ():
                     self._start_scoring(cell)
@@ -158,7 +191,7 @@ class Engine:
         self._stopping = True
         self.reason, self.cancelled = reason, cancelled
         self._sampler.drain()
-        for line in (*self._lines.values(), *self._roles.values()):
+        for line in self._all_lines():
             line.drain()
         self._draining = asyncio.ensure_future(self._drain(grace))
 
@@ -171,8 +204,8 @@ class Engine:
     async def _drain(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
-        lines = (*self._lines.values(), *self._roles.values())
-        while (any(line.sending for line in lines) or self._is_calling()) and loop.time() < end:  # noqa: ASYNC110 - no event on the hot path for this
+        lines = self._all_lines()
+        while (any(line.is_busy for line in lines) or self._is_calling()) and loop.time() < end:  # noqa: ASYNC110 - no event on the hot path for this
             await asyncio.sleep(_DRAIN_PAUSE_SECONDS)
         if self._sampler.flights and seconds:
             await asyncio.sleep(_DRAIN_PAUSE_SECONDS)  # for what has its answer and is being saved
@@ -239,8 +272,8 @@ class Engine:
             await asyncio.wait(left, timeout=_STUBBORN_SECONDS if self._stopped_at is None else _LOOK_SECONDS)
         await self._bridge.close()
         self._sandboxes.close()
-        for line in (*self._lines.values(), *self._roles.values()):
-            await line.provider.close()
+        for line in self._all_lines():
+            await line.close()
         self._reader.close()
 
     def _start_workers(self, cell: Cell) -> None:
@@ -257,6 +290,8 @@ class Engine:
         """As many workers as could be busy; what they may do at once is limited elsewhere."""
         model = next(model for model in self._job.spec.models if model.name == cell.model)
         wanted = min(cell.count, self._job.spec.concurrency.samples, model.max_connections)
+        if model.batch is not None:  # whoever waits for a job needs neither a connection nor anybody's turn
+            wanted = min(cell.count, model.batch.samples)
         for _ in range(wanted - self._crews[cell.first]):
             self._crews[cell.first] += 1
             self._workers.append(asyncio.create_task(self._work(cell, self._tickets[cell.first])))
@@ -281,29 +316,44 @@ class Engine:
     async def _work(self, cell: Cell, tickets: Tickets) -> None:
         kit, task = self._kits[cell.task], self._tasks[cell.task]
         more = True
-        while more and not self._stopping:
+        while more and not self._is_over(cell):
             if not task.take():  # whoever waits for its task must not hold a place of the run
                 await task.wait()
             try:
-                more = await self._answer_next(tickets, kit)
+                more = await self._answer_next(tickets, kit, self._batched.get(cell.model, self._samples))
             finally:
                 task.give_back()
 
-    async def _answer_next(self, tickets: Tickets, kit: Kit) -> bool:
-        if not self._samples.take():
-            await self._samples.wait()
+    async def _answer_next(self, tickets: Tickets, kit: Kit, places: Places) -> bool:
+        if not places.take():
+            await places.wait()
         try:
-            if self._stopping:
+            if self._is_over(tickets.cell):
                 return False
             ticket = tickets.at_hand() or await tickets.next()
             if ticket is not None:
                 await self._answer(ticket, kit)
             return ticket is not None
         finally:
-            self._samples.give_back()
+            places.give_back()
+
+    def _is_over(self, cell: Cell) -> bool:
+        return self._stopping or (cell.task, cell.model) in self.stopped_cells
+
+    def _stop_cell(self, task: str, model: str, why: str) -> None:
+        """Its model cannot be asked: nothing of it is begun any more, and what is under way stays unfinished; so does a
+        sample that was just beginning, and calls this again.
+        """
+        is_new = (task, model) not in self.stopped_cells
+        self.stopped_cells.setdefault((task, model), why)
+        self._sampler.leave(task, model)
+        if is_new:
+            self._job.tell(
+                "cell.stopped", f"{task} with {model} is asked no more, the rest of it stays unfinished: {why}"
+            )
 
     async def _answer(self, ticket: Ticket, kit: Kit) -> None:
-        progress = self.progress
+        progress = self._progress
         progress.in_flight += 1
         try:
             trail = self._fold.trails.pop(ticket.o, None)
@@ -313,7 +363,7 @@ class Engine:
             progress.in_flight -= 1
 
     def _count(self, ticket: Ticket, outcome: Outcome) -> None:
-        progress = self.progress
+        progress = self._progress
         if outcome.failure is None:
             progress.finished += 1
         else:
@@ -325,9 +375,51 @@ class Engine:
         progress.replayed += outcome.spent.replayed
         progress.usage += outcome.spent.usage
 
+    def _open_batches(self) -> None:
+        """For models that are asked in jobs, and for those that still have some with their server."""
+        named = {f"models.{each.name}": (each, self._lines[each.name]) for each in self._job.spec.models}
+        named |= {f"roles.{name}": (each, self._roles[name]) for name, each in self._job.spec.roles.items()}
+        lines = {each.line for each in self._fold.story.jobs.values()}
+        for place, (model, line) in named.items():
+            if model.batch is None and place not in lines:
+                continue
+            desk = Desk(
+                line=place,
+                api=open_batch_api(model, place, tell=self.tell),
+                batch=model.batch,
+                journal=self._writer,
+                folder=self._job.run,
+                retries=model.request_retries,
+                tell=self._job.tell,
+                retried=self._count_retry,
+                stop=self._stop_for_batch,
+                changed=self._count_batches,
+            )
+            line.batches = Batches(desk)
+
+    async def _begin_batches(self) -> None:
+        """With what earlier processes left at the servers."""
+        left = list(self._fold.story.jobs.values())
+        for line in (*self._lines.values(), *self._roles.values()):
+            if line.batches is not None:
+                its = [each for each in left if each.line == line.batches.line]
+                line.batches.begin(await asyncio.to_thread(read_jobs, its, self._record_at))
+
+    def _stop_for_batch(self, why: str) -> None:
+        self._job.tell("batch.failed", why)
+        self.stop(why)
+
+    def _count_batches(self) -> None:
+        lines = (*self._lines.values(), *self._roles.values())
+        every = [line.batches.waiting() for line in lines if line.batches is not None]
+        self._progress.batch_jobs = sum(each.jobs for each in every)
+        self._progress.batch_requests = sum(each.requests for each in every)
+        oldest = min((each.since for each in every if each.jobs), default=0.0)
+        self._progress.batch_since = self._clock() - (time.time() - oldest) if oldest else 0.0
+
     def _count_retry(self, why: str) -> None:
-        self.progress.retried += 1
-        self.progress.last_retry = why
+        self._progress.retried += 1
+        self._progress.last_retry = why
 
     def _record_at(self, position: Position) -> Entry | None:
         """One record, from any thread."""
@@ -357,15 +449,13 @@ class Engine:
             heard = self._fold.judged.pop(ticket.o, None)
             said = NOTHING if heard is None else await asyncio.to_thread(read_judged, heard, self._record_at)
             if await self._sampler.score(ticket, kit, members, said):
-                self.progress.scored += sum(each.o in self._fold.unscored for each in members)
+                self._progress.scored += sum(each.o in self._fold.unscored for each in members)
 
     def _kit(self, work: Work) -> Kit:
         spec = self._job.spec
         files = self._attachments if work.task.dataset.files else None
         watched = self.budget.watched
         roles = {name: watched(("", name), line.asking(files)) for name, line in self._roles.items()}
-        judges = judges_of(spec, self._job.works)
-        asked = {name: asking for name, asking in roles.items() if name not in judges}
         secrets = secrets_of(spec)
         means = Means(
             models={},
@@ -378,8 +468,8 @@ class Engine:
         return Kit(
             work=work,
             means={
-                name: msgspec.structs.replace(means, models={"": watched((name, ""), line.asking(files)), **asked})
-                for name, line in self._lines.items()
+                model: msgspec.structs.replace(means, models=self._models(work.task.name, model, files))
+                for model in self._lines
             },
             bench=Bench(
                 scorers=self._job.scorers.get(work.task.name, ()),
@@ -393,6 +483,24 @@ class Engine:
             secrets=secrets,
             groups=self._groups if work.task.name in _grouped(self._job.scorers) else None,
         )
+
+    def _models(self, task: str, model: str, files: Attachments | None) -> dict[str, Asking]:
+        """What the samples of one cell may ask, by role."""
+        ordinals = (range(each.first, each.first + each.count) for each in self._job.cells if _is_of(each, task, model))
+        finished = self._fold.finished
+        has_answers = finished.count > 0 and any(o in finished for each in ordinals for o in each)
+        post = Post(partial(self._stop_cell, task, model), has_answers)
+        judges = judges_of(self._job.spec, self._job.works)
+        watched = self.budget.watched
+        asked = {"": watched((model, ""), self._lines[model].asking(files, post))}
+        for role, line in self._roles.items():
+            if role not in judges:
+                asked[role] = watched(("", role), line.asking(files, post))
+        return asked
+
+
+def _is_of(cell: Cell, task: str, model: str) -> bool:
+    return cell.task == task and cell.model == model
 
 
 def _prices(spec: Spec) -> dict[tuple[str, str], Price | None]:

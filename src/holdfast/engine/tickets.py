@@ -31,6 +31,7 @@ class Tickets:
     """The keys of one cell that still need an answer, in plan order."""
 
     def __init__(self, run: str, cell: Cell, spec: Spec, work: Work, wanted: Callable[[int], bool]) -> None:
+        self.cell = cell
         self._stream = _tickets(run, cell, spec, work, wanted)
         self._ready: deque[Ticket] = deque()
         self._filling = asyncio.Lock()

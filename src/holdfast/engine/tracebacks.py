@@ -68,7 +68,8 @@ def secrets_of(spec: Spec, environ: Mapping[str, str] = os.environ) -> tuple[str
     """
     named: set[str] = set()
     for model in (*spec.models, *spec.roles.values()):
-        texts = [*model.headers.values(), "" if _WHOLE.fullmatch(model.base_url) else model.base_url]
+        urls = [model.base_url] if isinstance(model.base_url, str) else model.base_url
+        texts = [*model.headers.values(), *(url for url in urls if not _WHOLE.fullmatch(url))]
         named |= {model.api_key_env, *_VARIABLE.findall(" ".join(texts))}
     for task in spec.tasks:
         named |= set(_VARIABLE.findall(" ".join(_server_texts(task.solver))))

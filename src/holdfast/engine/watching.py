@@ -151,6 +151,7 @@ class Watch:
             mirrored=mirrored,
             mirror_behind=round(behind, 1),
             progress_at=wall - (now - self._progress_at),
+            held=progress.held,
             oldest=[flight.describe(loop_now, wall) for flight in flights[:_OLDEST]],
             stall=stall,
             oom_kills=self._oom_kills,

@@ -70,6 +70,8 @@ class Lease(msgspec.Struct, frozen=True, omit_defaults=True):
     mirror_behind: float = 0.0
     """For how many seconds there has been something that is not there yet."""
     progress_at: float = 0.0
+    held: str = ""
+    """What requests wait for, if not for an answer: a rate limit, a server that is down."""
     oldest: list[InFlight] = []
     stall: Stall | None = None
     oom_kills: int = 0

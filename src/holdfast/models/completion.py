@@ -7,82 +7,126 @@ The kept message can be sent back as it is: it has a role and a content, its unk
 none of the nulls and empty lists that servers write but do not accept.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
-from holdfast.models.failures import ModelError
-from holdfast.models.statuses import detail_of, kind_of, shorten
+from holdfast.models.bodies import count, cut_off, decode, failure_in_success, filtered, malformed, objects, parse_names
+from holdfast.models.sse import Event
 from holdfast.records.exchange import Answer, Message, Usage
+
+END = "[DONE]"
+_JOINED = ("content", "reasoning_content", "reasoning", "refusal")
+"""Texts of a message that come in pieces."""
 
 
 def parse_completion(body: bytes) -> Answer:
+    """The first choice, or ModelError."""
+    return answer_of(decode(body))
+
+
+def answer_of(decoded: Any) -> Answer:
     """The first choice, or ModelError. A server that wraps its failure in a 200 has failed all the same."""
-    try:
-        decoded = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        text = body.decode(errors="replace")
-        raise ModelError("malformed", f"the body is not JSON ({error}): {shorten(detail_of(text))}") from None
     choice = _choice(decoded)
     message = choice.get("message")
     if not isinstance(message, dict):
-        raise _malformed("the choice has no message", choice)
-    tool_calls = [call for call in message.get("tool_calls") or () if isinstance(call, dict)]
+        raise malformed("the choice has no message", choice)
+    tool_calls = objects(message.get("tool_calls"))
     text = _text(message)
     reason = choice.get("finish_reason")
     finish_reason = reason if isinstance(reason, str) else ""
     if finish_reason == "content_filter" and not text and not tool_calls:
-        raise ModelError("content_filter", "the server's content filter took the whole answer (finish_reason)")
-    return Answer(text, _kept(message, tool_calls), tool_calls, finish_reason, _usage(decoded.get("usage")))
+        raise filtered("finish_reason")
+    usage, logprobs = _usage(decoded.get("usage")), _logprobs(choice.get("logprobs"))
+    return Answer(text, _kept(message, tool_calls), tool_calls, finish_reason, usage, logprobs)
+
+
+def join_chunks(events: Sequence[Event]) -> dict[str, Any]:
+    """The completion that the chunks of a stream amount to. ModelError if its end is missing, or it tells of a failure.
+
+    Texts and the arguments of calls come in pieces; of everything else the last word counts.
+    """
+    body: dict[str, Any] = {}
+    choice: dict[str, Any] = {}
+    message: Message = {"role": "assistant", "content": None}
+    calls: dict[int, dict[str, Any]] = {}
+    logprobs: list[Any] = []
+    for event in events:
+        if event.data.strip() == END:
+            break
+        chunk = decode(event.data.encode())
+        if not isinstance(chunk, dict) or chunk.get("error"):
+            return chunk if isinstance(chunk, dict) else {}
+        body |= {name: value for name, value in chunk.items() if name != "choices" and value is not None}
+        for part in _first(chunk.get("choices")):
+            choice |= {"index": 0} | {
+                name: value for name, value in part.items() if name != "delta" and value is not None
+            }
+            logprobs += _logprobs(part.get("logprobs"))
+            _add_delta(message, calls, part.get("delta"))
+    else:
+        raise cut_off(f"its last line, {END}")
+    if calls:
+        message["tool_calls"] = [calls[index] for index in sorted(calls)]
+    if not choice:
+        return body
+    return {**body, "choices": [{**choice, "message": message, "logprobs": {"content": logprobs}}]}
+
+
+def _first(choices: Any) -> list[dict[str, Any]]:
+    """The first choice of a chunk, if there is one."""
+    return [each for each in objects(choices) if not each.get("index")]
+
+
+def _add_delta(message: Message, calls: dict[int, dict[str, Any]], delta: Any) -> None:
+    if not isinstance(delta, dict):
+        return
+    for name, value in delta.items():
+        if name == "tool_calls":
+            for call in value if isinstance(value, list) else ():
+                _add_call(calls, call)
+        elif name in _JOINED and isinstance(value, str):
+            before = message.get(name)
+            message[name] = before + value if isinstance(before, str) else value
+        elif value is not None:
+            message[name] = value
+
+
+def _add_call(calls: dict[int, dict[str, Any]], piece: Any) -> None:
+    """The id and the name come once; some servers say them again with every piece, or empty."""
+    if not isinstance(piece, dict):
+        return
+    index = piece.get("index")
+    number = index if isinstance(index, int) else len(calls)
+    call = calls.setdefault(number, {"id": "", "type": "function", "function": {"name": "", "arguments": ""}})
+    told = piece.get("function")
+    function = told if isinstance(told, dict) else {}
+    call["id"] = piece.get("id") or call["id"]
+    call["function"]["name"] = function.get("name") or call["function"]["name"]
+    arguments = function.get("arguments")
+    call["function"]["arguments"] += arguments if isinstance(arguments, str) else ""
+    known = {"index", "id", "type", "function"}
+    call |= {name: value for name, value in piece.items() if name not in known and value is not None}
+
+
+def _logprobs(said: Any) -> list[dict[str, Any]]:
+    return objects(said.get("content")) if isinstance(said, dict) else []
 
 
 def parse_models(body: bytes) -> list[str] | None:
-    """The names in a list of models; None if it is no such list, which is no failure: few servers have to list them."""
-    try:
-        listed = msgspec.json.decode(body, type=_Models)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-    return [each.id for each in listed.data]
-
-
-class _Model(msgspec.Struct, frozen=True):
-    """One entry of a list of models."""
-
-    id: str
-
-
-class _Models(msgspec.Struct, frozen=True):
-    """What `GET …/models` answers."""
-
-    data: list[_Model]
+    return parse_names(body, "data", "id")
 
 
 def _choice(decoded: Any) -> dict[str, Any]:
     if not isinstance(decoded, dict):
-        raise _malformed("the body is not an object", decoded)
+        raise malformed("the body is not an object", decoded)
     choices = decoded.get("choices")
     first = choices[0] if isinstance(choices, list) and choices else None
     failed = first if isinstance(first, dict) and first.get("error") else decoded
     if failed.get("error"):
-        raise _failure_in_success(failed)
+        raise failure_in_success(failed["error"])
     if not isinstance(first, dict):
-        raise _malformed("the body has no choices", decoded)
+        raise malformed("the body has no choices", decoded)
     return first
-
-
-def _failure_in_success(body: dict[str, Any]) -> ModelError:
-    """Gateways answer 200 and put the status that they got into error.code."""
-    error = body["error"]
-    code = error.get("code") if isinstance(error, dict) else None
-    text = msgspec.json.encode({"error": error}).decode()
-    detail = f"status 200, but the body says: {shorten(detail_of(text))}"
-    if isinstance(code, int) and 400 <= code <= 599:
-        return ModelError(kind_of(code, text), detail, status=code)
-    return ModelError("malformed", detail)
-
-
-def _malformed(what: str, body: Any) -> ModelError:
-    return ModelError("malformed", f"{what}: {shorten(msgspec.json.encode(body).decode())}")
 
 
 def _text(message: Message) -> str:
@@ -91,7 +135,7 @@ def _text(message: Message) -> str:
     if isinstance(content, list):
         content = "".join(map(_part_text, content))
     if content is not None and not isinstance(content, str):
-        raise _malformed("the message's content is neither text nor parts", message)
+        raise malformed("the message's content is neither text nor parts", message)
     refusal = message.get("refusal")
     return content or (refusal if isinstance(refusal, str) else "")
 
@@ -117,14 +161,9 @@ def _kept(message: Message, tool_calls: list[dict[str, Any]]) -> Message:
 def _usage(usage: Any) -> Usage:
     if not isinstance(usage, dict):
         return Usage()
-    return Usage(
-        _count(usage, "prompt_tokens"),
-        _count(usage, "completion_tokens"),
-        _count(usage.get("prompt_tokens_details"), "cached_tokens"),
-        _count(usage.get("completion_tokens_details"), "reasoning_tokens"),
-    )
-
-
-def _count(counts: Any, name: str) -> int:
-    value = counts.get(name) if isinstance(counts, dict) else None
-    return int(value) if isinstance(value, int | float) and value > 0 else 0
+    asked, said = count(usage, "prompt_tokens"), count(usage, "completion_tokens")
+    read, written = usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")
+    if not read and not written and "prompt_cache_hit_tokens" not in usage:
+        return Usage(asked, said)
+    cached = count(read, "cached_tokens") or count(usage, "prompt_cache_hit_tokens")
+    return Usage(asked, said, cached, count(written, "reasoning_tokens"), count(read, "cache_write_tokens"))

@@ -17,11 +17,12 @@ from yarl import URL
 from holdfast.errors import told
 from holdfast.models.failures import BadConnectionError, Kind, ModelError, redact
 from holdfast.models.provider import Connection
-from holdfast.models.statuses import detail_of, kind_of, retry_after_seconds, shorten
+from holdfast.models.statuses import detail_of, kind_of, retry_after_seconds, retry_delay_seconds, shorten
 from holdfast.models.wire import BadResponseError, Response, Wire
 
 _CREDENTIAL_NAMES = ("auth", "key", "token", "secret", "cookie")
 
+_ACCEPTED = {False: "application/json", True: "text/event-stream, application/json"}
 _ADVICE: dict[Kind, str] = {
     "auth": "check the key in {variable} and what it may do",
     "unknown_model": "check the model's name and base_url",
@@ -47,30 +48,32 @@ class Endpoint:
         self._url = url
         self._shown_url = str(url.with_query(None).with_user(None))
         self._key = key
-        self._secrets = _secrets(connection, key.value, url)
-        self._headers = CIMultiDict({"User-Agent": "holdfast", "Accept": "application/json", **headers})
+        self._secrets = secrets_of(connection, key.value, url)
+        self._headers = CIMultiDict({"User-Agent": "holdfast", "Accept": _ACCEPTED[connection.stream], **headers})
         self._headers.update(connection.headers)
         try:
             self._wire = Wire(url, self._headers, connection.timeout_seconds)
         except ValueError as error:
             raise BadConnectionError(f"model {connection.model!r}: {error}") from None
 
-    async def post(self, body: Mapping[str, Any]) -> Response:
-        """Send once. The response is a success, and says that it is JSON. Raises ModelError, and nothing else but a
-        cancellation.
+    async def post(self, body: Mapping[str, Any], *, streams: bool = False) -> Response:
+        """Send once. The response is a success, and says that it is JSON, or a stream of events, if it may be. Raises
+        ModelError, and nothing else but a cancellation.
         """
-        encoded = self._encode(body)
+        encoded = self.encode(body)
         try:
-            response = await self._wire.send(encoded)
+            response = await self._wire.send(encoded, streams=streams)
         except TimeoutError:
-            self.fail("timeout", f"no answer within {self._connection.timeout_seconds:g} s")
+            silent = "nothing more came for" if streams else "no answer within"
+            self.fail("timeout", f"{silent} {self._connection.timeout_seconds:g} s")
         except (BadResponseError, OSError) as error:
             self._lose(error)
         self._connection.listen(response.status, response.headers)
         if not 200 <= response.status < 300:
             self.refuse(response)
         content_type = response.header(b"content-type")
-        if content_type and "json" not in content_type.lower():
+        told = content_type.lower()
+        if content_type and "json" not in told and not (streams and "event-stream" in told):
             said = detail_of(response.body.decode(errors="replace"))
             self.fail("malformed", f"the answer is {content_type}, not JSON: {said}")
         return response
@@ -90,6 +93,11 @@ class Endpoint:
             self.refuse(response)
         return response
 
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """What every request to the server says."""
+        return self._headers
+
     async def close(self) -> None:
         """Ends what is under way. Idempotent; a later request connects again."""
         await self._wire.close()
@@ -102,6 +110,8 @@ class Endpoint:
         if status < 400:
             said = f"redirected to {response.header(b'location') or 'nowhere'}: set base_url to where it leads"
         wait = retry_after_seconds(_mapping(response), time.time())
+        if wait is None:
+            wait = retry_delay_seconds(text)
         self.fail(kind_of(status, text), f"HTTP {status}: {said}", status, wait)
 
     def fail(self, kind: Kind, what: str, status: int | None = None, retry_after: float | None = None) -> NoReturn:
@@ -111,7 +121,7 @@ class Endpoint:
         text = shorten(redact(what, self._secrets)) + redact(where, self._secrets)
         raise ModelError(kind, f"{text}; {advice}" if advice else text, retry_after, status) from None
 
-    def _encode(self, body: Mapping[str, Any]) -> bytes:
+    def encode(self, body: Mapping[str, Any]) -> bytes:
         try:
             return msgspec.json.encode(body)
         except (TypeError, ValueError, RecursionError) as error:
@@ -134,11 +144,13 @@ def parse_url(text: str) -> URL:
     return url
 
 
-def read_key(connection: Connection, usual: str) -> Key:
-    """The key from the variable that the connection names. `usual`, the provider's own variable, is read only for the
-    provider's own URL: no other server is ever sent a key that it was not promised.
+def read_key(connection: Connection, *usual: str) -> Key:
+    """The key from the variable that the connection names. `usual`, the provider's own variables, are read only for
+    the provider's own URL: no other server is ever sent a key that it was not promised.
     """
-    variable = connection.api_key_env or ("" if connection.base_url else usual)
+    variable = connection.api_key_env
+    if not variable and not connection.base_url:
+        variable = next((each for each in usual if os.environ.get(each)), usual[0] if usual else "")
     key = os.environ.get(variable, "").strip() if variable else ""
     if not key.isascii() or not key.isprintable():
         raise BadConnectionError(f"the key in {variable} has characters that no HTTP header can hold: set it again")
@@ -152,9 +164,10 @@ def _check_limits(connection: Connection) -> None:
         raise BadConnectionError(f"model {connection.model!r}: timeout_seconds must be greater than 0")
 
 
-def _secrets(connection: Connection, key: str, url: URL) -> set[str]:
-    secrets = {key, url.password or "", *connection.secrets}
-    for name, value in (*connection.headers.items(), *url.query.items()):
+def secrets_of(connection: Connection, key: str, url: URL | None = None) -> set[str]:
+    """What no text may hold."""
+    secrets = {key, *connection.secrets, (url.password or "") if url is not None else ""}
+    for name, value in (*connection.headers.items(), *(url.query.items() if url is not None else ())):
         if any(word in name.lower() for word in _CREDENTIAL_NAMES):
             secrets |= {value, value.split(" ")[-1]}
     return secrets - {""}

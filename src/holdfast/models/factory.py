@@ -18,6 +18,10 @@ def make_provider(connection: Connection) -> Provider:
     """`module:function` is either a callable that takes the Connection and returns a Provider, or an async function
     that takes a Request and returns a string or an Answer.
     """
+    if isinstance(connection.base_url, list):
+        from holdfast.models.routing import make_routing
+
+        return make_routing(connection, connection.base_url, make_provider)
     name = connection.provider
     if ":" in name:
         return _from_function(_load(name), connection)
@@ -56,9 +60,33 @@ class FunctionProvider:
 
 
 def _openai(connection: Connection) -> Provider:
-    from holdfast.models.openai import OpenAIProvider
+    from holdfast.models.openai import make_openai
 
-    return OpenAIProvider(connection)
+    return make_openai(connection)
+
+
+def _anthropic(connection: Connection) -> Provider:
+    from holdfast.models.anthropic import make_anthropic
+
+    return make_anthropic(connection)
+
+
+def _google(connection: Connection) -> Provider:
+    from holdfast.models.google import make_google
+
+    return make_google(connection)
+
+
+def _litellm(connection: Connection) -> Provider:
+    from holdfast.models.litellm import make_litellm
+
+    return make_litellm(connection)
+
+
+def _vllm(connection: Connection) -> Provider:
+    from holdfast.models.vllm import make_vllm
+
+    return make_vllm(connection)
 
 
 def _mock(connection: Connection) -> Provider:
@@ -67,7 +95,14 @@ def _mock(connection: Connection) -> Provider:
     return make_mock(connection)
 
 
-_BUILT_IN: dict[str, Callable[[Connection], Provider]] = {"openai": _openai, "mock": _mock}
+_BUILT_IN: dict[str, Callable[[Connection], Provider]] = {
+    "anthropic": _anthropic,
+    "google": _google,
+    "litellm": _litellm,
+    "mock": _mock,
+    "openai": _openai,
+    "vllm": _vllm,
+}
 
 
 def _from_function(function: Any, connection: Connection) -> Provider:

@@ -9,6 +9,8 @@ HoldfastError
 from collections.abc import Iterable
 from typing import Literal
 
+import msgspec
+
 from holdfast.errors import HoldfastError
 
 Kind = Literal[
@@ -25,19 +27,40 @@ Kind = Literal[
     "malformed",
 ]
 
-RETRYABLE: dict[Kind, bool] = {
-    "rate_limit": True,
-    "overload": True,
-    "timeout": True,
-    "connection": True,
-    "server": True,
-    "bad_request": False,
-    "unknown_model": False,
-    "content_filter": False,
-    "auth": False,
-    "context_too_long": False,
-    "malformed": False,  # the answer was made, and maybe paid for: asking again is for the sample's own retries
+
+class Policy(msgspec.Struct, frozen=True):
+    """What a failure of one kind leads to."""
+
+    again: Literal["request", "sample", "never"]
+    """Who asks again: the request itself, only another attempt at the sample, or nobody: it would fail the same way."""
+    is_free: bool = False
+    """The server has only said "later": within the model's patience that uses up no retry of the request."""
+    slows: bool = False
+    """The server has too much to do: half as many requests at a time."""
+    breaks: bool = False
+    """So many of these in a row mean that the server is down: the circuit breaker."""
+    stops_new: int = 0
+    """So many in a row stop a cell that has had no answer yet; 0: none do."""
+    stops_working: int = 0
+    """The same for one that has had answers."""
+    is_of_line: bool = False
+    """It is about the connection, so requests of all cells of the model count together; else each cell for itself."""
+
+
+POLICIES: dict[Kind, Policy] = {
+    "rate_limit": Policy("request", is_free=True, slows=True),
+    "overload": Policy("request", is_free=True, slows=True, breaks=True),
+    "timeout": Policy("request", slows=True, breaks=True),
+    "connection": Policy("request", breaks=True),
+    "server": Policy("request", breaks=True),
+    "bad_request": Policy("never", stops_new=5),
+    "unknown_model": Policy("never", stops_new=1, stops_working=5, is_of_line=True),
+    "content_filter": Policy("never"),
+    "auth": Policy("never", stops_new=1, stops_working=5, is_of_line=True),
+    "context_too_long": Policy("never"),
+    "malformed": Policy("sample"),  # the answer was made, and maybe paid for
 }
+"""One row for each kind. Rows without a mark are answers of a server that works."""
 
 _SECRET_CHARACTERS_MIN = 4  # anything shorter is no secret, and would blot out ordinary text
 
@@ -62,8 +85,12 @@ class ModelError(HoldfastError):
         self.tries = 1
 
     @property
+    def policy(self) -> Policy:
+        return POLICIES[self.kind]
+
+    @property
     def retryable(self) -> bool:
-        return RETRYABLE[self.kind]
+        return self.policy.again == "request"
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.message}"

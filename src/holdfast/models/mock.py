@@ -88,7 +88,8 @@ class MockProvider:
     async def generate(self, request: Request) -> Answer:
         if self._plain:
             return _answer(str(self._options.reply), request.messages)
-        digest = xxhash.xxh3_64_intdigest(_encoder.encode(request), self._seed)
+        asked = {"messages": request.messages, "params": request.params, "tools": request.tools}
+        digest = xxhash.xxh3_64_intdigest(_encoder.encode(asked), self._seed)
         tries = self._count(digest)
         await self._wait(digest, tries)
         for number, failure in enumerate(self._options.failures):

@@ -1,49 +1,80 @@
-"""Any OpenAI-compatible chat endpoint."""
+"""OpenAI and every server that speaks like it: chat completions, or the Responses API if `options` say so.
 
-from typing import Any
+| option | meaning |
+|---|---|
+| `api` | `chat` (default): chat completions, which every such server has; `responses`: OpenAI's newer one |
+"""
 
-from holdfast.models.completion import parse_completion, parse_models
-from holdfast.models.endpoint import Endpoint, parse_url, read_key
-from holdfast.models.failures import BadConnectionError, ModelError
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+from yarl import URL
+
+from holdfast.models.completion import answer_of, join_chunks, parse_models
+from holdfast.models.endpoint import parse_url, read_key
+from holdfast.models.failures import BadConnectionError
+from holdfast.models.http import HttpProvider
 from holdfast.models.provider import Connection, Request
+from holdfast.models.sse import Event
 from holdfast.records.exchange import Answer
 
 DEFAULT_URL = "https://api.openai.com/v1"
 DEFAULT_KEY_VARIABLE = "OPENAI_API_KEY"
 
 
-class OpenAIProvider:
-    """One model behind one URL. Belongs to the event loop that first asks; close it there."""
+class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """See the module's docstring."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._model = connection.model
-        self._base = base = parse_url(connection.base_url or DEFAULT_URL)
-        if connection.options:
-            named = ", ".join(connection.options)
-            raise BadConnectionError(f"openai has no options; what a request should hold ({named}) belongs in `params`")
-        key = read_key(connection, DEFAULT_KEY_VARIABLE)
-        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key.value}"} if key.value else {})
-        url = (base / "chat" / "completions").with_query(base.query)
-        self._endpoint = Endpoint(connection, url, key, headers)
+    api: Literal["chat", "responses"] = "chat"
 
-    async def generate(self, request: Request) -> Answer:
-        """Ask once. Raises ModelError, and nothing else but a cancellation."""
-        body: dict[str, Any] = {"model": self._model, "messages": request.messages, **request.params}
+
+def make_openai(connection: Connection) -> HttpProvider:
+    try:
+        options = msgspec.convert(connection.options, Options)
+    except msgspec.ValidationError as error:
+        raise BadConnectionError(
+            f"bad options for the openai provider: {error}; it knows api: chat or responses, and what a request "
+            "should hold belongs in `params`"
+        ) from None
+    base = parse_url(str(connection.base_url or DEFAULT_URL))
+    key = read_key(connection, DEFAULT_KEY_VARIABLE)
+    if options.api == "chat":
+        return HttpProvider(connection, Chat(), base, key)
+    from holdfast.models.responses import Responses
+
+    return HttpProvider(connection, Responses(), base, key)
+
+
+def bearer(key: str) -> Mapping[str, str]:
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+class Chat:
+    """`POST …/chat/completions`. Messages, parameters and tools go as they are: they are written in its shape."""
+
+    def url(self, base: URL, model: str, *, stream: bool) -> URL:
+        return base / "chat" / "completions"
+
+    def models_url(self, base: URL) -> URL:
+        return base / "models"
+
+    def headers(self, key: str) -> Mapping[str, str]:
+        return bearer(key)
+
+    def body(self, model: str, request: Request, *, stream: bool) -> dict[str, Any]:
+        body: dict[str, Any] = {"model": model, "messages": request.messages, **request.params}
         if request.tools:
             body["tools"] = request.tools
-        response = await self._endpoint.post(body)
-        try:
-            return parse_completion(response.body)
-        except ModelError as error:
-            self._endpoint.fail(error.kind, error.message, error.status)
+        if stream:
+            body |= {"stream": True, "stream_options": {"include_usage": True}}
+        return body
 
-    async def served(self, seconds: float) -> list[str] | None:
-        """The names of the models that the server has, asked for once; None if it is there and does not list them.
-        Raises ModelError if it is not there, or refuses the key.
-        """
-        response = await self._endpoint.look((self._base / "models").with_query(self._base.query), seconds)
-        return parse_models(response.body) if response.status == 200 else None
+    def answer(self, body: Any) -> Answer:
+        return answer_of(body)
 
-    async def close(self) -> None:
-        """Ends what is under way. Idempotent; a later request connects again."""
-        await self._endpoint.close()
+    def joined(self, events: Sequence[Event]) -> Any:
+        return join_chunks(events)
+
+    def models(self, body: bytes) -> list[str] | None:
+        return parse_models(body)

@@ -17,6 +17,8 @@ class Request(msgspec.Struct, frozen=True):
     messages: list[Message]
     params: dict[str, Any] = msgspec.field(default_factory=dict)
     tools: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    affinity: str = ""
+    """Requests with the same one go to the same server, if there are several: it has the beginning in its cache."""
 
 
 class Connection(msgspec.Struct, frozen=True):
@@ -24,16 +26,22 @@ class Connection(msgspec.Struct, frozen=True):
 
     provider: str
     model: str
-    base_url: str = ""
+    base_url: str | list[str] = ""
+    """Several: one model behind all of them."""
     api_key_env: str = ""
     headers: dict[str, str] = msgspec.field(default_factory=dict)
     timeout_seconds: float = 600
+    """For the whole answer; with `stream`, for the time between two pieces of it."""
+    stream: bool = False
+    record_raw: bool = False
     max_connections: int = 64
     options: dict[str, Any] = msgspec.field(default_factory=dict)
     secrets: tuple[str, ...] = ()
     """Values in headers or URL that must never be shown, beside those that are recognised by their names."""
     listen: Callable[[int, Headers], None] = lambda status, headers: None
     """Hears the status and the headers of every response: servers say there how much they still bear."""
+    tell: Callable[[str, str], None] = lambda event, message: None
+    """Hears what a person should know and no answer says: an event's name, and a sentence."""
 
 
 class Provider(Protocol):

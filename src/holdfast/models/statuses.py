@@ -43,12 +43,16 @@ _TOO_LONG_TEXTS = (
     "input is too long",
     "too many tokens",
     "reduce the length",
+    "input token count",
 )
+_KEY_TEXTS = ("api_key_invalid", "api key not valid", "api key expired")
+"""Google calls a wrong key a bad request."""
 _FILTER_TEXTS = (
     "content_filter",
     "content filter",
     "content_policy",
     "content policy",
+    "content filtering policy",
     "content management policy",
     "responsibleaipolicyviolation",
     "safety system",
@@ -66,6 +70,8 @@ def kind_of(status: int, body: str) -> Kind:
         return "context_too_long"
     if status == 400 and any(each in text for each in _FILTER_TEXTS):
         return "content_filter"
+    if status == 400 and any(each in text for each in _KEY_TEXTS):
+        return "auth"
     return "bad_request"
 
 
@@ -104,6 +110,37 @@ def retry_after_seconds(headers: Mapping[str, str], now: float) -> float | None:
         there = _timestamp(headers.get("Date", ""))
         seconds = until - (now if there is None else there)
     return _bounded(seconds)
+
+
+def retry_delay_seconds(body: str) -> float | None:
+    """The same in the body of a failure, as Google's servers say it: `details` with a `retryDelay` of "34s"."""
+    try:
+        decoded = msgspec.json.decode(body, type=_Delayed)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    for each in decoded.error.details:
+        seconds = _number(each.retry_delay.removesuffix("s"))
+        if seconds is not None:
+            return _bounded(seconds)
+    return None
+
+
+class _Detail(msgspec.Struct):
+    """One of the details of a failure; most say something else."""
+
+    retry_delay: str = msgspec.field(name="retryDelay", default="")
+
+
+class _Failed(msgspec.Struct):
+    """A failure with details."""
+
+    details: list[_Detail] = []
+
+
+class _Delayed(msgspec.Struct):
+    """The body of a failure, as far as it may hold a delay."""
+
+    error: _Failed
 
 
 def _said(body: Any) -> str:

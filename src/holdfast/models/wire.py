@@ -60,10 +60,14 @@ class Wire:
         self._free: list[_Connection] = []
         self._all: set[_Connection] = set()
 
-    async def send(self, body: bytes = b"") -> Response:
-        """Send one request, once. TimeoutError if no answer came in time, else OSError or BadResponseError."""
+    async def send(self, body: bytes = b"", *, streams: bool = False) -> Response:
+        """Send one request, once. TimeoutError if no answer came in time, else OSError or BadResponseError.
+
+        The time is that of the whole response; one that `streams` may take that long between any two pieces of it.
+        """
         connection = self._take() or await self._connect()
-        answer = connection.ask(b"%b%d\r\n\r\n%b" % (self._head, len(body), body), self._timeout_seconds)
+        request = b"%b%d\r\n\r\n%b" % (self._head, len(body), body)
+        answer = connection.ask(request, self._timeout_seconds, streams)
         try:
             response = await answer
         except BaseException:
@@ -123,6 +127,8 @@ class _Connection(asyncio.Protocol):
         self._answer: asyncio.Future[Response] | None = None
         self._limit: asyncio.TimerHandle | None = None
         self._keeps = True
+        self._streams = False
+        self._heard_at = 0.0
         self._begin()
 
     def _begin(self) -> None:
@@ -135,9 +141,10 @@ class _Connection(asyncio.Protocol):
     def is_reusable(self) -> bool:
         return self._keeps and self._transport is not None
 
-    def ask(self, request: bytes, timeout_seconds: float) -> "asyncio.Future[Response]":
+    def ask(self, request: bytes, timeout_seconds: float, streams: bool) -> "asyncio.Future[Response]":
         answer = self._answer = self.loop.create_future()
-        self._limit = self.loop.call_later(timeout_seconds, self._fail, TimeoutError())
+        self._streams = streams
+        self._limit = self.loop.call_later(timeout_seconds, self._run_out, timeout_seconds)
         if self._transport is None:  # closed by the server in this very moment
             self._fail(ConnectionResetError("the server closed the connection"))
         else:
@@ -176,6 +183,8 @@ class _Connection(asyncio.Protocol):
             self.drop()  # nothing was asked
             return
         self._length += len(data)
+        if self._streams:
+            self._heard_at = self.loop.time()
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -223,6 +232,14 @@ class _Connection(asyncio.Protocol):
             answer.set_result(_plain(response))
         except BadResponseError as error:
             answer.set_exception(error)
+
+    def _run_out(self, seconds: float) -> None:
+        """The time is up, unless something came meanwhile and that is enough."""
+        left = self._heard_at + seconds - self.loop.time()
+        if self._streams and left > 0:
+            self._limit = self.loop.call_later(left, self._run_out, seconds)
+        else:
+            self._fail(TimeoutError())
 
     def _fail(self, error: Exception) -> None:
         answer, self._answer = self._answer, None

@@ -33,7 +33,7 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     reasoning_tokens: int = 0
     """Of `output_tokens`."""
     cache_write_tokens: int = 0
-    """Of `input_tokens`, as are `cached_tokens`."""
+    """Of the input, as are `cached_tokens`: put into the server's cache for requests to come."""
     requests: int = 0
     """In a sum: how many answers it is made of. The usage of one answer does not count itself."""
 
@@ -81,6 +81,16 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     tool_calls: list[dict[str, Any]] = msgspec.field(default_factory=list)
     finish_reason: str = ""
     usage: Usage = Usage()
+    logprobs: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    """For each token, if they were asked for: `token`, `logprob`, `top_logprobs`."""
+    raw: Any = None
+    """What the server sent, where a model's `record_raw` says so: the body, or a list of the events of a stream."""
+
+    @property
+    def reasoning(self) -> str:
+        """What the model thought before it answered, as far as its server tells."""
+        said = self.message.get("reasoning_content") or self.message.get("reasoning")
+        return said if isinstance(said, str) else ""
 
     @property
     def marks(self) -> tuple[str, ...]:

@@ -189,6 +189,33 @@ class StepStarted(msgspec.Struct, frozen=True, omit_defaults=True):
     called: Called | None = None
 
 
+class StepId(msgspec.Struct, frozen=True, array_like=True):
+    """What names a step before there is one: the key's ordinal, the scope, the request and its count there."""
+
+    o: int
+    scope: str
+    q: str
+    c: int = 0
+
+
+class BatchJob(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A job of a batch API, in up to three records: it is about to be sent (`requests`), the server has it (`id`), it
+    has ended (`status`). Without the second nobody knows whether the server has it; the token finds it there.
+    """
+
+    token: str
+    """Ours. Request number i is called `<token>-<i>` in the job."""
+    line: str = ""
+    """The field of the spec whose model is asked: `models.<name>` or `roles.<name>`."""
+    requests: tuple[StepId, ...] = ()
+    id: str = ""
+    """The server's name for it."""
+    status: str = ""
+    """How it ended: the server's word, or `never sent` or `refused`."""
+    answered: int = 0
+    """How many of its requests have a result that can be used: each becomes a step."""
+
+
 class KeptFile(msgspec.Struct, frozen=True, omit_defaults=True):
     """One entry of a sandbox: a file with its content in `blobs/<blob>`, a symbolic link, or a folder (neither)."""
 
@@ -231,6 +258,8 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     """If the call changed files of its sample's sandbox."""
     seconds: float = 0.0
     tries: int = 1
+    batch: str = ""
+    """The token of the job of a batch API in which it was answered, for half the price."""
     origin: int = 0
     """In a fork: the number that the parent's journal has for it. It was paid for there."""
 

@@ -21,6 +21,7 @@ _KNOWN = frozenset(
         "run.interrupted",
         "step.started",
         "step",
+        "batch",
         "sample.finished",
         "sample.failed",
         "score",

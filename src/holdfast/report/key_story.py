@@ -27,6 +27,7 @@ from holdfast.records.facts import (
     Step,
     StepStarted,
 )
+from holdfast.solve.context import BATCH_PRICE
 from holdfast.spec import Price
 
 _step = msgspec.json.Decoder(Step)
@@ -70,6 +71,10 @@ class StepStory(msgspec.Struct, frozen=True):
     """Which of the processes that worked on the run recorded it; each resume begins another."""
     dollars: float | None = None
     """None if the spec has no price for the model."""
+    reasoning: str = ""
+    """What the model thought, as far as its server tells."""
+    raw: Any = None
+    """What the server sent, where the model's `record_raw` says so."""
 
 
 class BegunStory(msgspec.Struct, frozen=True):
@@ -315,7 +320,9 @@ def _step_stories(number: int, found: KeyRecords, last: int, prices: Mapping[str
         whole = asked[n].filled(asked) if n in asked else None
         told = _step_story(n, at, step, whole, replayed=sitting < last)
         price = prices.get(told.role) if told.answer is not None else None
-        dollars = price.dollars(told.usage.of_one()) if price is not None else None
+        dollars = (
+            price.dollars(told.usage.of_one()) * (BATCH_PRICE if step.batch else 1.0) if price is not None else None
+        )
         yield msgspec.structs.replace(told, turn=turn, process=sitting, dollars=dollars)
 
 
@@ -351,6 +358,8 @@ def _step_story(n: int, at: str, step: Step, asked: Asked | None, *, replayed: b
         called=step.called,
         files=step.files,
         value=None if step.value is msgspec.UNSET else step.value,
+        reasoning=answer.reasoning if answer else "",
+        raw=answer.raw if answer else None,
     )
 
 

@@ -23,10 +23,16 @@ def line_of(progress: Progress, now: float) -> str:
         parts.append(
             f"{counted(progress.retried, 'request')} tried again ({first_line(progress.last_retry, _WHY_WIDTH)})"
         )
+    if progress.at_once:
+        parts.append(f"{progress.sending} of {progress.at_once} requests at once")
+    if progress.held:
+        parts.append(first_line(progress.held, _FAILURE_WIDTH))
     if progress.failed:
         parts.append(f"{progress.failed} failed")
     used = progress.usage.input_tokens + progress.usage.output_tokens
     parts.append(f"{short(used)} tokens")
+    if progress.batch_jobs:
+        parts.append(told_jobs(progress.batch_jobs, progress.batch_requests, now - progress.batch_since))
     if left is not None and done < progress.planned:
         parts.append(f"{duration(left)} left")
     if progress.mirror_behind:
@@ -34,6 +40,12 @@ def line_of(progress: Progress, now: float) -> str:
     if progress.last_failure:
         parts.append(f"last failure: {first_line(progress.last_failure, _FAILURE_WIDTH)}")
     return " · ".join(parts)
+
+
+def told_jobs(jobs: int, requests: int, oldest_seconds: float) -> str:
+    """What is with the servers of batch APIs."""
+    noun = "request" if requests == 1 else "requests"
+    return f"{counted(jobs, 'job')}, {requests:,} {noun} waiting, oldest {duration(max(oldest_seconds, 0.0))}"
 
 
 def bar_of(progress: Progress) -> str:

@@ -62,6 +62,8 @@ class Account(msgspec.Struct):
     """What one model was asked in one cell: tokens that were paid, replayed, and orphaned."""
 
     paid: Usage = _NO_USAGE
+    batched: Usage = _NO_USAGE
+    """Of what was paid: for half the price."""
     saved: Usage = _NO_USAGE
     orphaned: Usage = _NO_USAGE
 
@@ -129,6 +131,7 @@ class Recount:
         if step.asked is not None:
             account = self._account(key, step.asked.role)
             account.paid += _NO_USAGE if step.origin else usage
+            account.batched += usage if step.batch and not step.origin else _NO_USAGE
 
     def _finished(self, entry: Entry, found: SampleFinished) -> None:
         if found.o in self.finished:
@@ -310,7 +313,8 @@ def _cost(recount: Recount, only: tuple[str, str] | None) -> Cost:
             cost += Cost(unpriced=(f"{role} (a role)" if role else model,) if used else ())
         else:
             paid, saved, orphaned = map(price.dollars, (account.paid, account.saved, account.orphaned))
-            cost += Cost(paid, saved, orphaned)
+            halved = price.dollars(account.batched) / 2
+            cost += Cost(paid - halved, saved, orphaned)
     return cost
 
 

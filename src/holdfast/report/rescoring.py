@@ -20,7 +20,10 @@ from holdfast.records.facts import Cell, SampleFinished, ScoreGiven
 from holdfast.report.costs import Told
 from holdfast.report.recounting import Recount, Said
 from holdfast.score import BUILT_IN, Scorer, identity
+from holdfast.score.definition import Extractor
+from holdfast.score.extracting import EXTRACTORS
 
+_MAY_DIFFER = {BUILT_IN[name].function for name in ("code_tests", "bert_score", "embedding_similarity")}
 _OF_THE_MOMENT = frozenset({"stalled", "cancelled", "record"})
 """Failures that say something of the process, not of the answer."""
 _finished = msgspec.json.Decoder(SampleFinished)
@@ -58,23 +61,53 @@ async def rescore(run: str, recount: Recount, evaluation: str) -> Rescored:
 
 def _usable(recorded: Sequence[Mapping[str, Any]], skipped: dict[str, str]) -> dict[str, list[Scorer]]:
     """By task: the scorers that can be asked again."""
-    own = {identity(each)["function"]: each for each in BUILT_IN.values()}
+    own = {identity(each)["function"]: each for each in (*BUILT_IN.values(), *EXTRACTORS.values())}
     found: dict[str, list[Scorer]] = {}
     for told in recorded:
-        name, scorer = str(told.get("name", "")), own.get(told.get("function"))
-        if scorer is None:
-            skipped[name] = "it does not come with Holdfast"
-        elif scorer.needs_ctx:
-            skipped[name] = "it asks a judge"
-        elif scorer.group:
-            skipped[name] = "it looks at all repeats of a sample at once"
+        try:
+            made = _rebuilt(told, own)
+            why = _why_not(made, told)
+        except KeyError:
+            why = "it does not come with Holdfast, or a part of it does not"
+        if why:
+            skipped[str(told.get("name", ""))] = why
         else:
-            made = msgspec.structs.replace(scorer, name=name, args=dict(told.get("args") or {}))
-            if identity(made)["source"] != told.get("source"):
-                skipped[name] = "its code has changed since"
-            else:
-                found.setdefault(str(told.get("task", "")), []).append(made)
+            found.setdefault(str(told.get("task", "")), []).append(made)
     return found
+
+
+def _rebuilt(told: Any, own: Mapping[str, Scorer | Extractor]) -> Any:
+    """A scorer or an extractor as it was recorded, with its parts. KeyError if one does not come with Holdfast."""
+    if isinstance(told, list):
+        return [_rebuilt(each, own) for each in told]
+    if not isinstance(told, Mapping):
+        return told
+    if not {"name", "function", "args", "source"} <= set(told):
+        return {name: _rebuilt(each, own) for name, each in told.items()}
+    found = own[told["function"]]
+    parts = {name: tuple(_rebuilt(told.get(name, []), own)) for name in ("extract", "extract_target")}
+    more: dict[str, Any] = parts if isinstance(found, Scorer) else {}
+    return msgspec.structs.replace(found, name=told["name"], args=_rebuilt(told["args"], own), **more)
+
+
+def _why_not(made: Scorer, told: Mapping[str, Any]) -> str:
+    """Why a scorer cannot be asked again; empty if it can."""
+    if made.roles():
+        return "it asks a judge"
+    every = _with_parts(made)
+    if any(each.group for each in every):
+        return "it looks at all repeats of a sample at once"
+    if any(each.function in _MAY_DIFFER for each in every):
+        return "it runs code or a model, which may come out otherwise on another machine"
+    if any(told.get(name) != value for name, value in identity(made).items()):
+        return "its code, or a package that it computes with, has changed since"
+    return ""
+
+
+def _with_parts(scorer: Scorer) -> Iterator[Scorer]:
+    yield scorer
+    for part in scorer.parts():
+        yield from _with_parts(part)
 
 
 async def _asked(

@@ -4,13 +4,14 @@
 no network, clock or event loop. Invariant: what a scorer cannot say is "no score" or a failure, never a zero.
 """
 
+from holdfast.score.built_in import BUILT_IN
 from holdfast.score.choices import choice, extract_letter
 from holdfast.score.definition import Scorer, scorer
 from holdfast.score.errors import ScorerError, ScoringFailed
 from holdfast.score.fingerprint import identity, solver_digest, source_digest
 from holdfast.score.judging import as_number, judge, judge_group
 from holdfast.score.quantities import Quantity, last_quantity, numeric
-from holdfast.score.resolving import BUILT_IN, resolve
+from holdfast.score.resolving import resolve
 from holdfast.score.texts import exact_match, includes, regex
 
 __all__ = [

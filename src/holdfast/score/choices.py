@@ -15,7 +15,8 @@ from holdfast.score.definition import scorer
 _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _START = r"(?<![A-Za-z0-9.])"
 _END = r"(?![A-Za-z0-9+#]|['\u2019.-][A-Za-z])"
-_OPEN = r"""[\s*_`"'\u201c\u2018(\[{$]*+(?:\\[a-z]++\s*+\{[\s*(]*+)*+"""  # possessive: no backtracking in long blanks
+# possessive, and few: no way back through long blanks, no long way through boxes in boxes
+_OPEN = r"""[\s*_`"'\u201c\u2018(\[{$]*+(?:\\[a-z]++\s*+\{[\s*(]*+){0,4}+"""
 
 _WHOLE = re.compile(r"[\W_]*([A-Za-z])[\W_]*")
 _CUE = re.compile(

@@ -6,6 +6,7 @@ a shell, `__main__`) is digested alone: other cells change all the time.
 
 import contextlib
 import functools
+import importlib.metadata
 import inspect
 import re
 import sys
@@ -16,14 +17,41 @@ from typing import Any
 
 import xxhash
 
-from holdfast.score.definition import Scorer
+from holdfast.score.definition import Extractor, Scorer
 
 
-def identity(scorer: Scorer) -> dict[str, Any]:
-    """`name`, `function` (where it is defined), `args`, `source` (digest), as an evaluation records them."""
+def identity(scorer: Scorer | Extractor) -> dict[str, Any]:
+    """`name`, `function` (where it is defined), `args`, `source` (digest), as an evaluation records them; and, of those
+    that have them, its extractors and the versions of the packages that it computes with.
+    """
     function = _innermost(scorer)
     where = f"{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', '')}"
-    return {"name": scorer.name, "function": where, "args": dict(scorer.args), "source": source_digest(scorer)}
+    args = {name: _plain(value) for name, value in scorer.args.items()}
+    told = {"name": scorer.name, "function": where, "args": args, "source": source_digest(scorer)}
+    if isinstance(scorer, Scorer):
+        parts = {"extract": scorer.extract, "extract_target": scorer.extract_target}
+        told |= {name: _plain(extractors) for name, extractors in parts.items() if extractors}
+        told |= {"packages": {name: version_of(name) for name in scorer.packages}} if scorer.packages else {}
+    return told
+
+
+def version_of(package: str) -> str:
+    """Empty if it is not installed."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _plain(value: Any) -> Any:
+    """An argument as it is recorded: scorers and extractors in it by what they are."""
+    if isinstance(value, Scorer | Extractor):
+        return identity(value)
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    return value
 
 
 def source_digest(function: Callable[..., Any]) -> str:
@@ -92,7 +120,7 @@ def _bound_to(function: Any) -> bytes:
         if isinstance(function, functools.partial):
             told += [(_stable(function.args), _stable(function.keywords))] if function.args or function.keywords else []
             function = function.func
-        elif isinstance(function, Scorer):
+        elif isinstance(function, Scorer | Extractor):
             function = function.function
         elif hasattr(function, "__wrapped__"):
             function = function.__wrapped__
@@ -107,7 +135,7 @@ def _bound_to(function: Any) -> bytes:
 def _innermost(function: Any) -> Any:
     """The function that was written, below decorators and partials; of an object that can be called, its class."""
     while True:
-        if isinstance(function, Scorer):
+        if isinstance(function, Scorer | Extractor):
             function = function.function
         elif isinstance(function, functools.partial):
             function = function.func

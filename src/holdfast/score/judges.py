@@ -157,8 +157,10 @@ def _scorer_of(name: str, form: type[_Judging]) -> Scorer:
     fields = msgspec.structs.fields(form)
     own = list(inspect.signature(function).parameters.values())[:3]
     empty = inspect.Parameter.empty
+    defaults = {each.name: each.default for each in fields if each.default is not msgspec.NODEFAULT}
+    defaults |= {each.name: each.default_factory() for each in fields if callable(each.default_factory)}
     named = [
-        inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=empty if each.required else each.default)
+        inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=defaults.get(each.name, empty))
         for each in fields
     ]
     function.__name__, function.__qualname__, function.__doc__ = name, name, form.__doc__

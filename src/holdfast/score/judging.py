@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.errors import HoldfastError, told
 from holdfast.records.exchange import Answer, Sample, Score
-from holdfast.score.definition import Scorer
+from holdfast.score.definition import Scorer, shortened
 from holdfast.score.errors import ScoringFailed
 
 _MESSAGE_MAX = 1000
@@ -31,7 +31,14 @@ async def judge(scorer: Scorer, sample: Sample, answer: Answer, ctx: Any = None)
 
     Sync functions are called directly: they hold up the event loop for as long as they take.
     """
-    return _scores(scorer, await _said(scorer, sample, answer, ctx))
+    sample, read = _read(scorer, sample, answer)
+    scores = _scores(scorer, await _said(scorer, sample, read, ctx))
+    if not scorer.extract:
+        return scores
+    reason = f"extracted {shortened(read.text)!r}"  # what was compared is not what the answer shows
+    return {
+        name: score if score.reason else msgspec.structs.replace(score, reason=reason) for name, score in scores.items()
+    }
 
 
 async def judge_group(
@@ -40,7 +47,8 @@ async def judge_group(
     """What a scorer of groups says of each of the answers: a list has one result for each; anything else is said of
     all of them.
     """
-    result = await _said(scorer, sample, list(answers), ctx)
+    sample, read = _read(scorer, sample, list(answers))
+    result = await _said(scorer, sample, read, ctx)
     if not isinstance(result, list | tuple):
         return [_scores(scorer, result) for _ in answers]
     if len(result) != len(answers):
@@ -48,10 +56,19 @@ async def judge_group(
     return [_scores(scorer, each) for each in result]
 
 
+def _read(scorer: Scorer, sample: Sample, judged: Any) -> tuple[Sample, Any]:
+    try:
+        return scorer.read(sample, judged)
+    except HoldfastError:
+        raise
+    except Exception as error:
+        raise _failed(scorer, error) from error
+
+
 async def _said(scorer: Scorer, sample: Sample, judged: Answer | list[Answer], ctx: Any) -> Any:
     given = (sample, judged, ctx) if scorer.needs_ctx else (sample, judged)
     try:
-        result = scorer(*given)
+        result = scorer.function(*given, **scorer.args)
         if type(result) not in _PLAIN and inspect.isawaitable(result):
             result = await result
     except HoldfastError:

@@ -1,7 +1,9 @@
 """From what a spec says to a scorer: a built-in name, an entry point, `module:function`, or the thing itself.
 
-Refuses, with the place in the spec and the nearest name that exists: unknown names, modules that fail to import,
-arguments that the function does not take or whose type is wrong.
+Every entry is a name, or `{name: {argument: value}}`. Every scorer also takes `name`, `extract` and `extract_target`;
+extractors are entries too, and so are the parts of a scorer that is made of others: arguments whose annotation says
+Scorer. Refuses, with the place in the spec and the nearest name that exists: unknown names, modules that fail to
+import, arguments that the function does not take or whose type is wrong, and what this machine lacks for it.
 """
 
 import difflib
@@ -9,7 +11,6 @@ import functools
 import importlib
 import importlib.metadata
 import inspect
-import re
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -17,19 +18,15 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import told
-from holdfast.score.choices import choice
-from holdfast.score.definition import Scorer, arguments_of, scorer
+from holdfast.score.built_in import BUILT_IN
+from holdfast.score.definition import Extractor, Function, Scorer, arguments_after, arguments_of, scorer
 from holdfast.score.errors import ScorerError
-from holdfast.score.judges import pairwise, rubric
-from holdfast.score.quantities import numeric
-from holdfast.score.texts import compile_pattern, exact_match, includes, regex
+from holdfast.score.extracting import EXTRACTORS
+from holdfast.score.fingerprint import version_of
 
 GROUP = "holdfast.scorers"
 """The entry point group where installed packages offer scorers."""
-
-BUILT_IN: dict[str, Scorer] = {
-    each.name: each for each in (exact_match, includes, regex, numeric, choice, rubric, pairwise)
-}
+EXTRACTOR_GROUP = "holdfast.extractors"
 
 Entry = str | Mapping[str, Mapping[str, Any] | None] | Scorer | Callable[..., Any]
 
@@ -38,34 +35,79 @@ def resolve(entry: Entry, place: str) -> Scorer:
     """The scorer that an entry means. `place` says where it stands, for errors.
 
     In `{regex: {pattern: x, name: y}}` the argument `name`, unless the function has its own, names the scorer, so that
-    one function can be used twice.
+    one function can be used twice; `extract` and `extract_target` say what it is to compare.
     """
-    if isinstance(entry, str):
-        return _with_args(_find(entry, place), {}, place)
-    if isinstance(entry, Mapping):
-        if len(entry) != 1:
-            raise ScorerError(place, f"expected one name with its arguments, found {len(entry)}: {', '.join(entry)}")
-        ((name, args),) = entry.items()
-        if not isinstance(name, str) or not isinstance(args, Mapping | None):
-            raise ScorerError(place, f"expected {{name: {{argument: value}}}}, found {dict(entry)!r}")
-        return _with_args(_find(name, place), dict(args or {}), place)
-    return _with_args(_as_scorer(entry, place), {}, place)
+    named, args = _parted(entry, place)
+    found = _find(named, place) if isinstance(named, str) else _as_scorer(named, place)
+    known, _ = arguments_of(found.function)
+    args = {**found.args, **args}
+    own = {arg: args.pop(arg) for arg in ("name", "extract", "extract_target") if arg in args and arg not in known}
+    extractors = {arg: _extractors(own[arg], f"{place}.{arg}") for arg in own if arg != "name"}
+    made = _with_args(found, args, place)
+    return msgspec.structs.replace(made, name=str(own.get("name", made.name)), **extractors)
+
+
+def _extractors(entries: Any, place: str) -> tuple[Extractor, ...]:
+    """One, or several that work one after the other."""
+    several = entries if isinstance(entries, list | tuple) else [entries]
+    return tuple(_extractor(entry, place) for entry in several)
+
+
+def _extractor(entry: Any, place: str) -> Extractor:
+    named, args = _parted(entry, place)
+    if isinstance(named, str) and named in EXTRACTORS:
+        found = EXTRACTORS[named]
+    else:
+        function = _imported(_reference(named, place), place) if isinstance(named, str) else named
+        if not callable(function) or isinstance(function, Scorer):
+            raise ScorerError(place, f"expected an extractor, found a {type(function).__name__}")
+        called = named if isinstance(named, str) else str(getattr(function, "__name__", type(function).__name__))
+        found = function if isinstance(function, Extractor) else Extractor(called, function)
+    known, open_ended = arguments_after(found.function, 1)
+    made = msgspec.structs.replace(found, args={**found.args, **args})
+    _check_args(made, known, open_ended, place)
+    return made
+
+
+def _reference(name: str, place: str) -> str:
+    """Where an extractor of that name is."""
+    offered = {point.name: point.value for point in importlib.metadata.entry_points(group=EXTRACTOR_GROUP)}
+    if ":" not in name and name not in offered:
+        known = sorted({*EXTRACTORS, *offered})
+        raise ScorerError(
+            place, f"no extractor is called {name!r}; {_nearest(name, known)} (your own: module:function)"
+        )
+    return offered.get(name, name)
+
+
+def _parted(entry: Any, place: str) -> tuple[Any, dict[str, Any]]:
+    """What an entry names, and the arguments that it gives."""
+    if not isinstance(entry, Mapping):
+        return entry, {}
+    if len(entry) != 1:
+        raise ScorerError(
+            place, f"expected one name with its arguments, found {len(entry)}: {', '.join(map(str, entry))}"
+        )
+    ((name, args),) = entry.items()
+    if not isinstance(name, str) or not isinstance(args, Mapping | None):
+        raise ScorerError(place, f"expected {{name: {{argument: value}}}}, found {dict(entry)!r}")
+    return name, dict(args or {})
 
 
 def _find(name: str, place: str) -> Scorer:
     if name in BUILT_IN:
         return BUILT_IN[name]
     if ":" in name:
-        return _imported(name, place)
+        return _as_scorer(_imported(name, place), place)
     offered = {point.name: point for point in importlib.metadata.entry_points(group=GROUP)}
     if name not in offered:
         known = sorted({*BUILT_IN, *offered})
         problem = f"no scorer is called {name!r}; {_nearest(name, known)}"
         raise ScorerError(place, f"{problem} (your own: module:function)")
-    return msgspec.structs.replace(_imported(offered[name].value, place), name=name)
+    return msgspec.structs.replace(_as_scorer(_imported(offered[name].value, place), place), name=name)
 
 
-def _imported(reference: str, place: str) -> Scorer:
+def _imported(reference: str, place: str) -> Any:
     module_name, _, path = reference.partition(":")
     try:
         module = importlib.import_module(module_name)
@@ -73,11 +115,10 @@ def _imported(reference: str, place: str) -> Scorer:
         problem = f"{module_name!r} cannot be imported ({told(error)})"
         raise ScorerError(place, f"{problem}; check its name and that its folder is on PYTHONPATH") from error
     try:
-        found = functools.reduce(getattr, path.split("."), module)
+        return functools.reduce(getattr, path.split("."), module)
     except AttributeError as error:
         known = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
         raise ScorerError(place, f"module {module_name!r} has no {path!r}; {_nearest(path, known)}") from error
-    return _as_scorer(found, place)
 
 
 def _as_scorer(found: Any, place: str) -> Scorer:
@@ -94,46 +135,83 @@ def _as_scorer(found: Any, place: str) -> Scorer:
 
 def _with_args(found: Scorer, args: dict[str, Any], place: str) -> Scorer:
     known, open_ended = arguments_of(found.function)
-    name = found.name
-    if "name" in args and "name" not in known:
-        name = str(args.pop("name"))
-    for arg in args:
-        if arg not in known and not open_ended:
-            names = f"{_nearest(arg, list(known))}" if known else "it takes none"
-            raise ScorerError(place, f"{found.name} has no argument {arg!r}; {names}")
-    made = msgspec.structs.replace(found, name=name, args={**found.args, **args})
-    for arg, parameter in known.items():
-        if parameter.default is inspect.Parameter.empty and arg not in made.args:
-            raise ScorerError(place, f"{found.name} needs the argument {arg!r}")
-    _check_types(made, place)
+    made = msgspec.structs.replace(found, args=_with_parts(found, args, place))
+    parts = made.parts()
+    for part in parts:
+        if part.group:
+            raise ScorerError(place, f"{part.name} scores groups of repeats, so it cannot be a part of another scorer")
+    made = msgspec.structs.replace(made, needs_ctx=found.needs_ctx or any(part.needs_ctx for part in parts))
+    missing = [package for package in made.packages if not version_of(package)]
+    if missing:
+        needed = "the package" if len(missing) == 1 else "the packages"
+        install = f"pip install 'holdfast[{made.extra}]'"
+        raise ScorerError(place, f"{made.name} needs {needed} {', '.join(missing)}: {install}")
+    _check_args(made, known, open_ended, place)
     return made
 
 
-def _check_types(made: Scorer, place: str) -> None:
-    """What the annotations say, where they say it in types that can be checked. `1e-6` in YAML is a text."""
+def _with_parts(found: Scorer, args: dict[str, Any], place: str) -> dict[str, Any]:
+    """The arguments with scorers in place of the entries that mean them."""
+    made = dict(args)
+    for arg, hint in _hints(found.function).items():
+        if arg not in args or not _means_scorer(hint) or args[arg] is None:
+            continue
+        value, at = args[arg], f"{place}.{arg}"
+        if _is_of(hint, list):
+            entries = value if isinstance(value, list | tuple) else [value]
+            made[arg] = [resolve(entry, f"{at}[{index}]") for index, entry in enumerate(entries)]
+        elif _is_of(hint, dict):
+            if not isinstance(value, Mapping):
+                raise ScorerError(at, f"expected {{label: scorer}}, found {value!r}")
+            made[arg] = {str(label): resolve(entry, f"{at}.{label}") for label, entry in value.items()}
+        else:
+            made[arg] = resolve(value, at)
+    return made
+
+
+def _hints(function: Function) -> dict[str, Any]:
     try:
-        hints = typing.get_type_hints(made.function, include_extras=True)
+        return typing.get_type_hints(function, include_extras=True)
     except (NameError, TypeError, AttributeError):
-        hints = {}
+        return {}
+
+
+def _means_scorer(hint: Any) -> bool:
+    return hint is Scorer or any(map(_means_scorer, typing.get_args(hint)))
+
+
+def _is_of(hint: Any, kind: type) -> bool:
+    return typing.get_origin(hint) is kind or any(typing.get_origin(each) is kind for each in typing.get_args(hint))
+
+
+def _check_args(made: Scorer | Extractor, known: Mapping[str, inspect.Parameter], open_ended: bool, place: str) -> None:
+    """Names, what is missing, types, and what the thing itself has against them."""
+    for arg in made.args:
+        if arg not in known and not open_ended:
+            names = _nearest(arg, list(known)) if known else "it takes none"
+            raise ScorerError(place, f"{made.name} has no argument {arg!r}; {names}")
+    for arg, parameter in known.items():
+        if parameter.default is inspect.Parameter.empty and arg not in made.args:
+            raise ScorerError(place, f"{made.name} needs the argument {arg!r}")
+    _check_types(made, place)
+    problem = made.check(**made.args) if made.check is not None else ""
+    if problem:
+        raise ScorerError(place, problem)
+
+
+def _check_types(made: Scorer | Extractor, place: str) -> None:
+    """What the annotations say, where they say it in types that can be checked. `1e-6` in YAML is a text."""
+    hints = _hints(made.function)
     for arg, value in made.args.items():
+        hint = hints.get(arg, Any)
+        if _means_scorer(hint):
+            continue
         try:
-            msgspec.convert(value, hints.get(arg, Any))
+            msgspec.convert(value, hint)
         except msgspec.ValidationError as error:
             raise ScorerError(place, f"{made.name}: argument {arg!r} is {value!r}: {error}") from error
         except TypeError:
             continue  # an annotation that only its author understands
-    if made.function is regex.function:
-        _check_pattern(made.args["pattern"], made.args.get("group"), place)
-
-
-def _check_pattern(pattern: str, group: int | str | None, place: str) -> None:
-    try:
-        compiled = compile_pattern(pattern)
-    except re.error as error:
-        raise ScorerError(place, f"the pattern {pattern!r} is not valid: {error}") from error
-    known = [None, *range(compiled.groups + 1), *compiled.groupindex]
-    if group not in known:
-        raise ScorerError(place, f"the pattern {pattern!r} has no group {group!r}; put ( ) around what is compared")
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

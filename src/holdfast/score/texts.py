@@ -3,13 +3,12 @@
 A target may be a list: any of its entries will do. A sample without a target has no score.
 """
 
-import functools
-import re
 from collections.abc import Sequence
 from typing import Any
 
 from holdfast.records.exchange import Answer, Sample
 from holdfast.score.definition import scorer
+from holdfast.score.patterns import found_in, last_group, problem_of
 
 
 @scorer
@@ -28,27 +27,18 @@ def includes(sample: Sample, answer: Answer, ignore_case: bool = True) -> bool |
     return any(_folded(reference, ignore_case, strip=False) in text for reference in wanted)
 
 
-@scorer
+@scorer(check=lambda pattern, group=None, **_: problem_of(pattern, group))
 def regex(
     sample: Sample, answer: Answer, pattern: str, group: int | str | None = None, ignore_case: bool = False
 ) -> bool | None:
     """The pattern is found in the answer; with `group`, what that group holds in the last place where it is found is
     the target.
     """
-    compiled = compile_pattern(pattern, ignore_case)
     if group is None:
-        return compiled.search(answer.text) is not None
+        return found_in(answer.text, pattern, ignore_case)
     wanted = references(sample.target)
-    last = None
-    for match in compiled.finditer(answer.text):
-        last = match
-    held = last[group] if last else None
+    held = last_group(answer.text, pattern, group, ignore_case)
     return _is_one_of(held, wanted, ignore_case, strip=True) if held is not None else (False if wanted else None)
-
-
-@functools.lru_cache(maxsize=256)
-def compile_pattern(pattern: str, ignore_case: bool = False) -> re.Pattern[str]:
-    return re.compile(pattern, re.IGNORECASE if ignore_case else 0)
 
 
 def references(target: Any) -> list[str]:

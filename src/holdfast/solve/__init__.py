@@ -1,7 +1,7 @@
 """From a sample to an answer: prompts, solvers, and the durable steps that they take."""
 
+from holdfast.confine.confining import SandboxError
 from holdfast.solve.calling import LimitError
-from holdfast.solve.confining import SandboxError
 from holdfast.solve.context import Context, ToolFailedError
 from holdfast.solve.means import Allowance, AskFailedError, Asking, Means
 from holdfast.solve.parts import is_in_text

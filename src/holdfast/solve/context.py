@@ -27,6 +27,8 @@ from holdfast.solve.toolbox import find_own
 from holdfast.solve.tools import Tool, as_tool
 from holdfast.solve.workplace import Workplace
 
+BATCH_PRICE = 0.5
+"""What an answer of a batch API costs, as a part of what it costs alone."""
 PER_KEY = "per_key"
 """As the parameter `seed`: each key sends its own, so that repeats differ and can be had again."""
 
@@ -185,15 +187,21 @@ class Context:
         said = self._conversations.take(messages, asking.identity, merged)
         request = said.digest(_canonical(tools or []))
 
+        step_id = self._steps.next_id(request) if asking.batched is not None else None
+
         async def ask() -> Step:
             asked = self._conversations.asked(said, role, params, tools or [])
+            job = ""
             try:
-                answer, tries = await asking.ask(said.messages, merged, tools or [])
+                if asking.batched is not None and step_id is not None:
+                    answer, tries, job = await asking.batched(step_id, said.messages, merged, tools or [])
+                else:
+                    answer, tries = await asking.ask(said.messages, merged, tools or [])
             except AskFailedError as error:
                 return Step(0, "", "", asked=asked, failure=error.failure, tries=error.tries)
             if not isinstance(answer, Answer):
                 raise BadRecordError(f"the model's provider returned {type(answer).__name__}, not an answer")
-            return Step(0, "", "", asked=asked, answer=answer, tries=tries)
+            return Step(0, "", "", asked=asked, answer=answer, tries=tries, batch=job)
 
         taken = await self._take(request, ask, asking=asking)
         assert taken.step.answer is not None
@@ -258,7 +266,7 @@ class Context:
             meter.seconds += taken.step.seconds
             if usage is not None and asking is not None:
                 meter.tokens += usage.tokens
-                meter.dollars += asking.dollars(usage)
+                meter.dollars += asking.dollars(usage) * (BATCH_PRICE if taken.step.batch else 1.0)
         return taken
 
     def _check_allowance(self) -> None:

@@ -7,7 +7,7 @@ import msgspec
 
 from holdfast.errors import HoldfastError
 from holdfast.records.exchange import Answer, Message, Sample, Usage
-from holdfast.records.facts import Called, Failure, Step
+from holdfast.records.facts import Called, Failure, Step, StepId
 from holdfast.solve.calling import call_tool
 from holdfast.solve.sandbox import Box
 from holdfast.solve.steps import Scope
@@ -16,6 +16,8 @@ from holdfast.solve.workplace import ReadFile, Workplace
 from holdfast.spec import Price
 
 Ask = Callable[[list[Message], dict[str, Any], list[dict[str, Any]]], Awaitable[tuple[Answer, int]]]
+AskInBatch = Callable[[StepId, list[Message], dict[str, Any], list[dict[str, Any]]], Awaitable[tuple[Answer, int, str]]]
+"""Also says in which job it was answered; empty if in none."""
 Call = Callable[[Tool, Called, Workplace], Awaitable[Step]]
 
 
@@ -35,6 +37,8 @@ class Asking(msgspec.Struct, frozen=True):
     params: dict[str, Any]
     ask: Ask
     price: Price | None = None
+    batched: AskInBatch | None = None
+    """Asks in a job with others, where there is such a thing: it may take a day."""
 
     def dollars(self, usage: Usage) -> float:
         """Of one answer."""

@@ -9,8 +9,8 @@ import signal
 import subprocess
 from collections.abc import Iterator
 
+from holdfast.confine.confining import MARKER
 from holdfast.journal.lease import is_alive, owner_of
-from holdfast.solve.confining import MARKER
 from holdfast.solve.snapshots import remove_folder
 
 _DOCKER_SECONDS = 30.0

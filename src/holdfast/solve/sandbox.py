@@ -18,13 +18,7 @@ from typing import Any, TypeVar
 import msgspec
 import xxhash
 
-from holdfast.errors import SpecError, UsageError
-from holdfast.journal.appender import NO_SPACE
-from holdfast.journal.lease import own
-from holdfast.records.exchange import Sample
-from holdfast.records.facts import Files, Step
-from holdfast.records.references import parse_reference
-from holdfast.solve.confining import (
+from holdfast.confine.confining import (
     MIB,
     PLAIN,
     Folder,
@@ -35,6 +29,12 @@ from holdfast.solve.confining import (
     why_no_docker,
     why_no_namespaces,
 )
+from holdfast.errors import SpecError, UsageError
+from holdfast.journal.appender import NO_SPACE
+from holdfast.journal.lease import own
+from holdfast.records.exchange import Sample
+from holdfast.records.facts import Files, Step
+from holdfast.records.references import parse_reference
 from holdfast.solve.orphans import clear, name_of
 from holdfast.solve.snapshots import (
     Blobs,

@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 import xxhash
 
+from holdfast.confine.confining import SandboxError
 from holdfast.errors import HoldfastError
 from holdfast.records.facts import Files, KeptFile
-from holdfast.solve.confining import SandboxError
 
 PIECE_BYTES = 1 << 20
 _canonical = msgspec.json.Encoder(order="deterministic").encode

@@ -21,7 +21,8 @@ from holdfast.errors import HoldfastError
 from holdfast.journal.marks import Position
 from holdfast.records import Draft, draft
 from holdfast.records.exchange import Usage
-from holdfast.records.facts import Called, Failure, Files, RoleSpent, Spent, Step, StepStarted, checked
+from holdfast.records.facts import Called, Failure, Files, RoleSpent, Spent, Step, StepId, StepStarted, checked
+from holdfast.solve.stopwatch import Stopwatch, running
 
 _SETTLED_ROUNDS = 10
 """A sample counts as waiting when so many rounds of the event loop brought no new request from it."""
@@ -114,6 +115,7 @@ class Steps:
         """Is told what a step changed in the sandbox, when it is delivered, live or replayed."""
         self._journal = journal
         self._clock = clock or asyncio.get_running_loop().time
+        self.watch = Stopwatch(self._clock)
         self._made: dict[str, int] = {}
         self._left = _last_of_each(recorded) if recorded else []
         self._unsure = {(each.started.q, each.started.c) for each in unsure}
@@ -190,6 +192,10 @@ class Steps:
     @property
     def scope(self) -> Scope:
         return self._scope
+
+    def next_id(self, request: str) -> StepId:
+        """What the step will be named that is taken next for a request."""
+        return StepId(self._scope.o, self._scope.name, request, self._made.get(request, 0))
 
     def spent(self) -> Spent:
         """What this scope has used so far; what is still recorded and not asked for counts as orphaned."""
@@ -281,11 +287,14 @@ class Steps:
         self._live += 1
         self._in_flight += 1
         started = self.moved = self._clock()
+        held = self.watch.held_seconds()
+        running.set(self.watch)
         try:
             answered = await ask()
             scope = self._scope
             self.moved = self._clock()
-            seconds = answered.seconds or round(self.moved - started, 6)  # who had to wait knows better
+            worked = self.moved - started - (self.watch.held_seconds() - held)
+            seconds = answered.seconds or round(worked, 6)  # who had to wait knows better
             step = msgspec.structs.replace(answered, o=scope.o, scope=scope.name, q=request, c=count, seconds=seconds)
             record, copy = checked("step", step, scope.key)
             position = await self._journal.append(record)

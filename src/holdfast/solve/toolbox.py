@@ -5,8 +5,8 @@ What a command does wrong, and that a limit ended it, is an answer to the model:
 
 import sys
 
+from holdfast.confine.confining import Ran
 from holdfast.errors import HoldfastError
-from holdfast.solve.confining import Ran
 from holdfast.solve.tools import Tool, tool
 from holdfast.solve.workplace import Workplace
 

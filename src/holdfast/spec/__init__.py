@@ -2,6 +2,7 @@
 
 from holdfast.spec.loading import build_spec, check_prices, load_spec, spec_mapping
 from holdfast.spec.types import (
+    Batch,
     Concurrency,
     Counts,
     Dataset,
@@ -18,6 +19,7 @@ from holdfast.spec.types import (
 )
 
 __all__ = [
+    "Batch",
     "Concurrency",
     "Counts",
     "Dataset",

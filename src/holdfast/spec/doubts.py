@@ -17,7 +17,10 @@ verbosity
 _PARAMS = frozenset(_KNOWN.split())
 """Parameters that servers of several kinds understand: no slips, whatever they are like."""
 
-_OPENAI_KEY = "OPENAI_API_KEY"
+_KEYS = {"anthropic": "ANTHROPIC_API_KEY", "google": "GEMINI_API_KEY", "openai": "OPENAI_API_KEY"}
+"""The variables that providers read for their own servers."""
+_ALSO = {"GEMINI_API_KEY": "GOOGLE_API_KEY"}
+_CREDENTIALS = {"authorization", "x-api-key", "x-goog-api-key"}
 _LIKENESS_MIN = 0.85
 _WHOLE = re.compile(r"\{\{[A-Za-z_]\w*\}\}|\{[A-Za-z_]\w*\}")
 _OPENING = re.compile(r"\{([A-Za-z_]\w*)")
@@ -66,8 +69,8 @@ def _half_fields(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _doubted_model(model: Model, place: str, environ: Mapping[str, str]) -> Iterator[str]:
-    variable = model.api_key_env or (_OPENAI_KEY if _is_openai(model) else "")
-    if variable and not environ.get(variable):
+    variable = model.api_key_env or _usual_variable(model)
+    if variable and not environ.get(variable) and not environ.get(_ALSO.get(variable, "")):
         yield f"{place}.api_key_env: the environment variable {variable} is not set; requests have no key"
     for name in model.params:
         near = _meant(name)
@@ -75,10 +78,10 @@ def _doubted_model(model: Model, place: str, environ: Mapping[str, str]) -> Iter
             yield f"{place}.params: {name!r} is sent as it is; did you mean {near!r}?"
 
 
-def _is_openai(model: Model) -> bool:
-    """OpenAI's own server, which gets the key of its own variable unless a header says otherwise."""
+def _usual_variable(model: Model) -> str:
+    """A provider's own server gets the key of its own variable, unless a header says otherwise; others get none."""
     headers = {name.lower() for name in model.headers}
-    return model.provider == "openai" and not model.base_url and "authorization" not in headers
+    return "" if model.base_url or headers & _CREDENTIALS else _KEYS.get(model.provider, "")
 
 
 def _meant(name: str) -> str:

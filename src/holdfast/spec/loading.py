@@ -14,6 +14,7 @@ import msgspec
 from holdfast.errors import SpecError
 from holdfast.spec.assigning import assign
 from holdfast.spec.explaining import explain_all, kind_of, nearest, nearest_file
+from holdfast.spec.presets import expand_names, model_fields
 from holdfast.spec.reading import parse_yaml, substitute
 from holdfast.spec.sweeping import expand_sweeps, first_values
 from holdfast.spec.types import Model, Spec, Task
@@ -53,6 +54,7 @@ def build_spec(
         mapping = msgspec.json.decode(
             msgspec.json.encode(mapping)
         )  # what is stored is JSON: dates and keys become text
+        _spell_out_batches(mapping)
         mapping, swept = first_values(mapping), mapping
         spec = msgspec.convert(mapping, Spec, strict=False)
         expand_sweeps(swept, where)
@@ -82,6 +84,7 @@ def _merge_defaults(mapping: dict[str, Any], where: str) -> None:
     for name in defaults:
         if name not in _TASK_FIELDS | _MODEL_FIELDS:
             raise SpecError(f"{where}: defaults: unknown field {name!r}{nearest(name, _TASK_FIELDS | _MODEL_FIELDS)}")
+    _expand_short_names(mapping)
     _fill(mapping.get("tasks"), {name: value for name, value in defaults.items() if name in _TASK_FIELDS})
     models = {name: value for name, value in defaults.items() if name in _MODEL_FIELDS}
     _fill(mapping.get("models"), models)
@@ -96,6 +99,17 @@ def _merge_defaults(mapping: dict[str, Any], where: str) -> None:
             model["name"] = model["model"]
 
 
+def _expand_short_names(mapping: dict[str, Any]) -> None:
+    models, roles = mapping.get("models"), mapping.get("roles")
+    if isinstance(models, list):
+        mapping["models"] = expand_names(models)
+    if isinstance(roles, dict):
+        mapping["roles"] = {
+            name: {**model_fields(role), "name": name} if isinstance(role, str) else role
+            for name, role in roles.items()
+        }
+
+
 def _fill(parts: Any, defaults: Mapping[str, Any]) -> None:
     for part in parts if isinstance(parts, list) else ():
         if isinstance(part, dict):
@@ -108,6 +122,15 @@ def _fill(parts: Any, defaults: Mapping[str, Any]) -> None:
                     part[name] = {**value, **part[name]}
                 else:
                     part.setdefault(name, copy.deepcopy(value))
+
+
+def _spell_out_batches(mapping: dict[str, Any]) -> None:
+    """`batch: true` is a batch with all its defaults, `batch: false` is none."""
+    models, roles = mapping.get("models"), mapping.get("roles")
+    every = (models if isinstance(models, list) else []) + (list(roles.values()) if isinstance(roles, dict) else [])
+    for model in every:
+        if isinstance(model, dict) and isinstance(model.get("batch"), bool):
+            model["batch"] = {} if model["batch"] else None
 
 
 def _check(spec: Spec, where: str) -> Spec:

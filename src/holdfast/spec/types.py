@@ -44,21 +44,40 @@ class Price(_Part, frozen=True, kw_only=True):
 
 
 @classified
+class Batch(_Part, frozen=True, kw_only=True):
+    """Requests are gathered into jobs of a server's batch API: half the price, within a day. The model is the same."""
+
+    requests: Annotated[int, THROUGHPUT, Meta(ge=1, le=100_000)] = 10_000
+    megabytes: Annotated[Positive, THROUGHPUT] = 90
+    samples: Annotated[Positive, THROUGHPUT] = 10_000
+    quiet_seconds: Annotated[Seconds, THROUGHPUT] = 10.0
+    poll_seconds: Annotated[Seconds, THROUGHPUT] = 60.0
+    settle_seconds: Annotated[Seconds, THROUGHPUT] = 60.0
+
+
+@classified
 class Model(_Part, frozen=True, kw_only=True):
     """A model to evaluate, or one that plays a role."""
 
     name: Annotated[Name, RESULT]
     provider: Annotated[Name, RESULT]
     model: Annotated[str, RESULT] = ""
-    base_url: Annotated[str, PLACE] = ""
+    base_url: Annotated[str | list[str], PLACE] = ""
     api_key_env: Annotated[str, PLACE] = ""
     headers: Annotated[dict[str, str], PLACE] = field(default_factory=dict)
     params: Annotated[dict[str, Any], RESULT] = field(default_factory=dict)
     options: Annotated[dict[str, Any], RESULT] = field(default_factory=dict)
     request_retries: Annotated[NotNegative, RESULT] = 5
+    record_raw: Annotated[bool, RESULT] = False
     timeout_seconds: Annotated[Seconds, THROUGHPUT] = 600.0
+    stream: Annotated[bool, THROUGHPUT] = False
     max_connections: Annotated[Positive, THROUGHPUT] = 64
+    adaptive: Annotated[bool, THROUGHPUT] = True
+    requests_per_minute: Annotated[Positive | None, THROUGHPUT] = None
+    tokens_per_minute: Annotated[Positive | None, THROUGHPUT] = None
+    patience_seconds: Annotated[float, THROUGHPUT, Meta(ge=0)] = 600.0
     price: Annotated[Price | None, NESTED] = None
+    batch: Annotated[Batch | None, NESTED] = None
 
 
 @classified

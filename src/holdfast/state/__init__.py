@@ -4,7 +4,7 @@ from holdfast.state.catalogue import Catalogue, stamp_of
 from holdfast.state.folding import Fold, Judged, Trail
 from holdfast.state.index import AnswerRow, Index, ScoreRow
 from holdfast.state.status import Standing, is_held, keep_beat, standing_by, standing_of, status_by, status_of
-from holdfast.state.story import Bill, Story
+from holdfast.state.story import Bill, OpenJob, Story
 
 __all__ = [
     "AnswerRow",
@@ -13,6 +13,7 @@ __all__ = [
     "Fold",
     "Index",
     "Judged",
+    "OpenJob",
     "ScoreRow",
     "Standing",
     "Story",

@@ -135,4 +135,4 @@ def _of_live(standing: Standing) -> tuple[str, str]:
         return "stalled", f"since {clock_time(lease.stall.since)}: {lease.stall.why}"
     if silent > lease.stall_seconds + _SLACK_SECONDS:
         return "stalled", f"no sign of life since {clock_time(lease.at)}: stopped, swapped out, or blocked"
-    return "running", ""
+    return "running", lease.held

@@ -8,10 +8,11 @@ from typing import Any
 
 import msgspec
 
-from holdfast.journal.marks import Entry
+from holdfast.journal.marks import Entry, Position
 from holdfast.records import Anomaly, Line
 from holdfast.records.exchange import Usage
 from holdfast.records.facts import (
+    BatchJob,
     Block,
     Cell,
     Change,
@@ -67,6 +68,7 @@ class StepGist(msgspec.Struct, frozen=True):
     o: int
     scope: str = ""
     origin: int = 0
+    batch: str = ""
     tries: int = 1
     asked: _Role | None = None
     answer: _Said | None = None
@@ -79,6 +81,8 @@ class Bill(msgspec.Struct):
     """That were sent, also those that failed and were sent again."""
     usage: Usage = Usage()
     """Of every answer that was asked for here: what was paid."""
+    batched: Usage = Usage()
+    """Of these, what was asked in jobs of a batch API, for half the price."""
     taken: Usage = Usage()
     """Of answers that a fork took over: its parent paid them."""
     saved: Usage = Usage()
@@ -89,9 +93,27 @@ class Bill(msgspec.Struct):
     def add(self, other: "Bill") -> None:
         self.requests += other.requests
         self.usage += other.usage
+        self.batched += other.batched
         self.taken += other.taken
         self.saved += other.saved
         self.orphaned += other.orphaned
+
+
+class OpenJob(msgspec.Struct):
+    """A job of a batch API of which some answers are no steps yet. Its requests are in the record at `position`."""
+
+    token: str
+    line: str
+    at: str
+    """When it was announced."""
+    requests: int
+    position: Position
+    id: str = ""
+    """Empty: nobody knows whether the server has it."""
+    answered: int = -1
+    """How many results it has; below zero until it has ended."""
+    steps: int = 0
+    """How many of them are steps."""
 
 
 class Story(msgspec.Struct):
@@ -124,6 +146,8 @@ class Story(msgspec.Struct):
     """When the process began that worked on it last, if it has not said that it ended."""
     anomalies: list[Anomaly] = msgspec.field(default_factory=list)
     notes: list[Noted] = msgspec.field(default_factory=list)
+    jobs: dict[str, OpenJob] = msgspec.field(default_factory=dict)
+    """Jobs of batch APIs that are not through, by our token."""
     twice: int = 0
     """Keys that were finished a second time: the first answer counts."""
 
@@ -184,6 +208,8 @@ class Story(msgspec.Struct):
             started = msgspec.json.decode(line.d, type=ScoringStarted)
             self.evaluations[started.evaluation] = started
             self.evaluation = started.evaluation
+        elif line.t == "batch":
+            self._batch(entry, msgspec.json.decode(line.d, type=BatchJob))
         elif line.t == "note":
             self.notes.append(Noted(line.at, msgspec.json.decode(line.d, type=Note)))
         elif line.t == "anomaly":
@@ -197,6 +223,9 @@ class Story(msgspec.Struct):
         else:
             self.steps += 1
             self.usage += usage
+            if step.batch and (job := self.jobs.get(step.batch)) is not None:
+                job.steps += 1
+                self._close_job(job)
         if step.asked is None:
             return  # a tool, the clock, or a call that was cancelled
         bill = self._bill(key, step.asked.role)
@@ -205,6 +234,25 @@ class Story(msgspec.Struct):
         else:
             bill.requests += step.tries
             bill.usage += usage
+            bill.batched += usage if step.batch else _NO_USAGE
+
+    def _batch(self, entry: Entry, record: BatchJob) -> None:
+        if record.requests:
+            position = Position(entry.line.n, entry.segment, entry.offset)
+            self.jobs[record.token] = OpenJob(record.token, record.line, entry.line.at, len(record.requests), position)
+            return
+        job = self.jobs.get(record.token)
+        if job is None:  # it was through before, or its announcement is lost
+            return
+        job.id = record.id or job.id
+        if record.status:
+            job.answered = record.answered
+            self._close_job(job)
+
+    def _close_job(self, job: OpenJob) -> None:
+        """A job is through when all of its answers are steps: then nothing has to be collected again."""
+        if 0 <= job.answered <= job.steps:
+            del self.jobs[job.token]
 
     def spent(self, spent: Spent, key: str | None) -> None:
         self.replayed += spent.replayed

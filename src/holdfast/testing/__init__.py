@@ -1,4 +1,7 @@
-"""An OpenAI-compatible server on the loopback that counts every request and can misbehave: for our tests and yours.
+"""A server of models on the loopback that counts every request and can misbehave: for our tests and yours.
+
+It speaks as OpenAI's (chat completions, responses), Anthropic's and Google's do; `holdfast.testing.contract` has the
+tests that every provider must pass.
 
     async with ModelServer(Behaviour(faults=[Fault("429", first=2)])) as server:   # in this event loop
         ...                                                                        # server.base_url, server.stats()
@@ -13,6 +16,8 @@ Importing this imports no HTTP server: that happens when `ModelServer` is first 
 
 from typing import TYPE_CHECKING, Any
 
+from holdfast.testing.batch_behaviour import BatchBehaviour, BatchStats
+from holdfast.testing.bearing import Load
 from holdfast.testing.behaviour import Behaviour, Fault
 from holdfast.testing.counts import Seen, Stats
 from holdfast.testing.process import ServerProcess, ServerStartError, start_server_process
@@ -21,8 +26,11 @@ if TYPE_CHECKING:
     from holdfast.testing.server import ModelServer
 
 __all__ = [
+    "BatchBehaviour",
+    "BatchStats",
     "Behaviour",
     "Fault",
+    "Load",
     "ModelServer",
     "Seen",
     "ServerProcess",

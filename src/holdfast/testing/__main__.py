@@ -56,7 +56,8 @@ def _behaviour(given: argparse.Namespace) -> Behaviour:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m holdfast.testing",
-        description="An OpenAI-compatible server on 127.0.0.1 that counts (GET /stats) and can misbehave.",
+        description="A server of models on 127.0.0.1 that counts (GET /stats) and can misbehave. It speaks as OpenAI's "
+        "(chat completions, responses), Anthropic's and Google's do.",
         epilog="faults: any status from 400 to 599, "
         + "; ".join(f"{kind}: {what}" for kind, what in FAULT_KINDS.items()),
     )

@@ -10,10 +10,14 @@ from collections.abc import Callable, Sequence
 import msgspec
 import xxhash
 
-from holdfast.records.exchange import Message
+from holdfast.records.exchange import Answer, Message
+from holdfast.testing.batch_behaviour import BatchBehaviour
+from holdfast.testing.bearing import Load
 
-Reply = Callable[[list[Message]], str | Message]
-"""Gets the request's messages; returns the answer's text, or a whole assistant message (with tool calls, say)."""
+Reply = Callable[[list[Message]], str | Message | Answer]
+"""Gets the request's messages, in OpenAI's shape whatever the protocol; returns the answer's text, a whole assistant
+message (with tool calls, say), or an Answer, to say how it ended, what it used and its logprobs.
+"""
 
 SHAPES = ("null-tool-calls", "no-usage", "empty-answer")
 """Faults that are still right answers: a client has to take them."""
@@ -28,8 +32,11 @@ FAULT_KINDS: dict[str, str] = {
     "hang": "no answer until the client goes away",
     "malformed": "200, a body that is not JSON",
     "empty": "200, a body of no bytes",
-    "no-choices": "200, an empty list of choices",
+    "no-choices": "200, a body without any answer in it",
     "html": "200, an HTML page",
+    "unended": "a stream ends in good order and without its end marker; what is no stream is cut",
+    "stall": "the answer begins, and nothing more comes until the client goes away",
+    "broken-off": "a stream begins and tells of an overload; what is no stream is a 503",
     "null-tool-calls": "a right answer with nulls and unknown fields",
     "no-usage": "a right answer without usage",
     "empty-answer": "a right answer, of no text",
@@ -73,6 +80,9 @@ class Behaviour(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     faults: Sequence[Fault] = ()
     seed: int = 0
     reply: Reply | None = None
+    load: Load = Load()
+    """What is more than it bears."""
+    batch: BatchBehaviour = BatchBehaviour()
     kept: int = 0
     """So many of the last requests are kept as they came, and can be looked at: `server.requests()`."""
 

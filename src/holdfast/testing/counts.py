@@ -43,24 +43,24 @@ class Counts:
         self.connections = 0
         self.faults: Counter[str] = Counter()
         self._requests = 0
-        self._in_flight = 0
+        self.in_flight = 0
         self._max_in_flight = 0
         self._by_digest: Counter[str] = Counter()
 
     def arrive(self, digest: str) -> Arrival:
         self._requests += 1
         self._by_digest[digest] += 1
-        self._in_flight += 1
-        self._max_in_flight = max(self._max_in_flight, self._in_flight)
+        self.in_flight += 1
+        self._max_in_flight = max(self._max_in_flight, self.in_flight)
         return Arrival(self._requests, digest, self._by_digest[digest])
 
     def leave(self) -> None:
-        self._in_flight -= 1
+        self.in_flight -= 1
 
     def stats(self) -> Stats:
         return Stats(
             requests=self._requests,
-            in_flight=self._in_flight,
+            in_flight=self.in_flight,
             max_in_flight=self._max_in_flight,
             repeats=self._requests - len(self._by_digest),
             answered=self.answered,

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from holdfast.errors import HoldfastError
+from holdfast.testing.batch_behaviour import BatchStats
 from holdfast.testing.behaviour import Behaviour
 from holdfast.testing.counts import Seen, Stats
 
@@ -59,6 +60,10 @@ class ServerProcess:
     def stats(self) -> Stats:
         """What it has counted until now, asked over HTTP."""
         return msgspec.json.decode(self._get("/stats"), type=Stats)
+
+    def batches(self) -> BatchStats:
+        """What it has counted of jobs."""
+        return msgspec.json.decode(self._get("/batch-stats"), type=BatchStats)
 
     def requests(self) -> list[Seen]:
         """The last ones, oldest first: as many as the behaviour says are kept."""

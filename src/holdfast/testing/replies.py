@@ -1,12 +1,11 @@
-"""What the test server says: sums computed, everything else echoed, in the shape of a chat completion. Pure."""
+"""What the test server says: sums computed, everything else echoed. Pure, and the same in every protocol."""
 
 import re
 from fractions import Fraction
-from typing import Any
 
 import msgspec
 
-from holdfast.records.exchange import Message
+from holdfast.records.exchange import Answer, Message, Usage
 from holdfast.testing.behaviour import Behaviour, is_wrong
 
 _NUMBER = r"\d{1,15}(?:\.\d{1,15})?"
@@ -14,36 +13,24 @@ _SUM = re.compile(rf"-?{_NUMBER}(?:\s*[-+*/]\s*-?{_NUMBER})+")
 _TOKEN = re.compile(rf"([-+*/])?\s*(-?{_NUMBER})\s*")
 
 
-def completion(behaviour: Behaviour, model: str, messages: list[Message], digest: str) -> dict[str, Any]:
+def answer_for(behaviour: Behaviour, messages: list[Message], digest: str) -> Answer:
     """A whole answer. Nothing in it depends on when or how often it was asked."""
     said = behaviour.reply(messages) if behaviour.reply else _say(behaviour, messages, digest)
-    message: Message = {"role": "assistant", "content": said} if isinstance(said, str) else {"role": "assistant"} | said
-    asked, answered = sum(map(_words, messages)), _words(message)
-    return {
-        "id": f"chatcmpl-{digest}",
-        "object": "chat.completion",
-        "created": 0,
-        "model": model,
-        "choices": [
-            {"index": 0, "message": message, "finish_reason": "tool_calls" if message.get("tool_calls") else "stop"}
-        ],
-        "usage": {"prompt_tokens": asked, "completion_tokens": answered, "total_tokens": asked + answered},
-    }
+    if isinstance(said, Answer):
+        return said if said.message else msgspec.structs.replace(said, message={"content": said.text})
+    message: Message = {"content": said} if isinstance(said, str) else said
+    calls = message.get("tool_calls") or []
+    usage = Usage(sum(map(_words, messages)), _words(message))
+    return Answer(_text(message), message, calls, "tool_calls" if calls else "stop", usage)
 
 
-def reshape(body: dict[str, Any], kind: str) -> dict[str, Any]:
-    """The same answer, as other servers write it."""
-    choice = body["choices"][0]
-    message = choice["message"]
-    if kind == "no-usage":
-        return {name: value for name, value in body.items() if name != "usage"}
-    if kind == "null-tool-calls":
-        message = {**message, "tool_calls": None, "function_call": None, "x_unknown": {"a": [1]}}
-    elif kind == "empty-answer":
-        message = {**message, "content": ""}
-    elif kind == "filtered":
-        message, choice = {**message, "content": None}, {**choice, "finish_reason": "content_filter"}
-    return {**body, "choices": [{**choice, "message": message}], "service_tier": None}
+def reshape(answer: Answer, kind: str) -> Answer:
+    """The same answer, as a fault has it."""
+    if kind == "filtered":
+        return Answer("", {"content": None}, [], "content_filter", answer.usage)
+    if kind == "empty-answer":
+        return Answer("", {"content": ""}, [], "stop", answer.usage)
+    return answer
 
 
 def compute(text: str) -> Fraction | None:
@@ -92,8 +79,3 @@ def _text(message: Message) -> str:
 def _words(message: Message) -> int:
     text = _text(message)
     return text.count(" ") + 1 if text else 0
-
-
-def error_body(status: int, message: str, code: str = "") -> bytes:
-    """A failure in OpenAI's shape."""
-    return msgspec.json.encode({"error": {"message": message, "type": "error", "code": code or str(status)}})

@@ -1,12 +1,14 @@
-"""The test server in an event loop. Bound to the loopback only; any model name is served.
+"""The test server in an event loop. Bound to the loopback only; any model name is served, in every protocol:
 
-`POST …/chat/completions`, `GET …/models`, `GET /stats`, `GET /requests`. Built on aiohttp's low-level server,
-without routing, so that it is not what a benchmark measures.
+`POST …/chat/completions`, `POST …/responses`, `POST …/messages`, `POST …/models/MODEL:generateContent` and
+`:streamGenerateContent`, `GET …/models`, `GET /stats`, `GET /requests`. Built on aiohttp's low-level server, without
+routing, so that it is not what a benchmark measures.
 """
 
 import asyncio
 import socket
 import struct
+import time
 from collections import deque
 from typing import Any, Self
 
@@ -14,42 +16,41 @@ import msgspec
 import xxhash
 from aiohttp import web
 
-from holdfast.records.exchange import Message
+from holdfast.testing.anthropic import Messages
+from holdfast.testing.batch import Jobs, OpenAIDesk
+from holdfast.testing.batch_anthropic import AnthropicDesk
+from holdfast.testing.bearing import Bearing
 from holdfast.testing.behaviour import SHAPES, Arrival, Behaviour, Fault, fault_for, latency_for
+from holdfast.testing.chat import Chat
 from holdfast.testing.counts import Counts, Seen, Stats
-from holdfast.testing.replies import completion, error_body, reshape
+from holdfast.testing.google import GenerateContent
+from holdfast.testing.protocols import Asked, BadRequestError, Refusal, Told, Tongue, encode
+from holdfast.testing.replies import answer_for, reshape
+from holdfast.testing.responses import Responses
 
 _HOST = "127.0.0.1"
 _CLOSING_SECONDS = 0.05
 _RESET = struct.pack("ii", 1, 0)  # linger for zero seconds: the peer gets a reset, not an end
-_MODELS = b'{"object":"list","data":[{"id":"test-model","object":"model","owned_by":"holdfast"}]}'
+_MODELS = (
+    b'{"object":"list","data":[{"id":"test-model","object":"model","owned_by":"holdfast"}],'
+    b'"models":[{"name":"models/test-model"}]}'
+)
+_EVENTS = "text/event-stream"
+_STATUSES = {"broken-off": 503}
 
 _BODIES: dict[str, tuple[bytes, str]] = {
     "malformed": (b'{"choices": [{"message": {"role": "assist', "application/json"),
     "empty": (b"", "application/json"),
-    "no-choices": (b'{"object":"chat.completion","choices":[]}', "application/json"),
     "html": (b"<!doctype html><html><body><h1>Bad gateway</h1></body></html>", "text/html"),
 }
 
-_REFUSALS: dict[str, tuple[int, str, str]] = {
-    "429-retry-after": (429, "Rate limit reached", "rate_limit_exceeded"),
-    "context-too-long": (
-        400,
-        "This model's maximum context length is 8 tokens, your messages have more",
-        "context_length_exceeded",
-    ),
-    "content-filter": (400, "The prompt was refused by the content management policy", "content_filter"),
+_CHAT = Chat()
+_TONGUES: dict[str, Tongue] = {
+    "/responses": Responses(),
+    "/messages": Messages(),
+    ":generateContent": GenerateContent(),
+    ":streamGenerateContent": GenerateContent(),
 }
-
-
-class _Body(msgspec.Struct):
-    """What the server looks at in a request."""
-
-    messages: list[Message]
-    model: str = ""
-
-
-_decoder = msgspec.json.Decoder(_Body)
 _canonical = msgspec.json.Encoder(order="deterministic")
 
 
@@ -60,13 +61,17 @@ class ModelServer:
         self.behaviour = behaviour or Behaviour()
         self._port = port
         self._counts = Counts()
+        self._bearing = Bearing()
         self._kept: deque[Seen] = deque()
         self._closing = asyncio.Event()
+        jobs = Jobs(self.behaviour.batch, self._closing)
+        self._desks = (OpenAIDesk(jobs, self._complete_line), AnthropicDesk(jobs, self._complete_line))
         self._web: web.Server | None = None
         self._listener: asyncio.Server | None = None
 
     @property
     def base_url(self) -> str:
+        """For a provider of any protocol."""
         return f"http://{_HOST}:{self._port}/v1"
 
     def stats(self) -> Stats:
@@ -106,32 +111,63 @@ class ModelServer:
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.rel_url.path
-        if request.method == "POST" and path.endswith("/chat/completions"):
-            return await self._complete(request)
+        if request.method == "POST":
+            tongue = _CHAT if path.endswith("/chat/completions") else _tongue_at(path)
+            if tongue is not None:
+                return await self._complete(request, tongue, path)
         if request.method == "GET" and path == "/stats":
-            return _json(msgspec.json.encode(self.stats()))
+            return _json(encode(self.stats()))
         if request.method == "GET" and path == "/requests":
-            return _json(msgspec.json.encode(self.requests()))
+            return _json(encode(self.requests()))
         if request.method == "GET" and path.endswith("/models"):
             return _json(_MODELS)
-        return _json(error_body(404, f"no such path: {request.method} {path}"), 404)
+        for desk in self._desks:
+            if (told := await desk.handle(request)) is not None:
+                return told
+        return _json(_CHAT.refused(Refusal(404, f"no such path: {request.method} {path}")), 404)
 
-    async def _complete(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def _complete(self, request: web.BaseRequest, tongue: Tongue, path: str) -> web.StreamResponse:
         raw = await request.content.read()  # not request.read(): that has a limit of 1 MiB
         try:
-            body = _decoder.decode(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            return self._refuse_bad(raw, error)
+            asked = tongue.read(raw, path)
+        except (msgspec.DecodeError, UnicodeDecodeError, BadRequestError) as error:
+            return self._refuse_bad(tongue, raw, error)
         self._keep(request, raw)
-        digest = _digest(_canonical.encode([body.model, body.messages]))
+        digest = _digest(_canonical.encode([asked.model, asked.messages]))
         arrival = self._counts.arrive(digest)
         try:
-            seconds = latency_for(self.behaviour, arrival)
-            if seconds:
-                await asyncio.sleep(seconds)
-            return await self._respond(request, body, arrival)
+            if not self._bearing.takes(self.behaviour.load, self._counts.in_flight, time.monotonic()):
+                return self._refuse_more(tongue)
+            await self._bearing.enter(self.behaviour.load)
+            try:
+                seconds = latency_for(self.behaviour, arrival)
+                if seconds:
+                    await asyncio.sleep(seconds)
+                response = await self._respond(request, tongue, asked, arrival)
+            finally:
+                self._bearing.leave(self.behaviour.load)
+            if self.behaviour.load.tells:
+                response.headers.update(self._bearing.headers(self.behaviour.load))
+            return response
         finally:
             self._counts.leave()
+
+    def _refuse_more(self, tongue: Tongue) -> web.StreamResponse:
+        """At once: whatever bears no more takes no time over saying so."""
+        load = self.behaviour.load
+        self._counts.faults[str(load.status)] += 1
+        response = _json(tongue.refused(Refusal(load.status, "more than the test server bears")), load.status)
+        if load.retry_after:
+            response.headers["Retry-After"] = load.retry_after
+        response.headers.update(self._bearing.headers(load))
+        return response
+
+    def _complete_line(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """The answer to one request of a job."""
+        tongue = _tongue_at(path) or _CHAT
+        asked = tongue.read(encode(body), path)
+        digest = _digest(_canonical.encode([asked.model, asked.messages]))
+        return tongue.body(Told(digest, asked.model, answer_for(self.behaviour, asked.messages, digest)))
 
     def _keep(self, request: web.BaseRequest, raw: bytes) -> None:
         if self.behaviour.kept:
@@ -139,60 +175,111 @@ class ModelServer:
             while len(self._kept) > self.behaviour.kept:
                 self._kept.popleft()
 
-    def _refuse_bad(self, raw: bytes, error: Exception) -> web.StreamResponse:
+    def _refuse_bad(self, tongue: Tongue, raw: bytes, error: Exception) -> web.StreamResponse:
         self._counts.arrive(_digest(raw))
         self._counts.leave()
-        return _json(error_body(400, f"the body is no chat request: {error}"), 400)
+        return _json(tongue.refused(Refusal(400, f"the body is no such request: {error}")), 400)
 
-    async def _respond(self, request: web.BaseRequest, body: _Body, arrival: Arrival) -> web.StreamResponse:
+    async def _respond(
+        self, request: web.BaseRequest, tongue: Tongue, asked: Asked, arrival: Arrival
+    ) -> web.StreamResponse:
         fault = fault_for(self.behaviour, arrival)
         if fault is not None:
             self._counts.faults[fault.kind] += 1
-            if fault.kind not in SHAPES:
-                return await self._misbehave(request, body, fault, arrival.digest)
-        self._counts.answered += 1
-        answer = self._answer(body, arrival.digest)
-        return _json(msgspec.json.encode(reshape(answer, fault.kind) if fault else answer))
+            if fault.kind not in _ANSWERED and not (asked.stream and fault.kind in _BREAKS):
+                return await self._misbehave(request, tongue, fault)
+        answer = answer_for(self.behaviour, asked.messages, arrival.digest)
+        told = Told(arrival.digest, asked.model, answer if fault is None else reshape(answer, fault.kind))
+        if fault is not None and fault.kind not in _ANSWERED:
+            return await self._break(request, tongue, told, fault)
+        self._counts.answered += fault is None or fault.kind in SHAPES
+        if asked.stream:
+            return await _stream(request, list(tongue.events(told)))
+        body = tongue.body(told)
+        return _json(encode(body if fault is None else _odd(body, fault.kind)))
 
-    async def _misbehave(self, request: web.BaseRequest, body: _Body, fault: Fault, digest: str) -> web.StreamResponse:
+    async def _misbehave(self, request: web.BaseRequest, tongue: Tongue, fault: Fault) -> web.StreamResponse:
         if fault.kind == "hang":
             await self._closing.wait()
             return _abort(request)
         if fault.kind == "reset":
             return _abort(request)
-        if fault.kind == "cut":
-            return await _cut(request)
-        if fault.kind == "filtered":
-            return _json(msgspec.json.encode(reshape(self._answer(body, digest), "filtered")))
+        if fault.kind in ("cut", "unended", "stall"):
+            response = await _begin(request, {"Content-Type": "application/json", "Content-Length": "1000"})
+            await response.write(b'{"choices": [')
+            if fault.kind == "stall":
+                await self._closing.wait()
+            return _cut(request, response)
+        if fault.kind == "no-choices":
+            return _json(tongue.hollow)
         if fault.kind in _BODIES:
             content, content_type = _BODIES[fault.kind]
             return _json(content, content_type=content_type)
-        return _refuse(request, fault)
+        return _refuse(request, tongue, fault)
 
-    def _answer(self, body: _Body, digest: str) -> dict[str, Any]:
-        return completion(self.behaviour, body.model, body.messages, digest)
+    async def _break(self, request: web.BaseRequest, tongue: Tongue, told: Told, fault: Fault) -> web.StreamResponse:
+        """A stream that goes wrong after it has begun."""
+        events = list(tongue.events(told))
+        if fault.kind == "unended":
+            return await _stream(request, events[:-1])
+        if fault.kind == "malformed":
+            return await _stream(request, [events[0], b'data: {"choi\n\n'])
+        if fault.kind in ("empty", "no-choices"):
+            return await _stream(request, [])
+        if fault.kind == "broken-off":
+            return await _stream(request, [events[0], tongue.broken(Refusal(503, "test server fault: overloaded"))])
+        response = await _begin(request, {"Content-Type": _EVENTS})
+        await response.write(events[0] + events[1][:-2])
+        if fault.kind == "stall":
+            await self._closing.wait()
+        return _cut(request, response)
+
+
+_ANSWERED = {*SHAPES, "filtered"}
+_BREAKS = {"unended", "malformed", "empty", "no-choices", "broken-off", "stall", "cut"}
+"""Faults that a stream has in a way of its own."""
+
+
+def _tongue_at(path: str) -> Tongue | None:
+    return next((tongue for end, tongue in _TONGUES.items() if path.endswith(end)), None)
 
 
 def _digest(content: bytes) -> str:
     return xxhash.xxh3_64_hexdigest(content)
 
 
+def _odd(body: dict[str, Any], kind: str) -> dict[str, Any]:
+    """The same answer, as other servers write it."""
+    if kind == "no-usage":
+        return {name: value for name, value in body.items() if name not in ("usage", "usageMetadata")}
+    if kind == "null-tool-calls":
+        for choice in body.get("choices", ()):
+            choice["message"] |= {"tool_calls": None, "function_call": None, "x_unknown": {"a": [1]}}
+        return {**body, "service_tier": None, "x_unknown": {"a": [1]}}
+    return body
+
+
 def _json(body: bytes, status: int = 200, content_type: str = "application/json") -> web.Response:
     return web.Response(body=body, status=status, headers={"Content-Type": content_type})
 
 
-def _refuse(request: web.BaseRequest, fault: Fault) -> web.Response:
+def _refuse(request: web.BaseRequest, tongue: Tongue, fault: Fault) -> web.Response:
     """A status. Like some real servers it repeats the key that it was given."""
-    if fault.kind in _REFUSALS:
-        status, text, code = _REFUSALS[fault.kind]
-    else:
-        status, code = int(fault.kind), ""
-        key = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        text = f"test server fault {status}" + (f", incorrect API key provided: {key}" if status == 401 else "")
-    response = _json(error_body(status, text, code), status)
-    if fault.kind == "429-retry-after":
-        response.headers["Retry-After"] = fault.retry_after
+    refusal = tongue.refusals.get(fault.kind)
+    if refusal is None:
+        status = _STATUSES.get(fault.kind) or int(fault.kind)
+        refusal = Refusal(status, f"test server fault {status}{_key_in(request) if status == 401 else ''}")
+    elif fault.kind == "429-retry-after":
+        refusal = msgspec.structs.replace(refusal, retry_after=fault.retry_after)
+    response = _json(tongue.refused(refusal), refusal.status)
+    if refusal.retry_after:
+        response.headers["Retry-After"] = refusal.retry_after
     return response
+
+
+def _key_in(request: web.BaseRequest) -> str:
+    given = [request.headers.get(name, "") for name in ("Authorization", "x-api-key", "x-goog-api-key")]
+    return f", incorrect API key provided: {''.join(given).removeprefix('Bearer ')}"
 
 
 def _abort(request: web.BaseRequest) -> web.Response:
@@ -203,10 +290,21 @@ def _abort(request: web.BaseRequest) -> web.Response:
     return web.Response()
 
 
-async def _cut(request: web.BaseRequest) -> web.StreamResponse:
-    response = web.StreamResponse(headers={"Content-Type": "application/json", "Content-Length": "1000"})
+async def _begin(request: web.BaseRequest, headers: dict[str, str]) -> web.StreamResponse:
+    response = web.StreamResponse(headers=headers)
     await response.prepare(request)
-    await response.write(b'{"choices": [')
+    return response
+
+
+async def _stream(request: web.BaseRequest, events: list[bytes]) -> web.StreamResponse:
+    response = await _begin(request, {"Content-Type": _EVENTS})
+    for each in events:
+        await response.write(each)
+    await response.write_eof()
+    return response
+
+
+def _cut(request: web.BaseRequest, response: web.StreamResponse) -> web.StreamResponse:
     if request.transport is not None:
         request.transport.close()
     return response

@@ -10,8 +10,11 @@ import pytest
 
 from holdfast.api.condensing import condense
 from holdfast.journal import Entry, Reader, verify
+from holdfast.records import draft
+from holdfast.records.facts import BatchJob, StepId
 from tests.e2e.commands import call
 from tests.mirrors import RUN, SAMPLES, Kept, finished_so_far, run_and_mirror
+from tests.unit.state.stories import entries, fold_of, new_run, started
 
 FINISHED = 10
 
@@ -74,3 +77,16 @@ def test_dying_while_it_is_made_leaves_the_run_as_it_was(kept: Kept, monkeypatch
     assert records(kept.journal) == before
     condense(str(kept.journal.parent))
     assert "journal.condensed" not in os.listdir(kept.journal.parent)
+
+
+def test_jobs_that_are_not_through_stay_and_the_others_go(tmp_path: Path) -> None:
+    requests = (StepId(0, "solve/1", "q"), StepId(1, "solve/1", "q"))
+    through = [BatchJob("a", "models.m", requests), BatchJob("a", id="1"), BatchJob("a", id="1", status="failed")]
+    waiting = [BatchJob("b", "models.m", requests), BatchJob("b", id="2")]
+    run = new_run(tmp_path, [started(2), *(draft("batch", each) for each in (*through, *waiting))])
+    before = fold_of(run).story.jobs
+    condense(run)
+    after = fold_of(run).story.jobs
+    assert [(job.token, job.id, job.requests) for job in after.values()] == [("b", "2", 2)]
+    assert list(before) == list(after)
+    assert sum(entry.line.t == "batch" for entry in entries(run)) == len(waiting)

@@ -264,8 +264,8 @@ class Moody:
 
 
 def moody() -> tuple[Moody, Given]:
-    """Six samples: two fail as server, one as auth, one as timeout."""
-    told = Moody({"1": "server", "2": "auth", "3": "timeout", "4": "server"})
+    """Six samples: two fail as server, one as content_filter, one as timeout."""
+    told = Moody({"1": "server", "2": "content_filter", "3": "timeout", "4": "server"})
     return told, given([Asked(rows=rows(6), fields={"sample_retries": 0})], [model("moody", told)])
 
 
@@ -284,7 +284,7 @@ def statuses(store: Path) -> str:
         (Retry(), "1234", "FFFFFF"),
         (Retry(keep=True), "", "FxxxxF"),
         (Retry(kinds=("server",)), "14", "FFxxFF"),
-        (Retry(kinds=("server", "auth")), "124", "FFFxFF"),
+        (Retry(kinds=("server", "content_filter")), "124", "FFFxFF"),
         (Retry(keys=(key(3),)), "3", "FxxFxF"),
         (Retry(keys=(key(3), key(3), key(1))), "13", "FFxFxF"),
         (Retry(kinds=("timeout",), keys=(key(2),)), "23", "FxFFxF"),
@@ -391,7 +391,7 @@ def test_a_chosen_sample_that_was_cut_off_is_unfinished_and_the_others_stay_fail
 def test_the_index_and_its_rebuilding_agree_after_retries(tmp_path: Path) -> None:
     told, wanted = moody()
     go(tmp_path, wanted)
-    for chosen in (Retry(keys=(key(1),)), Retry(keep=True), Retry(kinds=("auth",))):
+    for chosen in (Retry(keys=(key(1),)), Retry(keep=True), Retry(kinds=("content_filter",))):
         summary(tmp_path)
         retry(tmp_path, wanted, chosen)
     kept = summary(tmp_path)

@@ -51,3 +51,8 @@ def test_a_live_line_never_wraps(capsys: pytest.CaptureFixture[str], monkeypatch
     assert len(capsys.readouterr().err.removeprefix("\r\x1b[2K")) == 59
     show(progress, live=False)
     assert "bad_request: no\n" in capsys.readouterr().err
+
+
+def test_what_is_with_a_batch_api_is_told() -> None:
+    progress = Progress(planned=2000, finished=800, started=0.0, batch_jobs=3, batch_requests=1200, batch_since=-7000.0)
+    assert "0 tokens · 3 jobs, 1,200 requests waiting, oldest 2.0 h" in line_of(progress, 200.0)

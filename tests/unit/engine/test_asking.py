@@ -1,6 +1,7 @@
 """A model's line keeps to its limit, and a request that waits for its turn is not on the clock."""
 
 import asyncio
+from typing import Any
 
 from holdfast.engine.asking import Line
 from holdfast.engine.places import Places
@@ -11,7 +12,9 @@ from holdfast.spec import Model
 from holdfast.testing import Behaviour, Fault, ModelServer, Stats
 
 
-def line(server: ModelServer, connections: int, everywhere: Places | None = None, seconds: float = 60) -> Line:
+def line(
+    server: ModelServer, connections: int, everywhere: Places | None = None, seconds: float = 60, **fields: Any
+) -> Line:
     model = Model(
         name="m",
         provider="openai",
@@ -19,7 +22,7 @@ def line(server: ModelServer, connections: int, everywhere: Places | None = None
         base_url=server.base_url,
         max_connections=connections,
         timeout_seconds=seconds,
-        request_retries=0,
+        **{"request_retries": 0, **fields},
     )
     return Line(model, "models[0]", everywhere or Places(1000))
 
@@ -93,6 +96,54 @@ def test_a_request_that_is_not_sent_any_more_leaves_its_place_to_others() -> Non
             assert not everywhere.take()
             for each in (drained, other):
                 await each.provider.close()
+            return answer.text
+
+    assert asyncio.run(run()) == "42"
+
+
+def test_a_line_that_is_refused_sends_nothing_more_and_tells_everybody_why() -> None:
+    async def run() -> tuple[list[BaseException | Answer], Stats]:
+        async with ModelServer(Behaviour(faults=[Fault("401")])) as server:
+            asked = line(server, connections=2)
+            outcomes = await asyncio.gather(*(ask(asked, number) for number in range(50)), return_exceptions=True)
+            await asked.close()
+            return outcomes, server.stats()
+
+    outcomes, stats = asyncio.run(run())
+    assert {each.failure.kind for each in outcomes if isinstance(each, AskFailedError)} == {"auth"}
+    assert len(outcomes) == 50
+    assert stats.requests <= 2
+
+
+def test_a_pause_that_the_server_asks_for_is_everybodys_and_uses_up_no_retry() -> None:
+    async def run() -> tuple[list[Answer], Stats, float]:
+        fault = Fault("429-retry-after", first=3, retry_after="0.2")
+        async with ModelServer(Behaviour(faults=[fault])) as server:
+            asked = line(server, connections=3, request_retries=1)
+            began = asyncio.get_running_loop().time()
+            answers = await asyncio.gather(*(ask(asked, number) for number in range(10)))
+            seconds = asyncio.get_running_loop().time() - began
+            await asked.close()
+            return answers, server.stats(), seconds
+
+    answers, stats, seconds = asyncio.run(run())
+    assert [answer.text for answer in answers] == [str(number + 1) for number in range(10)]
+    assert (stats.faults, stats.answered) == ({"429-retry-after": 3}, 10)
+    assert seconds >= 0.2
+
+
+def test_a_request_that_is_cancelled_while_it_waits_leaves_its_turn_to_others() -> None:
+    async def run() -> str:
+        async with ModelServer() as server:
+            asked = line(server, connections=1, requests_per_minute=6000)
+            waiting = [asyncio.ensure_future(ask(asked, number)) for number in range(40)]
+            await asyncio.sleep(0)
+            for each in waiting:
+                each.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+            answer = await asyncio.wait_for(ask(asked), 5)
+            assert (asked.pace.in_flight, asked.sending, asked.turns.waiting) == (0, 0, 0)
+            await asked.close()
             return answer.text
 
     assert asyncio.run(run()) == "42"

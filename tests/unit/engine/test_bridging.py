@@ -332,7 +332,7 @@ def test_a_part_of_an_attempt_has_an_address_of_its_own_and_what_comes_through_i
 
 def test_a_part_that_met_its_failure_is_no_reason_for_what_comes_later(tmp_path: Path) -> None:
     async def reply(request: Request) -> str:
-        raise ModelError("auth", "no")
+        raise ModelError("content_filter", "no")
 
     async def meets(sample: Sample, ctx: Context) -> str:
         status, _ = await asking(ctx, body("one"))

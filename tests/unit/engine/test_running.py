@@ -456,3 +456,12 @@ def test_a_failed_sample_gets_a_fresh_allowance_from_each_resume(tmp_path: Path)
         assert (ended.finished, ended.failed, ended.unfinished) == (0, 2, 0)
     attempts = [data["attempt"] for kind, data in records(tmp_path) if kind == "sample.failed" and data["o"] == 0]
     assert attempts == [1, 2, 3, 4, 5, 6]
+
+
+def test_while_a_request_waits_for_its_turn_neither_limit_nor_duration_runs(tmp_path: Path) -> None:
+    """Six requests, a fifth of a second between them: the last one waits longer than a sample may take."""
+    spec = given([Asked(rows=rows(6))], [mock(requests_per_minute=300)], limits={"sample": {"seconds": 0.5}})
+    go(tmp_path, spec)
+    found = lines(tmp_path)
+    assert [line.status for line in found] == ["finished"] * 6
+    assert sum(line.seconds for line in found) < 0.5

@@ -7,13 +7,19 @@ import pytest
 
 from holdfast.errors import HoldfastError
 from holdfast.models import Kind, ModelError
-from holdfast.models.failures import RETRYABLE, redact
+from holdfast.models.failures import POLICIES, redact
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
-def test_every_kind_says_whether_it_is_tried_again() -> None:
-    assert set(RETRYABLE) == set(KINDS)
+def test_every_kind_has_a_policy() -> None:
+    assert set(POLICIES) == set(KINDS)
+
+
+def test_what_is_tried_again_never_stops_a_cell_and_what_stops_one_is_not_tried_again() -> None:
+    for kind, policy in POLICIES.items():
+        stops = policy.stops_new or policy.stops_working
+        assert not (stops and policy.again == "request"), kind
 
 
 def test_only_failures_that_pass_by_themselves_are_tried_again() -> None:

@@ -238,6 +238,37 @@ def test_a_late_answer_is_a_timeout_and_is_never_given_to_the_next_request() -> 
     assert server.connections == 2
 
 
+def test_a_response_that_streams_may_take_long_if_no_pause_in_it_does() -> None:
+    """Eight pieces, a fifth of the limit apart: together they take longer than the limit."""
+    server = Server()
+    whole = b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n"
+
+    async def story(made: Wire) -> None:
+        asking = asyncio.ensure_future(made.send(b"{}", streams=True))
+        while not server.bodies:  # noqa: ASYNC110 - of another task
+            await asyncio.sleep(0.01)
+        server.writers[0].write(whole)
+        for _ in range(8):
+            await asyncio.sleep(0.2)
+            server.writers[0].write(b"x")
+        assert (await asking).body == b"x" * 8
+
+    use(server, story, seconds=1.0)
+
+
+def test_a_response_that_streams_and_falls_silent_is_a_timeout() -> None:
+    server = Server(b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nhalf")
+
+    async def story(made: Wire) -> None:
+        with pytest.raises(TimeoutError):
+            await made.send(b"{}", streams=True)
+        server.responses.append(OK)
+        assert (await made.send(b"{}")).body == b"ok"
+
+    use(server, story, seconds=0.2)
+    assert server.connections == 2
+
+
 def test_a_server_that_accepts_and_then_says_nothing_gives_no_connection() -> None:
     """It never answers the handshake: the request was not sent, so this is no late answer."""
 

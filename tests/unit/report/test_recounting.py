@@ -63,7 +63,7 @@ def test_every_number_is_as_reported_also_after_a_kill_and_with_several_evaluati
     assert found.numbers > 150
     assert found.records == len(records(tmp_path))
     assert (found.rescored["exact_match"], found.rescored["includes"]) == (32, 2)
-    assert found.skipped == {"mixed": "it does not come with Holdfast"}
+    assert found.skipped == {"mixed": "it does not come with Holdfast, or a part of it does not"}
 
 
 def test_a_run_without_scores_or_without_answers_has_its_counts_checked(tmp_path: Path) -> None:
@@ -144,8 +144,26 @@ def test_a_scorer_whose_code_has_changed_is_not_asked_again(tmp_path: Path, monk
     whole = rescoring.identity
     monkeypatch.setattr(rescoring, "identity", lambda each: {**whole(each), "source": "other"})
     found: ScoresChecked = check_scores(place)
-    assert found.skipped["exact_match"] == "its code has changed since"
+    assert found.skipped["exact_match"] == "its code, or a package that it computes with, has changed since"
     assert (found.rescored, found.differences) == ({}, [])
+
+
+def test_composed_scorers_are_asked_again_with_their_extractors_and_those_with_parts_of_your_own_are_not(
+    tmp_path: Path,
+) -> None:
+    exact, includes = BUILT_IN["exact_match"], BUILT_IN["includes"]
+    whole = BUILT_IN["all_of"].using(of=[exact, includes.using(extract=["last_line"])], name="whole")
+    partly_own = BUILT_IN["any_of"].using(of=[exact, right], name="own")
+    depends = BUILT_IN["when"].using(test=exact, then=includes)
+    go(tmp_path, given([Asked(rows=rows(4), scorers=[whole, partly_own, depends, BUILT_IN["consistency"]])]))
+    found = check_scores(find_run(str(tmp_path), "run-1"))
+    assert found.differences == []
+    assert found.rescored == {"whole": 4, "when": 4}
+    assert set(found.skipped) == {"own", "consistency"}
+
+
+def right(sample: Sample, answer: Answer) -> bool:
+    return bool(answer.text == sample.target)
 
 
 def tamper(place: RunPlace, change: str) -> None:

@@ -157,7 +157,13 @@ def test_arguments_reach_the_function() -> None:
     assert asyncio.run(judge(made, sample("4"), answer("4.9")))["numeric"].value is True
 
 
-@pytest.mark.parametrize("name", [name for name in BUILT_IN if name != "regex"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("exact_match", "includes", "numeric", "choice", "maths", "json_field", "token_f1", "edit_similarity", "bleu"),
+        *("chrf", "rouge", "meteor", "codebleu", "length_difference", "taxonomy"),
+    ],
+)
 def test_a_sample_without_target_has_no_score(name: str) -> None:
     assert asyncio.run(judge(BUILT_IN[name], sample(None), answer("4")))[name].value is None
 

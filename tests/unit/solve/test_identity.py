@@ -136,7 +136,7 @@ def test_a_story_of_three_kills_buys_every_answer_once() -> None:
 def test_what_a_replay_saved_and_what_it_cost_are_told_apart() -> None:
     world = World()
     first = play(twice, world)
-    assert (first.spent.usage, first.spent.saved) == (Usage(4, 2), Usage())
+    assert (first.spent.usage, first.spent.saved) == (Usage(4, 2, requests=2), Usage())
     again = play(twice, world, first.recorded[:1])
-    assert (again.spent.usage, again.spent.saved) == (Usage(2, 1), Usage(2, 1))
+    assert (again.spent.usage, again.spent.saved) == (Usage(2, 1, requests=1), Usage(2, 1, requests=1))
     assert again.spent.seconds == 2.0

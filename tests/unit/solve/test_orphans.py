@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from holdfast.confine.confining import MARKER
 from holdfast.journal.lease import OWNER, Holder, this_process
-from holdfast.solve.confining import MARKER
 from holdfast.solve.orphans import clear
 
 DEAD = Holder(1 << 22, os.uname().nodename, started="1")

@@ -13,11 +13,11 @@ import msgspec
 import pytest
 
 import holdfast
+from holdfast.confine.confining import SandboxFailedError
 from holdfast.engine.keeping import blobs_of
 from holdfast.errors import HoldfastError, SpecError
 from holdfast.records.exchange import Sample
 from holdfast.solve import Context, Means, Recorded, Sandboxes, Scope, Steps, ToolFailedError, Workplace, sandbox
-from holdfast.solve.confining import SandboxFailedError
 from holdfast.solve.snapshots import Blobs, LostFilesError, State
 from holdfast.solve.threads import Stopwatch, Threads
 from holdfast.solve.toolbox import bash, read_file, write_file

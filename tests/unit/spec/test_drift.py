@@ -80,8 +80,12 @@ def test_a_part_that_comes_goes_or_moves_is_refused(
     assert refused(differences(given, stored))
 
 
-@pytest.mark.parametrize("place", [("models", 0, "price"), ("roles", "judge", "price")], ids=str)
-def test_a_price_that_comes_or_goes_changes_no_answer(place: Place, full: dict[str, Any], stored: Spec) -> None:
+@pytest.mark.parametrize(
+    "place", [(*part, name) for part in (("models", 0), ("roles", "judge")) for name in ("price", "batch")], ids=str
+)
+def test_a_price_or_a_batch_that_comes_or_goes_changes_no_answer(
+    place: Place, full: dict[str, Any], stored: Spec
+) -> None:
     """A part is as grave as the gravest of its fields."""
     given = build_spec(with_value(full, place, None))
     for one, other in ((stored, given), (given, stored)):

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import SpecError
-from holdfast.spec import Spec, build_spec, load_spec, spec_mapping
+from holdfast.spec import Batch, Spec, build_spec, load_spec, spec_mapping
 from holdfast.spec.reading import expand, parse_yaml, read_env_file
 
 MODELS = [{"name": "a", "provider": "mock"}, {"name": "gpt-4.1", "provider": "mock"}]
@@ -209,3 +209,21 @@ def test_an_env_file_is_read_as_people_write_it(tmp_path: Path) -> None:
 
 def test_an_env_file_that_is_not_there_says_nothing(tmp_path: Path) -> None:
     assert read_env_file(str(tmp_path / ".env")) == {}
+
+
+@pytest.mark.parametrize(
+    ("written", "requests"), [(True, 10_000), ({}, 10_000), ({"requests": 5}, 5), (False, None), (None, None)]
+)
+def test_a_batch_may_be_written_as_yes_or_no(written: Any, requests: int | None) -> None:
+    spec = built(models=[{**MODELS[0], "batch": written}], roles={"judge": {"provider": "mock", "batch": written}})
+    assert [each.batch and each.batch.requests for each in (spec.models[0], spec.roles["judge"])] == [requests] * 2
+
+
+def test_a_batch_for_all_models_is_a_default_that_one_may_do_without() -> None:
+    spec = built(defaults={"batch": True}, models=[MODELS[0], {**MODELS[1], "batch": False}])
+    assert [model.batch is not None for model in spec.models] == [True, False]
+
+
+def test_a_batch_is_set_on_the_command_line_like_any_other_field() -> None:
+    assert built("models[0].batch=true").models[0].batch is not None
+    assert built("models[0].batch.requests=7").models[0].batch == Batch(requests=7)

@@ -4,15 +4,14 @@ from fractions import Fraction
 
 import pytest
 
-from holdfast.records.exchange import Message
+from holdfast.records.exchange import Answer, Message
 from holdfast.testing import Behaviour
-from holdfast.testing.replies import completion, compute
+from holdfast.testing.replies import answer_for, compute
 
 
 def say(text: str, behaviour: Behaviour | None = None, digest: str = "d") -> str:
     messages = [{"role": "system", "content": "1 + 1"}, {"role": "user", "content": text}]
-    body = completion(behaviour or Behaviour(), "m", messages, digest)
-    return str(body["choices"][0]["message"]["content"])
+    return answer_for(behaviour or Behaviour(), messages, digest).text
 
 
 @pytest.mark.parametrize(
@@ -56,14 +55,18 @@ def test_a_share_of_the_sums_is_wrong_and_always_the_same_ones() -> None:
     assert set(answers(Behaviour())) == {"2"}
 
 
-def test_a_reply_may_be_a_text_or_a_message() -> None:
+def test_a_reply_may_be_a_text_a_message_or_an_answer() -> None:
     def text(messages: list[Message]) -> str:
         return f"{len(messages)} messages"
 
     def message(messages: list[Message]) -> Message:
         return {"content": "x", "tool_calls": [{"id": "1"}]}
 
+    def answer(messages: list[Message]) -> Answer:
+        return Answer("x", finish_reason="length")
+
     assert say("", Behaviour(reply=text)) == "2 messages"
-    choice = completion(Behaviour(reply=message), "m", [], "d")["choices"][0]
-    assert choice["finish_reason"] == "tool_calls"
-    assert choice["message"] == {"role": "assistant", "content": "x", "tool_calls": [{"id": "1"}]}
+    called = answer_for(Behaviour(reply=message), [], "d")
+    assert (called.finish_reason, called.tool_calls, called.text) == ("tool_calls", [{"id": "1"}], "x")
+    told = answer_for(Behaviour(reply=answer), [], "d")
+    assert (told.finish_reason, told.message) == ("length", {"content": "x"})

@@ -16,12 +16,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from holdfast.errors import HoldfastError
-from holdfast.spec import Sandbox
 
 PLACE = "/sandbox"
 """Where the private folder is, for a command that has a file system of its own."""
@@ -59,6 +58,37 @@ class SandboxFailedError(SandboxError):
     """A sandbox could not be made or used: the machine's fault, not the command's. Another attempt may do better."""
 
     kind = "sandbox_failed"
+
+
+class Bounds(Protocol):
+    """What a command may use: the `sandbox` of a task, or `Limits`."""
+
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def memory_mb(self) -> int: ...
+    @property
+    def processes(self) -> int: ...
+    @property
+    def output_kb(self) -> int: ...
+    @property
+    def files_mb(self) -> int: ...
+    @property
+    def network(self) -> bool: ...
+    @property
+    def image(self) -> str: ...
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """Bounds that no spec sets."""
+
+    seconds: float
+    memory_mb: int = 1024
+    processes: int = 128
+    output_kb: int = 32
+    files_mb: int = 64
+    network: bool = False
+    image: str = ""
 
 
 class Output(msgspec.Struct, frozen=True):
@@ -126,7 +156,7 @@ class Folder(msgspec.Struct, frozen=True):
 class Launch:
     """One command in one folder. `run` in one thread; `stop` from any."""
 
-    def __init__(self, folder: Folder, wanted: Sandbox, namespaces: bool) -> None:
+    def __init__(self, folder: Folder, wanted: Bounds, namespaces: bool) -> None:
         self._folder = folder
         self._wanted = wanted
         self._namespaces = namespaces and not wanted.image
@@ -325,7 +355,7 @@ def why_no_namespaces() -> str:
         folder = Folder(path, "probe")
         make_folders(folder)
         try:
-            ran = Launch(folder, Sandbox(seconds=_GRACE_SECONDS), namespaces=True).run([sys.executable, "-c", ""])
+            ran = Launch(folder, Limits(seconds=_GRACE_SECONDS), namespaces=True).run([sys.executable, "-c", ""])
         except SandboxFailedError as error:
             return str(error)
     return "" if ran.code == 0 else f"Python cannot be started in one: {ran.stderr.strip()[-_SAID_MAX:]}"
@@ -366,7 +396,7 @@ def mend_folders(folder: Folder) -> None:
             os.chmod(path, stat.S_IMODE(status.st_mode) | stat.S_IRWXU)
 
 
-def _kernel_limits(wanted: Sandbox) -> dict[str, int]:
+def _kernel_limits(wanted: Bounds) -> dict[str, int]:
     """For each process. CPU time guards against a launcher that was killed: the launcher minds the clock."""
     return {
         "CORE": 0,
@@ -379,7 +409,7 @@ def _kernel_limits(wanted: Sandbox) -> dict[str, int]:
 
 
 def _in_docker(
-    folder: Folder, wanted: Sandbox, name: str, argv: Sequence[str], environment: Mapping[str, str]
+    folder: Folder, wanted: Bounds, name: str, argv: Sequence[str], environment: Mapping[str, str]
 ) -> list[str]:
     """The command line that runs the same in a container, which is gone afterwards."""
     limits = {**_kernel_limits(wanted), "NPROC": 0, "DATA": 0}

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.solve import confining
-from holdfast.solve.confining import (
+from holdfast.confine import confining
+from holdfast.confine.confining import (
     MARKER,
     PLAIN,
     Folder,
@@ -289,7 +289,7 @@ def test_a_kill_of_whoever_started_it_ends_everything(tmp_path: Path, namespaces
     number = odd_number()
     program = (
         "import sys\n"
-        "from holdfast.solve.confining import Launch, Folder, make_folders\n"
+        "from holdfast.confine.confining import Launch, Folder, make_folders\n"
         "from holdfast.spec import Sandbox\n"
         f"folder = Folder({str(tmp_path / 'box')!r}, 'uid'); make_folders(folder)\n"
         f"line = '(setsid sleep {number} &) ; sleep {number}'\n"

@@ -1,0 +1,272 @@
+"""One job of a batch API on its way: submitted once, looked at until it has ended, its results read.
+
+Nothing is lost by waiting, and money is by asking twice: what can be tried again is tried until it works, visibly. A
+submission of which nobody knows whether it arrived is looked for before it is made again.
+"""
+
+import asyncio
+import os
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import datetime
+from typing import BinaryIO, TypeVar
+
+import msgspec
+
+from holdfast.journal import Entry, Position
+from holdfast.models import BatchApi, JobStanding, Mark, ModelError
+from holdfast.models.failures import POLICIES
+from holdfast.records import draft
+from holdfast.records.exchange import Answer
+from holdfast.records.facts import BatchJob, Failure, StepId
+from holdfast.solve.steps import Journal
+from holdfast.spec import Batch
+from holdfast.state import OpenJob
+
+NEVER_SENT = "never sent"
+_REFUSED = "refused"
+_FIRST_LOOK = 12
+"""The first pause between two looks at a job is this part of `poll_seconds`; each next one is longer."""
+_LOOKS_GROW = 1.5
+_SECONDS_BASE = 0.5
+_DOUBLINGS_MAX = 20
+
+_announced = msgspec.json.Decoder(BatchJob)
+T = TypeVar("T")
+
+
+class Desk(msgspec.Struct, frozen=True):
+    """What the jobs of a model are done with."""
+
+    line: str
+    """The field of the spec that the model stands in."""
+    api: BatchApi
+    batch: Batch | None
+    """None: what is in jobs already is collected, everything else is asked alone."""
+    journal: Journal
+    folder: str
+    retries: int
+    tell: Callable[..., None]
+    """Into the run's log."""
+    retried: Callable[[str], None]
+    stop: Callable[[str], None]
+    """Ends the run: what is in jobs cannot be had, and must not be bought again."""
+    changed: Callable[[], None] = lambda: None
+
+    @property
+    def settings(self) -> Batch:
+        return self.batch or Batch()
+
+
+class ServerJob:
+    """One job: its requests, who waits for them, and what came of it."""
+
+    def __init__(
+        self, token: str, requests: Sequence[StepId], at: float, id: str = "", collected: bool = False
+    ) -> None:
+        """`at`: when it was announced. `collected`: the journal says already that it has ended."""
+        self.token = token
+        self.requests = tuple(requests)
+        self.at = at
+        self.id = id
+        self.collected = collected
+        self.left = {step: number for number, step in enumerate(self.requests)}
+        """Requests that nobody has taken the answer of yet."""
+        self.waiters: dict[StepId, asyncio.Future[None]] = {}
+        self.followed = False
+        self.ended = False
+        self.status = ""
+        self.detail = ""
+        self.whole = False
+        self.failure: Failure | None = None
+        self._file: BinaryIO | None = None
+        self._places: dict[int, tuple[int, int]] = {}
+
+    def name(self, number: int) -> str:
+        return f"{self.token}-{number}"
+
+    def keep(self, file: BinaryIO, places: dict[int, tuple[int, int]]) -> None:
+        """Its results: a file, and where the line of each request is in it."""
+        self._file, self._places = file, places
+
+    def take(self, step: StepId) -> bytes | None:
+        """The line of one request; None if it has none. Asked for once."""
+        number = self.left.pop(step)
+        place = self._places.pop(number, None)
+        line = None if place is None or self._file is None else os.pread(self._file.fileno(), place[1], place[0])
+        if not self.left:
+            self.close()
+        return line
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+class Carrier:
+    """Brings jobs to the server, and their results back."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    async def submit(self, job: ServerJob, bodies: list[bytes]) -> None:
+        """The server has it and its id is recorded, or it has refused it. Dying on the way, the next start looks for
+        the job by its token.
+        """
+        with await asyncio.to_thread(self._write, job, bodies) as lines:
+            bodies.clear()
+            while not job.id:
+                try:
+                    job.id = await self._desk.api.submit(job.token, lines)
+                except ModelError as error:
+                    if not _may_pass(error):
+                        await self._end(job, _REFUSED, 0, Failure(error.kind, f"no job can be made: {error.message}"))
+                        return
+                    self._desk.retried(f"a job is submitted again: {error}")
+                    await self._pause(1, error)
+                    if error.kind != "rate_limit":  # the one refusal after which it is certain that there is none
+                        job.id = await self._search(job, time.time())
+        await self._desk.journal.append(draft("batch", BatchJob(job.token, id=job.id)))
+
+    async def carry(self, job: ServerJob) -> None:
+        """From wherever an earlier process or `submit` left it to its end."""
+        if not job.id:
+            job.id = await self._search(job, job.at)
+            if not job.id:
+                await self._end(job, NEVER_SENT, 0)
+                return
+            await self._desk.journal.append(draft("batch", BatchJob(job.token, id=job.id)))
+        standing = await self._wait(job)
+        answered = await self._persist(lambda: self._collect(job, standing))
+        job.whole, job.detail = standing.whole, standing.detail
+        await self._end(job, standing.status, answered)
+
+    async def _end(self, job: ServerJob, status: str, answered: int, failure: Failure | None = None) -> None:
+        job.status, job.failure = status, failure
+        if not job.collected:
+            ended = BatchJob(job.token, id=job.id, status=status, answered=answered)
+            await self._desk.journal.append(draft("batch", ended))
+        job.ended = True
+        if answered < len(job.requests) and status != NEVER_SENT:
+            reason = f": {job.detail}" if job.detail else f": {failure.message}" if failure else ""
+            told = f"job {job.id or job.token} is {status}, with {answered} of {len(job.requests)} answers{reason}"
+            self._desk.tell("batch.incomplete", told)
+
+    async def _search(self, job: ServerJob, tried: float) -> str:
+        """Its id at the server; empty if the server does not have it though it has had time to settle since it was last
+        tried.
+        """
+        settings, mark = self._desk.settings, Mark(job.token, len(job.requests), job.at)
+        while True:
+            looked = time.time()
+            found = await self._persist(lambda: self._desk.api.find(mark))
+            if found.id:
+                return found.id
+            left = tried + settings.settle_seconds - looked
+            if not found.undecided and not 0 < left <= settings.settle_seconds:  # the clock may have been set
+                return ""
+            await asyncio.sleep(settings.poll_seconds if found.undecided else min(left, settings.poll_seconds))
+
+    async def _wait(self, job: ServerJob) -> JobStanding:
+        settings = self._desk.settings
+        began, pause = time.monotonic(), settings.poll_seconds / _FIRST_LOOK
+        while True:
+            standing = await self._persist(lambda: self._desk.api.look(job.id))
+            is_gone = standing.state == "gone" and time.monotonic() - began > settings.settle_seconds
+            if standing.state == "ended" or is_gone:
+                return standing
+            await asyncio.sleep(pause)
+            pause = min(pause * _LOOKS_GROW, settings.poll_seconds)
+
+    async def _collect(self, job: ServerJob, standing: JobStanding) -> int:
+        """Keep the results in a file, and where each is there. How many are answers. Of two for one request the first
+        counts; what is none, or nobody's, is told and passed over.
+        """
+        names = {job.name(number): number for number in range(len(job.requests))}
+        places: dict[int, tuple[int, int]] = {}
+        at = answered = strange = 0
+        file = await asyncio.to_thread(_nameless, self._desk.folder)
+        try:
+            async for line in self._desk.api.results(standing):
+                result = self._desk.api.parse(line) if line.strip() else None
+                number = None if result is None else names.get(result.name)
+                if number is None or number in places:
+                    strange += bool(line.strip())
+                elif result is not None and not (result.answer is None and result.error is None):
+                    file.write(line)
+                    places[number] = (at, len(line))
+                    at += len(line)
+                    answered += result.answer is not None
+            file.flush()
+        except BaseException:
+            file.close()
+            raise
+        if strange:
+            told = f"{strange} of its lines are no results, or of no request, or a second time there"
+            self._desk.tell("batch.strange_lines", f"job {job.id}: {told}; they are passed over")
+        job.keep(file, places)
+        return answered
+
+    async def _persist(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Until it works. ModelError if trying again cannot help."""
+        tries = 0
+        while True:
+            try:
+                return await call()
+            except ModelError as error:
+                if not _may_pass(error):
+                    raise
+                self._desk.retried(str(error))
+                tries += 1
+                await self._pause(tries, error)
+
+    async def _pause(self, tries: int, error: ModelError) -> None:
+        longest = max(self._desk.settings.poll_seconds, _SECONDS_BASE)
+        seconds = min(longest, _SECONDS_BASE * 2.0 ** min(tries - 1, _DOUBLINGS_MAX))
+        await asyncio.sleep(max(seconds, error.retry_after or 0.0))
+
+    def _write(self, job: ServerJob, bodies: Sequence[bytes]) -> BinaryIO:
+        """The job's lines, in a file without a name."""
+        file = _nameless(self._desk.folder)
+        for number, body in enumerate(bodies):
+            file.write(self._desk.api.line(job.name(number), body))
+        file.flush()
+        return file
+
+
+def read_jobs(left: Iterable[OpenJob], record_at: Callable[[Position], Entry | None]) -> list[ServerJob]:
+    """Jobs of earlier processes, with their requests. One whose announcement is gone is passed over: its answers are
+    asked for again.
+    """
+    jobs: list[ServerJob] = []
+    for each in left:
+        entry = record_at(each.position)
+        if entry is not None:
+            announced = _announced.decode(entry.line.d)
+            at = datetime.fromisoformat(each.at).timestamp()
+            jobs.append(ServerJob(each.token, announced.requests, at, each.id, collected=each.answered >= 0))
+    return jobs
+
+
+def usable(line: bytes, api: BatchApi) -> Answer | Failure | str:
+    """What a line of results says: an answer, a failure that trying again does not mend, or why it is neither."""
+    result = api.parse(line)
+    if result is not None and result.answer is not None:
+        return result.answer
+    if result is None or result.error is None:
+        return "it has no result"
+    if POLICIES[result.error.kind].again == "request":
+        return str(result.error)
+    return Failure(result.error.kind, result.error.message)
+
+
+def _nameless(folder: str) -> BinaryIO:
+    """A file that goes away with us."""
+    return tempfile.TemporaryFile(dir=folder)
+
+
+def _may_pass(error: ModelError) -> bool:
+    """`malformed`: what was asked for may have been done, only the word of it was lost."""
+    return error.retryable or error.kind == "malformed"

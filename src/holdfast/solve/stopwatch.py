@@ -1,0 +1,59 @@
+"""A sample's time of work: it stands still while a request of the sample is held back by its model's line.
+
+So neither a time limit nor a recorded duration depends on how busy the line is. Whoever holds a request back finds the
+sample's stopwatch in `running`; code outside of any sample has none.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+
+class Stopwatch:
+    """Of one attempt. What is held back at the same time counts once."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._holding = 0
+        self._since = 0.0
+        self._held = 0.0
+        self._limit: asyncio.Timeout | None = None
+        self._left = 0.0
+
+    def held_seconds(self) -> float:
+        """For how long it has stood still."""
+        return self._held + (self._clock() - self._since if self._holding else 0.0)
+
+    def obey(self, limit: asyncio.Timeout | None) -> None:
+        """A time limit that is put off by as long as it stands still; None when it is over."""
+        self._limit = limit
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        if not self._holding:
+            self._since = self._clock()
+            self._put_off()
+        self._holding += 1
+        try:
+            yield
+        finally:
+            self._holding -= 1
+            if not self._holding:
+                self._held += self._clock() - self._since
+                self._put_back()
+
+    def _put_off(self) -> None:
+        limit = self._limit
+        due = limit.when() if limit is not None and not limit.expired() else None
+        if limit is not None and due is not None:
+            self._left = due - asyncio.get_running_loop().time()
+            limit.reschedule(None)
+
+    def _put_back(self) -> None:
+        limit = self._limit
+        if limit is not None and not limit.expired() and limit.when() is None:
+            limit.reschedule(asyncio.get_running_loop().time() + self._left)
+
+
+running: ContextVar[Stopwatch | None] = ContextVar("running", default=None)

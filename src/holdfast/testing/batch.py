@@ -1,0 +1,274 @@
+"""Jobs of the test server, and their endpoints in the style of OpenAI: upload, create, look, list, read the results.
+
+What is in a job is counted apart from single requests: `GET /batch-stats`. A job is done when it was looked at often
+enough, so that a test decides when that is, and no clock does.
+"""
+
+import asyncio
+import itertools
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import xxhash
+from aiohttp import BodyPartReader, web
+
+from holdfast.testing.batch_behaviour import BatchBehaviour, BatchStats, JobStats
+from holdfast.testing.chat import Chat
+from holdfast.testing.protocols import Refusal
+
+Complete = Callable[[str, dict[str, Any]], dict[str, Any]]
+"""From where a request would be sent, and its body, to the body of its answer."""
+Requests = list[tuple[str, dict[str, Any]]]
+"""The requests of a job: their custom ids, and what they ask."""
+_CHAT = Chat()
+_OTHER = {"messages": [{"role": "user", "content": "1 + 1"}], "input": "1 + 1"}
+"""What is asked in the place of a request to get another answer."""
+_canonical = msgspec.json.Encoder(order="deterministic").encode
+
+
+class Job(msgspec.Struct):
+    """One job: its requests by their custom ids, in their order."""
+
+    id: str
+    number: int
+    requests: Requests
+    metadata: dict[str, Any]
+    created: float
+    path: str
+    looked: int = 0
+    status: str = "in_progress"
+
+    @property
+    def token(self) -> str:
+        return self.requests[0][0].rpartition("-")[0]
+
+
+class Jobs:
+    """All jobs of a server, of whatever style, with what is counted."""
+
+    def __init__(self, behaviour: BatchBehaviour, closing: asyncio.Event) -> None:
+        self.behaviour = behaviour
+        self.jobs: dict[str, Job] = {}
+        self.files: dict[str, Requests] = {}
+        self._by_digest: Counter[str] = Counter()
+        self._counts: Counter[str] = Counter()
+        self._closing = closing
+        self._hanging = ""
+
+    def stats(self) -> BatchStats:
+        jobs = [JobStats(job.id, job.token, len(job.requests), job.status) for job in self.jobs.values()]
+        counts = self._counts
+        return BatchStats(
+            jobs=jobs,
+            by_digest=dict(self._by_digest),
+            uploads=counts["upload"],
+            looks=counts["look"],
+            lists=counts["list"],
+            downloads=counts["download"],
+            hanging=self._hanging,
+        )
+
+    def count(self, what: str) -> int:
+        self._counts[what] += 1
+        return self._counts[what]
+
+    async def hang_at(self, what: str) -> None:
+        """Once, and until the server ends."""
+        if self.behaviour.hang == what and not self._hanging:
+            self._hanging = what
+            await self._closing.wait()
+
+    def refusal(self) -> int:
+        """The status that a submission gets; 0 if it is taken."""
+        refusals, number = self.behaviour.refusals, self.count("submission")
+        return refusals[number - 1] if number <= len(refusals) else 0
+
+    def create(self, name: str, requests: Requests, metadata: dict[str, Any], path: str) -> Job:
+        number = len(self.jobs) + 1
+        job = Job(f"{name}_{number}", number, requests, metadata, time.time(), path)
+        self.jobs[job.id] = job
+        for _, body in requests:
+            self._by_digest[xxhash.xxh3_64_hexdigest(_canonical(body))] += 1
+        return job
+
+    def is_locked(self) -> bool:
+        """Whether this look at a job is refused."""
+        return self.count("lock") <= self.behaviour.locked
+
+    def look(self, job: Job) -> None:
+        self.count("look")
+        job.looked += 1
+        if job.looked >= self.behaviour.polls and job.status == "in_progress":
+            ends = self.behaviour.ends
+            job.status = ends[job.number - 1] if job.number <= len(ends) else "completed"
+
+    def listed(self) -> list[Job]:
+        """The newest first."""
+        return [] if self.count("list") <= self.behaviour.unlisted else list(self.jobs.values())[::-1]
+
+
+class OpenAIDesk:
+    """Files and jobs."""
+
+    def __init__(self, jobs: Jobs, complete: Complete) -> None:
+        self._jobs = jobs
+        self._complete = complete
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse | None:
+        """None: it is not about jobs."""
+        parts = request.rel_url.path.strip("/").split("/")
+        if request.method == "GET" and parts == ["batch-stats"]:
+            return as_json(self._jobs.stats())
+        match (request.method, parts[1:]):
+            case "POST", ["files"]:
+                return await self._upload(request)
+            case "POST", ["batches"]:
+                return await self._create(request)
+            case "GET", ["batches"]:
+                return self._list(request)
+            case "GET", ["batches", name]:
+                return self._look(name)
+            case "GET", ["files", name, "content"]:
+                return await self._download(request, name)
+        return None
+
+    async def _upload(self, request: web.BaseRequest) -> web.StreamResponse:
+        fields: dict[str, bytes] = {}
+        async for part in await request.multipart():
+            assert isinstance(part, BodyPartReader)
+            pieces: list[bytes] = []
+            while piece := await part.read_chunk(1 << 20):
+                pieces.append(bytes(piece))
+            fields[str(part.name)] = b"".join(pieces)
+        self._jobs.count("upload")
+        await self._jobs.hang_at("upload")
+        if fields.get("purpose") != b"batch" or "file" not in fields:
+            return _refuse(400, "purpose must be batch, and there must be a file")
+        lines = [msgspec.json.decode(line) for line in fields["file"].splitlines()]
+        name = f"file-{len(self._jobs.files) + 1}"
+        self._jobs.files[name] = [(line["custom_id"], line["body"]) for line in lines]
+        return as_json({"id": name, "object": "file", "purpose": "batch", "bytes": len(fields["file"])})
+
+    async def _create(self, request: web.BaseRequest) -> web.StreamResponse:
+        asked = msgspec.json.decode(await request.content.read())
+        if status := self._jobs.refusal():
+            return _refuse(status, f"test server: no job, {status}")
+        requests = self._jobs.files.get(asked.get("input_file_id", ""))
+        if requests is None or asked.get("completion_window") != "24h":
+            return _refuse(400, "input_file_id must be a file, completion_window must be 24h")
+        if asked.get("endpoint") not in ("/v1/chat/completions", "/v1/responses"):
+            return _refuse(400, "endpoint must be /v1/chat/completions or /v1/responses")
+        metadata = {} if self._jobs.behaviour.forgets else asked.get("metadata") or {}
+        job = self._jobs.create("batch", requests, metadata, asked["endpoint"])
+        await self._jobs.hang_at("create")
+        return as_json(_told(job))
+
+    def _look(self, name: str) -> web.StreamResponse:
+        job = self._jobs.jobs.get(name)
+        if job is None:
+            return _refuse(404, f"no such job: {name}")
+        if self._jobs.is_locked():
+            return _refuse(401, "test server: locked")
+        self._jobs.look(job)
+        return as_json(_told(job))
+
+    def _list(self, request: web.BaseRequest) -> web.StreamResponse:
+        jobs = self._jobs.listed()
+        after, limit = request.rel_url.query.get("after"), int(request.rel_url.query.get("limit", "20"))
+        if after is not None:
+            jobs = jobs[[job.id for job in jobs].index(after) + 1 :]
+        return as_json({"object": "list", "data": list(map(_told, jobs[:limit])), "has_more": len(jobs) > limit})
+
+    async def _download(self, request: web.BaseRequest, name: str) -> web.StreamResponse:
+        kind, _, job = name.partition("-")
+        if kind not in ("output", "error") or job not in self._jobs.jobs:
+            return _refuse(404, f"no such file: {name}")
+        self._jobs.count("download")
+        lines = list(self._lines(self._jobs.jobs[job], kind))
+        return await send_lines(request, self._jobs, lines)
+
+    def _lines(self, job: Job, wanted: str) -> "itertools.chain[bytes]":
+        chosen = (
+            line
+            for number, (name, body) in enumerate(job.requests, 1)
+            for kind, line in self._line(job, number, name, body)
+            if kind == wanted
+        )
+        unknown = [_result(f"nobody-{i}", 200, {}) for i in range(self._jobs.behaviour.unknown)]
+        return itertools.chain(unknown if wanted == "output" else [], chosen)
+
+    def _line(self, job: Job, number: int, name: str, body: dict[str, Any]) -> list[tuple[str, bytes]]:
+        fault = line_fault(self._jobs.behaviour, number)
+        if job.status != "completed" and number % 2 == 0:
+            error = {"code": "batch_expired", "message": "This request could not be executed in time."}
+            return [("error", msgspec.json.encode({"custom_id": name, "response": None, "error": error}))]
+        if fault == "missing":
+            return []
+        if fault == "malformed":
+            return [("output", b'{"custom_id": "' + name.encode())]
+        if fault == "overloaded":
+            return [("error", _result(name, 503, msgspec.Raw(_CHAT.refused(Refusal(503, "overloaded")))))]
+        if fault == "refused":
+            return [("error", _result(name, 400, msgspec.Raw(_CHAT.refused(_CHAT.refusals["content-filter"]))))]
+        lines = [("output", _result(name, 200, self._complete(job.path, body)))]
+        if fault == "doubled":
+            lines.append(("output", _result(name, 200, self._complete(job.path, {**body, **_OTHER}))))
+        return lines
+
+
+def line_fault(behaviour: BatchBehaviour, number: int) -> str:
+    """What goes wrong with a line; the first that applies."""
+    for fault in ("missing", "malformed", "overloaded", "refused", "doubled"):
+        every = getattr(behaviour, f"{fault}_every")
+        if every and number % every == 0:
+            return fault
+    return ""
+
+
+async def send_lines(request: web.BaseRequest, jobs: Jobs, lines: list[bytes]) -> web.StreamResponse:
+    """Results as lines."""
+    response = web.StreamResponse(headers={"Content-Type": "application/octet-stream"})
+    await response.prepare(request)
+    half = len(lines) // 2
+    await response.write(b"".join(line + b"\n" for line in lines[:half]))
+    await jobs.hang_at("results")
+    if jobs.count("cut") <= jobs.behaviour.cuts and request.transport is not None:
+        request.transport.close()
+        return response
+    await response.write(b"".join(line + b"\n" for line in lines[half:]))
+    return response
+
+
+def _result(name: str, status: int, body: Any) -> bytes:
+    response = {"status_code": status, "request_id": f"req_{name}", "body": body}
+    return msgspec.json.encode({"id": f"batch_req_{name}", "custom_id": name, "response": response, "error": None})
+
+
+def _told(job: Job) -> dict[str, Any]:
+    has_results = job.status in ("completed", "expired", "cancelled")
+    why = [{"code": "invalid", "message": "test server: the job failed"}]
+    return {
+        "id": job.id,
+        "object": "batch",
+        "endpoint": job.path,
+        "errors": {"object": "list", "data": why} if job.status == "failed" else None,
+        "completion_window": "24h",
+        "status": job.status,
+        "output_file_id": f"output-{job.id}" if has_results else None,
+        "error_file_id": f"error-{job.id}" if has_results else None,
+        "created_at": int(job.created),
+        "request_counts": {"total": len(job.requests)},
+        "metadata": job.metadata,
+    }
+
+
+def as_json(content: Any, status: int = 200) -> web.Response:
+    body = content if isinstance(content, bytes) else msgspec.json.encode(content)
+    return web.Response(body=body, status=status, headers={"Content-Type": "application/json"})
+
+
+def _refuse(status: int, text: str) -> web.Response:
+    return as_json(_CHAT.refused(Refusal(status, text)), status)

@@ -1,0 +1,132 @@
+"""The test server's Responses API."""
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from holdfast.models.responding import parse_response_request
+from holdfast.models.serving import BadBodyError
+from holdfast.records.exchange import Usage
+from holdfast.testing.chat import Chat
+from holdfast.testing.protocols import SIGNATURE, Asked, Refusal, Told, encode, event, pieces, reasoning_of, refuse
+
+_UNKNOWN = ("messages", "max_tokens", "max_completion_tokens", "response_format", "stop", "seed", "n", "logprobs")
+"""Of chat completions: the real server has no such parameters here."""
+_CUT = {"length": "max_output_tokens", "content_filter": "content_filter"}
+
+
+class Responses:
+    """OpenAI's `POST …/responses`."""
+
+    hollow = b'{"object":"response","status":"completed"}'
+    refusals: ClassVar[dict[str, Refusal]] = Chat.refusals
+
+    def read(self, raw: bytes, path: str) -> Asked:
+        try:
+            wanted = parse_response_request(raw)
+        except BadBodyError as error:
+            refuse(str(error))
+        for name in _UNKNOWN:
+            if name in wanted.params and f'"{name}"'.encode() in raw:
+                refuse(f"Unknown parameter: '{name}'.")
+        return Asked(wanted.model, [*wanted.before, *wanted.messages], wanted.stream)
+
+    def body(self, told: Told) -> dict[str, Any]:
+        return _response(told, _items(told), "completed")
+
+    def events(self, told: Told) -> Iterator[bytes]:
+        number = -1
+
+        def numbered(kind: str, **fields: Any) -> bytes:
+            nonlocal number
+            number += 1
+            return event({"type": kind, "sequence_number": number, **fields}, kind)
+
+        yield numbered("response.created", response=_response(told, [], "in_progress"))
+        items = _items(told)
+        for index, item in enumerate(items):
+            empty = {"status": "in_progress", "content": [], "arguments": "", "summary": []}
+            begun = {name: empty.get(name, value) for name, value in item.items()}
+            yield numbered("response.output_item.added", output_index=index, item=begun)
+            where = {"item_id": item["id"], "output_index": index}
+            for kind, fields in _filling(item):
+                yield numbered(f"response.{kind}", **where, **fields)
+            yield numbered("response.output_item.done", output_index=index, item=item)
+        ended = _response(told, items, "completed")
+        yield numbered(f"response.{ended['status']}", response=ended)
+
+    def broken(self, refusal: Refusal) -> bytes:
+        error = {"type": "error", "code": "server_is_overloaded", "message": refusal.text, "param": None}
+        return event({**error, "sequence_number": 9}, "error")
+
+    def refused(self, refusal: Refusal) -> bytes:
+        code = refusal.code or str(refusal.status)
+        return encode({"error": {"message": refusal.text, "type": "error", "code": code, "param": None}})
+
+
+def _items(told: Told) -> list[dict[str, Any]]:
+    answer = told.answer
+    items: list[dict[str, Any]] = []
+    thought = reasoning_of(answer)
+    if thought:
+        summary = [{"type": "summary_text", "text": thought}]
+        items.append({"id": f"rs_{told.id}", "type": "reasoning", "summary": summary, "encrypted_content": SIGNATURE})
+    if answer.text or not answer.tool_calls:
+        part = {"type": "output_text", "text": answer.text, "annotations": [], "logprobs": answer.logprobs}
+        own = {"id": f"msg_{told.id}", "type": "message", "role": "assistant", "status": "completed"}
+        items.append({**own, "content": [part] if answer.text else []})
+    for index, call in enumerate(answer.tool_calls):
+        own = {"id": f"fc_{told.id}_{index}", "type": "function_call", "call_id": call["id"], "status": "completed"}
+        items.append({**own, "name": call["function"]["name"], "arguments": call["function"]["arguments"]})
+    return items
+
+
+def _filling(item: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What comes between the beginning of an item and its end."""
+    if item["type"] == "function_call":
+        for piece in pieces(item["arguments"]):
+            yield "function_call_arguments.delta", {"delta": piece}
+        yield "function_call_arguments.done", {"name": item["name"], "arguments": item["arguments"]}
+        return
+    kind, name, number = (
+        ("output_text", "content", "content_index")
+        if item["type"] == "message"
+        else ("reasoning_summary_text", "summary", "summary_index")
+    )
+    parts = "content_part" if name == "content" else "reasoning_summary_part"
+    more: dict[str, Any] = {"logprobs": []} if name == "content" else {}
+    for index, part in enumerate(item[name]):
+        where = {number: index}
+        yield f"{parts}.added", {**where, "part": {**part, "text": ""}}
+        for piece in pieces(part["text"]):
+            yield f"{kind}.delta", {**where, "delta": piece, **more}
+        yield f"{kind}.done", {**where, "text": part["text"], **more}
+        yield f"{parts}.done", {**where, "part": part}
+
+
+def _response(told: Told, items: list[dict[str, Any]], status: str) -> dict[str, Any]:
+    cut = _CUT.get(told.answer.finish_reason) if items else None
+    return {
+        "id": f"resp_{told.id}",
+        "object": "response",
+        "created_at": 0,
+        "status": "incomplete" if cut else status,
+        "error": None,
+        "incomplete_details": {"reason": cut} if cut else None,
+        "model": told.model,
+        "output": items,
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
+        "usage": _usage(told.answer.usage) if items else None,
+    }
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    cache = {"cached_tokens": usage.cached_tokens, "cache_write_tokens": usage.cache_write_tokens}
+    return {
+        "input_tokens": usage.input_tokens,
+        "input_tokens_details": cache,
+        "output_tokens": usage.output_tokens,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+        "total_tokens": usage.input_tokens + usage.output_tokens,
+    }

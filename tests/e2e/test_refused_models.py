@@ -1,0 +1,90 @@
+"""A model that refuses every request stops its cells at once, with one message; the same command goes on later."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.testing import Behaviour, Fault, ServerProcess, start_server_process
+from tests.e2e.commands import Done, exported, run, shown, write_spec
+
+RUN = ("run", "eval.yaml", "--id", "x", "--store", "runs")
+KEY = {"api_key_env": "ARITH_KEY"}
+
+
+def go(folder: Path, key: str = "right") -> Done:
+    return run(*RUN, cwd=folder, env={"ARITH_KEY": key})
+
+
+def kinds(folder: Path) -> dict[str, int]:
+    """How many keys there are of each status."""
+    found = [line["status"] for line in exported("x", folder / "runs")]
+    return {status: found.count(status) for status in dict.fromkeys(found)}
+
+
+def restarted(server: ServerProcess, behaviour: Behaviour) -> ServerProcess:
+    """Another one in its place."""
+    port = int(server.base_url.split(":")[2].split("/")[0])
+    server.close()
+    return start_server_process(behaviour, port)
+
+
+@pytest.mark.parametrize(("fault", "said"), [("401", "auth: HTTP 401"), ("404", "unknown_model: HTTP 404")])
+def test_a_wrong_key_or_name_costs_few_requests_and_the_same_command_goes_on(
+    tmp_path: Path, fault: str, said: str
+) -> None:
+    server = start_server_process(Behaviour(faults=[Fault(fault)]))
+    try:
+        write_spec(tmp_path, 100, server.base_url, model=KEY)
+        refused = go(tmp_path, "wrong")
+        assert refused.code == 1
+        assert refused.err.count(f"model.stopped: model arith is asked no more: {said}") == 1
+        assert "100 samples left unfinished" in refused.err
+        assert server.stats().requests <= 64
+        found = shown("x", tmp_path / "runs")
+        assert (found["status"], found["failed"], found["unfinished"]) == ("failed", 0, 100)
+        assert said in found["reason"]
+        server = restarted(server, Behaviour())
+        assert go(tmp_path).code == 0
+        assert kinds(tmp_path) == {"finished": 100}
+        assert server.stats().repeats == 0
+    finally:
+        server.close()
+
+
+def test_a_cell_beside_one_that_is_refused_goes_on(tmp_path: Path) -> None:
+    with start_server_process(Behaviour(faults=[Fault("401")])) as bad, start_server_process() as good:
+        model: dict[str, Any] = {"provider": "openai", "model": "m"}
+        models = [{**model, "name": name, "base_url": at.base_url} for name, at in (("bad", bad), ("good", good))]
+        write_spec(tmp_path, 50, models=models)
+        done = go(tmp_path)
+    assert done.code == 1
+    assert {(line["model"], line["status"]) for line in exported("x", tmp_path / "runs")} == {
+        ("bad", "unfinished"),
+        ("good", "finished"),
+    }
+
+
+def test_a_request_that_no_sample_can_make_stops_the_cell_after_a_few(tmp_path: Path) -> None:
+    with start_server_process(Behaviour(faults=[Fault("422")])) as server:
+        write_spec(tmp_path, 300, server.base_url)
+        done = go(tmp_path)
+        assert server.stats().requests <= 64
+    assert done.code == 1
+    assert "bad_request: HTTP 422" in done.out
+    assert kinds(tmp_path)["unfinished"] >= 296
+
+
+def test_a_request_that_few_samples_provoke_stops_nothing(tmp_path: Path) -> None:
+    """Not on a resume either, which asks first for what had failed."""
+    with start_server_process(Behaviour(faults=[Fault("400", rate=0.1)], seed=5)) as server:
+        write_spec(tmp_path, 100, server.base_url, model={"max_connections": 4})
+        done = go(tmp_path)
+    found = kinds(tmp_path)
+    assert done.code == 1
+    assert found["failed"] > 5
+    assert found["failed"] + found["finished"] == 100
+    again = start_server_process(Behaviour(faults=[Fault("400")]), int(server.base_url.split(":")[2].split("/")[0]))
+    with again:
+        assert go(tmp_path).code == 1
+    assert kinds(tmp_path) == found

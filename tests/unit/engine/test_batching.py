@@ -1,0 +1,136 @@
+"""Requests that are gathered into jobs: what is in which job, and who gets its answers."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+import msgspec
+
+from holdfast.engine.batch_jobs import Desk
+from holdfast.engine.batching import Batches
+from holdfast.models import Connection, Request, open_batches
+from holdfast.records.facts import BatchJob, StepId
+from holdfast.spec import Batch
+from holdfast.testing import BatchBehaviour, Behaviour, ModelServer
+from tests.unit.solve.stage import MemoryJournal
+from tests.unit.testing.patience import until
+
+
+class Stage(NamedTuple):
+    """The batches of one model, with what they recorded and told."""
+
+    batches: Batches
+    journal: MemoryJournal
+    told: list[str]
+
+    async def ask(self, number: int, padding: str = "") -> tuple[str, str]:
+        request = Request([{"role": "user", "content": f"{padding}{number} + {number}"}])
+        answer, _, job = await self.batches.ask(StepId(number, "solve/1", "q"), request, alone)
+        return answer.text, job
+
+    def records(self) -> list[BatchJob]:
+        return [msgspec.json.decode(record.d, type=BatchJob) for _, record in self.journal.records]
+
+
+async def alone() -> NoReturn:
+    raise AssertionError("it was asked alone")
+
+
+def on_stage(folder: Path, work: Callable[[Stage], Awaitable[None]], settings: dict[str, Any], **jobs: Any) -> None:
+    async def run() -> None:
+        async with ModelServer(Behaviour(batch=BatchBehaviour(**jobs))) as server:
+            journal, told = MemoryJournal(), list[str]()
+            quick = {"quiet_seconds": 0.05, "poll_seconds": 0.01, "settle_seconds": 0.05}
+            desk = Desk(
+                line="models.m",
+                api=open_batches(Connection("openai", "m", base_url=server.base_url)),
+                batch=msgspec.convert({**quick, **settings}, Batch),
+                journal=journal,
+                folder=str(folder),
+                retries=1,
+                tell=lambda event, message: told.append(f"{event}: {message}"),
+                retried=told.append,
+                stop=told.append,
+            )
+            stage = Stage(Batches(desk), journal, told)
+            try:
+                await work(stage)
+            finally:
+                await stage.batches.close()
+
+    asyncio.run(run())
+    assert list(folder.iterdir()) == [], "files were left behind"
+
+
+def test_a_job_is_announced_then_named_then_ended(tmp_path: Path) -> None:
+    async def work(stage: Stage) -> None:
+        answers = await asyncio.gather(*(stage.ask(i) for i in range(3)))
+        assert [text for text, _ in answers] == ["0", "2", "4"]
+        announced, sent, ended = stage.records()
+        assert [each.o for each in announced.requests] == [0, 1, 2]
+        assert {job for _, job in answers} == {announced.token} == {sent.token} == {ended.token}
+        assert (announced.id, sent.id, ended.status, ended.answered) == ("", "batch_1", "completed", 3)
+
+    on_stage(tmp_path, work, {})
+
+
+def test_a_full_job_does_not_wait_for_a_quiet_moment(tmp_path: Path) -> None:
+    async def work(stage: Stage) -> None:
+        await asyncio.gather(*(stage.ask(i) for i in range(6)))
+        assert [len(each.requests) for each in stage.records() if each.requests] == [2, 2, 2]
+
+    on_stage(tmp_path, work, {"requests": 2, "quiet_seconds": 1000.0})
+
+
+def test_a_job_is_cut_before_it_is_too_large(tmp_path: Path) -> None:
+    async def work(stage: Stage) -> None:
+        await asyncio.gather(*(stage.ask(i, "x" * 400_000) for i in range(5)))
+        assert sorted(len(each.requests) for each in stage.records() if each.requests) == [1, 2, 2]
+
+    on_stage(tmp_path, work, {"megabytes": 1})
+
+
+def test_a_request_that_is_given_up_before_it_is_sent_is_in_no_job(tmp_path: Path) -> None:
+    async def work(stage: Stage) -> None:
+        given_up = asyncio.ensure_future(stage.ask(1))
+        asked = asyncio.ensure_future(stage.ask(2))
+        await asyncio.sleep(0)
+        given_up.cancel()
+        assert (await asked)[0] == "4"
+        assert [each.o for each in stage.records()[0].requests] == [2]
+
+    on_stage(tmp_path, work, {})
+
+
+def test_while_a_run_ends_no_job_is_made(tmp_path: Path) -> None:
+    async def work(stage: Stage) -> None:
+        asked = asyncio.ensure_future(stage.ask(1))
+        await asyncio.sleep(0)
+        stage.batches.drain()
+        await asyncio.wait([asked], timeout=0.15)
+        assert not asked.done()
+        assert stage.journal.records == []
+        asked.cancel()
+
+    on_stage(tmp_path, work, {})
+
+
+def test_what_waits_is_counted_until_it_has_ended(tmp_path: Path) -> None:
+    async def work(stage: Stage) -> None:
+        asked = asyncio.gather(*(stage.ask(i) for i in range(3)))
+        await until(lambda: stage.batches.waiting().requests == 3)
+        assert stage.batches.waiting().jobs == 1
+        await asked
+        assert stage.batches.waiting().jobs == 0
+
+    on_stage(tmp_path, work, {}, polls=3)
+
+
+def test_of_two_results_for_one_request_the_first_counts(tmp_path: Path) -> None:
+    async def work(stage: Stage) -> None:
+        answers = await asyncio.gather(*(stage.ask(i) for i in range(4)))
+        assert [text for text, _ in answers] == ["0", "2", "4", "6"]
+        assert any("batch.strange_lines" in each and "2 of its lines" in each for each in stage.told)
+
+    on_stage(tmp_path, work, {}, doubled_every=2)

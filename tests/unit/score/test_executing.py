@@ -1,0 +1,120 @@
+"""code_tests: an answer's code against tests, in a process that can do no harm."""
+
+import asyncio
+import os
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.confine.confining import PLAIN, why_no_namespaces
+from holdfast.score import ScorerError, ScoringFailed, judge, resolve
+from tests.unit.score.answers import answer, sample, score
+
+ROW = {
+    "tests": "assert add(1, 2) == 3",
+    "many": ["assert add(1, 2) == 3", "assert add(0, 0) == 0"],
+    "prompt": "def add(a, b):\n",
+}
+RIGHT = "Here:\n```python\ndef add(a, b):\n    return a + b\n```\n"
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    if why_no_namespaces():
+        monkeypatch.setenv(PLAIN, "1")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("text", "args", "wanted", "reason"),
+    [
+        (RIGHT, {}, True, ""),
+        (RIGHT, {"tests": "many"}, True, ""),
+        ("    return a + b", {"before": "prompt"}, True, ""),
+        ("def add(a, b):\n    return a - b", {}, False, "AssertionError"),
+        ("def add(a, b:", {}, False, "SyntaxError"),
+        ("import sys; sys.exit(0)", {}, False, "it left before the tests were through"),
+        ("import os; os._exit(0)", {}, False, "it left before the tests were through"),
+        ("print('passed')", {}, False, "NameError"),
+        ("while True: pass", {"seconds": 0.3}, False, "ended at its limit: time"),
+        ("x = 'a' * 10**9", {"memory_mb": 100}, False, "MemoryError"),
+        ("", {}, False, "NameError"),
+        ("\x00\ud800", {}, False, "Error"),
+    ],
+)
+def test_code_passes_its_tests_or_the_reason_says_why_not(text: str, args: Any, wanted: bool, reason: str) -> None:
+    said = score({"code_tests": args}, None, text, ROW)
+    assert said.value is wanted
+    assert reason in said.reason
+
+
+def test_nothing_is_left_of_it(place: Path) -> None:
+    assert score("code_tests", None, RIGHT, ROW).value is True
+    assert os.listdir(place) == []
+
+
+@pytest.mark.skipif(bool(why_no_namespaces()), reason="commands have no namespaces here")
+def test_code_sees_neither_our_files_nor_the_network(place: Path) -> None:
+    secret = place / "secret"
+    secret.write_text("key")
+    reading = f"print(open({str(secret)!r}).read())"
+    assert "FileNotFoundError" in score("code_tests", None, reading, ROW).reason
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        asking = f"import socket; socket.create_connection(('127.0.0.1', {server.getsockname()[1]}), 1)"
+        assert "ConnectionRefusedError" in score("code_tests", None, asking, ROW).reason
+
+
+def test_a_row_without_tests_is_a_failure_of_the_data() -> None:
+    with pytest.raises(ScoringFailed, match="the row's column 'tests' holds no code; it has the columns other"):
+        score("code_tests", None, RIGHT, {"other": 1})
+
+
+def test_without_namespaces_it_is_refused_when_the_spec_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(PLAIN, raising=False)
+    monkeypatch.setattr("holdfast.score.executing.why_no_namespaces", lambda: "this system has none")
+    with pytest.raises(ScorerError, match=r"there are no namespaces here .* by setting HOLDFAST_NO_NAMESPACES=1"):
+        resolve("code_tests", "here")
+    monkeypatch.setenv(PLAIN, "1")
+    assert resolve("code_tests", "here").name == "code_tests"
+
+
+@pytest.mark.parametrize("args", [{"seconds": 0}, {"seconds": 1e9}, {"memory_mb": 0}])
+def test_limits_that_are_none_are_refused(args: Any) -> None:
+    with pytest.raises(ScorerError, match="seconds must be above 0"):
+        resolve({"code_tests": args}, "here")
+
+
+def test_a_cancelled_score_ends_its_code_and_removes_its_folder(place: Path) -> None:
+    made = resolve({"code_tests": {"seconds": 60}}, "here")
+
+    hanging = "open('begun', 'w').close(); import time; time.sleep(50)"
+
+    async def cancelled() -> None:
+        scoring = asyncio.ensure_future(judge(made, sample(None, ROW), answer(hanging)))
+        await asyncio.to_thread(_wait_for, place, "holdfast-code-*/files/sandbox/begun")
+        scoring.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await scoring
+
+    asyncio.run(cancelled())
+    assert os.listdir(place) == []
+
+
+def _wait_for(place: Path, pattern: str) -> None:
+    until = time.monotonic() + 30
+    while not list(place.glob(pattern)):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_folders_that_killed_processes_left_are_removed_a_day_later(place: Path) -> None:
+    old, new = place / "holdfast-code-old", place / "holdfast-code-new"
+    old.mkdir()
+    new.mkdir()
+    os.utime(old, (0, 0))
+    assert score("code_tests", None, RIGHT, ROW).value is True
+    assert os.listdir(place) == ["holdfast-code-new"]

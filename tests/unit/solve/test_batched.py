@@ -1,0 +1,39 @@
+"""An answer that came from a job of a batch API: which step asked for it, what it cost, and what is recorded."""
+
+import asyncio
+from typing import Any
+
+from holdfast.records.exchange import Answer, Message, Sample, Usage
+from holdfast.records.facts import StepId
+from holdfast.solve import Asking, Context, Means, Scope, Steps
+from holdfast.spec import Price
+from tests.unit.solve.stage import MemoryJournal
+
+QUESTION: list[Message] = [{"role": "user", "content": "q"}]
+
+
+def test_a_batched_answer_names_its_job_and_costs_half() -> None:
+    asked: list[StepId] = []
+
+    async def alone(*_: Any) -> tuple[Answer, int]:
+        return Answer("alone", usage=Usage(100, 100)), 1
+
+    async def batched(step: StepId, *_: Any) -> tuple[Answer, int, str]:
+        asked.append(step)
+        return Answer("batched", usage=Usage(100, 100)), 1, "" if step.c else "job"
+
+    async def run() -> None:
+        journal = MemoryJournal()
+        steps = Steps(Scope(7, "t/m/s/1", "solve/2"), journal)
+        asking = Asking({}, {}, alone, Price(input=1e6, output=1e6), batched)
+        ctx = Context(Sample("s", "q", None, {}), QUESTION, steps, "0/k/1", Means({"": asking}))
+        costs = [ctx.used.cost_usd]
+        for _ in range(2):
+            assert (await ctx.generate()).text == "batched"
+            costs.append(ctx.used.cost_usd)
+        recorded = [each.step for each in journal.steps()]
+        assert costs == [0.0, 100.0, 300.0], "the second one was asked alone after all"
+        assert [step.batch for step in recorded] == ["job", ""]
+        assert asked == [StepId(step.o, step.scope, step.q, step.c) for step in recorded]
+
+    asyncio.run(run())

@@ -8,10 +8,12 @@ import typer
 
 from holdfast.cli.app import (
     Evaluation,
+    Events,
     Json,
     MaybeSpec,
     OtherSpec,
     RunName,
+    RunsToRead,
     RunToRead,
     Sets,
     Spec,
@@ -345,14 +347,7 @@ def compare(
 
 @app.command()
 def report(
-    names: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="RUN...",
-            help="A run id, a unique prefix of one, `latest`, a folder, or its URL in a mirror; or several.",
-            autocompletion=complete_run,
-        ),
-    ],
+    names: RunsToRead,
     evaluation: Evaluation = "",
     format: Annotated[str, typer.Option(help="table, markdown, latex, html, junit or json.")] = "table",
     output: Annotated[str | None, typer.Option(help="A file; default: standard output.")] = None,
@@ -362,9 +357,7 @@ def report(
     github: Annotated[
         bool, typer.Option("--github", help="Also append Markdown to the job's summary, $GITHUB_STEP_SUMMARY.")
     ] = False,
-    plots: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Also draw figures, into this folder. Needs holdfast[plots].")
-    ] = None,
+    plots: Annotated[str | None, typer.Option(metavar="DIR", help="Also draw figures, into this folder.")] = None,
     plot_format: Annotated[str, typer.Option(help="Of figures: png or svg.")] = "png",
     store: StoreToRead = None,
     as_json: Json = False,
@@ -374,7 +367,7 @@ def report(
     For papers: --format latex is a table with booktabs rules. To pass on: --format html is one file with tables,
     figures, failures, cost and origin, which asks for nothing from elsewhere. Figures show scores with intervals,
     paired differences (between the models and variants of a run, or the first run and each other), cost against score,
-    pass@k of repeats, and the seconds of answers.
+    pass@k of repeats, and the seconds of answers; they need holdfast[plots].
 
     For CI: --format junit has a test case for each key; a wrong answer is a failure, a failed sample an error, an
     unfinished one is skipped. The exit code says nothing of the scores.
@@ -432,12 +425,7 @@ def export(
     name: RunToRead,
     format: Annotated[str, typer.Option(help="jsonl, csv or parquet.")] = "jsonl",
     output: Annotated[str | None, typer.Option(help="A file; default: standard output.")] = None,
-    events: Annotated[
-        bool | None,
-        typer.Option(
-            "--events/--no-events", help="With the steps of every key, or only of keys that are not finished."
-        ),
-    ] = None,
+    events: Events = None,
     failed: Annotated[bool, typer.Option("--failed", help="Only the samples that failed.")] = False,
     wrong: Annotated[bool, typer.Option("--wrong", help="Only the answers with a score of false or 0.")] = False,
     kind: Annotated[list[str] | None, typer.Option(help="Only the samples that failed so. Repeatable.")] = None,

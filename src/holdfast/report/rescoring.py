@@ -61,7 +61,8 @@ async def rescore(run: str, recount: Recount, evaluation: str) -> Rescored:
 
 def _usable(recorded: Sequence[Mapping[str, Any]], skipped: dict[str, str]) -> dict[str, list[Scorer]]:
     """By task: the scorers that can be asked again."""
-    own = {identity(each)["function"]: each for each in (*BUILT_IN.values(), *EXTRACTORS.values())}
+    every: list[Scorer | Extractor] = [*BUILT_IN.values(), *EXTRACTORS.values()]
+    own = {identity(each)["function"]: each for each in every}
     found: dict[str, list[Scorer]] = {}
     for told in recorded:
         try:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas
 import polars
-import pyarrow
+import pyarrow  # type: ignore[import-untyped]  # it has no types
 import pytest
 from pyarrow import parquet
 

@@ -16,8 +16,9 @@ from holdfast.records.exchange import Answer, Sample, Usage
 from holdfast.records.facts import ScoreGiven
 from holdfast.report import cells as cells_module
 from holdfast.report import rescoring
-from holdfast.score import BUILT_IN
+from holdfast.score import BUILT_IN, identity
 from holdfast.solve import Context
+from holdfast.stats import summarise
 from tests.journals import write_session
 from tests.unit.engine.runs import Asked, cut_after, folder, given, go, model, records, rows
 
@@ -126,7 +127,7 @@ def test_a_mistake_in_the_statistics_of_reports_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: Callable[..., Any]
 ) -> None:
     place = ran(tmp_path)
-    monkeypatch.setattr(cells_module, "summarise", broken(cells_module.summarise))
+    monkeypatch.setattr(cells_module, "summarise", broken(summarise))
     assert any("mixed.grade: standard error" in each for each in check_scores(place).differences)
 
 
@@ -141,8 +142,7 @@ def test_a_recorded_score_that_the_scorer_would_not_give_is_found(tmp_path: Path
 
 def test_a_scorer_whose_code_has_changed_is_not_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = ran(tmp_path)
-    whole = rescoring.identity
-    monkeypatch.setattr(rescoring, "identity", lambda each: {**whole(each), "source": "other"})
+    monkeypatch.setattr(rescoring, "identity", lambda each: {**identity(each), "source": "other"})
     found: ScoresChecked = check_scores(place)
     assert found.skipped["exact_match"] == "its code, or a package that it computes with, has changed since"
     assert (found.rescored, found.differences) == ({}, [])

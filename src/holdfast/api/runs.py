@@ -10,6 +10,7 @@ import xxhash
 from holdfast.api.elsewhere import find_to_read
 from holdfast.api.estimating import Observed
 from holdfast.api.places import RunPlace, default_store, runs_in
+from holdfast.api.provenance import origin_of
 from holdfast.api.recovering import Moved
 from holdfast.api.summaries import EvaluationLine, MirrorStanding, RunSummary, ScoredAnswer, WaitingJob
 from holdfast.errors import HoldfastError, UsageError
@@ -25,6 +26,7 @@ from holdfast.report import (
     RunReport,
     ScoreLine,
     Table,
+    cost_table,
     export_lines,
     find_planned,
     nearest_key,
@@ -39,6 +41,8 @@ from holdfast.report.choosing import Wanted, choose
 from holdfast.report.costs import Cost, CostLine, Told, cost_lines, total
 from holdfast.report.events import EventLine, with_events
 from holdfast.report.key_story import AttemptStory, Doing, KeyRecords, attempts_of, collect, doing_of, scores_of
+from holdfast.report.parquet import score_kinds
+from holdfast.report.sheets import Sheet
 from holdfast.report.sides import Answers, sides_of
 from holdfast.spec import Spec
 from holdfast.spec.reducing import Reduction, stored_reductions
@@ -129,6 +133,16 @@ class Run:
             cost=total(cost_lines(story, {})),
             unlooked=unlooked(self._index),
         )
+
+    def sheet(self, evaluation: str = "") -> Sheet:
+        """The report with what a page has besides: what each model cost, and where the run comes from."""
+        report = self.report(evaluation)
+        origin = origin_of(self.place, self._index.story, report.evaluation)
+        return Sheet(report, tuple(self.cost_lines()), origin)
+
+    def score_kinds(self, evaluation: str = "") -> dict[str, str]:
+        """By scorer: whether its values are booleans, numbers or labels."""
+        return score_kinds(self._index, self._evaluation(evaluation))
 
     def summary(self, evaluation: str = "") -> RunSummary:
         """`evaluation`: whose scores, by its name or id; the newest unless it is given."""
@@ -251,6 +265,10 @@ class Run:
         """
         return sides_of(self.run_id, self.lines(evaluation), reductions or self.reductions())
 
+    def last_record(self) -> int:
+        """The number of the last record that what is said here is made of."""
+        return self._index.last_n
+
     def planned_count(self) -> int:
         return self._index.story.planned
 
@@ -264,11 +282,11 @@ class Run:
         """
         return with_events(lines, self.place.folder, of_finished=of_finished)
 
-    def samples(self) -> Table[ExportLine]:
-        """Every planned key with its answer and its scores; `.to_pandas()` and `.to_polars()` make a frame of it. All
-        of it is in memory at once: `lines()` streams.
+    def samples(self, evaluation: str = "") -> Table[ExportLine]:
+        """Every planned key with its answer, what it took and its scores; `.to_pandas()` and `.to_polars()` make a
+        frame of it. All of it is in memory at once: `lines()` streams.
         """
-        return sample_table(self.lines())
+        return sample_table(self.lines(evaluation))
 
     def failed(self) -> Table[ExportLine]:
         """The samples that failed, with their errors."""
@@ -277,6 +295,10 @@ class Run:
     def scores(self, evaluation: str = "") -> Table[ScoreLine]:
         """Every score of an evaluation, with its reason; of the newest unless it is given."""
         return score_table(score_lines(self._index, self._evaluation(evaluation)))
+
+    def costs(self) -> Table[CostLine]:
+        """What each model was asked in each cell, and what that cost."""
+        return cost_table(self.cost_lines())
 
     def evaluations(self) -> list[EvaluationLine]:
         """All that the run has, the oldest first."""

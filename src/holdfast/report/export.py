@@ -2,12 +2,17 @@
 
 A score is a value, null where the scorer said nothing, or `{"failure": {"message": …}}` where the scorer broke: the
 two must not look alike. Tokens and seconds are those of the attempt that counts, replayed steps included.
+
+JSONL holds every text as it is. CSV is mostly opened in spreadsheets, which run what looks like a formula: a text that
+begins with =, +, -, @, a tab or a carriage return, and is no number, gets a quote before it; NUL, which many readers
+take for the end, becomes U+FFFD.
 """
 
 import contextlib
 import csv
 import itertools
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Collection, Iterable, Iterator
 from typing import IO, Any
 
 import msgspec
@@ -26,6 +31,8 @@ _finished = msgspec.json.Decoder(SampleFinished)
 _failed = msgspec.json.Decoder(SampleFailed)
 _PLAIN = ("key", "task", "model", "sample_id", "repeat", "status", "output")
 _SPENT = ("attempt", "input_tokens", "output_tokens", "cost_usd", "seconds")
+_FORMULA = re.compile(r"\A\s*[=+\-@\t\r]")
+_NUMBER = re.compile(r"\A\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*\Z")
 
 
 class ExportLine(msgspec.Struct, frozen=True):
@@ -130,25 +137,31 @@ def write_csv(lines: Iterator[ExportLine], out: IO[str], scorers: list[str]) -> 
     `reasons` what the others said.
     """
     writer = csv.writer(out)
-    writer.writerow([*_PLAIN, "marks", "anomalies", "error", *_SPENT, *scorers, "score_errors", "reasons"])
+    taken = (*_PLAIN, "marks", "anomalies", "error", *_SPENT, "score_errors", "reasons")
+    columns = [score_column(name, taken) for name in scorers]
+    writer.writerow(map(_harmless, [*taken[:-2], *columns, *taken[-2:]]))
     for line in lines:
         plain = [getattr(line, name) for name in _PLAIN]
         spent = [getattr(line, name) for name in _SPENT]
         error = "" if line.error is None else f"{line.error.kind}: {line.error.message}"
         given = line.values
         values = [given.get(name) for name in scorers]
-        writer.writerow(
-            [
-                *plain,
-                " ".join(line.marks),
-                _listed(line.anomalies),
-                error,
-                *spent,
-                *values,
-                _listed(line.broken),
-                _listed(line.reasons),
-            ]
-        )
+        told = [_listed(line.broken), _listed(line.reasons)]
+        odd = [" ".join(line.marks), _listed(line.anomalies)]
+        writer.writerow(map(_harmless, [*plain, *odd, error, *spent, *values, *told]))
+
+
+def score_column(scorer: str, taken: Collection[str]) -> str:
+    """The column of a scorer, in every table: its name, unless another column has it."""
+    return f"score.{scorer}" if scorer in taken else scorer
+
+
+def _harmless(value: Any) -> Any:
+    """For a spreadsheet. Numbers are left alone, also those that are texts: an answer is often -5."""
+    if not isinstance(value, str):
+        return value
+    text = value.replace("\0", "\ufffd")
+    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.match(text) else text
 
 
 def _listed(told: dict[str, str]) -> str:

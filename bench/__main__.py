@@ -5,6 +5,7 @@ import time
 
 from bench import (
     agent_size,
+    clients,
     http,
     journal_growth,
     journal_latency,
@@ -37,6 +38,7 @@ BENCHMARKS = {
     "agent_size": agent_size.main,
     "steps": steps.main,
     "http": http.main,
+    "clients": clients.main,
     "pacing": pacing.main,
     "sandbox": sandbox.main,
     "startup": startup.main,

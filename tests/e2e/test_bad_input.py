@@ -112,7 +112,7 @@ SLIPS: dict[str, Slip] = {
     ),
     "an unknown option of the mock": Slip(model(options={"replies": "x"}), ("models[0].options", "replies", "reply")),
     "a base_url that is none": Slip(
-        model(provider="openai", model="x", base_url="localhost:8000"), ("models[0].base_url", "http://")
+        model(provider="openai", model="x", base_url="localhost:8000", options={}), ("models[0].base_url", "http://")
     ),
     "negative seconds": Slip({"limits": {"sample": {"seconds": -1}}}, ("limits.sample.seconds",)),
     "no seconds at all": Slip({"limits": {"sample": {"seconds": 0}}}, ("limits.sample.seconds",)),

@@ -97,13 +97,13 @@ def test_a_dry_run_estimates_the_cost_if_there_is_a_price(tmp_path: Path) -> Non
     model = {"price": {"input": 10000.0, "output": 1000.0}, "params": {"max_tokens": 100}}
     spec = write_spec(tmp_path, 6, model=model)
     told = call("run", spec, "--dry-run", cwd=tmp_path)
-    assert "An estimate, one request an answer: about $" in told.out
-    assert "in, at most $0.60 out." in told.out
+    assert "An estimate: $0.4760 to $1.68 in all; nothing was asked." in told.out
     cell = call("run", spec, "--dry-run", "--json", cwd=tmp_path).json()["cells"][0]
     assert cell["input_dollars"] == pytest.approx(cell["input_tokens"] / 100)
     assert cell["output_dollars_max"] == pytest.approx(0.6)
     open_ended = call("run", spec, "--dry-run", "--set", "models.arith.params={}", cwd=tmp_path)
-    assert "what comes out has no max_tokens" in open_ended.out
+    assert "An estimate: at least $0.4760 in all" in open_ended.out
+    assert "set max_tokens" in open_ended.out
     assert "$" not in call("run", spec, "--dry-run", "--set", "models.arith.price=null", cwd=tmp_path).out
 
 

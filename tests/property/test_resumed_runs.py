@@ -98,7 +98,7 @@ SCORERS = [[], ["exact_match"], ["includes", "exact_match"]]
 FAILURES: list[list[Mapping]] = [
     [],
     [{"kind": "server", "every": 2, "times": 1}],
-    [{"kind": "bad_request", "every": 3}],
+    [{"kind": "context_too_long", "every": 3}],
     [{"kind": "timeout", "every": 4}],
     [{"kind": "content_filter", "every": 5}, {"kind": "connection", "every": 2, "times": 1}],
 ]

@@ -185,12 +185,15 @@ class Resumption:
 
     def _differences(self) -> list[Change]:
         """Fields that differ. Other judges, where only scores depend on them, mean another evaluation."""
+        found = differences(stored_spec(self._fold), self._prepared.spec)
+        if any(each.field.startswith("tasks.") and each.field.endswith(".solver") for each in found):
+            return found  # what another solver asks says nothing of the answers that there are
         judges = judges_of(self._prepared.spec, self._prepared.works)
         return [
             msgspec.structs.replace(each, kind="evaluation")
             if each.kind == "result" and _role_in(each.field) in judges | {"(order)"}
             else each
-            for each in differences(stored_spec(self._fold), self._prepared.spec)
+            for each in found
         ]
 
     def _compared_to_extend(self) -> tuple[list[Change], Extension]:

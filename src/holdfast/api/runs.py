@@ -42,6 +42,7 @@ from holdfast.report.costs import Cost, CostLine, Told, cost_lines, total
 from holdfast.report.events import EventLine, with_events
 from holdfast.report.key_story import AttemptStory, Doing, KeyRecords, attempts_of, collect, doing_of, scores_of
 from holdfast.report.parquet import score_kinds
+from holdfast.report.profiling import ProfileReport, model_profiles, profile_report
 from holdfast.report.sheets import Sheet
 from holdfast.report.sides import Answers, sides_of
 from holdfast.spec import Spec
@@ -132,7 +133,16 @@ class Run:
             anomalies=len(story.anomalies) + len(self._index.damage),
             cost=total(cost_lines(story, {})),
             unlooked=unlooked(self._index),
+            models=tuple(model_profiles(self._index.profile)),
         )
+
+    def profile(self) -> ProfileReport:
+        """Where its time went, and how many requests were in flight when."""
+        status, _ = self.status()
+        profile, lease = self._index.profile, standing_of(self.place.folder).lease
+        is_its = profile.alive and lease is not None and not lease.scoring and not lease.end
+        names = (self.place.run_id, self.place.experiment, status)
+        return profile_report(profile, names, lease.commits if lease is not None and is_its else None)
 
     def sheet(self, evaluation: str = "") -> Sheet:
         """The report with what a page has besides: what each model cost, and where the run comes from."""

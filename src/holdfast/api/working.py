@@ -191,6 +191,7 @@ async def _watched(undertaking: Undertaking, engine: Engine, fold: Fold) -> None
         epoch=undertaking.writer.epoch,
         acknowledged=lambda: undertaking.writer.acknowledged.n,
         mirrored=undertaking.writer.mirrored,
+        commits=lambda: undertaking.writer.commits,
         lost=lambda: undertaking.writer.lost,
         tell=undertaking.logbook.tell,
         obey=lambda: _obey(undertaking, engine, fold),
@@ -247,7 +248,7 @@ def _catch_up(place: RunPlace, fold: Fold) -> None:
 
 async def _record_end(undertaking: Undertaking, engine: Engine, ended: Ended) -> None:
     reason = engine.reason or "; ".join(ended.stopped)
-    data = RunEnded(ended.finished, ended.failed, ended.unfinished, reason[:_REASON_MAX])
+    data = _end_of(undertaking, ended, reason)
     kind = "run.completed"
     if ended.stopped and not ended.interrupted:
         kind = "run.failed"
@@ -264,6 +265,10 @@ async def _record_end(undertaking: Undertaking, engine: Engine, ended: Ended) ->
     undertaking.logbook.tell(kind, f"{counts}; {reason}" if reason else counts)
 
 
+def _end_of(undertaking: Undertaking, stand: Ended, reason: str) -> RunEnded:
+    return RunEnded(stand.finished, stand.failed, stand.unfinished, reason[:_REASON_MAX], undertaking.writer.commits)
+
+
 def _leave_word(undertaking: Undertaking, kind: str) -> None:
     """How the run ended, for whoever sees its lease, here or in the mirror, and not its journal."""
     lease, writer = read_lease(undertaking.place.folder), undertaking.writer
@@ -275,7 +280,7 @@ async def _record_cancellation(undertaking: Undertaking, stand: Ended) -> None:
     """Whoever called us from Python wants no more of it: Ctrl-C in a script or a notebook, a time limit."""
     why = "cancelled by the program that called it"
     with contextlib.suppress(JournalError):
-        data = RunEnded(stand.finished, stand.failed, stand.unfinished, why)
+        data = _end_of(undertaking, stand, why)
         await undertaking.writer.append(draft("run.interrupted", data))
         _leave_word(undertaking, "run.interrupted")
         undertaking.logbook.tell("run.interrupted", why)
@@ -284,7 +289,7 @@ async def _record_cancellation(undertaking: Undertaking, stand: Ended) -> None:
 async def _record_failure(undertaking: Undertaking, stand: Ended, error: Exception) -> None:
     """The run ends by an error that is no sample's: of the journal, or ours."""
     said = told(error)
-    data = RunEnded(stand.finished, stand.failed, stand.unfinished, said[:_REASON_MAX])
+    data = _end_of(undertaking, stand, said)
     try:
         await undertaking.writer.append(draft("run.failed", data))
         _leave_word(undertaking, "run.failed")

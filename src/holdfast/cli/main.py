@@ -263,6 +263,7 @@ def show(
     anomaly: Annotated[list[str] | None, typer.Option(help="List the answers that are odd so. Repeatable.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="List at most N.")] = 50,
     full: Annotated[bool, typer.Option("--full", help="With KEY: long texts whole, not only their beginning.")] = False,
+    profile: Annotated[bool, typer.Option("--profile", help="Where the time went: phases, percentiles, load.")] = False,
     evaluation: Evaluation = "",
     store: StoreToRead = None,
     as_json: Json = False,
@@ -272,7 +273,7 @@ def show(
     Of a key: its attempts, turn by turn: what was new in each request, the calls and what came of them, tokens, cost
     if the spec has prices, seconds; what was recorded before a resume; what it is doing now, if a process works on it.
     """
-    from holdfast.cli.reading import print_chosen, print_key, print_run
+    from holdfast.cli.reading import print_chosen, print_key, print_profile, print_run
     from holdfast.errors import UsageError
     from holdfast.report.choosing import Wanted
 
@@ -280,7 +281,11 @@ def show(
     wanted = Wanted(failed, wrong, tuple(kind or ()), grep, "", *where)
     if key is not None and wanted:
         raise UsageError("name one key, or list keys with --failed, --wrong, --kind, --anomaly or --grep: not both")
-    if key is not None:
+    if profile and (key is not None or wanted):
+        raise UsageError("--profile is of a whole run: leave out the key, and what lists samples")
+    if profile:
+        print_profile(name, store, as_json)
+    elif key is not None:
         print_key(name, key, store, as_json, full, evaluation)
     elif wanted:
         print_chosen(name, wanted, limit, store, as_json, evaluation)

@@ -10,8 +10,17 @@ import msgspec
 from holdfast.api import Run, RunPlace, RunSummary
 from holdfast.api.summaries import MirrorStanding
 from holdfast.cli.finding import run_to_read
-from holdfast.cli.output import end_quietly, jobs_line, opened, print_json, resume_command, say, tell_written
-from holdfast.cli.waiting import counting
+from holdfast.cli.output import (
+    end_quietly,
+    jobs_line,
+    opened,
+    print_json,
+    print_table,
+    resume_command,
+    say,
+    tell_written,
+)
+from holdfast.cli.waiting import counting, patience
 from holdfast.errors import UsageError
 from holdfast.plan import blob_size
 from holdfast.records.exchange import MARKS
@@ -20,6 +29,7 @@ from holdfast.report.choosing import Wanted as WantedKeys
 from holdfast.report.choosing import choose
 from holdfast.report.key_lines import story_lines
 from holdfast.report.parquet import write_parquet
+from holdfast.report.profile_lines import phase_table, profile_lines
 from holdfast.report.tables import again_lines, anomaly_lines, cost_lines, duration, failure_lines, marked_lines, tokens
 from holdfast.report.wording import counted, dollars, first_line, shortened
 from holdfast.score.anomalies import KINDS
@@ -93,6 +103,19 @@ def _next(summary: RunSummary, cells: Sequence[CellReport], place: RunPlace) -> 
         yield from again_lines(cells, place.command)
     if summary.status in {"interrupted", "cancelled", "failed"}:
         yield f"Go on with: {resume_command(place)}"
+
+
+def print_profile(name: str, store: str | None, as_json: bool) -> None:
+    with run_to_read(name, store) as run, patience("reading the journal"):
+        profile = run.profile()
+    if as_json:
+        print_json(profile)
+        return
+    worked = f"at work for {duration(profile.worked_seconds)}"
+    say(f"{profile.experiment}/{profile.run_id}  {profile.status}, {worked}", "bold")
+    print_table(phase_table(profile))
+    for line in profile_lines(profile):
+        say(line)
 
 
 def print_chosen(

@@ -5,10 +5,11 @@ be asked any more its cell is stopped, and the samples of it stay unfinished.
 """
 
 import asyncio
+import contextlib
 import itertools
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from functools import partial
 from typing import Any, TypeVar
@@ -38,6 +39,7 @@ from holdfast.models.provider import Headers
 from holdfast.models.ratelimits import quotas_in
 from holdfast.models.retries import Again
 from holdfast.models.streaks import Streak
+from holdfast.models.timing import under_way
 from holdfast.plan import BlobError
 from holdfast.records.exchange import Answer, Message
 from holdfast.records.facts import Failure, StepId
@@ -205,12 +207,13 @@ class Line:
 class Way:
     """One request's way through a line."""
 
-    __slots__ = ("_is_probe", "_line", "_number", "_post", "_refused_since", "_sent_at", "_tokens", "_tries")
+    __slots__ = ("_is_probe", "_line", "_number", "_post", "_refused_since", "_sent_at", "_timer", "_tokens", "_tries")
 
     def __init__(self, line: Line, post: Post | None, request: Request) -> None:
         self._line = line
         self._number = line.number()
         self._post = post
+        self._timer = under_way.get()
         self._tries = 0
         self._sent_at = 0.0
         self._is_probe = False
@@ -221,7 +224,7 @@ class Way:
         line = self._line
         self._tries += 1
         if seconds or not line.turns.take(self._tokens):
-            with (running.get() or Stopwatch(line.clock)).stopped():
+            with self._held():
                 if seconds:
                     await asyncio.sleep(seconds)
                 self._is_probe = await line.turns.wait(self._tokens, first=self._tries > 1 and not self._is_probe)
@@ -247,6 +250,8 @@ class Way:
     async def failed(self, error: ModelError) -> Again:
         line, policy = self._line, error.policy
         now = line.clock()
+        if self._timer is not None:
+            self._timer.failed(now - self._sent_at)
         if line.pace.failed(now, self._sent_at, error, self._is_probe, self._number):
             line.turned(error)
         self._leave()
@@ -266,6 +271,20 @@ class Way:
     def dropped(self) -> None:
         self._line.pace.dropped(self._is_probe)
         self._leave()
+
+    @contextlib.contextmanager
+    def _held(self) -> Iterator[None]:
+        """While it is held back: the sample's clock stands still, and the request's own counts."""
+        line, timer = self._line, self._timer
+        began = line.clock()
+        limited = line.turns.limited_seconds(began)
+        try:
+            with (running.get() or Stopwatch(line.clock)).stopped():
+                yield
+        finally:
+            now = line.clock()
+            if timer is not None:
+                timer.held(now - began, line.turns.limited_seconds(now) - limited)
 
     def _leave(self) -> None:
         line = self._line
@@ -287,7 +306,7 @@ class Way:
     async def _wait_everywhere(self) -> None:
         line = self._line
         try:
-            with (running.get() or Stopwatch(line.clock)).stopped():
+            with self._held():
                 await line.everywhere.wait()
         except BaseException:
             line.pace.dropped(self._is_probe)

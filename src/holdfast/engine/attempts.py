@@ -213,7 +213,7 @@ class Sampler:
                 if steps.is_busy:
                     await steps.ended(_ENDING_SECONDS)
                 await ctx.close()
-            if _task().cancelling():  # the solver asked for it and did not wait for it: meet it here
+            if flight.task.cancelling():  # the solver asked for it and did not wait for it: meet it here
                 await asyncio.sleep(0)
             if ctx.failed_outside is not None:  # the agent's last request failed: what it said then is no answer
                 return failure_in(ctx.failed_outside, kit.secrets)
@@ -289,6 +289,8 @@ class Sampler:
                 judged.append(judgement)
         if not judged:
             return Said()
+        if not kit.bench.asks:
+            return await score_all(judged, kit.bench, flight, lambda: self._closing, None)
         async with kit.bench.context(judged[0], self._journal, heard) as ctx:
             return await score_all(judged, kit.bench, flight, lambda: self._closing, ctx)
 

@@ -9,9 +9,8 @@ Counted is what is recorded: answers, and failures with their tries. What is rep
 """
 
 import asyncio
-import contextlib
 import math
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -48,7 +47,12 @@ class Amount(msgspec.Struct, frozen=True):
         return Amount(self.cost_usd - other.cost_usd, self.tokens - other.tokens, self.requests - other.requests)
 
     def at_least(self, other: "Amount") -> "Amount":
-        return Amount(*(max(getattr(self, name), getattr(other, name)) for name in self.__struct_fields__))
+        return Amount(
+            max(self.cost_usd, other.cost_usd), max(self.tokens, other.tokens), max(self.requests, other.requests)
+        )
+
+
+_NOTHING = Amount()
 
 
 class Budget:
@@ -57,6 +61,7 @@ class Budget:
     def __init__(self, limits: RunLimits, story: Story, prices: Mapping[Name, Price | None], stop: Stop) -> None:
         """`stop` is called once."""
         self._limits = limits
+        self._is_limited = _is_limited(limits)
         self._stop = stop
         self._dearest: dict[Name, Amount] = {}
         self.spent = Amount()
@@ -80,6 +85,7 @@ class Budget:
     def change(self, limits: RunLimits) -> None:
         """Others, from now on."""
         self._limits = limits
+        self._is_limited = _is_limited(limits)
         self._wake()
 
     def look_at_clock(self, seconds: float) -> None:
@@ -95,9 +101,15 @@ class Budget:
         async def ask(
             messages: list[Message], params: dict[str, Any], tools: list[dict[str, Any]]
         ) -> tuple[Answer, int]:
-            async with self._admitted(name, asking.price, messages, params):
+            aside = await self._admitted(name, asking.price, messages, params) if self._is_choosy else self._begin()
+            try:
                 answer, tries = await asking.ask(messages, params, tools)
-                self._count(name, _amount(asking.price, answer.usage.of_one(), tries))
+                self._count(name, _taken(asking.price, answer, tries))
+            except AskFailedError as error:
+                self.spent += Amount(requests=error.tries)
+                raise
+            finally:
+                self._leave(aside)
             return answer, tries
 
         batched = asking.batched
@@ -107,39 +119,48 @@ class Budget:
         ) -> tuple[Answer, int, str]:
             assert batched is not None
             longest = {"max_tokens": _GUESSED_OUTPUT, **params}  # a job of one, to learn more, would take a day
-            async with self._admitted(name, asking.price, messages, longest):
+            aside = await self._admitted(name, asking.price, messages, longest) if self._is_choosy else self._begin()
+            try:
                 answer, tries, job = await batched(step, messages, params, tools)
-                used = _amount(asking.price, answer.usage.of_one(), tries)
+                used = _taken(asking.price, answer, tries)
                 self._count(name, msgspec.structs.replace(used, cost_usd=used.cost_usd * BATCH_PRICE) if job else used)
+            except AskFailedError as error:
+                self.spent += Amount(requests=error.tries)
+                raise
+            finally:
+                self._leave(aside)
             return answer, tries, job
 
         return msgspec.structs.replace(asking, ask=ask, batched=ask_in_batch if batched is not None else None)
 
-    @contextlib.asynccontextmanager
+    @property
+    def _is_choosy(self) -> bool:
+        """Whether a request may have to wait: most runs have no limits, and every request passes here."""
+        return self._is_limited or bool(self.reached)
+
     async def _admitted(
         self, name: Name, price: Price | None, messages: list[Message], params: dict[str, Any]
-    ) -> AsyncIterator[None]:
-        """While a request is under way, what it may take is set aside."""
+    ) -> Amount:
+        """Wait until a request may be sent. What it may take is set aside until `_leave`."""
         foreseen = self._foreseen(name, price, messages, params)
         while not self._fits(foreseen):
             await self._wait()
             foreseen = self._foreseen(name, price, messages, params)  # those before it tell more now
-        self._under_way += 1
-        self._set_aside += foreseen
-        try:
-            yield
-        except AskFailedError as error:
-            self.spent += Amount(requests=error.tries)
-            raise
-        finally:
-            self._under_way -= 1
-            self._set_aside = self._set_aside - foreseen if self._under_way else Amount()
-            self._wake()
+        return self._begin(foreseen)
 
-    @property
-    def _is_limited(self) -> bool:
-        limits = self._limits
-        return limits.cost_usd is not None or limits.tokens is not None or limits.requests is not None
+    def _begin(self, aside: Amount = _NOTHING) -> Amount:
+        self._under_way += 1
+        if aside is not _NOTHING:
+            self._set_aside += aside
+        return aside
+
+    def _leave(self, aside: Amount) -> None:
+        self._under_way -= 1
+        if not self._under_way:
+            self._set_aside = _NOTHING
+        elif aside is not _NOTHING:
+            self._set_aside -= aside
+        self._wake()
 
     def _fits(self, foreseen: Amount) -> bool:
         """Alone, whatever fits a little: so the budget is used up, and no more than one answer beyond it."""
@@ -177,15 +198,15 @@ class Budget:
 
     def _count(self, name: Name, used: Amount) -> None:
         self.spent += used
-        self._note(name, msgspec.structs.replace(used, requests=0.0))
+        self._note(name, used)
 
     def _note(self, name: Name, used: Amount) -> None:
-        self._dearest[name] = self._dearest.get(name, Amount()).at_least(used)
+        dearest = self._dearest.get(name, _NOTHING)
+        if used.cost_usd > dearest.cost_usd or used.tokens > dearest.tokens or name not in self._dearest:
+            self._dearest[name] = dearest.at_least(used)
 
     def _foreseen(self, name: Name, price: Price | None, messages: list[Message], params: dict[str, Any]) -> Amount:
         known = self._dearest.get(name)
-        if not self._is_limited:
-            return Amount()
         if known is not None:
             return msgspec.structs.replace(known, requests=1.0)
         if self._limits.cost_usd is None and self._limits.tokens is None:
@@ -196,10 +217,19 @@ class Budget:
         return _amount(price, Usage(sum(map(count_message_tokens, messages)), most, requests=1), 1)
 
 
+def _is_limited(limits: RunLimits) -> bool:
+    return limits.cost_usd is not None or limits.tokens is not None or limits.requests is not None
+
+
 def output_limit(params: Mapping[str, Any]) -> int | None:
     """How many tokens an answer may have, if the parameters say."""
     given = (params.get(name) for name in _OUTPUT_LIMITS)
     return next((each for each in given if isinstance(each, int) and not isinstance(each, bool)), None)
+
+
+def _taken(price: Price | None, answer: Answer, tries: int) -> Amount:
+    """By one answer."""
+    return Amount(0.0 if price is None else price.dollars(answer.usage.of_one()), answer.usage.tokens, tries)
 
 
 def _amount(price: Price | None, usage: Usage, requests: int) -> Amount:

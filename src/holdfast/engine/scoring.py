@@ -26,6 +26,9 @@ from holdfast.solve import Context, Means, Recorded, Scope, Steps
 from holdfast.solve.steps import Journal
 from holdfast.spec import Counts
 
+_SHORTEST_SECONDS = 0.001
+"""A scorer that takes less is not worth a number."""
+
 
 class Judgement(msgspec.Struct, frozen=True):
     """An answer that is to be scored: the one in record `of`."""
@@ -41,7 +44,10 @@ class Judgement(msgspec.Struct, frozen=True):
     @property
     def mark(self) -> str:
         """What keeps it from being scored like any other answer; empty if nothing does."""
-        return next((mark for mark in self.answer.marks if getattr(self.counts, mark) != "as_is"), "")
+        for mark in self.answer.marks:
+            if getattr(self.counts, mark) != "as_is":
+                return mark
+        return ""
 
 
 class Heard(msgspec.Struct, frozen=True):
@@ -74,12 +80,14 @@ class Bench(msgspec.Struct, frozen=True):
     earlier: Earlier | None = None
     """If there may be scores to take over."""
 
+    @property
+    def asks(self) -> bool:
+        """Whether a scorer asks judges."""
+        return any(scorer.needs_ctx for scorer in self.scorers)
+
     @contextlib.asynccontextmanager
-    async def context(self, first: Judgement, journal: Journal, heard: Heard) -> AsyncIterator[Context | None]:
-        """What scorers ask judges through: each call is a step of the evaluation's own scope. None if none asks."""
-        if not any(scorer.needs_ctx for scorer in self.scorers):
-            yield None
-            return
+    async def context(self, first: Judgement, journal: Journal, heard: Heard) -> AsyncIterator[Context]:
+        """What scorers ask judges through: each call is a step of the evaluation's own scope."""
         name = f"score/{self.evaluation}/{heard.attempt}"
         steps = Steps(Scope(first.ticket.o, first.ticket.key, name), journal, heard.steps)
         ctx = Context(first.ticket.sample, [], steps, f"{self.seed}/{first.ticket.key}/{name}", self.means)
@@ -107,7 +115,10 @@ async def score_all(
             for each_time in at_once(answers, scorer):
                 flight.since = asyncio.get_running_loop().time()
                 before = () if scorer.group else kept[each_time[0].of].get(scorer.name, NOTHING_KEPT).scores
-                said += [list(before)] if before else await _score(each_time, scorer, flight, closing, ctx)
+                if before:
+                    said += [list(before)]
+                else:
+                    said += _timed(await _score(each_time, scorer, flight, closing, ctx), flight.since)
             given = [before + new for before, new in zip(given, said, strict=True)] if given else said
     finally:
         flight.steps = None
@@ -136,6 +147,14 @@ def at_once(answers: Sequence[Judgement], scorer: Scorer) -> Sequence[Sequence[J
     return [answers] if scorer.group else [[each] for each in answers]
 
 
+def _timed(said: list[list[ScoreGiven]], began: float) -> list[list[ScoreGiven]]:
+    """Told once, in the first score; most scorers take next to nothing."""
+    seconds = asyncio.get_running_loop().time() - began
+    if seconds >= _SHORTEST_SECONDS:
+        said[0][0] = msgspec.structs.replace(said[0][0], seconds=round(seconds, 4))
+    return said
+
+
 async def _score(
     answers: Sequence[Judgement], scorer: Scorer, flight: Flight, closing: Callable[[], bool], ctx: Context | None
 ) -> list[list[ScoreGiven]]:
@@ -156,9 +175,12 @@ async def judged(answers: Sequence[Judgement], scorer: Scorer, ctx: Context | No
     """For each answer, alone or of a group, what the scorer says of it: scores, or the failure that it came to. An
     answer that is none is not shown to the scorer: how it counts, the spec says.
     """
-    shown = [each for each in answers if not each.mark]
+    marks = [each.mark for each in answers]
+    if not any(marks):
+        return await _judged(answers, scorer, ctx)
+    shown = [each for each, mark in zip(answers, marks, strict=True) if not mark]
     said = iter(await _judged(shown, scorer, ctx) if shown else ())
-    return [[_instead(each, scorer)] if each.mark else next(said) for each in answers]
+    return [[_instead(each, scorer)] if mark else next(said) for each, mark in zip(answers, marks, strict=True)]
 
 
 async def _judged(answers: Sequence[Judgement], scorer: Scorer, ctx: Context | None) -> list[list[ScoreGiven]]:

@@ -23,6 +23,9 @@ class Turns:
         self._waiting: deque[_Waiter] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._wakes_at = math.inf
+        self._limited = 0.0
+        self._looked_at = 0.0
+        self._held = 0.0
 
     @property
     def waiting(self) -> int:
@@ -54,14 +57,24 @@ class Turns:
                 self._waiting.remove((turn, tokens))
             raise
 
+    def limited_seconds(self, now: float) -> float:
+        """How long a rate limit has held back everything, in all, as far as it was seen: of use as a difference, by
+        whoever waits meanwhile.
+        """
+        self._limited += min(now - self._looked_at, self._held)
+        self._looked_at, self._held = now, self._pace.held_seconds(now)
+        return self._limited
+
     def hand_out(self) -> None:
         """Give turns to whoever waits, as long as there are any."""
         if not self._waiting:
             return
         now = self._clock()
+        self.limited_seconds(now)
         while self._waiting:
             seconds = self._pace.wait(now)
             if seconds > 0:
+                self._held = self._pace.held_seconds(now)  # as it is behind those that were let through
                 self._wake_in(now, seconds)
                 return
             turn, tokens = self._waiting.popleft()

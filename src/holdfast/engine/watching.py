@@ -21,6 +21,7 @@ from holdfast.engine.flights import Flight
 from holdfast.engine.running import Engine
 from holdfast.errors import told
 from holdfast.journal.lease import InFlight, Lease, Stall, oom_kills, this_process, write_lease
+from holdfast.records.durations import Durations
 
 Tell = Callable[..., None]
 _BEAT_SECONDS = 1.0
@@ -40,6 +41,8 @@ class Orders(msgspec.Struct, frozen=True):
     """Looks for what others have asked of this run, and does it."""
     mirrored: Callable[[], tuple[int | None, float]] = lambda: (None, 0.0)
     """How far the mirror is, and how many seconds behind."""
+    commits: Callable[[], Durations | None] = lambda: None
+    """How long records took to be durable, so far."""
     lost: Callable[[], bool] = lambda: False
     """Whether another process has taken the run over."""
 
@@ -155,6 +158,7 @@ class Watch:
             oldest=[flight.describe(loop_now, wall) for flight in flights[:_OLDEST]],
             stall=stall,
             oom_kills=self._oom_kills,
+            commits=self._orders.commits(),
         )
         return self._lease
 

@@ -13,6 +13,8 @@ import time
 
 import msgspec
 
+from holdfast.records.durations import Durations
+
 LEASE = "lease.json"
 OWNER = "owner.json"
 """In a folder that belongs to one process: which one."""
@@ -79,6 +81,8 @@ class Lease(msgspec.Struct, frozen=True, omit_defaults=True):
     released: bool = False
     scoring: bool = False
     """It scores the answers of a run that has ended, and answers nothing."""
+    commits: Durations | None = None
+    """How long its records took to be durable."""
     end: str = ""
     """The kind of the record that ended the run, for whoever sees its heartbeat and not its journal."""
 

@@ -29,6 +29,7 @@ from holdfast.journal.opening import Opened, Request, open_to_write
 from holdfast.journal.places import journal_folder
 from holdfast.journal.sealing import Sealer, seal
 from holdfast.records import Draft, Fence
+from holdfast.records.durations import Durations
 
 QUEUE_BYTES = 64 * 1024 * 1024
 _BATCH_BYTES = 8 * 1024 * 1024
@@ -115,6 +116,8 @@ class Writer:
         self._queued_bytes = 0
         self._promised_bytes = 0
         self._waiting_room: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self.commits = Durations()
+        """How long whoever waited for a record to be durable has waited."""
         self._open = True
         self._stopped: StoppedError | None = None
         self._in_hand: list[_Waiting] = []
@@ -160,6 +163,7 @@ class Writer:
         size = record.size
         if not self._open:
             raise self._refusal()
+        began = time.monotonic()
         if self._waiting_room or not self._fits(size):
             await self._room_for(size)
             if not self._open:
@@ -167,7 +171,9 @@ class Writer:
         acknowledged: asyncio.Future[Position] = self._loop.create_future()
         self._queued_bytes += size
         self._queue.put((record, acknowledged))
-        return await acknowledged
+        position = await acknowledged
+        self.commits.add(time.monotonic() - began)
+        return position
 
     def append_soon(self, record: Draft) -> None:
         """Save a record without waiting, behind everything queued so far; lost if the writer has stopped.

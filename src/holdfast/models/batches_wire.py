@@ -92,7 +92,8 @@ class BatchWire:
         while len(body) < _REPLY_BYTES_MAX and (more := await response.content.read(_REPLY_BYTES_MAX)):
             body += more
         if not 200 <= response.status < 300:
-            self._endpoint.refuse(Response(response.status, list(response.raw_headers), body))
+            headers = [(name.lower(), value) for name, value in response.raw_headers]
+            self._endpoint.refuse(Response(response.status, headers, body))
         return body
 
     def _decode(self, body: bytes, kind: type[T]) -> T:

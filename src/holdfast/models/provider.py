@@ -8,7 +8,7 @@ import msgspec
 from holdfast.records.exchange import Answer, Message
 
 Headers = list[tuple[bytes, bytes]]
-"""As they came over the wire."""
+"""As they came over the wire, but for their names, which are in lower case."""
 
 
 class Request(msgspec.Struct, frozen=True):

@@ -30,11 +30,15 @@ class Quota(msgspec.Struct, frozen=True):
 
 
 def quotas_in(headers: Iterable[tuple[bytes, bytes]], wall: float) -> list[Quota]:
-    """Every quota that the headers tell of completely enough to act on. `wall`: the time of day, in seconds."""
+    """Every quota that the headers, with names in lower case, tell of completely enough to act on. `wall`: the time of
+    day, in seconds.
+    """
     found: dict[str, dict[str, str]] = {}
     for name, value in headers:
-        if _NEEDLE in name or _NEEDLE in name.lower():
-            _take(found, name.lower().decode("latin-1"), value.decode("latin-1").strip())
+        if _NEEDLE in name:
+            _take(found, name.decode("latin-1"), value.decode("latin-1").strip())
+    if not found:
+        return []
     return [quota for what, fields in found.items() if (quota := _quota(what, fields, wall)) is not None]
 
 

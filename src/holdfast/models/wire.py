@@ -9,6 +9,7 @@ again. A response is held whole, so it is bounded.
 import asyncio
 import base64
 import functools
+import ipaddress
 import re
 import ssl
 import zlib
@@ -19,6 +20,7 @@ import msgspec
 from yarl import URL
 
 from holdfast.errors import HoldfastError
+from holdfast.models.timing import under_way
 
 BODY_BYTES_MAX = 64 * 1024 * 1024
 """A longer answer could not be saved anyway."""
@@ -39,12 +41,13 @@ class Response(msgspec.Struct, frozen=True):
 
     status: int
     headers: list[tuple[bytes, bytes]]
+    """Their names are in lower case."""
     body: bytes
 
     def header(self, name: bytes) -> str:
         """The first header of a lower-case name; empty if there is none."""
         for key, value in self.headers:
-            if key.lower() == name:
+            if key == name:
                 return value.decode("latin-1")
         return ""
 
@@ -57,6 +60,7 @@ class Wire:
         self._url = url
         self._head = _head_of(method, url, headers)
         self._timeout_seconds = timeout_seconds
+        self._eyeballs_seconds = None if _is_address(url.host) else _EYEBALLS_SECONDS  # one address races with none
         self._free: list[_Connection] = []
         self._all: set[_Connection] = set()
 
@@ -65,7 +69,7 @@ class Wire:
 
         The time is that of the whole response; one that `streams` may take that long between any two pieces of it.
         """
-        connection = self._take() or await self._connect()
+        connection = self._take() or await self._connect_timed()
         request = b"%b%d\r\n\r\n%b" % (self._head, len(body), body)
         answer = connection.ask(request, self._timeout_seconds, streams)
         try:
@@ -73,6 +77,8 @@ class Wire:
         except BaseException:
             connection.drop()
             raise
+        if (timer := under_way.get()) is not None:
+            timer.first = connection.first_seconds
         if connection.is_reusable:
             connection.idle_since = connection.loop.time()
             self._free.append(connection)
@@ -96,6 +102,14 @@ class Wire:
             connection.drop()
         return None
 
+    async def _connect_timed(self) -> "_Connection":
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        connection = await self._connect()
+        if (timer := under_way.get()) is not None:
+            timer.connect = clock() - began
+        return connection
+
     async def _connect(self) -> "_Connection":
         url = self._url
         assert url.host is not None
@@ -108,7 +122,7 @@ class Wire:
                     url.host,
                     url.port,
                     ssl=_tls() if url.scheme == "https" else None,
-                    happy_eyeballs_delay=_EYEBALLS_SECONDS,
+                    happy_eyeballs_delay=self._eyeballs_seconds,
                 )
         except TimeoutError as error:
             raise ConnectionError(f"no connection within {seconds:g} s") from error
@@ -121,6 +135,9 @@ class _Connection(asyncio.Protocol):
     def __init__(self, every: "set[_Connection]") -> None:
         self.loop = asyncio.get_running_loop()
         self.idle_since = 0.0
+        self.first_seconds = 0.0
+        """Of the last response: from the request to its first byte."""
+        self._asked_at = 0.0
         self._every = every
         self._parser = httptools.HttpResponseParser(self)
         self._transport: asyncio.Transport | None = None
@@ -144,6 +161,7 @@ class _Connection(asyncio.Protocol):
     def ask(self, request: bytes, timeout_seconds: float, streams: bool) -> "asyncio.Future[Response]":
         answer = self._answer = self.loop.create_future()
         self._streams = streams
+        self.first_seconds, self._asked_at = 0.0, self.loop.time()
         self._limit = self.loop.call_later(timeout_seconds, self._run_out, timeout_seconds)
         if self._transport is None:  # closed by the server in this very moment
             self._fail(ConnectionResetError("the server closed the connection"))
@@ -182,6 +200,8 @@ class _Connection(asyncio.Protocol):
         if self._answer is None:
             self.drop()  # nothing was asked
             return
+        if not self._length and not self.first_seconds:  # not behind a word in between
+            self.first_seconds = self.loop.time() - self._asked_at
         self._length += len(data)
         if self._streams:
             self._heard_at = self.loop.time()
@@ -198,7 +218,7 @@ class _Connection(asyncio.Protocol):
     # What the parser calls.
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers.append((name, value))
+        self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         self._status = self._parser.get_status_code()
@@ -214,7 +234,7 @@ class _Connection(asyncio.Protocol):
             self._end()
 
     def _has_length(self) -> bool:
-        return any(name.lower() in (b"content-length", b"transfer-encoding") for name, _ in self._headers)
+        return any(name in (b"content-length", b"transfer-encoding") for name, _ in self._headers)
 
     def _end(self) -> None:
         answer, self._answer = self._answer, None
@@ -260,6 +280,14 @@ def _head_of(method: str, url: URL, headers: Mapping[str, str]) -> bytes:
             raise ValueError(f"the header {name!r} has characters that no header can hold")
     written = "".join(f"{name}: {value}\r\n" for name, value in lines.values())
     return f"{method} {url.raw_path_qs} HTTP/1.1\r\n{written}Content-Length: ".encode()
+
+
+def _is_address(host: str | None) -> bool:
+    try:
+        ipaddress.ip_address(host or "")
+    except ValueError:
+        return False
+    return True
 
 
 @functools.cache

@@ -98,8 +98,11 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
         recorded of every answer, so it is known of old runs too.
         """
         why = self.finish_reason.lower()
+        is_empty = not self.text or self.text.isspace()
+        if why == "stop" and not is_empty:  # nearly all are like this
+            return ()
         called = self.tool_calls or self.message.get("tool_calls")
-        found = (why in _FILTERED, not called and not self.text.strip(), why in _CUT)
+        found = (why in _FILTERED, not called and is_empty, why in _CUT)
         return tuple(mark for mark, is_so in zip(MARKS, found, strict=True) if is_so)
 
     def json(self) -> Any:

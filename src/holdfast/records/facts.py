@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast.errors import BadRecordError
+from holdfast.records.durations import Durations
 from holdfast.records.exchange import Answer, Message, Row, Usage
 from holdfast.records.line import Draft, draft
 
@@ -128,6 +129,8 @@ class RunEnded(msgspec.Struct, frozen=True, omit_defaults=True):
     failed: int
     unfinished: int
     reason: str = ""
+    commits: Durations | None = None
+    """How long records of this process took from being handed over to being durable, as far as somebody waited."""
 
 
 class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -238,6 +241,21 @@ class Files(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why the sandbox could not be kept as the call left it. If the process ends here, the sample must begin anew."""
 
 
+class Timing(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where the time of a request went, in seconds. What is not here was nothing, or is not known."""
+
+    queue: float = 0.0
+    """Before it was sent, over all of its tries. No part of the step's `seconds`."""
+    limited: float = 0.0
+    """Of these, while a rate limit held back all requests to its model."""
+    connect: float = 0.0
+    """Until there was a connection. Nothing if one was there."""
+    first: float = 0.0
+    """From sending it to the first byte of the response."""
+    lost: float = 0.0
+    """Under way in tries that failed."""
+
+
 class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     """One durable call. Exactly one of `answer`, `value`, `failure` is set, or `cancelled`."""
 
@@ -257,6 +275,8 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     files: Files | None = None
     """If the call changed files of its sample's sandbox."""
     seconds: float = 0.0
+    timing: Timing | None = None
+    """Of a request to a model."""
     tries: int = 1
     batch: str = ""
     """The token of the job of a batch API in which it was answered, for half the price."""
@@ -341,6 +361,8 @@ class ScoreGiven(msgspec.Struct, frozen=True, omit_defaults=True):
     failure: Failure | None = None
     spent: Spent = Spent()
     """What asking a judge took, if this answer's scorers asked any: in the last of its scores."""
+    seconds: float = 0.0
+    """What the scorer took, with the judges that it asked; in the first of the scores that it gave at a time."""
     last: bool = False
     """The last score of this answer in this evaluation: with it the answer is fully scored."""
     author: str = ""

@@ -19,6 +19,7 @@ from holdfast.records.keys import parse_key
 from holdfast.report.agreeing import Agreement, agreements, panels
 from holdfast.report.anomalies import Anomalies
 from holdfast.report.costs import Cost, Told, cost_lines, total
+from holdfast.report.profiling import ModelProfile
 from holdfast.report.reducing import Reduced, Repeat, summarise_reduced
 from holdfast.report.wording import own_words
 from holdfast.score import as_number
@@ -104,6 +105,8 @@ class RunReport(msgspec.Struct, frozen=True):
     cost: Cost = Cost()
     unlooked: int = 0
     """Answers that the list of anomalies in force was not used on; it is, with a resume or `score --anomalies`."""
+    models: tuple[ModelProfile, ...] = ()
+    """How fast each model was."""
 
     def __str__(self) -> str:
         from holdfast.report.tables import as_text, report_table  # rich is brought in only when something is shown

@@ -15,6 +15,7 @@ from holdfast.report.tables import (
     reading_lines,
     scorer_rows,
     short,
+    speed_lines,
 )
 from holdfast.report.wording import counted
 
@@ -34,7 +35,12 @@ def markdown(report: RunReport) -> str:
         lines += [_text(line), ""]
     lines += [_row(_HEAD), _row("---" if name in _HEAD[:3] else "--:" for name in _HEAD)]
     lines += [row for cell in report.cells for row in _rows(cell)]
-    found = [*cost_lines(report.cost), *reading_lines(report.cells), *edited_lines(report.cells)]
+    found = [
+        *cost_lines(report.cost),
+        *speed_lines(report.models),
+        *reading_lines(report.cells),
+        *edited_lines(report.cells),
+    ]
     found += [*marked_lines(report.cells), *anomaly_lines(report), *failure_lines(report.cells)]
     if report.anomalies:
         found.append(f"{counted(report.anomalies, 'anomaly', 'anomalies')} in the journal: see `holdfast verify`")

@@ -11,7 +11,8 @@ from holdfast.records.exchange import Usage
 from holdfast.report.cells import CellReport, Example, RunReport, ScorerReport
 from holdfast.report.costs import Cost, unpriced_line
 from holdfast.report.grids import Grid
-from holdfast.report.wording import counted, dollars, first_line
+from holdfast.report.profiling import ModelProfile
+from holdfast.report.wording import brief, counted, dollars, first_line
 from holdfast.score.anomalies import KINDS
 from holdfast.stats import Summary
 
@@ -178,6 +179,20 @@ def cost_lines(cost: Cost) -> Iterator[str]:
     yield line if not cost.unpriced else f"{line}; {unpriced_line(cost.unpriced)}"
 
 
+def speed_lines(models: Iterable[ModelProfile]) -> Iterator[str]:
+    """One line a model, for a report."""
+    for model in models:
+        request = model.phases["request"]
+        if request is None:
+            continue
+        told = f"{model.title}: a request takes {brief(request.p50)} (p50), {brief(request.p90)} (p90)"
+        if model.output_tokens_per_second:
+            told += f", {short(round(model.output_tokens_per_second, 1))} output tokens/s"
+        if model.rate_limited_share:
+            told += f", {model.rate_limited_share:.0%} of the time held by rate limits"
+        yield told
+
+
 def again_lines(cells: Iterable[CellReport], command: Command) -> Iterator[str]:
     """Each resume grants failed samples a fresh allowance; nobody guesses that. What failed in the solver's own code
     fails again until the code is mended, and then it is another experiment.
@@ -239,8 +254,16 @@ def _footnotes(report: RunReport, command: Command | None) -> Iterable[Renderabl
     if report.saved != Usage():
         line += f"; replay saved {_worth(report)}"
     yield _line(line, style="dim")
-    for told, style in _remarks(report, command):
-        yield _line(told, style=style)
+    told = (
+        ("dim", cost_lines(report.cost)),
+        ("dim", speed_lines(report.models)),
+        ("", reading_lines(report.cells)),
+        ("yellow", edited_lines(report.cells)),
+        ("yellow", marked_lines(report.cells)),
+        ("yellow", anomaly_lines(report, command)),
+        ("red", failure_lines(report.cells)),
+    )
+    yield from (_line(line, style) for style, lines in told for line in lines)
     if command is not None and report.status != "running":
         for again in again_lines(report.cells, command):
             yield _line(again)
@@ -248,15 +271,6 @@ def _footnotes(report: RunReport, command: Command | None) -> Iterable[Renderabl
         found = counted(report.anomalies, "anomaly", "anomalies")
         look = command("verify") if command is not None else f"holdfast verify {report.run_id}"
         yield _line(f"{found} in the journal: see `{look}`", style="red")
-
-
-def _remarks(report: RunReport, command: Command | None) -> Iterator[tuple[str, str]]:
-    """Each with its colour: costs, how to read the numbers, and what they have in them or not."""
-    yield from ((line, "dim") for line in cost_lines(report.cost))
-    yield from ((line, "") for line in reading_lines(report.cells))
-    odd = (edited_lines(report.cells), marked_lines(report.cells), anomaly_lines(report, command))
-    yield from ((line, "yellow") for lines in odd for line in lines)
-    yield from ((line, "red") for line in failure_lines(report.cells))
 
 
 def edited_lines(cells: Iterable[CellReport]) -> Iterator[str]:

@@ -93,6 +93,17 @@ def _told_text(text: str, size_of: Callable[[str], int | None]) -> str:
     return f"[{reference.type}]" if size is None else f"[{reference.type} {human_bytes(size)}]"
 
 
+def brief(seconds: float) -> str:
+    """From tenths of a millisecond to hours, in three digits."""
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.3g} ms"
+    for unit, many in (("s", 60.0), ("min", 60.0)):
+        if seconds < many:
+            return f"{seconds:.3g} {unit}"
+        seconds /= many
+    return f"{seconds:.3g} h" if seconds < 1000 else f"{seconds:.0f} h"
+
+
 def dollars(amount: float) -> str:
     """$38.20; of less than a dollar, four digits that count: $0.001234."""
     if amount >= 1 or not amount:

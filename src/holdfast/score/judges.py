@@ -16,7 +16,9 @@ from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 import msgspec
 
+from holdfast.errors import HoldfastError
 from holdfast.records.exchange import Answer, Message, Sample, Score
+from holdfast.records.facts import Failure
 from holdfast.score.definition import Scorer, scorer
 from holdfast.score.errors import ScoringFailed
 
@@ -197,10 +199,17 @@ def _joined(values: Sequence[float], by: By) -> float:
 
 
 async def _asked(ctx: Asks, role: str, question: list[Message], read: Callable[[str], T], again: int) -> T:
-    """Ask until the answer can be used. The judge is shown what was wrong with its words."""
+    """Ask until the answer can be used. The judge is shown what was wrong with its words; where none came, because its
+    server sent something that is no answer, it is asked the same again.
+    """
     messages = question
     for left in range(again, -1, -1):
-        answer = await ctx.generate(messages, role=role)
+        try:
+            answer = await ctx.generate(messages, role=role)
+        except HoldfastError as error:
+            if left and _is_garbled(error):
+                continue
+            raise
         try:
             return read(answer.text)
         except _Refused as error:
@@ -215,6 +224,11 @@ async def _asked(ctx: Asks, role: str, question: list[Message], read: Callable[[
                 {"role": "user", "content": f"This cannot be used: {error}. Reply with the JSON object alone."},
             ]
     raise AssertionError("unreachable")
+
+
+def _is_garbled(error: HoldfastError) -> bool:
+    failure = getattr(error, "failure", None)
+    return isinstance(failure, Failure) and failure.kind == "malformed"
 
 
 async def _all(asked: Sequence[Awaitable[T]]) -> list[T]:

@@ -17,6 +17,7 @@ import msgspec
 import xxhash
 
 from holdfast.errors import BadRecordError, HoldfastError
+from holdfast.models.timing import begin_timing
 from holdfast.records.exchange import Answer, Message, Sample
 from holdfast.records.facts import Called, Files, Step
 from holdfast.solve.calling import LimitError, recover_call
@@ -191,17 +192,17 @@ class Context:
 
         async def ask() -> Step:
             asked = self._conversations.asked(said, role, params, tools or [])
-            job = ""
+            job, timer = "", begin_timing()
             try:
                 if asking.batched is not None and step_id is not None:
                     answer, tries, job = await asking.batched(step_id, said.messages, merged, tools or [])
                 else:
                     answer, tries = await asking.ask(said.messages, merged, tools or [])
             except AskFailedError as error:
-                return Step(0, "", "", asked=asked, failure=error.failure, tries=error.tries)
+                return Step(0, "", "", asked=asked, failure=error.failure, timing=timer.timing(), tries=error.tries)
             if not isinstance(answer, Answer):
                 raise BadRecordError(f"the model's provider returned {type(answer).__name__}, not an answer")
-            return Step(0, "", "", asked=asked, answer=answer, tries=tries, batch=job)
+            return Step(0, "", "", asked=asked, answer=answer, timing=timer.timing(), tries=tries, batch=job)
 
         taken = await self._take(request, ask, asking=asking)
         assert taken.step.answer is not None

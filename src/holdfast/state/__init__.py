@@ -3,6 +3,7 @@
 from holdfast.state.catalogue import Catalogue, stamp_of
 from holdfast.state.folding import Bits, Fold, Judged, Trail
 from holdfast.state.index import Index
+from holdfast.state.profile import ModelTimes, Profile, Spans
 from holdfast.state.rows import AnswerRow, EditRow, EvaluationCounts, MadeRow, ScoreRow
 from holdfast.state.status import Standing, is_held, keep_beat, standing_by, standing_of, status_by, status_of
 from holdfast.state.story import Bill, OpenJob, Story
@@ -18,8 +19,11 @@ __all__ = [
     "Index",
     "Judged",
     "MadeRow",
+    "ModelTimes",
     "OpenJob",
+    "Profile",
     "ScoreRow",
+    "Spans",
     "Standing",
     "Story",
     "Trail",

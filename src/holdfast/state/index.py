@@ -17,11 +17,13 @@ from holdfast.errors import StaleCursorError
 from holdfast.journal import START, Cursor, Damage, Entry, Reader, journal_folder
 from holdfast.records.facts import SampleFailed, SampleFinished, ScoreGiven
 from holdfast.state.cache import cached_path, is_networked, make_room
-from holdfast.state.folding import failed_data, finished_data, looked_data, score_data, step_gist
+from holdfast.state.folding import failed_data, finished_data, looked_data, score_data
+from holdfast.state.profile import Profile, TimedGist
 from holdfast.state.rows import AnswerRow, EditRow, EvaluationCounts, MadeRow, ScoreRow
 from holdfast.state.story import Story
 
-_VERSION = 8
+_VERSION = 9
+_timed_gist = msgspec.json.Decoder(TimedGist)
 _BATCH = 10_000
 _MEMORY = ":memory:"
 _SCHEMA = """
@@ -67,6 +69,7 @@ class Index:
     def __init__(self, run: str) -> None:
         self._run = run
         self.story = Story()
+        self.profile = Profile()
         self.damage: list[Damage] = []
         self.last_n = 0
         """The number of the last record."""
@@ -184,7 +187,7 @@ class Index:
         """
         self._database.close()
         self._database, self._path = (_new(_MEMORY), _MEMORY) if in_memory else _anew(self._path)
-        self.story, self.damage = Story(), []
+        self.story, self.profile, self.damage = Story(), Profile(), []
         self._catch_up()
 
     def _catch_up(self) -> None:
@@ -194,6 +197,7 @@ class Index:
             cursor = msgspec.json.decode(saved["cursor"], type=Cursor) if "cursor" in saved else START
             if "story" in saved:
                 self.story = msgspec.json.decode(saved["story"], type=Story)
+                self.profile = msgspec.json.decode(saved["profile"], type=Profile)
                 self.damage = msgspec.json.decode(saved["damage"], type=list[Damage])
             reader = Reader(journal_folder(self._run), cursor=cursor)
             for number, each in enumerate(reader.read(live=True), 1):
@@ -207,14 +211,16 @@ class Index:
             self.last_n = reader.cursor.n
 
     def _save(self, cursor: Cursor) -> None:
-        values = {"cursor": cursor, "story": self.story, "damage": self.damage}
+        values = {"cursor": cursor, "story": self.story, "profile": self.profile, "damage": self.damage}
         rows = [(name, msgspec.json.encode(value)) for name, value in values.items()]
         self._database.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows)
 
     def _apply(self, entry: Entry) -> None:
         kind = entry.line.t
         if kind == "step":
-            self.story.answered(step_gist.decode(entry.line.d), entry.line.k)
+            step = _timed_gist.decode(entry.line.d)
+            self.story.answered(step, entry.line.k)
+            self.profile.answered(step, entry.line)
         elif kind == "sample.finished":
             self._finished(entry)
         elif kind == "sample.failed":
@@ -223,6 +229,7 @@ class Index:
             self._score(entry)
         else:
             self.story.apply(entry)
+            self.profile.apply(entry.line)
             if kind == "run.resumed":
                 self._retry(self.story.resumes[-1].resumed.retried)
             elif kind == "anomaly" and entry.line.k is not None:
@@ -292,6 +299,7 @@ class Index:
             )
             return
         self._begin_round(found)
+        self.profile.scored(0.0 if found.taken else found.seconds, entry.line)
         failure = "" if found.failure is None else found.failure.message
         said = (found.of, value, found.reason, failure, msgspec.json.encode(found.metadata), found.taken, found.last)
         self._database.execute(

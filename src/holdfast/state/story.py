@@ -28,7 +28,7 @@ from holdfast.records.facts import (
 from holdfast.records.keys import cell_of
 
 ENDS = frozenset({"run.completed", "run.failed", "run.cancelled", "run.interrupted"})
-_BEGINNINGS = frozenset({"run.started", "run.resumed", "run.extended"})
+BEGINNINGS = frozenset({"run.started", "run.resumed", "run.extended"})
 _NO_USAGE = Usage()
 _anomaly = msgspec.json.Decoder(Anomaly)
 
@@ -285,7 +285,7 @@ class Story(msgspec.Struct):
         self.sitting = ""
 
     def _run(self, line: Line) -> None:
-        if line.t in _BEGINNINGS:
+        if line.t in BEGINNINGS:
             self._sit_down(line.at)
         elif line.t in ENDS:
             self._stand_up(line.at)

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.testing.batch_behaviour import BatchBehaviour, BatchStats
 from holdfast.testing.bearing import Load
-from holdfast.testing.behaviour import Behaviour, Fault
+from holdfast.testing.behaviour import Behaviour, Fault, Storm
 from holdfast.testing.counts import Seen, Stats
+from holdfast.testing.foretelling import digest_of, foretell
 from holdfast.testing.process import ServerProcess, ServerStartError, start_server_process
 
 if TYPE_CHECKING:
@@ -36,6 +37,9 @@ __all__ = [
     "ServerProcess",
     "ServerStartError",
     "Stats",
+    "Storm",
+    "digest_of",
+    "foretell",
     "start_server_process",
 ]
 

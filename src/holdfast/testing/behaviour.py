@@ -1,7 +1,8 @@
 """How the test server behaves: how it answers, how long it takes, and which requests go wrong.
 
-Invariant: apart from `every` and `first`, which count the server's requests in the order of their arrival, what
-happens to a request follows from its content, the seed and how often the server has seen it before.
+Invariant: apart from `every`, `first` and storms, which count the server's requests in the order of their arrival, what
+happens to a request follows from its content, the seed and how often the server has seen it before. So what requests
+come to in the end can be told beforehand (`holdfast.testing.foretelling`), whatever else happens to them.
 """
 
 import re
@@ -19,11 +20,15 @@ Reply = Callable[[list[Message]], str | Message | Answer]
 message (with tool calls, say), or an Answer, to say how it ended, what it used and its logprobs.
 """
 
-SHAPES = ("null-tool-calls", "no-usage", "empty-answer")
+SHAPES = ("null-tool-calls", "no-usage", "empty-answer", "same-id", "huge")
 """Faults that are still right answers: a client has to take them."""
+
+ENDINGS = ("truncated", "half-filtered")
+"""Faults that are pieces of answers, and say so: a client has to take them, and to mark them."""
 
 FAULT_KINDS: dict[str, str] = {
     "429-retry-after": "429 with the header Retry-After: `retry_after`",
+    "429-retry-date": "the same, as a date: so many seconds from now",
     "context-too-long": "400, the prompt exceeds the context length",
     "content-filter": "400, refused by a content filter",
     "filtered": "200, no content, finish_reason content_filter",
@@ -32,6 +37,9 @@ FAULT_KINDS: dict[str, str] = {
     "hang": "no answer until the client goes away",
     "malformed": "200, a body that is not JSON",
     "empty": "200, a body of no bytes",
+    "other-json": "200, JSON of another shape",
+    "wrong-type": "200, a right answer that is said to be plain text",
+    "trickle": "200, a right answer byte by byte, with pauses",
     "no-choices": "200, a body without any answer in it",
     "html": "200, an HTML page",
     "unended": "a stream ends in good order and without its end marker; what is no stream is cut",
@@ -40,6 +48,10 @@ FAULT_KINDS: dict[str, str] = {
     "null-tool-calls": "a right answer with nulls and unknown fields",
     "no-usage": "a right answer without usage",
     "empty-answer": "a right answer, of no text",
+    "same-id": "a right answer, under an id that others have",
+    "huge": "a right answer in a body of `megabytes`",
+    "truncated": "the first half of a right answer, finish_reason length",
+    "half-filtered": "the first half of a right answer, finish_reason content_filter",
 }
 """Besides these every HTTP status from 400 to 599 is a kind: "429", "500", "503"."""
 
@@ -50,20 +62,39 @@ _STATUS = re.compile("[45][0-9][0-9]")
 class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One kind of misbehaviour. It happens when all that is stated holds; with nothing stated, always.
 
-    `rate`: that share of requests, by hash · `every`: each n-th request · `first`: the server's first n requests.
+    `rate`: that share of requests, by hash · `every`: each n-th request · `first`: the server's first n requests ·
+    `times`: only the first n times that the same request comes. With `sticky` the same request always gets it, or
+    never; without, it is drawn anew each time.
     """
 
     kind: str
     rate: float | None = None
     every: int | None = None
     first: int | None = None
+    times: int | None = None
+    sticky: bool = False
     retry_after: str = "1"
+    megabytes: int = 20
 
     def __post_init__(self) -> None:
         if self.kind not in FAULT_KINDS and not _STATUS.fullmatch(self.kind):
             raise ValueError(f"fault {self.kind!r} is not known; use an HTTP status or {', '.join(FAULT_KINDS)}")
         if self.every is not None and self.every < 1:
             raise ValueError(f"fault {self.kind}: every must be at least 1")
+
+
+class Storm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Bad weather: of each `every` requests of the server, the first `lasts` may meet its faults. They come before the
+    faults of every day.
+    """
+
+    every: int
+    lasts: int
+    faults: Sequence[Fault]
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.lasts <= self.every:
+            raise ValueError("a storm lasts for at least 1 request, and for at most as many as it comes after")
 
 
 class Behaviour(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -78,6 +109,7 @@ class Behaviour(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     jitter_seconds: float = 0.0
     wrong_rate: float = 0.0
     faults: Sequence[Fault] = ()
+    storms: Sequence[Storm] = ()
     seed: int = 0
     reply: Reply | None = None
     load: Load = Load()
@@ -96,14 +128,34 @@ class Arrival(msgspec.Struct, frozen=True):
 
 
 def fault_for(behaviour: Behaviour, arrival: Arrival) -> Fault | None:
+    for number, storm in enumerate(behaviour.storms):
+        if (arrival.number - 1) % storm.every < storm.lasts:
+            for place, fault in enumerate(storm.faults):
+                if _happens(fault, arrival, behaviour.seed, f"storm {number} {place}"):
+                    return fault
     for place, fault in enumerate(behaviour.faults):
-        if (
-            (fault.first is None or arrival.number <= fault.first)
-            and (fault.every is None or arrival.number % fault.every == 0)
-            and (fault.rate is None or _share(behaviour.seed, f"fault {place}", arrival) < fault.rate)
-        ):
+        if _happens(fault, arrival, behaviour.seed, f"fault {place}"):
             return fault
     return None
+
+
+def lasting_fault(behaviour: Behaviour, digest: str) -> Fault | None:
+    """What a request meets however often it comes."""
+    once = Arrival(0, digest, 0)
+    for place, fault in enumerate(behaviour.faults):
+        if fault.sticky and _happens(fault, once, behaviour.seed, f"fault {place}"):
+            return fault
+    return None
+
+
+def _happens(fault: Fault, arrival: Arrival, seed: int, name: str) -> bool:
+    drawn = Arrival(0, arrival.digest, 0) if fault.sticky else arrival
+    return (
+        (fault.first is None or arrival.number <= fault.first)
+        and (fault.every is None or arrival.number % fault.every == 0)
+        and (fault.times is None or arrival.seen <= fault.times)
+        and (fault.rate is None or _share(seed, name, drawn) < fault.rate)
+    )
 
 
 def latency_for(behaviour: Behaviour, arrival: Arrival) -> float:

@@ -15,7 +15,8 @@ from holdfast.testing.behaviour import Arrival
 class Stats(msgspec.Struct, frozen=True):
     """`GET /stats`. A digest is of a request's model and messages; `repeats` = requests - distinct digests.
 
-    `answered`: right answers that were sent; `faults`: how often each kind happened; `connections`: accepted so far.
+    `answered`: answers that were sent, all in all, and `answers` by digest; `faults`: how often each kind
+    happened; `connections`: accepted so far.
     """
 
     requests: int
@@ -26,6 +27,7 @@ class Stats(msgspec.Struct, frozen=True):
     connections: int
     faults: dict[str, int]
     by_digest: dict[str, int]
+    answers: dict[str, int]
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -39,13 +41,13 @@ class Counts:
     """The running counts of one server."""
 
     def __init__(self) -> None:
-        self.answered = 0
         self.connections = 0
         self.faults: Counter[str] = Counter()
         self._requests = 0
         self.in_flight = 0
         self._max_in_flight = 0
         self._by_digest: Counter[str] = Counter()
+        self._answers: Counter[str] = Counter()
 
     def arrive(self, digest: str) -> Arrival:
         self._requests += 1
@@ -53,6 +55,9 @@ class Counts:
         self.in_flight += 1
         self._max_in_flight = max(self._max_in_flight, self.in_flight)
         return Arrival(self._requests, digest, self._by_digest[digest])
+
+    def answer(self, digest: str) -> None:
+        self._answers[digest] += 1
 
     def leave(self) -> None:
         self.in_flight -= 1
@@ -63,8 +68,9 @@ class Counts:
             in_flight=self.in_flight,
             max_in_flight=self._max_in_flight,
             repeats=self._requests - len(self._by_digest),
-            answered=self.answered,
+            answered=self._answers.total(),
             connections=self.connections,
             faults=dict(self.faults),
             by_digest=dict(self._by_digest),
+            answers=dict(self._answers),
         )

@@ -8,6 +8,7 @@ import msgspec
 from holdfast.records.exchange import Answer, Message, Usage
 from holdfast.testing.behaviour import Behaviour, is_wrong
 
+_CUT_SHORT = {"truncated": "length", "half-filtered": "content_filter"}
 _NUMBER = r"\d{1,15}(?:\.\d{1,15})?"
 _SUM = re.compile(rf"-?{_NUMBER}(?:\s*[-+*/]\s*-?{_NUMBER})+")
 _TOKEN = re.compile(rf"([-+*/])?\s*(-?{_NUMBER})\s*")
@@ -30,6 +31,9 @@ def reshape(answer: Answer, kind: str) -> Answer:
         return Answer("", {"content": None}, [], "content_filter", answer.usage)
     if kind == "empty-answer":
         return Answer("", {"content": ""}, [], "stop", answer.usage)
+    if kind in _CUT_SHORT:
+        text = answer.text[: (len(answer.text) + 1) // 2]
+        return Answer(text, {"content": text}, [], _CUT_SHORT[kind], answer.usage)
     return answer
 
 

@@ -10,6 +10,7 @@ import socket
 import struct
 import time
 from collections import deque
+from email.utils import formatdate
 from typing import Any, Self
 
 import msgspec
@@ -20,9 +21,10 @@ from holdfast.testing.anthropic import Messages
 from holdfast.testing.batch import Jobs, OpenAIDesk
 from holdfast.testing.batch_anthropic import AnthropicDesk
 from holdfast.testing.bearing import Bearing
-from holdfast.testing.behaviour import SHAPES, Arrival, Behaviour, Fault, fault_for, latency_for
+from holdfast.testing.behaviour import ENDINGS, SHAPES, Arrival, Behaviour, Fault, fault_for, latency_for
 from holdfast.testing.chat import Chat
 from holdfast.testing.counts import Counts, Seen, Stats
+from holdfast.testing.foretelling import digest_of
 from holdfast.testing.google import GenerateContent
 from holdfast.testing.protocols import Asked, BadRequestError, Refusal, Told, Tongue, encode
 from holdfast.testing.replies import answer_for, reshape
@@ -36,11 +38,13 @@ _MODELS = (
     b'"models":[{"name":"models/test-model"}]}'
 )
 _EVENTS = "text/event-stream"
-_STATUSES = {"broken-off": 503}
+_STATUSES = {"broken-off": 503, "429-retry-date": 429}
+_PIECE_SECONDS = 0.02
 
 _BODIES: dict[str, tuple[bytes, str]] = {
     "malformed": (b'{"choices": [{"message": {"role": "assist', "application/json"),
     "empty": (b"", "application/json"),
+    "other-json": (b'["an", "answer", 42]', "application/json"),
     "html": (b"<!doctype html><html><body><h1>Bad gateway</h1></body></html>", "text/html"),
 }
 
@@ -51,7 +55,6 @@ _TONGUES: dict[str, Tongue] = {
     ":generateContent": GenerateContent(),
     ":streamGenerateContent": GenerateContent(),
 }
-_canonical = msgspec.json.Encoder(order="deterministic")
 
 
 class ModelServer:
@@ -133,7 +136,7 @@ class ModelServer:
         except (msgspec.DecodeError, UnicodeDecodeError, BadRequestError) as error:
             return self._refuse_bad(tongue, raw, error)
         self._keep(request, raw)
-        digest = _digest(_canonical.encode([asked.model, asked.messages]))
+        digest = digest_of(asked.model, asked.messages)
         arrival = self._counts.arrive(digest)
         try:
             if not self._bearing.takes(self.behaviour.load, self._counts.in_flight, time.monotonic()):
@@ -166,7 +169,7 @@ class ModelServer:
         """The answer to one request of a job."""
         tongue = _tongue_at(path) or _CHAT
         asked = tongue.read(encode(body), path)
-        digest = _digest(_canonical.encode([asked.model, asked.messages]))
+        digest = digest_of(asked.model, asked.messages)
         return tongue.body(Told(digest, asked.model, answer_for(self.behaviour, asked.messages, digest)))
 
     def _keep(self, request: web.BaseRequest, raw: bytes) -> None:
@@ -186,17 +189,28 @@ class ModelServer:
         fault = fault_for(self.behaviour, arrival)
         if fault is not None:
             self._counts.faults[fault.kind] += 1
-            if fault.kind not in _ANSWERED and not (asked.stream and fault.kind in _BREAKS):
+            if (
+                fault.kind not in _ANSWERED
+                and fault.kind not in _WHOLE
+                and not (asked.stream and fault.kind in _BREAKS)
+            ):
                 return await self._misbehave(request, tongue, fault)
         answer = answer_for(self.behaviour, asked.messages, arrival.digest)
         told = Told(arrival.digest, asked.model, answer if fault is None else reshape(answer, fault.kind))
+        if fault is not None and fault.kind == "wrong-type":
+            return _json(encode(tongue.body(told)), content_type="text/plain")
+        if fault is not None and fault.kind == "trickle":
+            response = await _trickle(request, encode(tongue.body(told)))
+            self._counts.answer(arrival.digest)
+            return response
         if fault is not None and fault.kind not in _ANSWERED:
             return await self._break(request, tongue, told, fault)
-        self._counts.answered += fault is None or fault.kind in SHAPES
+        if fault is None or fault.kind in SHAPES or fault.kind in ENDINGS:
+            self._counts.answer(arrival.digest)
         if asked.stream:
             return await _stream(request, list(tongue.events(told)))
         body = tongue.body(told)
-        return _json(encode(body if fault is None else _odd(body, fault.kind)))
+        return _json(encode(body if fault is None else _odd(body, fault)))
 
     async def _misbehave(self, request: web.BaseRequest, tongue: Tongue, fault: Fault) -> web.StreamResponse:
         if fault.kind == "hang":
@@ -235,7 +249,9 @@ class ModelServer:
         return _cut(request, response)
 
 
-_ANSWERED = {*SHAPES, "filtered"}
+_ANSWERED = {*SHAPES, *ENDINGS, "filtered"}
+_WHOLE = {"wrong-type", "trickle"}
+"""Faults that are the whole of an answer, in a way that may be none."""
 _BREAKS = {"unended", "malformed", "empty", "no-choices", "broken-off", "stall", "cut"}
 """Faults that a stream has in a way of its own."""
 
@@ -248,8 +264,13 @@ def _digest(content: bytes) -> str:
     return xxhash.xxh3_64_hexdigest(content)
 
 
-def _odd(body: dict[str, Any], kind: str) -> dict[str, Any]:
+def _odd(body: dict[str, Any], fault: Fault) -> dict[str, Any]:
     """The same answer, as other servers write it."""
+    kind = fault.kind
+    if kind == "same-id":
+        return {**body, "id": "the-same"}
+    if kind == "huge":
+        return {**body, "x_unknown": "x" * (fault.megabytes << 20)}
     if kind == "no-usage":
         return {name: value for name, value in body.items() if name not in ("usage", "usageMetadata")}
     if kind == "null-tool-calls":
@@ -269,8 +290,11 @@ def _refuse(request: web.BaseRequest, tongue: Tongue, fault: Fault) -> web.Respo
     if refusal is None:
         status = _STATUSES.get(fault.kind) or int(fault.kind)
         refusal = Refusal(status, f"test server fault {status}{_key_in(request) if status == 401 else ''}")
-    elif fault.kind == "429-retry-after":
+    if fault.kind == "429-retry-after":
         refusal = msgspec.structs.replace(refusal, retry_after=fault.retry_after)
+    if fault.kind == "429-retry-date":
+        until = formatdate(time.time() + float(fault.retry_after), usegmt=True)
+        refusal = msgspec.structs.replace(refusal, retry_after=until)
     response = _json(tongue.refused(refusal), refusal.status)
     if refusal.retry_after:
         response.headers["Retry-After"] = refusal.retry_after
@@ -300,6 +324,16 @@ async def _stream(request: web.BaseRequest, events: list[bytes]) -> web.StreamRe
     response = await _begin(request, {"Content-Type": _EVENTS})
     for each in events:
         await response.write(each)
+    await response.write_eof()
+    return response
+
+
+async def _trickle(request: web.BaseRequest, body: bytes) -> web.StreamResponse:
+    """Whoever waits for the end of it waits long."""
+    response = await _begin(request, {"Content-Type": "application/json", "Content-Length": str(len(body))})
+    for place in range(len(body)):
+        await response.write(body[place : place + 1])
+        await asyncio.sleep(_PIECE_SECONDS)
     await response.write_eof()
     return response
 

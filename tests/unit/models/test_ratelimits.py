@@ -10,7 +10,8 @@ NOON = 1_780_000_000.0
 
 
 def quotas(**headers: str) -> list[Quota]:
-    return quotas_in([(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()], NOON)
+    given = [(name.replace("_", "-").lower().encode(), value.encode()) for name, value in headers.items()]
+    return quotas_in(given, NOON)
 
 
 def test_openai_says_what_is_left_of_requests_and_of_tokens() -> None:

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from holdfast.records.exchange import Answer, Message, Score
+from holdfast.records.facts import Failure
 from holdfast.score import ScorerError, ScoringFailed, identity, judge, resolve
+from holdfast.solve.steps import StepFailedError
 from tests.unit.score.answers import answer, sample
 
 
@@ -22,6 +24,8 @@ class Talk:
     async def generate(self, messages: list[Message], *, role: str) -> Answer:
         self.asked.append((role, messages))
         said = self.said[role].pop(0)
+        if isinstance(said, BaseException):
+            raise said
         return Answer(said if isinstance(said, str) else json.dumps(said))
 
 
@@ -54,6 +58,17 @@ def test_several_criteria_are_asked_at_once_and_scored_by_name() -> None:
         "rubric.polite": Score(2.0, "p"),
     }
     assert len(talk.asked) == 1
+
+
+def test_a_reply_that_was_no_answer_is_asked_for_again_and_no_other_failure_is() -> None:
+    garbled, refused = (StepFailedError(Failure(kind, "the body is HTML")) for kind in ("malformed", "auth"))
+    talk = Talk(judge=[garbled, opinion(4)])
+    assert judged({"rubric": {"criteria": "x"}}, talk) == {"rubric": Score(4.0, "because")}
+    assert talk.asked[0] == talk.asked[1]
+    with pytest.raises(StepFailedError, match="malformed"):
+        judged({"rubric": {"criteria": "x", "ask_again": 1}}, Talk(judge=[garbled, garbled, opinion(4)]))
+    with pytest.raises(StepFailedError, match="auth"):
+        judged({"rubric": {"criteria": "x"}}, Talk(judge=[refused, opinion(4)]))
 
 
 def test_a_mark_to_reach_makes_it_a_yes_or_no() -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from holdfast.testing import Behaviour, Fault
-from holdfast.testing.behaviour import Arrival, fault_for, latency_for
+from holdfast.testing import Behaviour, Fault, Storm
+from holdfast.testing.behaviour import Arrival, fault_for, lasting_fault, latency_for
 
 ARRIVALS = [Arrival(number, f"digest {number}", 1) for number in range(1, 201)]
 
@@ -33,6 +33,31 @@ def test_a_rate_follows_from_the_request_and_the_seed() -> None:
 def test_the_same_request_is_drawn_anew_when_it_comes_again() -> None:
     behaviour = Behaviour(faults=[Fault("500", rate=0.5)])
     assert {fault_for(behaviour, Arrival(1, "d", seen)) is None for seen in range(50)} == {True, False}
+
+
+def test_a_fault_can_be_met_a_few_times_by_the_same_request_and_then_no_more() -> None:
+    behaviour = Behaviour(faults=[Fault("500", times=2)])
+    assert [fault_for(behaviour, Arrival(9, "d", seen)) is None for seen in (1, 2, 3)] == [False, False, True]
+
+
+def test_a_sticky_fault_is_met_always_or_never() -> None:
+    behaviour = Behaviour(faults=[Fault("500", rate=0.5, sticky=True)])
+    for arrival in ARRIVALS:
+        met = {fault_for(behaviour, Arrival(seen, arrival.digest, seen)) is None for seen in range(1, 9)}
+        assert met == {lasting_fault(behaviour, arrival.digest) is None}
+    assert 50 <= sum(lasting_fault(behaviour, each.digest) is None for each in ARRIVALS) <= 150
+
+
+def test_storms_come_and_go_and_come_before_other_faults() -> None:
+    behaviour = Behaviour(faults=[Fault("404")], storms=[Storm(10, 3, [Fault("503")])])
+    met = [fault_for(behaviour, arrival) for arrival in ARRIVALS[:12]]
+    assert [each.kind for each in met if each] == ["503"] * 3 + ["404"] * 7 + ["503"] * 2
+
+
+@pytest.mark.parametrize(("every", "lasts"), [(10, 0), (10, 11), (0, 0)])
+def test_a_storm_that_never_comes_or_never_ends_is_refused(every: int, lasts: int) -> None:
+    with pytest.raises(ValueError, match="a storm lasts"):
+        Storm(every, lasts, [Fault("503")])
 
 
 def test_the_first_fault_that_applies_happens() -> None:

@@ -9,7 +9,8 @@ import aiohttp
 import msgspec
 import pytest
 
-from holdfast.testing import Behaviour, Fault, ModelServer, Stats
+from holdfast.models.statuses import retry_after_seconds
+from holdfast.testing import Behaviour, Fault, ModelServer, Stats, digest_of, foretell
 from tests.unit.testing.patience import until
 
 Use = Callable[[aiohttp.ClientSession, ModelServer], Awaitable[Any]]
@@ -106,6 +107,7 @@ def test_stats_are_the_same_over_http() -> None:
         "connections": 1,
         "faults": {},
         "by_digest": stats.by_digest,
+        "answers": stats.by_digest,
     }
 
 
@@ -167,3 +169,64 @@ def test_retry_after_is_only_in_the_kind_that_has_it() -> None:
 
     behaviour = Behaviour(faults=[Fault("429", first=1), Fault("429-retry-after", retry_after="9")])
     assert with_server(use, behaviour) == [(429, None), (429, "9")]
+
+
+async def get_all(session: aiohttp.ClientSession, server: ModelServer) -> tuple[int, str, bytes]:
+    async with session.post(f"{server.base_url}/chat/completions", json=body("12 + 30")) as response:
+        return response.status, response.content_type, await response.read()
+
+
+@pytest.mark.parametrize(
+    ("fault", "content_type", "reason", "text", "answered"),
+    [
+        (Fault("same-id"), "application/json", "stop", "42", 1),
+        (Fault("huge", megabytes=3), "application/json", "stop", "42", 1),
+        (Fault("trickle"), "application/json", "stop", "42", 1),
+        (Fault("wrong-type"), "text/plain", "stop", "42", 0),
+        (Fault("truncated"), "application/json", "length", "4", 1),
+        (Fault("half-filtered"), "application/json", "content_filter", "4", 1),
+    ],
+)
+def test_answers_of_every_odd_kind_are_sent_and_counted(
+    fault: Fault, content_type: str, reason: str, text: str, answered: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def use(session: aiohttp.ClientSession, server: ModelServer) -> Any:
+        return await get_all(session, server), server.stats()
+
+    monkeypatch.setattr("holdfast.testing.server._PIECE_SECONDS", 0.0)
+    (status, told, raw), stats = with_server(use, Behaviour(faults=[fault]))
+    said = msgspec.json.decode(raw)
+    choice = said["choices"][0]
+    assert (status, told, choice["finish_reason"], choice["message"]["content"]) == (200, content_type, reason, text)
+    assert (stats.answered, stats.faults, sum(stats.answers.values())) == (answered, {fault.kind: 1}, answered)
+    assert (len(raw) > 3 << 20) == (fault.kind == "huge")
+    assert (said["id"] == "the-same") == (fault.kind == "same-id")
+
+
+def test_a_refusal_can_say_until_when_as_a_date() -> None:
+    async def use(session: aiohttp.ClientSession, server: ModelServer) -> Any:
+        async with session.post(f"{server.base_url}/chat/completions", json=body("x")) as response:
+            return response.status, dict(response.headers)
+
+    status, headers = with_server(use, Behaviour(faults=[Fault("429-retry-date", retry_after="60")]))
+    assert status == 429
+    assert 58 <= (retry_after_seconds(headers, 0.0) or 0.0) <= 61
+
+
+@pytest.mark.parametrize("kind", ["", "same-id", "truncated", "half-filtered", "empty-answer", "content-filter"])
+def test_what_a_request_comes_to_can_be_told_beforehand(kind: str) -> None:
+    async def use(session: aiohttp.ClientSession, server: ModelServer) -> Any:
+        await post(session, server, body("12 + 30"))
+        return await post(session, server, body("12 + 30")), server.stats()
+
+    passing = Fault("503", times=1)
+    behaviour = Behaviour(faults=[passing, Fault(kind, sticky=True)] if kind else [passing])
+    (status, said), stats = with_server(use, behaviour)
+    messages = body("12 + 30")["messages"]
+    told = foretell(behaviour, "m", messages)
+    assert stats.by_digest == {digest_of("m", messages): 2}
+    if isinstance(told, str):
+        assert (status, told) == (400, kind)
+    else:
+        choice = said["choices"][0]
+        assert (choice["message"]["content"], choice["finish_reason"]) == (told.text, told.finish_reason)

@@ -43,7 +43,7 @@ $(READY): $(CORE)
 	touch $@
 
 system:
-	@tools/system-packages strace
+	@tools/system-packages strace chromium
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

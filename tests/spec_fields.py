@@ -213,6 +213,7 @@ _OTHER: dict[tuple[type[msgspec.Struct], str], Callable[[Any], Any]] = {
     (Task, "reduce"): lambda _: ["median", {"at_least": {"k": 1, "threshold": 0.5}}],
     (Task, "models"): lambda _: ["arith"],
     (Mirror, "url"): lambda value: f"{value}-copy",
+    (Spec, "anomalies_except"): lambda _: ["slow"],
     (Spec, "samples"): lambda _: ["s0001", "s0002"],
 }
 """Values that the rule for their type would not get right, or that mean more than a text."""

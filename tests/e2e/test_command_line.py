@@ -54,6 +54,7 @@ SHOWN = {
     "anomalies",
 }
 EXPORTED = {"key", "task", "model", "sample_id", "repeat", "status", "output", "error", "scores"}
+ADDED = ("anomalies", "cached_tokens", "cost_usd", "marks", "reasoning_tokens", "scores_edited")
 READABLE_ID = re.compile(r"\d{8}-\d{6}-[a-z]+-[a-z]+")
 
 
@@ -309,8 +310,13 @@ def test_export_writes_a_line_for_each_key(finished: Path) -> None:
         "seconds": 0,
         "tool_calls": [],
         "reasons": {"numeric": "read 8"},
-    } | {name: lines[0][name] for name in ("cached_tokens", "cost_usd", "marks", "reasoning_tokens", "scores_edited")}
-    assert (lines[0]["marks"], lines[0]["cost_usd"], lines[0]["scores_edited"]) == ([], None, {})
+    } | {name: lines[0][name] for name in ADDED}
+    assert (lines[0]["marks"], lines[0]["cost_usd"], lines[0]["scores_edited"], lines[0]["anomalies"]) == (
+        [],
+        None,
+        {},
+        {},
+    )
 
 
 def test_export_to_a_file_writes_the_same(finished: Path, tmp_path: Path) -> None:
@@ -326,7 +332,13 @@ def test_export_as_csv_has_a_column_for_each_scorer(finished: Path, tmp_path: Pa
     with open(tmp_path / "out.csv", newline="") as file:
         assert list(csv.DictReader(file)) == rows
     spent = {"attempt", "input_tokens", "output_tokens", "seconds", "cost_usd"}
-    assert set(rows[0]) == (EXPORTED - {"scores"}) | spent | {"numeric", "score_errors", "reasons", "marks"}
+    assert set(rows[0]) == (EXPORTED - {"scores"}) | spent | {
+        "numeric",
+        "score_errors",
+        "reasons",
+        "marks",
+        "anomalies",
+    }
     assert [row["numeric"] for row in rows] == ["True", *["False"] * 5]
 
 

@@ -35,6 +35,7 @@ FOLLOWED = [
     "howto/compare-two-models.md",
     "howto/costs.md",
     "howto/evaluate-an-existing-agent.md",
+    "howto/export-and-report.md",
     "howto/providers.md",
     "howto/resume-on-a-preemptible-machine.md",
     "howto/run-tools-in-a-sandbox.md",

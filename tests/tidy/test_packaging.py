@@ -12,6 +12,8 @@ HEAVY = {
     "pandas",
     "polars",
     "numpy",
+    "matplotlib",
+    "pyarrow",
     "scipy",
     "aiohttp",
     "holdfast.report",
@@ -40,12 +42,12 @@ def brought(name: str, extra: str = "") -> set[str]:
 def test_installing_it_brings_fewer_than_thirty_packages() -> None:
     packages = brought("holdfast")
     assert len(packages) < 30, sorted(packages)
-    assert not {"pandas", "polars", "ipython", "mkdocs", "jinja2"} & packages
+    assert not {"pandas", "polars", "ipython", "mkdocs", "jinja2", "matplotlib", "pyarrow"} & packages
 
 
 def test_extras_are_what_the_messages_name() -> None:
     extras = importlib.metadata.metadata("holdfast").get_all("Provides-Extra") or []
-    assert {"jinja", "pandas", "polars", "notebook", "docs", "dev", "mcp", "mirror"} <= set(extras)
+    assert {"jinja", "pandas", "polars", "notebook", "docs", "dev", "mcp", "mirror", "parquet", "plots"} <= set(extras)
 
 
 def test_the_help_needs_nothing_heavy() -> None:

@@ -19,7 +19,9 @@ from holdfast.journal import folder_name
 from holdfast.plan import Rows, Work, prepare, survey
 from holdfast.records.facts import TaskInputs
 from holdfast.score import Scorer, identity, resolve
+from holdfast.score.anomalies import KINDS
 from holdfast.spec import Counts, Spec, Task
+from holdfast.spec.explaining import nearest
 from holdfast.spec.reducing import check_answers
 
 _PARTS_OF_RUNS = ("journal", "lease")
@@ -118,6 +120,13 @@ def find_scorers(given: Given) -> dict[str, list[Scorer]]:
     return scorers
 
 
+def _check_anomalies(spec: Spec) -> None:
+    for index, kind in enumerate(spec.anomalies_except):
+        if kind not in KINDS:
+            place = f"anomalies_except[{index}]"
+            raise SpecError(f"{place}: there is no anomaly {kind!r}{nearest(kind, set(KINDS))}")
+
+
 def prepare_given(
     given: Given,
     scorers: Mapping[str, Sequence[Scorer]],
@@ -128,6 +137,7 @@ def prepare_given(
     check_experiment(given.spec)
     spec = with_prices(given.spec, before)
     check_budget(spec)
+    _check_anomalies(spec)
     works = prepare(spec, given.rows, given.solvers, stored, given.counted)
     for index, task in enumerate(spec.tasks):
         for server in works[task.name].solver.servers():

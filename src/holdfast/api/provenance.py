@@ -17,6 +17,7 @@ from holdfast.api.places import RunPlace
 from holdfast.errors import DriftError
 from holdfast.journal import OS_DISK, write_file
 from holdfast.records.kinds import FORMAT
+from holdfast.report.sheets import Origin
 from holdfast.spec.reading import NO_YAML
 from holdfast.state import Fold, Story
 
@@ -48,16 +49,66 @@ def code() -> dict[str, str]:
 def write_spec_file(place: RunPlace, story: Story) -> None:
     """The effective spec for people: a header that says where it comes from, then YAML. Replaced atomically."""
     path = os.path.join(place.folder, SPEC_FILE)
-    write_file(OS_DISK, path, f"{path}.tmp", _spec_text(place, story).encode())
+    write_file(OS_DISK, path, f"{path}.tmp", spec_text(place, story).encode())
 
 
 def is_spec_file_new(place: RunPlace, story: Story) -> bool:
     """Whether the file says what the journal says."""
     try:
         with open(os.path.join(place.folder, SPEC_FILE), "rb") as file:
-            return file.read() == _spec_text(place, story).encode()
+            return file.read() == spec_text(place, story).encode()
     except OSError:
         return False
+
+
+def spec_text(place: RunPlace, story: Story) -> str:
+    """What spec.yaml says."""
+    started = story.started
+    assert started is not None
+    host_name = started.host.get("host", "")
+    lines = [
+        f"# Holdfast run {place.run_id}",
+        f"# Format {FORMAT}",
+        f"# Started by holdfast {started.version} on {host_name} at {_seconds(story.created)}",
+        "# The journal is the original; this file says the same for people.",
+    ]
+    if started.parent is not None:
+        lines.append(f"# Forked from {started.parent.experiment}/{started.parent.run_id}")
+    for at, version, changes in story.lineage:
+        told = f"# Resumed by holdfast {version} at {_seconds(at)}"
+        lines += [f"{told}: {each.field}: {_shown(each.old)} -> {_shown(each.new)}" for each in changes]
+    return "\n".join(lines) + "\n" + _yaml(story.spec)
+
+
+def origin_of(place: RunPlace, story: Story, evaluation: str) -> Origin:
+    """What a report tells of where its numbers come from; the scores are those of one evaluation."""
+    started, scored = story.started, story.evaluations.get(evaluation)
+    if started is None:
+        return Origin(())
+    facts = [
+        ("run", f"{place.experiment}/{place.run_id}"),
+        ("started", _seconds(story.created)),
+        ("last record", _seconds(story.updated)),
+        ("holdfast", started.version),
+        *((name, str(started.host[name])) for name in ("python", "platform") if name in started.host),
+        *((name, version) for name, version in started.code.items() if name != "holdfast"),
+        ("plan", f"{started.plan.count} keys, digest {started.plan.digest}"),
+        ("data", f"{started.data.count} rows, digest {started.data.digest}"),
+    ]
+    if started.parent is not None:
+        facts.append(("forked from", f"{started.parent.experiment}/{started.parent.run_id}"))
+    if story.tags:
+        facts.append(("tags", ", ".join(story.tags)))
+    facts += [("extended", f"{_seconds(each.at)}: {each.extended.plan.count} keys") for each in story.extensions]
+    facts += [("resumed", _seconds(each.at)) for each in story.resumes]
+    for at, _, changes in story.lineage:
+        facts += [("changed", f"{_seconds(at)}: {e.field}: {_shown(e.old)} -> {_shown(e.new)}") for e in changes]
+    for given in scored.scorers if scored is not None else ():
+        told = _shown(given.get("args") or {})
+        facts.append(("scorer", f"{given.get('task')}: {given.get('name')} {told}, code {given.get('source')}"))
+    if evaluation:
+        facts.append(("evaluation", evaluation))
+    return Origin(tuple(facts), spec_text(place, story))
 
 
 def lost_of(place: RunPlace, fold: Fold) -> Literal["", "beginning", "journal"]:
@@ -116,24 +167,6 @@ def _same(one: Any, other: Any) -> bool:
         return _canonical(one) == _canonical(other)
     except (TypeError, ValueError, RecursionError):
         return False
-
-
-def _spec_text(place: RunPlace, story: Story) -> str:
-    started = story.started
-    assert started is not None
-    host_name = started.host.get("host", "")
-    lines = [
-        f"# Holdfast run {place.run_id}",
-        f"# Format {FORMAT}",
-        f"# Started by holdfast {started.version} on {host_name} at {_seconds(story.created)}",
-        "# The journal is the original; this file says the same for people.",
-    ]
-    if started.parent is not None:
-        lines.append(f"# Forked from {started.parent.experiment}/{started.parent.run_id}")
-    for at, version, changes in story.lineage:
-        told = f"# Resumed by holdfast {version} at {_seconds(at)}"
-        lines += [f"{told}: {each.field}: {_shown(each.old)} -> {_shown(each.new)}" for each in changes]
-    return "\n".join(lines) + "\n" + _yaml(story.spec)
 
 
 def _yaml(spec: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ import xxhash
 from holdfast.api.elsewhere import find_to_read
 from holdfast.api.estimating import Observed
 from holdfast.api.places import RunPlace, default_store, runs_in
+from holdfast.api.provenance import origin_of
 from holdfast.api.recovering import Moved
 from holdfast.api.summaries import EvaluationLine, MirrorStanding, RunSummary, ScoredAnswer, WaitingJob
 from holdfast.errors import HoldfastError, UsageError
@@ -25,6 +26,7 @@ from holdfast.report import (
     RunReport,
     ScoreLine,
     Table,
+    cost_table,
     export_lines,
     find_planned,
     nearest_key,
@@ -34,11 +36,14 @@ from holdfast.report import (
     score_table,
 )
 from holdfast.report.agreeing import judges_of
+from holdfast.report.anomalies import Anomalies, unlooked
 from holdfast.report.choosing import Wanted, choose
 from holdfast.report.costs import Cost, CostLine, Told, cost_lines, total
 from holdfast.report.events import EventLine, with_events
 from holdfast.report.key_story import AttemptStory, Doing, KeyRecords, attempts_of, collect, doing_of, scores_of
+from holdfast.report.parquet import score_kinds
 from holdfast.report.profiling import ProfileReport, model_profiles, profile_report
+from holdfast.report.sheets import Sheet
 from holdfast.report.sides import Answers, sides_of
 from holdfast.spec import Spec
 from holdfast.spec.reducing import Reduction, stored_reductions
@@ -127,6 +132,7 @@ class Run:
             saved=story.saved,
             anomalies=len(story.anomalies) + len(self._index.damage),
             cost=total(cost_lines(story, {})),
+            unlooked=unlooked(self._index),
             models=tuple(model_profiles(self._index.profile)),
         )
 
@@ -137,6 +143,16 @@ class Run:
         is_its = profile.alive and lease is not None and not lease.scoring and not lease.end
         names = (self.place.run_id, self.place.experiment, status)
         return profile_report(profile, names, lease.commits if lease is not None and is_its else None)
+
+    def sheet(self, evaluation: str = "") -> Sheet:
+        """The report with what a page has besides: what each model cost, and where the run comes from."""
+        report = self.report(evaluation)
+        origin = origin_of(self.place, self._index.story, report.evaluation)
+        return Sheet(report, tuple(self.cost_lines()), origin)
+
+    def score_kinds(self, evaluation: str = "") -> dict[str, str]:
+        """By scorer: whether its values are booleans, numbers or labels."""
+        return score_kinds(self._index, self._evaluation(evaluation))
 
     def summary(self, evaluation: str = "") -> RunSummary:
         """`evaluation`: whose scores, by its name or id; the newest unless it is given."""
@@ -182,11 +198,8 @@ class Run:
             bytes=self.place.size(),
             failures=list(_failures(cells)),
             cost=sum((cell.cost for cell in cells), Cost()),
-            marks=[
-                {"task": cell.task, "model": cell.model, "mark": mark, "count": count}
-                for cell in cells
-                for mark, count in cell.marks.items()
-            ],
+            marks=list(_marks(cells)),
+            answer_anomalies=list(_anomalies(cells)),
             mirror=self._mirror(),
             jobs=self.jobs(),
         )
@@ -262,6 +275,10 @@ class Run:
         """
         return sides_of(self.run_id, self.lines(evaluation), reductions or self.reductions())
 
+    def last_record(self) -> int:
+        """The number of the last record that what is said here is made of."""
+        return self._index.last_n
+
     def planned_count(self) -> int:
         return self._index.story.planned
 
@@ -275,11 +292,11 @@ class Run:
         """
         return with_events(lines, self.place.folder, of_finished=of_finished)
 
-    def samples(self) -> Table[ExportLine]:
-        """Every planned key with its answer and its scores; `.to_pandas()` and `.to_polars()` make a frame of it. All
-        of it is in memory at once: `lines()` streams.
+    def samples(self, evaluation: str = "") -> Table[ExportLine]:
+        """Every planned key with its answer, what it took and its scores; `.to_pandas()` and `.to_polars()` make a
+        frame of it. All of it is in memory at once: `lines()` streams.
         """
-        return sample_table(self.lines())
+        return sample_table(self.lines(evaluation))
 
     def failed(self) -> Table[ExportLine]:
         """The samples that failed, with their errors."""
@@ -288,6 +305,10 @@ class Run:
     def scores(self, evaluation: str = "") -> Table[ScoreLine]:
         """Every score of an evaluation, with its reason; of the newest unless it is given."""
         return score_table(score_lines(self._index, self._evaluation(evaluation)))
+
+    def costs(self) -> Table[CostLine]:
+        """What each model was asked in each cell, and what that cost."""
+        return cost_table(self.cost_lines())
 
     def evaluations(self) -> list[EvaluationLine]:
         """All that the run has, the oldest first."""
@@ -326,6 +347,7 @@ class Run:
         row = self._index.answer(key)
         status = row.status if row is not None else "unfinished"
         doing = _doing(standing, key, found, attempts) if status == "unfinished" else None
+        wanted = self._evaluation(evaluation) or self._index.story.evaluation
         return KeyStory(
             run_id=self.run_id,
             key=key,
@@ -337,9 +359,10 @@ class Run:
             attempts=attempts,
             answer=finished[1].answer if finished else None,
             failure=attempts[-1].failure if attempts and not finished else None,
-            scores=scores_of(found, self._evaluation(evaluation) or self._index.story.evaluation),
+            scores=scores_of(found, wanted),
             in_progress=doing,
             resumes=tuple(found.begun_again),
+            anomalies={} if row is None else Anomalies(self._index, wanted).of(row),
         )
 
     def scorers(self, evaluation: str = "") -> list[str]:
@@ -455,6 +478,19 @@ def _failures(cells: Sequence[CellReport]) -> Iterator[dict[str, Any]]:
     for cell in cells:
         for kind, count in cell.failures.items():
             example = _plain(cell.examples[kind])
+            yield {"task": cell.task, "model": cell.model, "kind": kind, "count": count, "example": example}
+
+
+def _marks(cells: Sequence[CellReport]) -> Iterator[dict[str, Any]]:
+    for cell in cells:
+        for mark, count in cell.marks.items():
+            yield {"task": cell.task, "model": cell.model, "mark": mark, "count": count}
+
+
+def _anomalies(cells: Sequence[CellReport]) -> Iterator[dict[str, Any]]:
+    for cell in cells:
+        for kind, count in cell.anomalies.items():
+            example = _plain(cell.odd[kind])
             yield {"task": cell.task, "model": cell.model, "kind": kind, "count": count, "example": example}
 
 

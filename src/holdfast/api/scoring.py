@@ -18,6 +18,7 @@ from holdfast.api.resuming import claim, open_claimed, read_and_prepare
 from holdfast.api.working import Observe, Undertaking, close_quietly, engine_for, observed
 from holdfast.engine import Engine
 from holdfast.engine.budget import Amount
+from holdfast.engine.looking import Lookout
 from holdfast.engine.scoring import Judgement, at_once, judged
 from holdfast.engine.tickets import Tickets
 from holdfast.engine.tracebacks import secrets_of
@@ -102,6 +103,39 @@ def _scored(undertaking: Undertaking, engine: Engine, wanted: int, spent: Amount
         requests=round(spent.requests),
         cost_usd=spent.cost_usd if all(model.price is not None for model in roles.values()) else None,
     )
+
+
+class Looked(msgspec.Struct, frozen=True):
+    """What came of looking for anomalies again: at how many answers, and of how many something new was recorded."""
+
+    place: RunPlace
+    answers: int
+    changed: int
+
+
+async def look_again(given: Given, place: RunPlace) -> Looked:
+    """Look for anomalies in every answer with the list in force, and record what is new. Asks nothing."""
+    prepared, reading = await asyncio.to_thread(read_and_prepare, given, place)
+    if reading.fold.story.started is None:
+        raise UsageError(f"{place.run_id} has not begun: there is nothing to look at")
+    if not prepared.spec.anomalies:
+        again = place.command("resume", "--set", "anomalies=true")
+        raise UsageError(
+            f"{place.run_id} does not look for anomalies; switch it on, which looks at all answers: {again}"
+        )
+    writer, logbook = await open_claimed(reading, await claim(reading, prepared.spec.mirror))
+    lookout = Lookout(place.folder, prepared.spec, prepared.works, reading.fold.story.cells)
+    undertaking = Undertaking(prepared, place, reading.uid, None, writer, logbook)
+    try:
+        async with _leased(undertaking, reading.fold):
+            await lookout.look(place.journal, writer, everything=True)
+    except BaseException:
+        await close_quietly(writer)
+        raise
+    finally:
+        logbook.close()
+    await writer.close()
+    return Looked(place, lookout.looked, lookout.changed)
 
 
 @contextlib.asynccontextmanager

@@ -95,5 +95,7 @@ class RunSummary(msgspec.Struct, frozen=True):
     cost: Cost = Cost()
     marks: list[dict[str, Any]] = msgspec.field(default_factory=list)
     """Finished answers that are no ordinary ones, by cell: filtered, empty, truncated."""
+    answer_anomalies: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    """What else is odd about answers, by cell and kind, each with an example. `anomalies` are losses of the journal."""
     jobs: list[WaitingJob] = msgspec.field(default_factory=list)
     """With the servers of batch APIs."""

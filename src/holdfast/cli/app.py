@@ -97,6 +97,14 @@ RunToRead = Annotated[
         autocompletion=complete_run,
     ),
 ]
+RunsToRead = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="RUN...",
+        help="A run id, a unique prefix of one, `latest`, a folder, or its URL in a mirror; or several.",
+        autocompletion=complete_run,
+    ),
+]
 OtherSpec = Annotated[
     str | None, typer.Argument(metavar="SPEC", help="A spec to go on with; default: the one that the run holds.")
 ]
@@ -110,4 +118,8 @@ Sets = Annotated[
     typer.Option("--set", metavar="FIELD=VALUE", help="Change one field: tasks.NAME.repeats=3. Repeatable."),
 ]
 Evaluation = Annotated[str, typer.Option(help="An evaluation's id, a prefix of it, or its name. Default: the newest.")]
+Events = Annotated[
+    bool | None,
+    typer.Option("--events/--no-events", help="With the steps of every key, or only of keys that are not finished."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

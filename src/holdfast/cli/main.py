@@ -8,10 +8,12 @@ import typer
 
 from holdfast.cli.app import (
     Evaluation,
+    Events,
     Json,
     MaybeSpec,
     OtherSpec,
     RunName,
+    RunsToRead,
     RunToRead,
     Sets,
     Spec,
@@ -258,6 +260,7 @@ def show(
     grep: Annotated[str, typer.Option(help="List the samples with this pattern in key, output or error.")] = "",
     task: Annotated[list[str] | None, typer.Option(help="List the samples of this task. Repeatable.")] = None,
     model: Annotated[list[str] | None, typer.Option(help="List the samples of this model. Repeatable.")] = None,
+    anomaly: Annotated[list[str] | None, typer.Option(help="List the answers that are odd so. Repeatable.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="List at most N.")] = 50,
     full: Annotated[bool, typer.Option("--full", help="With KEY: long texts whole, not only their beginning.")] = False,
     profile: Annotated[bool, typer.Option("--profile", help="Where the time went: phases, percentiles, load.")] = False,
@@ -274,9 +277,10 @@ def show(
     from holdfast.errors import UsageError
     from holdfast.report.choosing import Wanted
 
-    wanted = Wanted(failed, wrong, tuple(kind or ()), grep, tasks=tuple(task or ()), models=tuple(model or ()))
+    where = (tuple(task or ()), tuple(model or ()), tuple(anomaly or ()))
+    wanted = Wanted(failed, wrong, tuple(kind or ()), grep, "", *where)
     if key is not None and wanted:
-        raise UsageError("name one key, or list keys with --failed, --wrong, --kind or --grep: not both")
+        raise UsageError("name one key, or list keys with --failed, --wrong, --kind, --anomaly or --grep: not both")
     if profile and (key is not None or wanted):
         raise UsageError("--profile is of a whole run: leave out the key, and what lists samples")
     if profile:
@@ -315,9 +319,9 @@ app.command()(gate)
 
 @app.command()
 def report(
-    name: RunToRead,
+    names: RunsToRead,
     evaluation: Evaluation = "",
-    format: Annotated[str, typer.Option(help="table, markdown, junit or json.")] = "table",
+    format: Annotated[str, typer.Option(help="table, markdown, latex, html, junit or json.")] = "table",
     output: Annotated[str | None, typer.Option(help="A file; default: standard output.")] = None,
     at_least: Annotated[
         float | None, typer.Option(help="With junit: a score below this fails. Default: false or 0 does.")
@@ -325,17 +329,25 @@ def report(
     github: Annotated[
         bool, typer.Option("--github", help="Also append Markdown to the job's summary, $GITHUB_STEP_SUMMARY.")
     ] = False,
+    plots: Annotated[str | None, typer.Option(metavar="DIR", help="Also draw figures, into this folder.")] = None,
+    plot_format: Annotated[str, typer.Option(help="Of figures: png or svg.")] = "png",
     store: StoreToRead = None,
     as_json: Json = False,
 ) -> None:
-    """Print the scores of a run, with their uncertainty.
+    """Print the scores of runs, with their uncertainty.
+
+    For papers: --format latex is a table with booktabs rules. To pass on: --format html is one file with tables,
+    figures, failures, cost and origin, which asks for nothing from elsewhere. Figures show scores with intervals,
+    paired differences (between the models and variants of a run, or the first run and each other), cost against score,
+    pass@k of repeats, and the seconds of answers; they need holdfast[plots].
 
     For CI: --format junit has a test case for each key; a wrong answer is a failure, a failed sample an error, an
     unfinished one is skipped. The exit code says nothing of the scores.
     """
     from holdfast.cli.reporting import Paper, print_report
 
-    print_report(name, store, Paper("json" if as_json else format, output, at_least, github, evaluation))
+    chosen = "json" if as_json else format
+    print_report(names, store, Paper(chosen, output, at_least, github, evaluation, plots, plot_format))
 
 
 @app.command()
@@ -362,30 +374,37 @@ def cost(
 
 
 @app.command()
-def verify(name: RunToRead, store: StoreToRead = None, as_json: Json = False) -> None:
-    """Check every byte of a run's journal, plan and data. Exit 5 if something is damaged."""
-    from holdfast.cli.reading import verify_run
+def verify(
+    name: RunToRead,
+    scores: Annotated[
+        bool, typer.Option("--scores", help="Also compute every reported number again, from the journal itself.")
+    ] = False,
+    store: StoreToRead = None,
+    as_json: Json = False,
+) -> None:
+    """Check every byte of a run's journal, plan and data. Exit 5 if something is damaged.
 
-    raise typer.Exit(verify_run(name, store, as_json))
+    With --scores, exit 5 also if a number of a report (a mean, an interval, a count, tokens, cost) is not what the
+    records say, or a scorer that comes with Holdfast says something else of a recorded answer than it did.
+    """
+    from holdfast.cli.verifying import verify_run
+
+    raise typer.Exit(verify_run(name, store, as_json, scores))
 
 
 @app.command()
 def export(
     name: RunToRead,
-    format: Annotated[str, typer.Option(help="jsonl or csv.")] = "jsonl",
+    format: Annotated[str, typer.Option(help="jsonl, csv or parquet.")] = "jsonl",
     output: Annotated[str | None, typer.Option(help="A file; default: standard output.")] = None,
-    events: Annotated[
-        bool | None,
-        typer.Option(
-            "--events/--no-events", help="With the steps of every key, or only of keys that are not finished."
-        ),
-    ] = None,
+    events: Events = None,
     failed: Annotated[bool, typer.Option("--failed", help="Only the samples that failed.")] = False,
     wrong: Annotated[bool, typer.Option("--wrong", help="Only the answers with a score of false or 0.")] = False,
     kind: Annotated[list[str] | None, typer.Option(help="Only the samples that failed so. Repeatable.")] = None,
     grep: Annotated[str, typer.Option(help="Only the samples with this pattern in key, output or error.")] = "",
     task: Annotated[list[str] | None, typer.Option(help="Only the samples of this task. Repeatable.")] = None,
     model: Annotated[list[str] | None, typer.Option(help="Only the samples of this model. Repeatable.")] = None,
+    anomaly: Annotated[list[str] | None, typer.Option(help="Only the answers that are odd so. Repeatable.")] = None,
     evaluation: Evaluation = "",
     store: StoreToRead = None,
 ) -> None:
@@ -397,7 +416,9 @@ def export(
 
     In JSONL a score is a value, null if the scorer gave none, or {"failure": {"message": ...}} if the scorer failed;
     finish_reason and tool_calls are the model's; scores_edited has the history of scores that were set by hand. In CSV
-    each scorer has a column, and score_errors says which scorers failed and why.
+    and Parquet each scorer has a column, and score_errors says which scorers failed and why. CSV is for spreadsheets: a
+    text that could be a formula (it begins with =, +, - or @, and is no number) has a quote before it. Parquet has
+    typed columns, needs --output, and holdfast[parquet].
 
     --events adds to each line of JSONL: events, the records of the key's steps (docs/format.md), and messages, the
     last conversation with the model, whole. --no-events leaves them out (null) for finished keys, whose answer is on
@@ -406,7 +427,8 @@ def export(
     from holdfast.cli.reading import Sheet, export_run
     from holdfast.report.choosing import Wanted
 
-    wanted = Wanted(failed, wrong, tuple(kind or ()), grep, tasks=tuple(task or ()), models=tuple(model or ()))
+    where = (tuple(task or ()), tuple(model or ()), tuple(anomaly or ()))
+    wanted = Wanted(failed, wrong, tuple(kind or ()), grep, "", *where)
     export_run(name, Sheet(format, output, events, evaluation), store, wanted)
 
 

@@ -65,7 +65,11 @@ def opened(output: str | None) -> Iterator[IO[str]]:
         raise UsageError(f"--output {output}: cannot be written: {error.strerror}") from error
     with file:
         yield file
-    sys.stderr.write(f"wrote {output}\n")
+    tell_written(output)
+
+
+def tell_written(path: str) -> None:
+    sys.stderr.write(f"wrote {path}\n")
 
 
 def say(line: str, style: str = "") -> None:

@@ -1,46 +1,52 @@
-"""`show`, `verify` and `export`: commands that only read one run."""
+"""`show` and `export`: commands that only read one run."""
 
 import itertools
-import shutil
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import msgspec
 
-from holdfast.api import Run, RunPlace, RunSummary, default_store, find_run
-from holdfast.api.content import check_content
-from holdfast.api.elsewhere import fetch_all, find_in_mirror
-from holdfast.api.resuming import read_fold
+from holdfast.api import Run, RunPlace, RunSummary
 from holdfast.api.summaries import MirrorStanding
 from holdfast.cli.finding import run_to_read
-from holdfast.cli.output import end_quietly, jobs_line, opened, print_json, print_table, resume_command, say
+from holdfast.cli.output import (
+    end_quietly,
+    jobs_line,
+    opened,
+    print_json,
+    print_table,
+    resume_command,
+    say,
+    tell_written,
+)
 from holdfast.cli.waiting import counting, patience
-from holdfast.errors import JournalError, UsageError
-from holdfast.journal import OS_DISK, verify
-from holdfast.journal.chain import is_whole_file
-from holdfast.journal.objects import is_url
-from holdfast.plan import blob_size, digest_file, originals
-from holdfast.report import CellReport, ExportLine, write_csv, write_jsonl
+from holdfast.errors import UsageError
+from holdfast.plan import blob_size
+from holdfast.records.exchange import MARKS
+from holdfast.report import CellReport, ExportLine, RunReport, write_csv, write_jsonl
 from holdfast.report.choosing import Wanted as WantedKeys
 from holdfast.report.choosing import choose
 from holdfast.report.key_lines import story_lines
+from holdfast.report.parquet import write_parquet
 from holdfast.report.profile_lines import phase_table, profile_lines
-from holdfast.report.tables import again_lines, cost_lines, duration, failure_lines, marked_lines, tokens
+from holdfast.report.tables import again_lines, anomaly_lines, cost_lines, duration, failure_lines, marked_lines, tokens
 from holdfast.report.wording import counted, dollars, first_line, shortened
+from holdfast.score.anomalies import KINDS
 from holdfast.spec.explaining import nearest
 from holdfast.state import standing_of
 
-_FORMATS = {"jsonl", "csv"}
+_FORMATS = {"jsonl", "csv", "parquet"}
 
 
 def print_run(name: str, store: str | None, as_json: bool, evaluation: str = "") -> None:
     with run_to_read(name, store) as run:
         place, summary = run.place, run.summary(evaluation)
-        cells = [] if as_json else list(run.cells(evaluation))
-    if as_json:
+        report = None if as_json else run.report(evaluation)
+    if report is None:
         print_json(summary)
         return
+    cells = report.cells
     say(f"{summary.experiment}/{summary.run_id}  {summary.status}", "bold")
     if summary.reason:
         say(summary.reason)
@@ -60,16 +66,17 @@ def print_run(name: str, store: str | None, as_json: bool, evaluation: str = "")
         say(line)
     for score in summary.scores:
         say(_score_line(score))
-    for trouble, style in _troubles(summary, cells):
+    for trouble, style in _troubles(summary, report, place):
         say(trouble, style)
     for line in _next(summary, cells, place):
         say(line)
 
 
-def _troubles(summary: RunSummary, cells: Sequence[CellReport]) -> Iterator[tuple[str, str]]:
-    """Each with its colour: answers that are none, samples that failed, and what the journal has lost."""
-    yield from ((line, "yellow") for line in marked_lines(cells))
-    yield from ((line, "red") for line in failure_lines(cells))
+def _troubles(summary: RunSummary, report: RunReport, place: RunPlace) -> Iterator[tuple[str, str]]:
+    """Each with its colour: answers that are none or odd, samples that failed, and what the journal has lost."""
+    yield from ((line, "yellow") for line in marked_lines(report.cells))
+    yield from ((line, "yellow") for line in anomaly_lines(report, place.command))
+    yield from ((line, "red") for line in failure_lines(report.cells))
     for anomaly in summary.anomalies:
         yield f"anomaly: {anomaly.kind} in segment {anomaly.segment}", "red"
 
@@ -126,6 +133,8 @@ def print_chosen(
         scores = " ".join(f"{scorer}={_value(value)}" for scorer, value in line.scores.items())
         say(f"{line.key}  {line.status}  {scores}".rstrip(), "bold")
         say(f"  {first_line(told, 200)}")
+        for kind, shown in line.anomalies.items():
+            say(f"    {kind}: {first_line(shown, 200)}", "yellow")
         for scorer, reason in line.reasons.items():
             say(f"    {scorer}: {first_line(reason, 200)}")
     if not found:
@@ -191,42 +200,6 @@ def print_key(name: str, key: str, store: str | None, as_json: bool, full: bool,
             say(line, style)
 
 
-def verify_run(name: str, store: str | None, as_json: bool) -> int:
-    """Of a run in a mirror every object is fetched: what was copied before says nothing of what is there now."""
-    where = store or default_store()
-    if not is_url(name) and not is_url(where):
-        return _verify(find_run(where, name), [], as_json)
-    _, place = find_in_mirror(where, name)
-    with patience("fetching from the mirror") as wait:
-        folder, wrong = fetch_all(place, wait.tell)
-    try:
-        return _verify(msgspec.structs.replace(place, folder=folder), wrong, as_json)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _verify(place: RunPlace, wrong: list[str], as_json: bool) -> int:
-    with patience("verifying the journal") as reading:
-        found = verify(place.journal, told=reading.tell)
-    with patience("verifying plan, data and files"):
-        errors = [*wrong, *found.errors, *_check_files(place)]
-    if as_json:
-        print_json({**msgspec.to_builtins(found), "errors": errors, "ok": not errors})
-    else:
-        for warning in found.warnings:
-            say(f"warning: {warning}")
-        for error in errors:
-            say(f"error: {error}", style="red")
-        if found.keys:
-            say(f"keys affected: {', '.join(found.keys[:20])}")
-        verdict = (
-            "is whole" if not errors else "is damaged; what can be read is kept, a resume makes the lost answers again"
-        )
-        size = f"{counted(found.records, 'record')} in {counted(found.segments, 'segment')}"
-        say(f"{place.run_id}: {size}, {verdict}.")
-    return 5 if errors else 0
-
-
 class Sheet(msgspec.Struct, frozen=True):
     """How an export is written. `events`: with the steps of all keys, of those that are not finished, or of none."""
 
@@ -242,6 +215,8 @@ def export_run(name: str, sheet: Sheet, store: str | None, wanted: WantedKeys) -
         raise UsageError(f"--format {format}: there is no such export{nearest(format, _FORMATS)}")
     if sheet.events is not None and format != "jsonl":
         raise UsageError(f"--format {format} has no room for events; leave out --events, or take --format jsonl")
+    if format == "parquet" and output is None:
+        raise UsageError("--format parquet is not text: name a file with --output")
     with run_to_read(name, store) as run:
         every = run.lines(sheet.evaluation)
         if output is not None:
@@ -249,6 +224,10 @@ def export_run(name: str, sheet: Sheet, store: str | None, wanted: WantedKeys) -
         lines: Iterator[ExportLine] = _chosen(run, every, wanted)
         if sheet.events is not None:
             lines = run.events(lines, of_finished=sheet.events)
+        if format == "parquet" and output is not None:
+            write_parquet(lines, output, run.score_kinds(sheet.evaluation))
+            tell_written(output)
+            return
         with end_quietly(), opened(output) as out:
             if format == "csv":
                 write_csv(lines, out, run.scorers(sheet.evaluation))
@@ -259,6 +238,9 @@ def export_run(name: str, sheet: Sheet, store: str | None, wanted: WantedKeys) -
 def _chosen(run: Run, lines: Iterator[ExportLine], wanted: WantedKeys) -> Iterator[ExportLine]:
     """The keys that are wanted. A task, a model or a kind of failure that the run does not have is a slip."""
     cells = list(run.cells()) if wanted.tasks or wanted.models or wanted.kinds else []
+    for name in wanted.anomalies:
+        if name not in (*KINDS, *MARKS):
+            raise UsageError(f"--anomaly {name}: there is no such kind{nearest(name, {*KINDS, *MARKS})}")
     for option, names, known in (
         ("--task", wanted.tasks, {cell.task for cell in cells}),
         ("--model", wanted.models, {cell.model for cell in cells}),
@@ -272,18 +254,3 @@ def _chosen(run: Run, lines: Iterator[ExportLine], wanted: WantedKeys) -> Iterat
         return choose(lines, wanted)
     except ValueError as error:
         raise UsageError(f"--grep: {error}") from error
-
-
-def _check_files(place: RunPlace) -> Iterator[str]:
-    fold = read_fold(place)
-    yield from check_content(place, fold)
-    for path, stored in originals(place.folder, fold.story.blocks):
-        try:
-            if digest_file(path) != stored:
-                yield f"{path}: its content is not what the run began with"
-            elif not is_whole_file(OS_DISK, path):
-                yield f"{path}: the file has changed since it was written; its content can still be read"
-        except JournalError as error:
-            yield str(error)
-        except OSError as error:
-            yield f"{path}: {error.strerror}; restore it from a copy of the run"

@@ -1,21 +1,30 @@
-"""`report`: a run's scores on a terminal, in a file, or in the summary of a job."""
+"""`report`: the scores of runs on a terminal, in a file, in figures, or in the summary of a job."""
 
+import contextlib
 import os
+from collections.abc import Iterable, Sequence
 from functools import partial
+from typing import IO
 
 import msgspec
 
 from holdfast.api import Run
 from holdfast.cli.finding import run_to_read
-from holdfast.cli.output import end_quietly, opened, print_json, print_table, warn
+from holdfast.cli.output import end_quietly, opened, print_json, print_table, say, tell_written, warn
+from holdfast.cli.waiting import counting
 from holdfast.errors import UsageError
 from holdfast.report import RunReport
 from holdfast.report.junit import write_junit
+from holdfast.report.latex import latex
 from holdfast.report.markdown import markdown
+from holdfast.report.page import page
+from holdfast.report.plotted import plotted
+from holdfast.report.plotting import IMAGES, Drawn, draw, has_plots
 from holdfast.report.tables import report_table
 from holdfast.spec.explaining import nearest
 
-_FORMATS = {"table", "markdown", "junit", "json"}
+_FORMATS = {"table", "markdown", "latex", "html", "junit", "json"}
+_SHORT = {"md": "markdown", "tex": "latex"}
 _SUMMARY = "GITHUB_STEP_SUMMARY"
 
 
@@ -27,40 +36,96 @@ class Paper(msgspec.Struct, frozen=True):
     at_least: float | None = None
     github: bool = False
     evaluation: str = ""
+    plots: str | None = None
+    """A folder to draw figures in."""
+    image: str = "png"
 
 
-def print_report(name: str, store: str | None, paper: Paper) -> None:
+def print_report(names: Sequence[str], store: str | None, paper: Paper) -> None:
+    paper = msgspec.structs.replace(paper, format=_SHORT.get(paper.format, paper.format))
+    _check(paper, len(names))
+    with contextlib.ExitStack() as stack:
+        runs = [stack.enter_context(run_to_read(name, store)) for name in names]
+        reports = [run.report(paper.evaluation) for run in runs]
+        _write(runs, reports, paper)
+        if paper.plots is not None:
+            _draw(runs, reports, paper, paper.plots)
+    if paper.github:
+        _append_summary(reports)
+
+
+def _check(paper: Paper, count: int) -> None:
     if paper.format not in _FORMATS:
         raise UsageError(f"--format {paper.format}: there is no such report{nearest(paper.format, _FORMATS)}")
     if paper.at_least is not None and paper.format != "junit":
         raise UsageError("--at-least says which test cases fail: it goes with --format junit")
     if paper.format == "table" and paper.output is not None:
-        raise UsageError("--output: a table is for a terminal; add --format markdown, junit or json")
-    with run_to_read(name, store) as run:
-        report = run.report(paper.evaluation)
-        _write(run, report, paper)
-    if paper.github:
-        _append_summary(report)
+        others = "markdown, latex, html, junit or json"
+        raise UsageError(f"--output: a table is for a terminal; add --format {others}")
+    if paper.format == "junit" and count > 1:
+        raise UsageError("--format junit takes one run: a server reads one file for each")
+    if paper.image not in IMAGES:
+        raise UsageError(f"--plot-format {paper.image}: figures are {' or '.join(IMAGES)}")
 
 
-def _write(run: Run, report: RunReport, paper: Paper) -> None:
+def _write(runs: Sequence[Run], reports: Sequence[RunReport], paper: Paper) -> None:
     if paper.format == "table":
-        print_table(report_table(report, run.place.command))
+        for run, report in zip(runs, reports, strict=True):
+            print_table(report_table(report, run.place.command))
+            if report is not reports[-1]:
+                say("")
         return
+    told = reports[0] if len(reports) == 1 else reports
     if paper.format == "json" and paper.output is None:
-        print_json(report)
+        print_json(told)
         return
     with end_quietly(), opened(paper.output) as out:
-        if paper.format == "junit":
-            lines = partial(run.lines, paper.evaluation)
-            write_junit(lines, out, f"{report.experiment}/{report.run_id}", paper.at_least)
-        elif paper.format == "markdown":
-            out.write(markdown(report))
+        if paper.format == "json":
+            out.write(msgspec.json.format(msgspec.json.encode(told), indent=2).decode() + "\n")
+        elif paper.format == "junit":
+            name = f"{reports[0].experiment}/{reports[0].run_id}"
+            write_junit(partial(runs[0].lines, paper.evaluation), out, name, paper.at_least)
+        elif paper.format == "html":
+            _write_page(runs, reports, paper, out)
         else:
-            out.write(msgspec.json.format(msgspec.json.encode(report), indent=2).decode() + "\n")
+            out.writelines([latex(reports)] if paper.format == "latex" else map(markdown, reports))
 
 
-def _append_summary(report: RunReport) -> None:
+def _write_page(runs: Sequence[Run], reports: Sequence[RunReport], paper: Paper, out: IO[str]) -> None:
+    """Without matplotlib the page has everything but its figures."""
+    figures: Iterable[Drawn] = ()
+    if has_plots():
+        figures = _figures(runs, reports, paper.evaluation, "svg")
+    else:
+        warn("the page has no figures: they need one more package: pip install 'holdfast[plots]'")
+    out.writelines(page([run.sheet(paper.evaluation) for run in runs], figures))
+
+
+def _draw(runs: Sequence[Run], reports: Sequence[RunReport], paper: Paper, folder: str) -> None:
+    try:
+        os.makedirs(folder, exist_ok=True)
+        drawn = False
+        for each in _figures(runs, reports, paper.evaluation, paper.image):
+            drawn = True
+            path = os.path.join(folder, each.name)
+            with open(path, "wb") as file:
+                file.write(each.content)
+            tell_written(path)
+    except OSError as error:
+        raise UsageError(f"--plots {folder}: cannot be written: {error.strerror}") from error
+    if not drawn:
+        warn("--plots: nothing is finished yet, so there is nothing to draw")
+
+
+def _figures(runs: Sequence[Run], reports: Sequence[RunReport], evaluation: str, image: str) -> Iterable[Drawn]:
+    every = [
+        (report, counting(run.lines(evaluation), "reading", run.planned_count()))
+        for run, report in zip(runs, reports, strict=True)
+    ]
+    return draw(plotted(every), image)
+
+
+def _append_summary(reports: Sequence[RunReport]) -> None:
     """Outside a job there is no summary, and the same command is of use there too."""
     path = os.environ.get(_SUMMARY)
     if not path:
@@ -68,6 +133,6 @@ def _append_summary(report: RunReport) -> None:
         return
     try:
         with open(path, "a", encoding="utf-8") as file:
-            file.write(markdown(report))
+            file.writelines(map(markdown, reports))
     except OSError as error:
         raise UsageError(f"{_SUMMARY}={path}: cannot be written: {error.strerror}") from error

@@ -24,6 +24,9 @@ def score(
     ] = None,
     reason: Annotated[str, typer.Option(help="With --set: why.")] = "",
     by: Annotated[str, typer.Option(help="With --set: who says so. Default: $USER, else git's user.name.")] = "",
+    anomalies: Annotated[
+        bool, typer.Option("--anomalies", help="Score nothing: look at all answers again for anomalies.")
+    ] = False,
     evaluation: Evaluation = "",
     store: Store = None,
     as_json: Json = False,
@@ -35,17 +38,21 @@ def score(
     of the scorer's, which stays in the run's history; report says how many there are, show RUN KEY who, when and why.
     """
     from holdfast.cli.evaluating import list_evaluations, set_score
-    from holdfast.cli.scoring import score_run, watch_scorers
+    from holdfast.cli.scoring import look_again, score_run, watch_scorers
     from holdfast.errors import UsageError
 
-    if list_ + (set_ is not None) + bool(scorers or watch or label) > 1:
-        raise UsageError("score with --scorers, list with --list, or set one score with --set: one at a time")
+    if list_ + anomalies + (set_ is not None) + bool(scorers or watch or label) > 1:
+        raise UsageError(
+            "score with --scorers, list with --list, set one score with --set, or look with --anomalies: one at a time"
+        )
     if set_ is None and (reason or by or evaluation):
         raise UsageError("--reason, --by and --evaluation go with --set KEY SCORER=VALUE")
     if as_json and not list_:
         raise UsageError("--json goes with --list; for the scores: holdfast report RUN --json")
     if list_:
         raise typer.Exit(list_evaluations(name, store, as_json))
+    if anomalies:
+        raise typer.Exit(look_again(name, store))
     if set_ is not None:
         raise typer.Exit(set_score(name, set_, (reason, by), evaluation, store))
     if watch:

@@ -10,6 +10,7 @@ from typing import Any
 
 from holdfast.api import Given, Run, RunPlace
 from holdfast.api.scoring import Scored, Trial, score, try_scorers, with_scorers
+from holdfast.api.scoring import look_again as look_for_anomalies
 from holdfast.cli.output import print_table, say
 from holdfast.cli.running import Choice, given_of_run
 from holdfast.cli.stopping import Stopper, run_stoppable
@@ -20,6 +21,7 @@ from holdfast.report.grids import Grid
 from holdfast.report.tables import report_table
 from holdfast.report.wording import counted, dollars, first_line, own_words
 from holdfast.score import Scorer, as_number, resolve
+from holdfast.score.anomalies import VERSION
 from holdfast.score.files import scorers_in
 from holdfast.spec.reading import parse_yaml
 
@@ -38,6 +40,18 @@ def score_run(name: str, entries: Sequence[str], label: str, store: str | None) 
         given = with_scorers(given, find(entries))
     work = partial(_score, given, place, label)
     return run_stoppable(work, _recorded_as, "interrupted before anything was scored")
+
+
+def look_again(name: str, store: str | None) -> int:
+    """Look for anomalies in all answers of a run."""
+    place, given = given_of_run(name, None, store, Choice())
+    with patience(f"looking at the answers of {place.run_id}"):
+        done = asyncio.run(look_for_anomalies(given, place))
+    told = f"{counted(done.answers, 'answer')} looked at with list {VERSION}"
+    sys.stderr.write(f"{told}, something new recorded of {done.changed}; nothing was asked\n")
+    with Run(done.place) as run:
+        print_table(report_table(run.report(), done.place.command))
+    return 0
 
 
 async def _score(given: Given, place: RunPlace, label: str, stopper: Stopper) -> Scored:

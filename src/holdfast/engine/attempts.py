@@ -23,6 +23,7 @@ from holdfast.plan import Work
 from holdfast.records import draft
 from holdfast.records.exchange import Answer, Sample
 from holdfast.records.facts import Failure, SampleFailed, SampleFinished, Spent, checked
+from holdfast.score.anomalies import VERSION, Expected, look_at
 from holdfast.solve import (
     Context,
     LimitError,
@@ -104,6 +105,8 @@ class Kit(msgspec.Struct, frozen=True):
     seed: int
     secrets: tuple[str, ...] = ()
     """What must not be in a record of what went wrong."""
+    expected: Mapping[str, Expected] | None = None
+    """By evaluated model, how answers should look; None if nobody looks for anomalies."""
     groups: Groups | None = None
     """Where a scorer asks for all repeats of a sample at once."""
 
@@ -113,6 +116,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
     failure: Failure | None
     spent: Spent
+    anomalies: int = 0
 
 
 class Sampler:
@@ -179,7 +183,7 @@ class Sampler:
             if isinstance(result, Answer):
                 kept = result if result.raw is None else msgspec.structs.replace(result, raw=None)  # its step has it
                 finished = SampleFinished(ticket.o, attempt, kept, steps.spent(), len(kit.bench.scorers))
-                await self._finish(ticket, kit, finished, flight)
+                await self._finish(ticket, kit, _looked_at(ticket, kit, finished), flight)
                 return
             spent = steps.spent()
             begins_anew = result.failure.kind == "sandbox" and spent.replayed > 0  # our loss, not the sample's attempt
@@ -237,7 +241,7 @@ class Sampler:
             await self._give_up(ticket, kit, failed, flight)
             return
         position = await self._journal.append(record)
-        self._ended(ticket, Outcome(None, finished.spent))
+        self._ended(ticket, Outcome(None, finished.spent, len(finished.anomalies)))
         if not kit.bench.scorers:
             return
         if kit.groups is None:
@@ -298,6 +302,17 @@ class Sampler:
         flight.cell = ticket.cell
         self.flights.add(flight)
         return flight
+
+
+def _looked_at(ticket: Ticket, kit: Kit, finished: SampleFinished) -> SampleFinished:
+    """With what is odd about the answer: durable with it, so that no crash comes between the two."""
+    if kit.expected is None:
+        return finished
+    try:
+        found = look_at(ticket.sample, finished.answer, kit.expected[ticket.cell.model])
+    except (AttributeError, TypeError):  # a solver's answer may hold anything: it is refused when it is to be saved
+        return finished
+    return msgspec.structs.replace(finished, anomalies=found, looked=VERSION)
 
 
 async def _solve(solver: Solver, sample: Sample, ctx: Context, seconds: float | None, steps: Steps) -> Answer:

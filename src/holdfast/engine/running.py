@@ -26,6 +26,7 @@ from holdfast.engine.earlier import Earlier, Sources
 from holdfast.engine.flights import Flight
 from holdfast.engine.grouping import Groups, Member
 from holdfast.engine.keeping import blobs_of
+from holdfast.engine.looking import Lookout, expected_by_model
 from holdfast.engine.places import Places
 from holdfast.engine.recollecting import read_judged, read_past
 from holdfast.engine.scoring import NOTHING, Bench
@@ -96,6 +97,8 @@ class Progress(msgspec.Struct):
     """Answers of an earlier process that were scored."""
     taken: int = 0
     """Scores that were taken over from earlier evaluations."""
+    anomalies: int = 0
+    """That were found in answers of this process."""
     batch_jobs: int = 0
     """Jobs of batch APIs that are waited for."""
     batch_requests: int = 0
@@ -177,6 +180,7 @@ class Engine:
                 if job.answers:
                     await self._begin_batches()
                     await self._sandboxes.begin(sandboxes_of(job.spec))
+                self._start_looking()
                 for cell in job.cells if not self._stopping else ():
                     self._start_scoring(cell)
                     if job.answers:
@@ -379,6 +383,7 @@ class Engine:
             progress.last_failure = f"{ticket.key}: {outcome.failure.kind}: {outcome.failure.message}"
             event = "sample.save_failed" if outcome.failure.kind == "record" else "sample.failed"
             self._job.tell(event, progress.last_failure, key=ticket.key, kind=outcome.failure.kind)
+        progress.anomalies += outcome.anomalies
         progress.live += outcome.spent.live
         progress.replayed += outcome.spent.replayed
         progress.usage += outcome.spent.usage
@@ -461,6 +466,13 @@ class Engine:
             if done.records:
                 self._progress.scored += sum(each.o in self._fold.unscored for each in members)
 
+    def _start_looking(self) -> None:
+        """Answers that were recorded with an older list of anomalies, or with none."""
+        job = self._job
+        if job.answers and job.spec.anomalies and self._fold.unlooked.count and not self._stopping:
+            lookout = Lookout(job.run, job.spec, job.works, job.cells)
+            self._workers.append(asyncio.create_task(lookout.look(job.journal_folder, self._writer)))
+
     def _kit(self, work: Work) -> Kit:
         spec = self._job.spec
         files = self._attachments if work.task.dataset.files else None
@@ -492,6 +504,7 @@ class Engine:
             seconds=spec.limits.sample.seconds,
             seed=spec.seed,
             secrets=secrets,
+            expected=expected_by_model(spec, work.task) if spec.anomalies else None,
             groups=self._groups if work.task.name in _grouped(self._job.scorers) else None,
         )
 

@@ -330,6 +330,10 @@ class SampleFinished(msgspec.Struct, frozen=True, omit_defaults=True):
     spent: Spent = Spent()
     scorers: int = 0
     """How many scorers will judge it: an answer with none is never waiting for scores."""
+    anomalies: dict[str, str] = msgspec.field(default_factory=dict)
+    """What is odd about the answer, by kind, each with what shows it."""
+    looked: int = 0
+    """The version of the list of anomalies that it was looked at with; 0 if it was not."""
 
 
 class SampleFailed(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -367,6 +371,17 @@ class ScoreGiven(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of one that was set by hand: when. Where it is taken over into another evaluation, the record is younger."""
     taken: str = ""
     """The evaluation that it was taken over from: its scorer was not asked again."""
+
+
+class LookedAgain(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What another list of anomalies finds in the answer in record `of`; it stands in place of what was found before.
+    An `anomaly` record with a key; those without one tell of losses of the journal.
+    """
+
+    o: int
+    of: int
+    version: int
+    found: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class ScoringStarted(msgspec.Struct, frozen=True):

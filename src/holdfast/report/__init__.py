@@ -2,7 +2,7 @@
 
 from holdfast.report.cells import CellReport, Example, RunReport, ScorerReport, report_cells
 from holdfast.report.export import ExportLine, export_lines, write_csv, write_jsonl
-from holdfast.report.frames import Table, sample_table, score_table
+from holdfast.report.frames import Table, cost_table, sample_table, score_table
 from holdfast.report.key_story import KeyStory
 from holdfast.report.planned import PlannedKey, find_planned, nearest_key
 from holdfast.report.scores import ScoreLine, score_lines
@@ -17,6 +17,7 @@ __all__ = [
     "ScoreLine",
     "ScorerReport",
     "Table",
+    "cost_table",
     "export_lines",
     "find_planned",
     "nearest_key",

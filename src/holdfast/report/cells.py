@@ -17,6 +17,7 @@ from holdfast.records.exchange import Usage
 from holdfast.records.facts import Cell, SampleFinished
 from holdfast.records.keys import parse_key
 from holdfast.report.agreeing import Agreement, agreements, panels
+from holdfast.report.anomalies import Anomalies
 from holdfast.report.costs import Cost, Told, cost_lines, total
 from holdfast.report.profiling import ModelProfile
 from holdfast.report.reducing import Reduced, Repeat, summarise_reduced
@@ -80,6 +81,10 @@ class CellReport(msgspec.Struct, frozen=True):
     """Of all requests that were made for it, those of roles too."""
     agreement: tuple[Agreement, ...] = ()
     """Of the judges of each panel."""
+    anomalies: dict[str, int] = msgspec.field(default_factory=dict)
+    """How many of its answers are odd, by kind; marks are not among them."""
+    odd: dict[str, Example] = msgspec.field(default_factory=dict)
+    """The first of each, with what shows it."""
 
 
 class RunReport(msgspec.Struct, frozen=True):
@@ -98,6 +103,8 @@ class RunReport(msgspec.Struct, frozen=True):
     evaluations: dict[str, str] = msgspec.field(default_factory=dict)
     """All that the run has: what each is called, or its scorers."""
     cost: Cost = Cost()
+    unlooked: int = 0
+    """Answers that the list of anomalies in force was not used on; it is, with a resume or `score --anomalies`."""
     models: tuple[ModelProfile, ...] = ()
     """How fast each model was."""
 
@@ -124,12 +131,13 @@ def report_cells(index: Index, evaluation: str = "") -> Iterator[CellReport]:
     started = story.evaluations.get(evaluation)
     reductions, repeats = stored_reductions(story.spec), stored_repeats(story.spec)
     costs, told = cost_lines(story, {}), Told.of(story.spec)
+    anomalies = Anomalies(index, evaluation)
     for (task, model), cells in parts.items():
         cost = total(line for line in costs if (line.task, line.model) == (task, model))
         how = reductions.get(task, (Reduction(),))
         judges = panels(started.scorers, task) if started is not None else {}
         answers = Answers(task, model, cells, evaluation, how, repeats.get(task, 1), judges)
-        yield _report(index, answers, cost, told.counts(task))
+        yield _report(index, answers, cost, (told.counts(task), anomalies))
 
 
 def stored_repeats(spec: Mapping[str, Any]) -> dict[str, int]:
@@ -162,13 +170,16 @@ class Answers(msgspec.Struct, frozen=True):
         )
 
 
-def _report(index: Index, wanted: Answers, cost: Cost, counts: Counts) -> CellReport:
+def _report(index: Index, wanted: Answers, cost: Cost, looked: tuple[Counts, Anomalies]) -> CellReport:
+    counts, anomalies = looked
     statuses: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
     examples: dict[str, Example] = {}
     groups: dict[int, str] = {}
     marks: Counter[str] = Counter()
     marked: dict[str, Example] = {}
+    kinds_of_odd: Counter[str] = Counter()
+    odd: dict[str, Example] = {}
     usage, seconds = Usage(), 0.0
     for row in wanted.rows(index):
         statuses[row.status] += 1
@@ -179,6 +190,9 @@ def _report(index: Index, wanted: Answers, cost: Cost, counts: Counts) -> CellRe
             for mark in row.marks.split():
                 marks[mark] += 1
                 marked.setdefault(mark, Example(row.key, f"counts.{mark} is {getattr(counts, mark)}"))
+            for kind, reason in anomalies.of(row).items():
+                kinds_of_odd[kind] += 1
+                odd.setdefault(kind, Example(row.key, reason))
         elif row.status == "failed":
             kinds[row.kind] += 1
             examples.setdefault(row.kind, Example(row.key, row.message))
@@ -199,6 +213,8 @@ def _report(index: Index, wanted: Answers, cost: Cost, counts: Counts) -> CellRe
         marked=marked,
         cost=cost,
         agreement=tuple(_agreement(index, wanted)),
+        anomalies=dict(kinds_of_odd),
+        odd=odd,
     )
 
 

@@ -20,6 +20,7 @@ class Wanted(msgspec.Struct, frozen=True):
     status: str = ""
     tasks: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
+    anomalies: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return self != Wanted()
@@ -44,6 +45,7 @@ def _chosen(lines: Iterable[ExportLine], wanted: Wanted, pattern: "re.Pattern[st
             and (not wanted.wrong or is_wrong(line.scores))
             and (not wanted.tasks or line.task in wanted.tasks)
             and (not wanted.models or line.model in wanted.models)
+            and (not wanted.anomalies or any(each in (*line.marks, *line.anomalies) for each in wanted.anomalies))
             and (pattern is None or pattern.search(_text(line)))
         ):
             yield line

@@ -2,12 +2,17 @@
 
 A score is a value, null where the scorer said nothing, or `{"failure": {"message": …}}` where the scorer broke: the
 two must not look alike. Tokens and seconds are those of the attempt that counts, replayed steps included.
+
+JSONL holds every text as it is. CSV is mostly opened in spreadsheets, which run what looks like a formula: a text that
+begins with =, +, -, @, a tab or a carriage return, and is no number, gets a quote before it; NUL, which many readers
+take for the end, becomes U+FFFD.
 """
 
 import contextlib
 import csv
 import itertools
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Collection, Iterable, Iterator
 from typing import IO, Any
 
 import msgspec
@@ -17,6 +22,7 @@ from holdfast.plan import PlanLine, planned_lines
 from holdfast.records.exchange import Usage
 from holdfast.records.facts import Failure, SampleFailed, SampleFinished
 from holdfast.records.keys import parse_key
+from holdfast.report.anomalies import Anomalies
 from holdfast.report.costs import Prices, Told, used_dollars
 from holdfast.report.wording import own_words
 from holdfast.state import AnswerRow, Index, MadeRow, ScoreRow
@@ -25,6 +31,8 @@ _finished = msgspec.json.Decoder(SampleFinished)
 _failed = msgspec.json.Decoder(SampleFailed)
 _PLAIN = ("key", "task", "model", "sample_id", "repeat", "status", "output")
 _SPENT = ("attempt", "input_tokens", "output_tokens", "cost_usd", "seconds")
+_FORMULA = re.compile(r"\A\s*[=+\-@\t\r]")
+_NUMBER = re.compile(r"\A\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*\Z")
 
 
 class ExportLine(msgspec.Struct, frozen=True):
@@ -57,6 +65,8 @@ class ExportLine(msgspec.Struct, frozen=True):
     """Of scores that people have set by hand: first what the scorer said, then each `value` with its `reason`, `author`
     and time (`at`). The last one is in `scores`.
     """
+    anomalies: dict[str, str] = msgspec.field(default_factory=dict)
+    """What else is odd about the answer, by kind, each with what shows it."""
 
     @property
     def values(self) -> dict[str, Any]:
@@ -80,7 +90,7 @@ def _export(run: str, index: Index, evaluation: str, reader: Reader) -> Iterator
     answers = index.answers()
     scores = itertools.groupby(index.scores(evaluation), key=lambda row: row.o)
     answer, scored = next(answers, None), next(scores, None)
-    told = Told.of(index.story.spec)
+    told, anomalies = Told.of(index.story.spec), Anomalies(index, evaluation)
     prices: dict[str, Prices] = {}
     for line in itertools.chain.from_iterable(planned_lines(run, cell) for cell in index.story.cells):
         mine = answer if answer is not None and answer.o == line.o else None
@@ -94,15 +104,17 @@ def _export(run: str, index: Index, evaluation: str, reader: Reader) -> Iterator
         if model not in prices:
             prices[model] = told.prices(model)
         told_line = _line(line, mine, given, reader, prices[model])
-        edited = any(each.author for each in given) and told_line.status == "finished"
-        yield (
-            msgspec.structs.replace(told_line, scores_edited=_edited(index, evaluation, mine)) if edited else told_line
-        )
+        if mine is None or told_line.status != "finished":
+            yield told_line
+            continue
+        edited = _edited(index, evaluation, mine) if any(each.author for each in given) else {}
+        odd = anomalies.of(mine)
+        more = edited or odd
+        yield msgspec.structs.replace(told_line, scores_edited=edited, anomalies=odd) if more else told_line
 
 
-def _edited(index: Index, evaluation: str, answer: AnswerRow | None) -> dict[str, list[dict[str, Any]]]:
+def _edited(index: Index, evaluation: str, answer: AnswerRow) -> dict[str, list[dict[str, Any]]]:
     """What scorers said and people set in its place, by scorer."""
-    assert answer is not None
     edits = index.edits_of(answer.o, answer.n, evaluation)
     names = {each.scorer for each in edits}
     made = [each for each in index.made_of(answer.o, answer.n, evaluation) if each.scorer in names]
@@ -125,16 +137,31 @@ def write_csv(lines: Iterator[ExportLine], out: IO[str], scorers: list[str]) -> 
     `reasons` what the others said.
     """
     writer = csv.writer(out)
-    writer.writerow([*_PLAIN, "marks", "error", *_SPENT, *scorers, "score_errors", "reasons"])
+    taken = (*_PLAIN, "marks", "anomalies", "error", *_SPENT, "score_errors", "reasons")
+    columns = [score_column(name, taken) for name in scorers]
+    writer.writerow(map(_harmless, [*taken[:-2], *columns, *taken[-2:]]))
     for line in lines:
         plain = [getattr(line, name) for name in _PLAIN]
         spent = [getattr(line, name) for name in _SPENT]
         error = "" if line.error is None else f"{line.error.kind}: {line.error.message}"
         given = line.values
         values = [given.get(name) for name in scorers]
-        writer.writerow(
-            [*plain, " ".join(line.marks), error, *spent, *values, _listed(line.broken), _listed(line.reasons)]
-        )
+        told = [_listed(line.broken), _listed(line.reasons)]
+        odd = [" ".join(line.marks), _listed(line.anomalies)]
+        writer.writerow(map(_harmless, [*plain, *odd, error, *spent, *values, *told]))
+
+
+def score_column(scorer: str, taken: Collection[str]) -> str:
+    """The column of a scorer, in every table: its name, unless another column has it."""
+    return f"score.{scorer}" if scorer in taken else scorer
+
+
+def _harmless(value: Any) -> Any:
+    """For a spreadsheet. Numbers are left alone, also those that are texts: an answer is often -5."""
+    if not isinstance(value, str):
+        return value
+    text = value.replace("\0", "\ufffd")
+    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.match(text) else text
 
 
 def _listed(told: dict[str, str]) -> str:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from holdfast.errors import UsageError
-from holdfast.report.export import ExportLine
+from holdfast.report.costs import CostLine
+from holdfast.report.export import ExportLine, score_column
 from holdfast.report.scores import ScoreLine
 from holdfast.report.wording import first_line
 
@@ -19,7 +20,16 @@ if TYPE_CHECKING:
 _SHOWN_MAX = 20
 _WIDTH_MAX = 60
 _PLAIN = ("key", "task", "model", "sample_id", "repeat", "status", "output")
-_SPENT = ("attempt", "finish_reason", "input_tokens", "output_tokens", "seconds")
+_SPENT = (
+    "attempt",
+    "finish_reason",
+    "input_tokens",
+    "output_tokens",
+    "cached_tokens",
+    "reasoning_tokens",
+    "cost_usd",
+    "seconds",
+)
 
 Line = TypeVar("Line")
 Columns = dict[str, list[Any]]
@@ -93,21 +103,38 @@ def score_table(lines: Iterable[ScoreLine]) -> Table[ScoreLine]:
     return Table(lines, _score_columns)
 
 
+def cost_table(lines: Iterable[CostLine]) -> Table[CostLine]:
+    return Table(lines, _cost_columns)
+
+
 def _sample_columns(lines: Sequence[ExportLine]) -> Columns:
     """As in a CSV export: a column for each scorer, named as the scorer, unless that name is taken."""
     made: Columns = {name: [getattr(line, name) for line in lines] for name in _PLAIN}
+    made["marks"] = [" ".join(line.marks) for line in lines]
     made["error_kind"] = [line.error.kind if line.error else None for line in lines]
     made["error"] = [line.error.message if line.error else None for line in lines]
     made |= {name: [getattr(line, name) for line in lines] for name in _SPENT}
     given = [line.values for line in lines]
     for scorer in sorted({scorer for line in lines for scorer in line.scores}):
-        column = f"score.{scorer}" if scorer in made else scorer
-        made[column] = [values.get(scorer) for values in given]
+        made[score_column(scorer, made)] = [values.get(scorer) for values in given]
     return made
 
 
 def _score_columns(lines: Sequence[ScoreLine]) -> Columns:
     return {name: [getattr(line, name) for line in lines] for name in ScoreLine.__struct_fields__}
+
+
+def _cost_columns(lines: Sequence[CostLine]) -> Columns:
+    """Tokens are those that were paid; what replay saved, and what was orphaned, is told in dollars."""
+    made: Columns = {name: [getattr(line, name) for line in lines] for name in ("task", "model", "role", "requests")}
+    for name in ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens"):
+        made[name] = [getattr(line.usage, name) for line in lines]
+    made["cost_usd"] = [line.cost.dollars for line in lines]
+    made["saved_usd"] = [line.cost.saved_dollars for line in lines]
+    made["orphaned_usd"] = [line.cost.orphaned_dollars for line in lines]
+    made["finished"] = [line.finished for line in lines]
+    made["usd_per_answer"] = [line.dollars_per_sample for line in lines]
+    return made
 
 
 def _cell(value: Any) -> str:

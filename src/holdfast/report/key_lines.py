@@ -47,6 +47,8 @@ def story_lines(story: KeyStory, size_of: SizeOf = lambda reference: None, *, fu
     if story.answer is not None:
         yield "answer", "bold"
         yield from _indented(story.answer.text, 2)
+    for kind, shown in story.anomalies.items():
+        yield from _indented(f"anomaly {kind}: {shown}", 2, "yellow")
     if story.scores:
         yield "scores", "bold"
     for score in story.scores:

@@ -164,6 +164,8 @@ class KeyStory(msgspec.Struct, frozen=True):
     in_progress: Doing | None = None
     resumes: tuple[str, ...] = ()
     """When further processes went on with the run: the second, the third, …"""
+    anomalies: dict[str, str] = msgspec.field(default_factory=dict)
+    """What is odd about its answer, by kind, each with what shows it."""
 
     def __str__(self) -> str:
         from holdfast.report.key_lines import story_lines

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from holdfast.report.cells import CellReport, RunReport
 from holdfast.report.tables import (
+    anomaly_lines,
     cost_lines,
     duration,
     edited_lines,
@@ -40,7 +41,7 @@ def markdown(report: RunReport) -> str:
         *reading_lines(report.cells),
         *edited_lines(report.cells),
     ]
-    found += [*marked_lines(report.cells), *failure_lines(report.cells)]
+    found += [*marked_lines(report.cells), *anomaly_lines(report), *failure_lines(report.cells)]
     if report.anomalies:
         found.append(f"{counted(report.anomalies, 'anomaly', 'anomalies')} in the journal: see `holdfast verify`")
     if found:

@@ -27,8 +27,8 @@ def line_of(progress: Progress, now: float) -> str:
         parts.append(f"{progress.sending} of {progress.at_once} requests at once")
     if progress.held:
         parts.append(first_line(progress.held, _FAILURE_WIDTH))
-    if progress.failed:
-        parts.append(f"{progress.failed} failed")
+    parts += [f"{progress.failed} failed"] * bool(progress.failed)
+    parts += [counted(progress.anomalies, "anomaly", "anomalies")] * bool(progress.anomalies)
     used = progress.usage.input_tokens + progress.usage.output_tokens
     parts.append(f"{short(used)} tokens")
     if progress.batch_jobs:

@@ -24,16 +24,18 @@ class ScoreLine(msgspec.Struct, frozen=True):
     failure: str = ""
     author: str = ""
     """Who set it by hand, if somebody did."""
+    evaluation: str = ""
 
 
 def score_lines(index: Index, evaluation: str = "") -> Iterator[ScoreLine]:
     """`evaluation` empty means the newest. Answers and scores are walked side by side."""
     answers = index.answers("finished")
     answer = next(answers, None)
-    for row in index.scores(evaluation or index.story.evaluation):
+    evaluation = evaluation or index.story.evaluation
+    for row in index.scores(evaluation):
         while answer is not None and answer.o < row.o:
             answer = next(answers, None)
         assert answer is not None
         key = parse_key(answer.key)
         failure = own_words(row.scorer, row.failure)
-        yield ScoreLine(answer.key, *key, row.scorer, row.value, row.reason, failure, row.author)
+        yield ScoreLine(answer.key, *key, row.scorer, row.value, row.reason, failure, row.author, evaluation)

@@ -13,6 +13,7 @@ from holdfast.report.costs import Cost, unpriced_line
 from holdfast.report.grids import Grid
 from holdfast.report.profiling import ModelProfile
 from holdfast.report.wording import brief, counted, dollars, first_line
+from holdfast.score.anomalies import KINDS
 from holdfast.stats import Summary
 
 _COLUMNS = (
@@ -153,6 +154,21 @@ def marked_lines(cells: Iterable[CellReport]) -> Iterator[str]:
             yield f"{cell.task}/{cell.model}: {answers} ({example.message}), e.g. {example.key}"
 
 
+def anomaly_lines(report: RunReport, command: Command | None = None) -> Iterator[str]:
+    """What is odd about answers, with how to see them; and whether somebody should look again."""
+    show = command or (lambda verb, *rest: f"holdfast {verb} {report.run_id} {' '.join(rest)}".rstrip())
+    for cell in report.cells:
+        for kind, count in cell.anomalies.items():
+            example = cell.odd[kind]
+            told = f"anomaly {kind} in {counted(count, 'answer')} ({KINDS[kind]})"
+            seen = f"e.g. {example.key}: {first_line(example.message)}; see: {show('show', '--anomaly', kind)}"
+            yield f"{cell.task}/{cell.model}: {told}, {seen}"
+    if report.unlooked:
+        look = show("score", "--anomalies")
+        told = f"{counted(report.unlooked, 'answer')} not looked at with the newest list of anomalies"
+        yield f"{told}; look with: {look}"
+
+
 def cost_lines(cost: Cost) -> Iterator[str]:
     """Nothing, where no price is known and none was asked for."""
     if cost.dollars is None:
@@ -244,6 +260,7 @@ def _footnotes(report: RunReport, command: Command | None) -> Iterable[Renderabl
         ("", reading_lines(report.cells)),
         ("yellow", edited_lines(report.cells)),
         ("yellow", marked_lines(report.cells)),
+        ("yellow", anomaly_lines(report, command)),
         ("red", failure_lines(report.cells)),
     )
     yield from (_line(line, style) for style, lines in told for line in lines)

@@ -227,3 +227,5 @@ class Spec(_Part, frozen=True, kw_only=True):
     fail_on_error: Annotated[float, THROUGHPUT, Meta(ge=0)] = 0.0
     fail_on_error_in_cell: Annotated[Annotated[float, Meta(ge=0)] | None, THROUGHPUT] = None
     progress_file: Annotated[str, PLACE] = ""
+    anomalies: Annotated[bool, THROUGHPUT] = True
+    anomalies_except: Annotated[list[str], THROUGHPUT] = field(default_factory=list)

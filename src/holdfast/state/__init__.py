@@ -1,7 +1,7 @@
 """Where runs stand: folds over journals, and the derived index that reading commands use."""
 
 from holdfast.state.catalogue import Catalogue, stamp_of
-from holdfast.state.folding import Fold, Judged, Trail
+from holdfast.state.folding import Bits, Fold, Judged, Trail
 from holdfast.state.index import Index
 from holdfast.state.profile import ModelTimes, Profile, Spans
 from holdfast.state.rows import AnswerRow, EditRow, EvaluationCounts, MadeRow, ScoreRow
@@ -11,6 +11,7 @@ from holdfast.state.story import Bill, OpenJob, Story
 __all__ = [
     "AnswerRow",
     "Bill",
+    "Bits",
     "Catalogue",
     "EditRow",
     "EvaluationCounts",

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, MutableMapping
 import msgspec
 
 from holdfast.journal.marks import Damage, Entry, Position
-from holdfast.records.facts import SampleFailed, SampleFinished, ScoreGiven
+from holdfast.records.facts import LookedAgain, SampleFailed, SampleFinished, ScoreGiven
+from holdfast.score.anomalies import VERSION
 from holdfast.state.story import StepGist, Story
 
 _SPARE = 1024
@@ -97,6 +98,7 @@ step_gist = msgspec.json.Decoder(StepGist)
 finished_data = msgspec.json.Decoder(SampleFinished)
 failed_data = msgspec.json.Decoder(SampleFailed)
 score_data = msgspec.json.Decoder(ScoreGiven)
+looked_data = msgspec.json.Decoder(LookedAgain)
 
 
 class Judged(msgspec.Struct):
@@ -123,6 +125,8 @@ class Fold:
         self.unjudged: dict[int, Position] = {}
         """Answers of which a judge could not be asked. They count as scored until somebody asks again."""
         self._broken: set[int] = set()
+        self.unlooked = Bits()
+        """Answers that were not looked at with the list of anomalies that is in force."""
         self.damage: list[Damage] = []
         self._wanted = evaluation
 
@@ -152,6 +156,8 @@ class Fold:
             self._score(entry)
         elif kind == "sample.failed":
             self._failed(entry)
+        elif kind == "anomaly" and entry.line.k is not None:
+            self._looked(entry)
         else:
             self.story.apply(entry)
             if kind == "run.resumed":
@@ -196,6 +202,13 @@ class Fold:
         if found.scorers or self._wanted:
             self.unscored[found.o] = Position(entry.line.n, entry.segment, entry.offset)
         self.story.spent(found.spent, entry.line.k)
+        if found.looked != VERSION:
+            self.unlooked.add(found.o)
+
+    def _looked(self, entry: Entry) -> None:
+        found = looked_data.decode(entry.line.d)
+        if found.version == VERSION:
+            self.unlooked.discard(found.o)
 
     def _failed(self, entry: Entry) -> None:
         found = failed_data.decode(entry.line.d)

@@ -11,17 +11,18 @@ import sqlite3
 from collections.abc import Iterator
 
 import msgspec
+import xxhash
 
 from holdfast.errors import StaleCursorError
 from holdfast.journal import START, Cursor, Damage, Entry, Reader, journal_folder
 from holdfast.records.facts import SampleFailed, SampleFinished, ScoreGiven
 from holdfast.state.cache import cached_path, is_networked, make_room
-from holdfast.state.folding import failed_data, finished_data, score_data
+from holdfast.state.folding import failed_data, finished_data, looked_data, score_data
 from holdfast.state.profile import Profile, TimedGist
 from holdfast.state.rows import AnswerRow, EditRow, EvaluationCounts, MadeRow, ScoreRow
 from holdfast.state.story import Story
 
-_VERSION = 8
+_VERSION = 9
 _timed_gist = msgspec.json.Decoder(TimedGist)
 _BATCH = 10_000
 _MEMORY = ":memory:"
@@ -30,7 +31,7 @@ CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
 CREATE TABLE answers (
     o INTEGER PRIMARY KEY, key TEXT, status TEXT, n INTEGER, segment INTEGER, at_byte INTEGER, attempt INTEGER,
     input_tokens INTEGER, output_tokens INTEGER, seconds REAL, kind TEXT, message TEXT,
-    used BLOB, marks TEXT
+    used BLOB, marks TEXT, looked INTEGER, found BLOB, said INTEGER, characters INTEGER
 );
 CREATE INDEX answers_by_key ON answers (key);
 CREATE TABLE scores (
@@ -45,11 +46,12 @@ CREATE INDEX edits_by_answer ON edits (o, evaluation, scorer);
 """
 
 _PUT = """
-INSERT INTO answers VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (o) DO UPDATE SET
+INSERT INTO answers VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (o) DO UPDATE SET
     status = excluded.status, n = excluded.n, segment = excluded.segment, at_byte = excluded.at_byte,
     attempt = excluded.attempt, input_tokens = excluded.input_tokens, output_tokens = excluded.output_tokens,
     seconds = excluded.seconds, kind = excluded.kind, message = excluded.message,
-    used = excluded.used, marks = excluded.marks
+    used = excluded.used, marks = excluded.marks, looked = excluded.looked, found = excluded.found,
+    said = excluded.said, characters = excluded.characters
 WHERE answers.status != 'finished'
 """
 
@@ -152,6 +154,26 @@ class Index:
         )
         return EvaluationCounts(*self._database.execute(query, (evaluation,)).fetchone())
 
+    def seconds(self, first: int, count: int) -> Iterator[tuple[int, float]]:
+        """Of each finished answer from ordinal `first` on: how long it took."""
+        query = "SELECT o, seconds FROM answers WHERE o >= ? AND o < ? AND status = 'finished' ORDER BY o"
+        yield from self._database.execute(query, (first, first + count))
+
+    def scored_apart(self, evaluation: str) -> Iterator[tuple[int, str]]:
+        """Answers, with the scorer's name, of which another scorer's word on an equal answer differs."""
+        rows = (
+            "scores s JOIN answers a ON a.o = s.o AND a.n = s.of "
+            "WHERE s.evaluation = ? AND a.status = 'finished' AND s.failure = '' AND s.value != x'6e756c6c'"
+        )
+        apart = f"SELECT a.said, s.scorer FROM {rows} GROUP BY a.said, s.scorer HAVING count(DISTINCT s.value) > 1"
+        query = f"SELECT s.o, s.scorer FROM {rows} AND (a.said, s.scorer) IN ({apart}) ORDER BY s.o, s.scorer"
+        yield from self._database.execute(query, (evaluation, evaluation))
+
+    def unlooked(self, version: int) -> int:
+        """How many answers were not looked at with this version of the list of anomalies."""
+        query = "SELECT count(*) FROM answers WHERE status = 'finished' AND looked != ?"
+        return int(self._database.execute(query, (version,)).fetchone()[0])
+
     def close(self) -> None:
         self._database.close()
 
@@ -210,6 +232,8 @@ class Index:
             self.profile.apply(entry.line)
             if kind == "run.resumed":
                 self._retry(self.story.resumes[-1].resumed.retried)
+            elif kind == "anomaly" and entry.line.k is not None:
+                self._looked(entry)
             elif kind == "anomaly" and self.story.anomalies:
                 lost = self.story.anomalies[-1]
                 for table in ("answers", "edits"):
@@ -244,9 +268,22 @@ class Index:
         place = (entry.line.n, entry.segment, entry.offset, found.attempt)
         cost = (used.input_tokens, used.output_tokens, found.spent.seconds)
         by_role = {role: each.usage + each.saved for role, each in found.spent.by_role().items()}
-        marks = " ".join(found.answer.marks) if isinstance(found, SampleFinished) else ""
-        row = (found.o, entry.line.k, status, *place, *cost, *failure, msgspec.json.encode(by_role), marks)
+        row = (
+            found.o,
+            entry.line.k,
+            status,
+            *place,
+            *cost,
+            *failure,
+            msgspec.json.encode(by_role),
+            *_told(found, entry),
+        )
         return self._database.execute(_PUT, row).rowcount > 0
+
+    def _looked(self, entry: Entry) -> None:
+        found = looked_data.decode(entry.line.d)
+        row = (found.version, msgspec.json.encode(found.found), found.o, found.of)
+        self._database.execute("UPDATE answers SET looked = ?, found = ? WHERE o = ? AND n = ?", row)
 
     def _score(self, entry: Entry) -> None:
         found = score_data.decode(entry.line.d)
@@ -280,6 +317,18 @@ class Index:
         edited = f"SELECT scorer FROM edits WHERE {of_it}"
         self._database.execute(f"DELETE FROM scores WHERE {of_it} AND scorer NOT IN ({edited})", (*place, *place))
         self._database.execute(f"UPDATE scores SET last = 0 WHERE {of_it}", place)
+
+
+def _told(found: SampleFinished | SampleFailed, entry: Entry) -> tuple[str, int, bytes, int, int]:
+    """What is known of an answer as such: its marks, its anomalies, and by what it is told from others."""
+    if isinstance(found, SampleFailed):
+        return "", 0, b"{}", 0, 0
+    answer = found.answer
+    task, _, sample, _ = str(entry.line.k).split("/")
+    told = msgspec.json.encode((task, sample, answer.text, answer.tool_calls))
+    said = xxhash.xxh3_64_intdigest(told) - (1 << 63)  # as SQLite has numbers
+    marks = " ".join(answer.marks)
+    return marks, found.looked, msgspec.json.encode(found.anomalies), said, len(answer.text)
 
 
 def _open(run: str) -> tuple[sqlite3.Connection, str]:

@@ -7,6 +7,8 @@ import msgspec
 from holdfast.records.exchange import Usage
 
 _used = msgspec.json.Decoder(dict[str, Usage])
+_found = msgspec.json.Decoder(dict[str, str])
+_NOTHING = len(b"{}")
 
 
 class AnswerRow(msgspec.Struct, frozen=True):
@@ -28,6 +30,17 @@ class AnswerRow(msgspec.Struct, frozen=True):
     """What the attempt that counts took, replayed steps included, by role; as JSON, because few ask for it."""
     marks: str
     """What is wrong with its answer, if anything is: see `Answer.marks`."""
+    looked: int
+    """The version of the list of anomalies that it was looked at with last; 0 if it was not."""
+    anomalies: bytes
+    """What that list found, by kind; as JSON, because most have none."""
+    said: int
+    """A digest: the same for equal answers to the same sample of a task, in every repeat and of every model."""
+    characters: int
+    """Of the answer's text."""
+
+    def found(self) -> dict[str, str]:
+        return _found.decode(self.anomalies) if len(self.anomalies) > _NOTHING else {}
 
     def used_by_role(self) -> dict[str, Usage]:
         return _used.decode(self.used)

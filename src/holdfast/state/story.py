@@ -218,7 +218,7 @@ class Story(msgspec.Struct):
             self._batch(entry, msgspec.json.decode(line.d, type=BatchJob))
         elif line.t == "note":
             self.notes.append(Noted(line.at, msgspec.json.decode(line.d, type=Note)))
-        elif line.t == "anomaly":
+        elif line.t == "anomaly" and line.k is None:  # those with a key tell of its answer
             with contextlib.suppress(msgspec.ValidationError):  # other rooms' anomalies are theirs to read
                 self.anomalies.append(_anomaly.decode(line.d))
 

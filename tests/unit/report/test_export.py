@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from holdfast.api import Run
 from holdfast.journal import journal_folder
 from holdfast.records.exchange import Answer, Sample
@@ -13,6 +15,7 @@ from holdfast.report import write_csv, write_jsonl
 from holdfast.solve import Context
 from tests.journals import flipped
 from tests.unit.engine.runs import Asked, cut_after, folder, given, go, lines, mock, rows
+from tests.unit.report.export_lines import line
 
 
 def right(sample: Sample, answer: Answer) -> bool:
@@ -38,10 +41,10 @@ def test_every_key_has_one_line_in_plan_order(tmp_path: Path) -> None:
 
 def test_a_failed_key_has_its_error_and_neither_output_nor_scores(tmp_path: Path) -> None:
     go(tmp_path, given([Asked(rows=rows(2), solver=partly, scorers=[right], fields={"sample_retries": 1})]))
-    line = lines(tmp_path)[1]
-    assert line.error is not None
-    assert (line.status, line.output, line.scores, line.attempt) == ("failed", None, {}, 2)
-    assert (line.error.kind, line.error.message) == ("solver", "ValueError: no")
+    found = lines(tmp_path)[1]
+    assert found.error is not None
+    assert (found.status, found.output, found.scores, found.attempt) == ("failed", None, {}, 2)
+    assert (found.error.kind, found.error.message) == ("solver", "ValueError: no")
 
 
 def test_a_key_that_was_not_answered_yet_has_a_line_too(tmp_path: Path) -> None:
@@ -123,6 +126,47 @@ def test_an_answer_lost_to_damage_took_nothing(tmp_path: Path) -> None:
     content = path.read_bytes()
     path.write_bytes(flipped(content, content.index(b'"sample.finished"') + 60))
     assert (lines(tmp_path)[0].attempt, lines(tmp_path)[0].input_tokens) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("=1+1", "'=1+1"),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        ("+cmd|' /C calc'!A0", "'+cmd|' /C calc'!A0"),
+        ("-2+3", "'-2+3"),
+        ("\t=1", "'\t=1"),
+        (" =1", "' =1"),
+        ("\r=1", "'\r=1"),
+        ("-5", "-5"),
+        ("+1.5e-3", "+1.5e-3"),
+        ("a=1", "a=1"),
+        ("nul\0nul", "nul\ufffdnul"),
+        ('a "b",\nc', 'a "b",\nc'),
+    ],
+)
+def test_csv_has_nothing_that_a_spreadsheet_would_run_and_leaves_numbers_alone(text: str, shown: str) -> None:
+    out = io.StringIO()
+    write_csv(iter([line(output=text, scores={"label": text}, reasons={"label": "x"})]), out, ["label"])
+    (row,) = csv.DictReader(io.StringIO(out.getvalue(), newline=""))
+    assert (row["output"], row["label"]) == (shown, shown)
+
+
+def test_a_scorer_with_the_name_of_another_column_has_one_of_its_own_in_csv() -> None:
+    out = io.StringIO()
+    write_csv(iter([line(output="said", scores={"output": 1, "=x": 2})]), out, ["output", "=x"])
+    (row,) = csv.DictReader(io.StringIO(out.getvalue()))
+    assert (row["output"], row["score.output"], row["'=x"]) == ("said", "1", "2")
+
+
+def test_a_megabyte_of_answer_is_on_one_line_of_jsonl_and_in_one_field_of_csv() -> None:
+    text = "line\n" * 200_000
+    out, sheet = io.StringIO(), io.StringIO()
+    write_jsonl([line(output=text)], out)
+    write_csv(iter([line(output=text)]), sheet, [])
+    assert [json.loads(each)["output"] for each in out.getvalue().splitlines()] == [text]
+    csv.field_size_limit(2_000_000)
+    assert [row["output"] for row in csv.DictReader(io.StringIO(sheet.getvalue(), newline=""))] == [text]
 
 
 def csv_rows(store: Path) -> list[dict[str, str]]:

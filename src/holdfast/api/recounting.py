@@ -1,0 +1,54 @@
+"""Whether the reports of a run are right: every number is computed again from the journal, scores are made again."""
+
+import asyncio
+import contextlib
+
+import msgspec
+
+from holdfast.api.places import RunPlace
+from holdfast.api.runs import Run
+from holdfast.journal import Reader
+from holdfast.report.recounting import Recount, counted_numbers, differences, uncounted
+from holdfast.report.rescoring import rescore
+
+
+class ScoresChecked(msgspec.Struct):
+    """What `verify --scores --json` says: a contract, fields are only ever added."""
+
+    records: int = 0
+    numbers: int = 0
+    """Of all reports, one for each evaluation, that were compared."""
+    differences: list[str] = msgspec.field(default_factory=list)
+    rescored: dict[str, int] = msgspec.field(default_factory=dict)
+    """By scorer: how many recorded scores were made again."""
+    skipped: dict[str, str] = msgspec.field(default_factory=dict)
+    """By scorer: why it was not asked again."""
+    unchecked: list[str] = msgspec.field(default_factory=list)
+    """What the reports have besides and nobody computes a second time."""
+
+
+def check_scores(place: RunPlace) -> ScoresChecked:
+    """Reads the journal from its beginning, beside the index that reports are made from. Writes nothing."""
+    found = ScoresChecked()
+    recount = Recount()
+    with Run(place) as run:
+        for evaluation in [*run.report().evaluations] or [""]:
+            report = run.report(evaluation)
+            if recount.last != run.last_record():  # the run may be at work
+                recount = _recount(place, run.last_record())
+            where = f"evaluation {evaluation}: " if len(report.evaluations) > 1 else ""
+            again = asyncio.run(rescore(place.folder, recount, evaluation))
+            wrong = (*differences(report, recount), *again.differences)
+            found.differences += [f"{where}{each}" for each in wrong]
+            found.numbers += counted_numbers(report)
+            found.records = recount.records
+            for name, count in again.again.items():
+                found.rescored[name] = found.rescored.get(name, 0) + count
+            found.skipped |= again.skipped
+            found.unchecked = sorted({*found.unchecked, *uncounted(report)})
+    return found
+
+
+def _recount(place: RunPlace, last: int) -> Recount:
+    with contextlib.closing(Reader(place.journal)) as reader:
+        return Recount(last).read(reader.read(live=True))

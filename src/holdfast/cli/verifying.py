@@ -1,0 +1,108 @@
+"""`verify`: whether every byte of a run is what was written, and every reported number what the journal says."""
+
+import os
+import shlex
+import shutil
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from holdfast.api import RunPlace, default_store, find_run
+from holdfast.api.content import check_content
+from holdfast.api.elsewhere import fetch_all, find_in_mirror
+from holdfast.api.recounting import ScoresChecked, check_scores
+from holdfast.api.resuming import read_fold
+from holdfast.cli.output import print_json, say
+from holdfast.cli.waiting import patience
+from holdfast.errors import JournalError
+from holdfast.journal import OS_DISK, Verification, verify
+from holdfast.journal.chain import is_whole_file
+from holdfast.journal.objects import is_url
+from holdfast.plan import digest_file, originals
+from holdfast.report.wording import counted
+
+_SHOWN_MAX = 50
+
+
+def verify_run(name: str, store: str | None, as_json: bool, scores: bool = False) -> int:
+    """Of a run in a mirror every object is fetched: what was copied before says nothing of what is there now."""
+    where = store or default_store()
+    if not is_url(name) and not is_url(where):
+        return _verify(find_run(where, name), [], as_json, scores)
+    _, place = find_in_mirror(where, name)
+    with patience("fetching from the mirror") as wait:
+        folder, wrong = fetch_all(place, wait.tell)
+    try:
+        return _verify(msgspec.structs.replace(place, folder=folder), wrong, as_json, scores)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _verify(place: RunPlace, wrong: list[str], as_json: bool, scores: bool) -> int:
+    with patience("verifying the journal") as reading:
+        found = verify(place.journal, told=reading.tell)
+    with patience("verifying plan, data and files"):
+        errors = [*wrong, *found.errors, *_check_files(place)]
+    checked = None
+    if scores:
+        with patience("computing every number again"):
+            checked = check_scores(place)
+    if as_json:
+        told = {} if checked is None else {"scores": checked}
+        is_right = checked is None or not checked.differences
+        print_json({**msgspec.to_builtins(found), "errors": errors, "ok": not errors and is_right, **told})
+    else:
+        _tell(place, found, errors)
+        if checked is not None:
+            _tell_scores(place, checked)
+    return 5 if errors or (checked is not None and checked.differences) else 0
+
+
+def _tell(place: RunPlace, found: Verification, errors: Sequence[str]) -> None:
+    for warning in found.warnings:
+        say(f"warning: {warning}")
+    for error in errors:
+        say(f"error: {error}", style="red")
+    if found.keys:
+        say(f"keys affected: {', '.join(found.keys[:20])}")
+    verdict = (
+        "is whole" if not errors else "is damaged; what can be read is kept, a resume makes the lost answers again"
+    )
+    size = f"{counted(found.records, 'record')} in {counted(found.segments, 'segment')}"
+    say(f"{place.run_id}: {size}, {verdict}.")
+
+
+def _tell_scores(place: RunPlace, checked: ScoresChecked) -> None:
+    for each in checked.differences[:_SHOWN_MAX]:
+        say(f"error: {each}", style="red")
+    left = len(checked.differences) - _SHOWN_MAX
+    if left > 0:
+        say(f"… and {left} more; see them with --json")
+    for name, count in checked.rescored.items():
+        say(f"scorer {name}: {counted(count, 'score')} made again")
+    for name, why in checked.skipped.items():
+        say(f"scorer {name}: not asked again: {why}")
+    if checked.unchecked:
+        say(f"not computed again: {', '.join(checked.unchecked)}")
+    numbers = f"{counted(checked.numbers, 'number')} computed again from {counted(checked.records, 'record')}"
+    if not checked.differences:
+        say(f"{place.run_id}: {numbers}: all are as reported.")
+        return
+    wrong = counted(len(checked.differences), "difference")
+    say(f"{place.run_id}: {numbers}: {wrong}. The journal is the original; the index is made anew if it is removed:")
+    say(f"    rm {shlex.quote(os.path.join(place.folder, 'index.db'))}")
+
+
+def _check_files(place: RunPlace) -> Iterator[str]:
+    fold = read_fold(place)
+    yield from check_content(place, fold)
+    for path, stored in originals(place.folder, fold.story.blocks):
+        try:
+            if digest_file(path) != stored:
+                yield f"{path}: its content is not what the run began with"
+            elif not is_whole_file(OS_DISK, path):
+                yield f"{path}: the file has changed since it was written; its content can still be read"
+        except JournalError as error:
+            yield str(error)
+        except OSError as error:
+            yield f"{path}: {error.strerror}; restore it from a copy of the run"

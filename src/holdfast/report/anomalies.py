@@ -1,0 +1,117 @@
+"""What is odd about a run's answers: what was recorded of each, and what only many tell together: the same answer in
+all repeats, answers that took far longer than others, other scores for the same answer.
+
+The latter follow from the index whenever somebody looks, under the evaluation that is looked at. Memory: a bit for
+each odd answer's ordinal, and of one cell the seconds of its answers.
+"""
+
+from array import array
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from typing import Any
+
+import msgspec
+
+from holdfast.records.facts import Cell
+from holdfast.records.keys import parse_key
+from holdfast.score.anomalies import KINDS, VERSION
+from holdfast.state import AnswerRow, Bits, Index
+
+_LONG = 100
+"""An answer of so many characters is hardly made twice by chance; a shorter one may be the only one there is."""
+_ENOUGH_SAMPLES = 5
+_ENOUGH_ANSWERS = 20
+_TIMES_MEDIAN = 5.0
+_SECONDS_MORE = 1.0
+_FENCES = 3.0
+
+
+class Across(msgspec.Struct, frozen=True):
+    """One kind of anomaly that some answers have together, with what shows it."""
+
+    kind: str
+    reason: str
+    members: Bits
+
+
+class Anomalies:
+    """All that are known of a run, under one evaluation, as far as its spec has not switched them off."""
+
+    def __init__(self, index: Index, evaluation: str) -> None:
+        self._kinds = kinds_in_force(index.story.spec)
+        self._across = list(_across(index, evaluation, self._kinds)) if self._kinds else []
+
+    def of(self, row: AnswerRow) -> dict[str, str]:
+        """By kind, what shows them."""
+        if row.status != "finished" or not self._kinds:
+            return {}
+        found = {kind: reason for kind, reason in row.found().items() if kind in self._kinds}
+        return found | {each.kind: each.reason for each in self._across if row.o in each.members}
+
+
+def unlooked(index: Index) -> int:
+    """How many answers the list in force was not used on, and should be."""
+    return index.unlooked(VERSION) if kinds_in_force(index.story.spec) else 0
+
+
+def kinds_in_force(spec: Mapping[str, Any]) -> frozenset[str]:
+    """By the spec of a run; one from before there were anomalies looks for all."""
+    return frozenset(KINDS) - set(spec.get("anomalies_except", ())) if spec.get("anomalies", True) else frozenset()
+
+
+def _across(index: Index, evaluation: str, kinds: frozenset[str]) -> Iterator[Across]:
+    spec = index.story.spec
+    warmth = {model.get("name"): (model.get("params") or {}).get("temperature") for model in spec.get("models", ())}
+    for cell in index.story.cells:
+        if "slow" in kinds:
+            yield from _slow(index, cell)
+        temperature = warmth.get(cell.model)
+        if "identical" in kinds and isinstance(temperature, int | float) and temperature > 0:
+            yield from _identical(index, cell, temperature)
+    if "scores_differ" in kinds:
+        yield from _scored_apart(index, evaluation)
+
+
+def _slow(index: Index, cell: Cell) -> Iterator[Across]:
+    """Far out by the quartiles of the logarithms, as times are not symmetric; and by enough for a person to care."""
+    times = array("d", sorted(seconds for _, seconds in index.seconds(cell.first, cell.count)))
+    if len(times) < _ENOUGH_ANSWERS:
+        return
+    low, median, high = (times[len(times) * quarter // 4] for quarter in (1, 2, 3))
+    spread = high / low if low > 0 else 1.0
+    limit = max(high * spread**_FENCES, median * _TIMES_MEDIAN, median + _SECONDS_MORE)
+    if times[-1] > limit:
+        members = Bits()
+        for o, seconds in index.seconds(cell.first, cell.count):
+            if seconds > limit:
+                members.add(o)
+        yield Across("slow", f"more than {limit:.1f} s, where half of them took {median:.1f} s or less", members)
+
+
+def _identical(index: Index, cell: Cell, temperature: float) -> Iterator[Across]:
+    """Long answers that are equal in all repeats of a sample; also short ones, if those of no sample differ."""
+    long, every, samples, differing = Bits(), Bits(), 0, 0
+    rows = index.answers("finished", cell.first, cell.count)
+    for _, repeats in groupby(rows, key=lambda row: parse_key(row.key).sample_id):
+        told = [(row.o, row.said, row.characters) for row in repeats]
+        if len(told) < 2:
+            continue
+        samples += 1
+        if len({said for _, said, _ in told}) > 1:
+            differing += 1
+            continue
+        for o, _, characters in told:
+            every.add(o)
+            if characters >= _LONG:
+                long.add(o)
+    members = every if samples >= _ENOUGH_SAMPLES and not differing else long
+    if members.count:
+        yield Across("identical", f"in all repeats, at a temperature of {temperature:g}", members)
+
+
+def _scored_apart(index: Index, evaluation: str) -> Iterator[Across]:
+    by_scorer: dict[str, Bits] = {}
+    for o, scorer in index.scored_apart(evaluation):
+        by_scorer.setdefault(scorer, Bits()).add(o)
+    for scorer, members in by_scorer.items():
+        yield Across("scores_differ", f"{scorer} gave an equal answer to this sample another score", members)

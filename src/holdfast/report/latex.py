@@ -1,0 +1,77 @@
+r"""A report as a LaTeX table for a paper: booktabs rules, means with their intervals, one row for each scorer.
+
+Invariant: nothing in a name means anything to LaTeX, or ends a row. Needs `\usepackage{booktabs}`; letters outside of
+ASCII are as they are, which LaTeX reads as UTF-8.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from holdfast.report.cells import CellReport, RunReport, ScorerReport
+
+_SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+    "'": r"\textquotesingle{}",
+    "`": r"\textasciigrave{}",
+    "--": "-{}-",
+    **{each: f"\\{each}" for each in "#$%&_{}"},
+}
+_SOUGHT = re.compile("|".join(map(re.escape, _SPECIAL)))
+_HEAD = ("task", "model", "scorer", "mean", r"95\% interval", "$n$", "failed")
+
+
+def latex(reports: Sequence[RunReport]) -> str:
+    """All runs in one table; with several, the first column says which."""
+    several = len(reports) > 1
+    priced = any(cell.cost.dollars is not None for report in reports for cell in report.cells)
+    names = [*(["run"] if several else []), *_HEAD, *(["cost"] if priced else [])]
+    titles = 3 + several
+    lines = [
+        r"% needs \usepackage{booktabs}",
+        r"\begin{table}",
+        r"\centering",
+        rf"\begin{{tabular}}{{{'l' * titles}{'r' * (len(names) - titles)}}}",
+        r"\toprule",
+        _row(names),
+    ]
+    for report in reports:
+        lines.append(r"\midrule")
+        for cell in report.cells:
+            lines += [_row([*([_text(report.run_id)] if several else []), *row]) for row in _rows(cell, priced=priced)]
+    told = ", ".join(f"{_text(report.experiment)}/{_text(report.run_id)} ({report.status})" for report in reports)
+    lines += [r"\bottomrule", r"\end{tabular}", rf"\caption{{{told}}}", r"\end{table}"]
+    return "\n".join(lines) + "\n"
+
+
+def _rows(cell: CellReport, *, priced: bool) -> Iterator[list[str]]:
+    names = [_text(cell.task), _text(cell.model)]
+    rest = [str(cell.failed), *([_text(str(cell.cost)) or "--"] if priced else [])]
+    if not cell.scorers:
+        yield [*names, "--", "--", "--", str(cell.finished), *rest]
+    for each in cell.scorers:
+        yield [*names, _text(each.scorer), *_numbers(each), *rest]
+
+
+def _numbers(scorer: ScorerReport) -> list[str]:
+    summary = scorer.summary
+    if summary.mean is None:
+        shown = ", ".join(f"{label} {count}" for label, count in list(scorer.labels.items())[:4])
+        return [_text(shown) or "--", "--", str(sum(scorer.labels.values()))]
+    interval = "--" if summary.low is None or summary.high is None else f"$[{summary.low:.4f}, {summary.high:.4f}]$"
+    return [f"${summary.mean:.4f}$", interval, str(summary.n)]
+
+
+def _row(cells: Sequence[str]) -> str:
+    return rf"{' & '.join(cells)} \\"
+
+
+def _text(text: str) -> str:
+    """On one line, without control characters."""
+    plain = " ".join("".join(each if each.isprintable() else " " for each in text).split())
+    return _SOUGHT.sub(lambda found: _SPECIAL[found[0]], plain)

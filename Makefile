@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 CORE := $(VENV)/.core
+# Most tests wait for processes and servers of their own: two cores bear more than two of them at a time.
+WORKERS ?= 4
 READY := $(VENV)/.ready
 
 .PHONY: demo test check crash bench docs setup system clean
@@ -11,18 +13,18 @@ demo: $(CORE)  ## evaluate a bundled task, kill it part-way, run it again
 	$(BIN)/holdfast demo
 
 test: setup system  ## the whole quick test suite (what CI runs)
-	$(BIN)/pytest -n auto --dist worksteal -m "not long"
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not long"
 
 check: setup system  ## format, lint, types, imports, tests
 	$(BIN)/ruff format src tests bench
 	$(BIN)/ruff check src tests bench
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -n auto --dist worksteal -m "not long" --ignore tests/tidy/test_tools.py
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not long" --ignore tests/tidy/test_tools.py
 
 crash: setup system  ## the exhaustive crash proofs: every state, every kill point, every flip
-	$(BIN)/pytest -n auto --dist worksteal tests/crash tests/property tests/e2e -m "long or not long" --durations=10
-	$(BIN)/pytest -n auto --dist worksteal tests/unit -m long
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal tests/crash tests/property tests/e2e -m "long or not long" --durations=10
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal tests/unit -m long
 
 bench: setup system  ## all benchmarks, with their peers, in one run
 	$(BIN)/python -m bench

@@ -6,6 +6,7 @@ it, because code blocks it: whatever was acknowledged is kept in any case.
 """
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -50,7 +51,8 @@ class Stopper:
             self._end_process("ended at the third signal")
         if self._received == 2:
             threading.Thread(target=self._guard, name="holdfast-stop", daemon=True).start()
-        self._loop.call_soon_threadsafe(self._stop, signal.Signals(number), self._received)
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and the process is about to
+            self._loop.call_soon_threadsafe(self._stop, signal.Signals(number), self._received)
 
     def _stop(self, number: signal.Signals, count: int) -> None:
         if count == 2:

@@ -36,6 +36,8 @@ from tests.unit.engine.runs import cut_after, records
 
 RUN = "r"
 LEAVES = list(leaves())
+IN_DEFAULTS = [leaf for leaf in LEAVES if has_default(leaf)]
+IN_PYTHON = [leaf for leaf in LEAVES if leaf.name != "experiment"]
 ACCEPTED = [leaf for leaf in LEAVES if leaf.declared in {"throughput", "place"}]
 _RESUMED = re.compile(r"^# Resumed by holdfast \S+ at \S+: (\S+): (.*) -> (.*)$", re.MULTILINE)
 
@@ -236,26 +238,36 @@ def bring_file(case: Case, spec: Mapping, command: Command = call) -> Done:
     return command(*command_for(case), path, *named, "--store", case.store, cwd=case.folder)
 
 
-@pytest.mark.parametrize("leaf", LEAVES, ids=str)
+def spread(every: list[Leaf], count: int) -> list[Leaf]:
+    """So many of them, from all over the spec."""
+    return every[:: max(1, len(every) // count)][:count]
+
+
+def thinned(every: list[Leaf], quick: list[Leaf]) -> list[Any]:
+    """All of them; only some in the quick suite."""
+    return [leaf if leaf in quick else pytest.param(leaf, marks=pytest.mark.long) for leaf in every]
+
+
+@pytest.mark.parametrize("leaf", thinned(LEAVES, [leaf for leaf in LEAVES if leaf.place[0] != "roles"]), ids=str)
 def test_a_changed_spec_is_met_as_the_class_of_its_field_says(prepared: Prepared, tmp_path: Path, leaf: Leaf) -> None:
     case = copied(prepared, tmp_path, leaf)
     check(case, lambda: bring_file(case, with_value(prepared.base, leaf.place, case.new), run))
 
 
-@pytest.mark.parametrize("leaf", LEAVES, ids=str)
+@pytest.mark.parametrize("leaf", thinned(LEAVES, spread(LEAVES, 20)), ids=str)
 def test_a_field_set_on_the_command_line_is_met_in_the_same_way(prepared: Prepared, tmp_path: Path, leaf: Leaf) -> None:
     case = copied(prepared, tmp_path, leaf)
     setting = f"{leaf.setting}={json.dumps(case.new)}"
     check(case, lambda: call("resume", RUN, "--store", case.store, "--set", setting, cwd=tmp_path))
 
 
-@pytest.mark.parametrize("leaf", [leaf for leaf in LEAVES if has_default(leaf)], ids=str)
+@pytest.mark.parametrize("leaf", thinned(IN_DEFAULTS, spread(IN_DEFAULTS, 15)), ids=str)
 def test_a_change_written_in_defaults_is_met_in_the_same_way(prepared: Prepared, tmp_path: Path, leaf: Leaf) -> None:
     case = copied(prepared, tmp_path, leaf)
     check(case, lambda: bring_file(case, in_defaults(prepared.effective, leaf.place, case.new)))
 
 
-@pytest.mark.parametrize("leaf", [leaf for leaf in LEAVES if leaf.name != "experiment"], ids=str)
+@pytest.mark.parametrize("leaf", thinned(IN_PYTHON, spread(IN_PYTHON, 15)), ids=str)
 def test_a_change_made_in_python_is_met_in_the_same_way(
     scripted: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leaf: Leaf
 ) -> None:
@@ -278,11 +290,6 @@ def test_a_change_made_in_python_is_met_in_the_same_way(
 def python(spec: Mapping, store: Path) -> Done:
     script(spec, store)
     return Done(0, "", "")
-
-
-def spread(every: list[Leaf], count: int) -> list[Leaf]:
-    """So many of them, from all over the spec."""
-    return every[:: max(1, len(every) // count)][:count]
 
 
 @pytest.mark.parametrize("leaf", spread(ACCEPTED, 6), ids=str)

@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 
 from holdfast.api.places import RunPlace
-from holdfast.api.preparing import Given
-from holdfast.api.resuming import claim, open_claimed, read_and_prepare
+from holdfast.api.preparing import Given, Prepared
+from holdfast.api.resuming import Reading, claim, open_claimed, read_and_prepare
 from holdfast.api.working import Observe, Undertaking, close_quietly, engine_for, observed
 from holdfast.engine import Engine
 from holdfast.engine.budget import Amount
@@ -75,20 +75,12 @@ async def score(given: Given, place: RunPlace, name: str = "", observe: Observe 
     )
     if not reading.fold.unscored and prepared.evaluation == story.evaluation and is_named:
         return Scored(place, prepared.evaluation)
-    writer, logbook = await open_claimed(reading, await claim(reading, prepared.spec.mirror))
-    reading.fold.judge_again()
-    undertaking = Undertaking(prepared, place, reading.uid, observe, writer, logbook)
-    try:
+    async with _at_work(prepared, reading, observe) as undertaking:
+        reading.fold.judge_again()
         engine = await engine_for(undertaking, reading.fold, name, answers=False)
         before = engine.budget.spent
         async with _leased(undertaking, reading.fold):
             await observed(undertaking, engine)
-    except BaseException:
-        await close_quietly(writer)
-        raise
-    finally:
-        logbook.close()
-    await writer.close()
     return _scored(undertaking, engine, len(reading.fold.unscored), engine.budget.spent - before)
 
 
@@ -123,19 +115,25 @@ async def look_again(given: Given, place: RunPlace) -> Looked:
         raise UsageError(
             f"{place.run_id} does not look for anomalies; switch it on, which looks at all answers: {again}"
         )
-    writer, logbook = await open_claimed(reading, await claim(reading, prepared.spec.mirror))
-    lookout = Lookout(place.folder, prepared.spec, prepared.works, reading.fold.story.cells)
-    undertaking = Undertaking(prepared, place, reading.uid, None, writer, logbook)
-    try:
+    async with _at_work(prepared, reading) as undertaking:
+        lookout = Lookout(place.folder, prepared.spec, prepared.works, reading.fold.story.cells)
         async with _leased(undertaking, reading.fold):
-            await lookout.look(place.journal, writer, everything=True)
+            await lookout.look(place.journal, undertaking.writer, everything=True)
+    return Looked(place, lookout.looked, lookout.changed)
+
+
+@contextlib.asynccontextmanager
+async def _at_work(prepared: Prepared, reading: Reading, observe: Observe | None = None) -> AsyncIterator[Undertaking]:
+    """A run that is ours to add to, and is let go at the end. The first error is the one to tell."""
+    writer, logbook = await open_claimed(reading, await claim(reading, prepared.spec.mirror))
+    try:
+        yield Undertaking(prepared, reading.place, reading.uid, observe, writer, logbook)
     except BaseException:
         await close_quietly(writer)
         raise
     finally:
         logbook.close()
     await writer.close()
-    return Looked(place, lookout.looked, lookout.changed)
 
 
 @contextlib.asynccontextmanager

@@ -143,6 +143,7 @@ class Engine:
         self._earlier = Earlier(job.run, job.evaluation, job.sources)
         self._bridge = Bridge()
         self._sandboxes = Sandboxes(job.uid, blobs_of(job.run), job.tell)
+        self._judges = judges_of(job.spec, job.works)
         self._kits = {name: self._kit(work) for name, work in job.works.items()}
         self._workers: list[asyncio.Task[None]] = []
         self._tickets: dict[int, Tickets] = {}  # by the cell's first ordinal
@@ -510,15 +511,13 @@ class Engine:
 
     def _models(self, task: str, model: str, files: Attachments | None) -> dict[str, Asking]:
         """What the samples of one cell may ask, by role."""
-        ordinals = (range(each.first, each.first + each.count) for each in self._job.cells if _is_of(each, task, model))
-        finished = self._fold.finished
-        has_answers = finished.count > 0 and any(o in finished for each in ordinals for o in each)
+        cells = (each for each in self._job.cells if _is_of(each, task, model))
+        has_answers = any(self._fold.finished.has_any(each.first, each.count) for each in cells)
         post = Post(partial(self._stop_cell, task, model), has_answers)
-        judges = judges_of(self._job.spec, self._job.works)
         watched = self.budget.watched
         asked = {"": watched((model, ""), self._lines[model].asking(files, post))}
         for role, line in self._roles.items():
-            if role not in judges:
+            if role not in self._judges:
                 asked[role] = watched(("", role), line.asking(files, post))
         return asked
 

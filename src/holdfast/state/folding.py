@@ -29,6 +29,15 @@ class Bits:
         index = number >> 3
         return index < len(self._bytes) and bool(self._bytes[index] & 1 << (number & 7))
 
+    def has_any(self, first: int, count: int) -> bool:
+        """Of so many from one on."""
+        last = first + count
+        inner = range(-(-first // 8), last // 8)  # whole bytes
+        if inner and any(self._bytes[inner.start : inner.stop]):
+            return True
+        edges = (range(first, min(inner.start * 8, last)), range(max(inner.stop * 8, first), last))
+        return any(number in self for edge in edges for number in edge)
+
     def add(self, number: int) -> bool:
         """True if it was not there."""
         if number in self:

@@ -118,3 +118,11 @@ def test_many_positions_are_kept_as_a_dict_keeps_them(changes: list[tuple[int, b
     assert -1 not in kept
     with pytest.raises(KeyError):
         kept[5000]
+
+
+@given(st.sets(st.integers(0, 60)), st.integers(0, 70), st.integers(0, 70))
+def test_bits_know_of_a_range_whether_any_is_set(numbers: set[int], first: int, count: int) -> None:
+    bits = Bits()
+    for number in numbers:
+        bits.add(number)
+    assert bits.has_any(first, count) == any(first <= number < first + count for number in numbers)

@@ -6,7 +6,6 @@ import time
 from bench import (
     agent_size,
     clients,
-    http,
     journal_growth,
     journal_latency,
     journal_sealing,
@@ -37,7 +36,6 @@ BENCHMARKS = {
     "overhead": overhead.main,
     "agent_size": agent_size.main,
     "steps": steps.main,
-    "http": http.main,
     "clients": clients.main,
     "pacing": pacing.main,
     "sandbox": sandbox.main,

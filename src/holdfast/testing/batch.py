@@ -105,9 +105,22 @@ class Jobs:
             ends = self.behaviour.ends
             job.status = ends[job.number - 1] if job.number <= len(ends) else "completed"
 
-    def listed(self) -> list[Job]:
-        """The newest first."""
-        return [] if self.count("list") <= self.behaviour.unlisted else list(self.jobs.values())[::-1]
+    def looked_at(self, name: str) -> Job | Refusal:
+        """A job as somebody asks for it."""
+        job = self.jobs.get(name)
+        if job is None:
+            return Refusal(404, f"no such job: {name}")
+        if self.is_locked():
+            return Refusal(401, "test server: locked")
+        self.look(job)
+        return job
+
+    def listed(self, after: str | None) -> list[Job]:
+        """The newest first; only those behind one."""
+        if self.count("list") <= self.behaviour.unlisted:
+            return []
+        jobs = list(self.jobs.values())[::-1]
+        return jobs if after is None else jobs[[job.id for job in jobs].index(after) + 1 :]
 
 
 class OpenAIDesk:
@@ -167,19 +180,14 @@ class OpenAIDesk:
         return as_json(_told(job))
 
     def _look(self, name: str) -> web.StreamResponse:
-        job = self._jobs.jobs.get(name)
-        if job is None:
-            return _refuse(404, f"no such job: {name}")
-        if self._jobs.is_locked():
-            return _refuse(401, "test server: locked")
-        self._jobs.look(job)
-        return as_json(_told(job))
+        job = self._jobs.looked_at(name)
+        return as_json(_told(job)) if isinstance(job, Job) else _refuse(job.status, job.text)
 
     def _list(self, request: web.BaseRequest) -> web.StreamResponse:
-        jobs = self._jobs.listed()
-        after, limit = request.rel_url.query.get("after"), int(request.rel_url.query.get("limit", "20"))
-        if after is not None:
-            jobs = jobs[[job.id for job in jobs].index(after) + 1 :]
+        jobs, limit = (
+            self._jobs.listed(request.rel_url.query.get("after")),
+            int(request.rel_url.query.get("limit", "20")),
+        )
         return as_json({"object": "list", "data": list(map(_told, jobs[:limit])), "has_more": len(jobs) > limit})
 
     async def _download(self, request: web.BaseRequest, name: str) -> web.StreamResponse:

@@ -49,19 +49,12 @@ class AnthropicDesk:
         return as_json(_told(job))
 
     def _look(self, name: str) -> web.StreamResponse:
-        job = self._jobs.jobs.get(name)
-        if job is None:
-            return _refuse(404, f"no such batch: {name}")
-        if self._jobs.is_locked():
-            return _refuse(401, "test server: locked")
-        self._jobs.look(job)
-        return as_json(_told(job))
+        job = self._jobs.looked_at(name)
+        return as_json(_told(job)) if isinstance(job, Job) else _refuse(job.status, job.text)
 
     def _list(self, request: web.BaseRequest) -> web.StreamResponse:
-        jobs = self._jobs.listed()
-        after, limit = request.rel_url.query.get("after_id"), int(request.rel_url.query.get("limit", "20"))
-        if after is not None:
-            jobs = jobs[[job.id for job in jobs].index(after) + 1 :]
+        query = request.rel_url.query
+        jobs, limit = self._jobs.listed(query.get("after_id")), int(query.get("limit", "20"))
         for job in jobs:  # whoever cannot see whose a job is has to wait for its end
             self._jobs.look(job)
         page = jobs[:limit]

@@ -16,7 +16,6 @@ import msgspec
 
 from holdfast.journal import Entry, Position
 from holdfast.models import BatchApi, JobStanding, Mark, ModelError
-from holdfast.models.failures import POLICIES
 from holdfast.records import draft
 from holdfast.records.exchange import Answer
 from holdfast.records.facts import BatchJob, Failure, StepId
@@ -113,7 +112,7 @@ class Carrier:
 
     async def submit(self, job: ServerJob, bodies: list[bytes]) -> None:
         """The server has it and its id is recorded, or it has refused it. Dying on the way, the next start looks for
-        the job by its token.
+        the job by its token. ModelError if it takes nothing from us at all: the requests are to blame for nothing.
         """
         with await asyncio.to_thread(self._write, job, bodies) as lines:
             bodies.clear()
@@ -121,6 +120,8 @@ class Carrier:
                 try:
                     job.id = await self._desk.api.submit(job.token, lines)
                 except ModelError as error:
+                    if error.policy.is_of_line:
+                        raise
                     if not _may_pass(error):
                         await self._end(job, _REFUSED, 0, Failure(error.kind, f"no job can be made: {error.message}"))
                         return
@@ -251,13 +252,15 @@ def read_jobs(left: Iterable[OpenJob], record_at: Callable[[Position], Entry | N
 
 
 def usable(line: bytes, api: BatchApi) -> Answer | Failure | str:
-    """What a line of results says: an answer, a failure that trying again does not mend, or why it is neither."""
+    """What a line of results says: an answer, a failure that trying again does not mend, or why it is neither. What
+    speaks of the account or the model is none of the request's: asked alone, it stops whatever it concerns.
+    """
     result = api.parse(line)
     if result is not None and result.answer is not None:
         return result.answer
     if result is None or result.error is None:
         return "it has no result"
-    if POLICIES[result.error.kind].again == "request":
+    if result.error.retryable or result.error.policy.is_of_line:
         return str(result.error)
     return Failure(result.error.kind, result.error.message)
 

@@ -25,6 +25,7 @@ _CREDENTIAL_NAMES = ("auth", "key", "token", "secret", "cookie")
 _ACCEPTED = {False: "application/json", True: "text/event-stream, application/json"}
 _ADVICE: dict[Kind, str] = {
     "auth": "check the key in {variable} and what it may do",
+    "billing": "the account has no credit left, or has reached its limit: see to that, then resume",
     "unknown_model": "check the model's name and base_url",
     "connection": "check base_url, and that the server is up",
     "timeout": "raise timeout_seconds if the model needs longer",

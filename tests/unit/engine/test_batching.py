@@ -83,6 +83,19 @@ def test_a_full_job_does_not_wait_for_a_quiet_moment(tmp_path: Path) -> None:
     on_stage(tmp_path, work, {"requests": 2, "quiet_seconds": 1000.0})
 
 
+def test_a_server_that_takes_nothing_from_us_stops_the_run_and_fails_no_request(tmp_path: Path) -> None:
+    async def work(stage: Stage) -> None:
+        asked = asyncio.ensure_future(stage.ask(1))
+        await until(lambda: bool(stage.told))
+        assert "models.m cannot be made: billing: HTTP 402" in stage.told[0]
+        assert not asked.done()
+        assert [each.status for each in stage.records()] == [""]
+        asked.cancel()
+        await asyncio.wait([asked])
+
+    on_stage(tmp_path, work, {}, refusals=(402,))
+
+
 def test_a_job_is_cut_before_it_is_too_large(tmp_path: Path) -> None:
     async def work(stage: Stage) -> None:
         await asyncio.gather(*(stage.ask(i, "x" * 400_000) for i in range(5)))

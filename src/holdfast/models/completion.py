@@ -25,10 +25,9 @@ from holdfast.models.bodies import (
     texts,
 )
 from holdfast.models.failures import Kind, ModelError
-from holdfast.models.sse import Event
+from holdfast.models.sse import END, Event
 from holdfast.records.exchange import Answer, Message, Usage
 
-END = "[DONE]"
 _JOINED = ("content", "reasoning_content", "reasoning", "refusal")
 """Texts of a message that come in pieces."""
 _WORDS = ("text", "thinking", "summary")

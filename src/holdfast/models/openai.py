@@ -72,7 +72,11 @@ class Chat:
         if request.tools:
             body["tools"] = request.tools
         if stream:
-            body |= {"stream": True, "stream_options": {"include_usage": True}}
+            body = {"stream_options": {"include_usage": True}, **body, "stream": True}
+        if (
+            body.get("stream_options", ...) is None
+        ):  # a server that refuses them (Mistral's), and tells the usage anyway
+            del body["stream_options"]
         return body
 
     def answer(self, body: Any) -> Answer:

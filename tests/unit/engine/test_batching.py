@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import msgspec
+import pytest
 
-from holdfast.engine.batch_jobs import Desk
+from holdfast.engine.batch_jobs import Desk, usable
 from holdfast.engine.batching import Batches
 from holdfast.models import Connection, Request, open_batches
-from holdfast.records.facts import BatchJob, StepId
+from holdfast.records.facts import BatchJob, Failure, StepId
 from holdfast.spec import Batch
 from holdfast.testing import BatchBehaviour, Behaviour, ModelServer
 from tests.unit.solve.stage import MemoryJournal
@@ -94,6 +95,17 @@ def test_a_server_that_takes_nothing_from_us_stops_the_run_and_fails_no_request(
         await asyncio.wait([asked])
 
     on_stage(tmp_path, work, {}, refusals=(402,))
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "is_for_good"),
+    [(400, "content_filter", True), (429, "insufficient_quota", False), (401, "", False), (503, "", False)],
+)
+def test_a_line_that_the_request_is_not_to_blame_for_is_asked_alone(status: int, code: str, is_for_good: bool) -> None:
+    body = {"status_code": status, "body": {"error": {"message": "no", "code": code}}}
+    line = msgspec.json.encode({"custom_id": "a", "response": body})
+    found = usable(line, open_batches(Connection("openai", "m")))
+    assert isinstance(found, Failure) == is_for_good
 
 
 def test_a_job_is_cut_before_it_is_too_large(tmp_path: Path) -> None:

@@ -49,6 +49,11 @@ def test_chat_sends_what_it_was_given() -> None:
     }
 
 
+def test_a_server_that_refuses_options_of_a_stream_can_be_spared_them() -> None:
+    for stream in (True, False):
+        assert "stream_options" not in Chat().body("m", Request(ASKED, {"stream_options": None}), stream=stream)
+
+
 def test_chunks_of_two_calls_that_alternate_are_told_apart() -> None:
     def piece(index: int, **call: Any) -> dict[str, Any]:
         return {"choices": [{"index": 0, "delta": {"tool_calls": [{"index": index, **call}]}}]}

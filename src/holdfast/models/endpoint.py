@@ -131,7 +131,7 @@ class Endpoint:
     def _lose(self, error: Exception) -> NoReturn:
         if isinstance(error, BadResponseError):
             self.fail("malformed", str(error))
-        self.fail("connection", f"the connection failed ({told(error)})")
+        self.fail("connection", f"the connection failed ({told(error)}){_unused_proxy(self._url)}")
 
 
 def parse_url(text: str) -> URL:
@@ -172,6 +172,16 @@ def secrets_of(connection: Connection, key: str, url: URL | None = None) -> set[
         if any(word in name.lower() for word in _CREDENTIAL_NAMES):
             secrets |= {value, value.split(" ")[-1]}
     return secrets - {""}
+
+
+def _unused_proxy(url: URL) -> str:
+    """Whoever needs a proxy to get out has mostly set one, and wonders."""
+    from urllib.request import getproxies_environment, proxy_bypass_environment  # slow, and seldom needed
+
+    proxies = getproxies_environment()
+    if url.scheme not in proxies or proxy_bypass_environment(url.host or "", proxies):
+        return ""
+    return f"; {url.scheme.upper()}_PROXY is set, and is not used: servers are asked directly"
 
 
 def _mapping(response: Response) -> CIMultiDict[str]:

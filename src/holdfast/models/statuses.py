@@ -80,7 +80,7 @@ _FLAGGED_TEXTS = ("flagged_input", "input was flagged")
 _BY_TEXT: tuple[tuple[tuple[int, ...], tuple[str, ...], Kind], ...] = (
     ((400, 403, 429), _UNPAID_TEXTS, "billing"),
     ((400, 413, 422), _TOO_LONG_TEXTS, "context_too_long"),
-    ((429,), _TOO_LARGE_TEXTS, "context_too_long"),
+    ((413, 429), _TOO_LARGE_TEXTS, "context_too_long"),
     ((400,), _FILTER_TEXTS, "content_filter"),
     ((403,), _FLAGGED_TEXTS, "content_filter"),
     ((400,), _KEY_TEXTS, "auth"),

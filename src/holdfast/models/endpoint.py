@@ -176,10 +176,9 @@ def secrets_of(connection: Connection, key: str, url: URL | None = None) -> set[
 
 def _unused_proxy(url: URL) -> str:
     """Whoever needs a proxy to get out has mostly set one, and wonders."""
-    from urllib.request import getproxies_environment, proxy_bypass_environment  # slow, and seldom needed
+    from urllib.request import getproxies_environment, proxy_bypass  # slow, and seldom needed
 
-    proxies = getproxies_environment()
-    if url.scheme not in proxies or proxy_bypass_environment(url.host or "", proxies):
+    if url.scheme not in getproxies_environment() or proxy_bypass(url.host or ""):
         return ""
     return f"; {url.scheme.upper()}_PROXY is set, and is not used: servers are asked directly"
 

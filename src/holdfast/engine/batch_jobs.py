@@ -25,6 +25,8 @@ from holdfast.state import OpenJob
 
 NEVER_SENT = "never sent"
 _REFUSED = "refused"
+_GONE = "gone"
+_NOT_FOUND = 404
 _FIRST_LOOK = 12
 """The first pause between two looks at a job is this part of `poll_seconds`; each next one is longer."""
 _LOOKS_GROW = 1.5
@@ -140,7 +142,14 @@ class Carrier:
                 return
             await self._desk.journal.append(draft("batch", BatchJob(job.token, id=job.id)))
         standing = await self._wait(job)
-        answered = await self._persist(lambda: self._collect(job, standing))
+        try:
+            answered = await self._persist(lambda: self._collect(job, standing), missing=True)
+        except ModelError as error:
+            if error.status != _NOT_FOUND:
+                raise
+            job.detail = "the server does not keep its results any more"
+            await self._end(job, _GONE, 0)
+            return
         job.whole, job.detail = standing.whole, standing.detail
         await self._end(job, standing.status, answered)
 
@@ -210,14 +219,15 @@ class Carrier:
         job.keep(file, places)
         return answered
 
-    async def _persist(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Until it works. ModelError if trying again cannot help."""
-        tries = 0
+    async def _persist(self, call: Callable[[], Awaitable[T]], *, missing: bool = False) -> T:
+        """Until it works. ModelError if trying again cannot help. What is `missing` may come, in `settle_seconds`."""
+        tries, began = 0, time.monotonic()
         while True:
             try:
                 return await call()
             except ModelError as error:
-                if not _may_pass(error):
+                settles = time.monotonic() - began < self._desk.settings.settle_seconds
+                if not _may_pass(error) and not (missing and settles and error.status == _NOT_FOUND):
                     raise
                 self._desk.retried(str(error))
                 tries += 1

@@ -10,7 +10,8 @@ import pytest
 
 from holdfast.engine.batch_jobs import Desk, usable
 from holdfast.engine.batching import Batches
-from holdfast.models import Connection, Request, open_batches
+from holdfast.models import Connection, JobStanding, Request, open_batches
+from holdfast.models.batches_openai import OpenAIBatches
 from holdfast.records.facts import BatchJob, Failure, StepId
 from holdfast.spec import Batch
 from holdfast.testing import BatchBehaviour, Behaviour, ModelServer
@@ -95,6 +96,23 @@ def test_a_server_that_takes_nothing_from_us_stops_the_run_and_fails_no_request(
         await asyncio.wait([asked])
 
     on_stage(tmp_path, work, {}, refusals=(402,))
+
+
+def test_a_job_whose_results_are_no_longer_kept_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers keep them for about a month: a run that comes back later must not be stuck."""
+    look = OpenAIBatches.look
+
+    async def look_late(api: OpenAIBatches, job: str) -> JobStanding:
+        standing = await look(api, job)
+        return msgspec.structs.replace(standing, results=("file-gone",)) if job == "batch_1" else standing
+
+    async def work(stage: Stage) -> None:
+        assert (await stage.ask(3))[0] == "6"
+        assert [each.status for each in stage.records() if each.status] == ["gone", "completed"]
+        assert any("results" in each for each in stage.told), stage.told
+
+    monkeypatch.setattr(OpenAIBatches, "look", look_late)
+    on_stage(tmp_path, work, {})
 
 
 @pytest.mark.parametrize(

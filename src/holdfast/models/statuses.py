@@ -38,9 +38,12 @@ _UNPAID_TEXTS = (
     "credit balance is too low",
     "specified api usage limits",
     "used all available credits",
+    "key limit exceeded",
+    "free-models-per-day",
+    "perdayperproject",
 )
-"""OpenAI calls an account without credit a rate limit, Anthropic a bad request. "Exceeded your current quota" is not
-here: Google says it of every minute's limit.
+"""OpenAI calls an account without credit a rate limit, Anthropic a bad request. What a day may have, and is used up, is
+no matter of minutes either. "Exceeded your current quota" is not here: Google says it of every minute's limit.
 """
 _TOO_LONG_TEXTS = (
     "context length",
@@ -216,10 +219,14 @@ def _said(body: Any) -> str:
             beside = value.get("metadata")
             raw = beside.get("raw") if isinstance(beside, dict) else None
             value = value.get("message") or value
-            value = f"{value}: {raw}" if raw and isinstance(value, str) else value
+            value = f"{_text(value)}: {_text(raw)}" if raw else value
         if value:
-            return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+            return _text(value)
     return ""
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def _bounded(seconds: float) -> float:

@@ -270,7 +270,7 @@ def _without_nulls(told: dict[str, Any]) -> dict[str, Any]:
 
 
 def _text(blocks: list[dict[str, Any]]) -> str:
-    return "".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text")
+    return "".join(str(block.get("text") or "") for block in blocks if block.get("type") == "text")
 
 
 def _calls(blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:

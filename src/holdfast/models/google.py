@@ -154,7 +154,7 @@ def _parts(message: Message, names: dict[str, str]) -> Iterator[dict[str, Any]]:
     """`names`: of the functions that were called, by the id of the call; a result must say which it belongs to."""
     if message.get("role") == "tool":
         called, parts = str(message.get("tool_call_id", "")), texts(message.get("content"))
-        text = "".join(str(part.get("text", "")) for part in parts)
+        text = "".join(str(part.get("text") or "") for part in parts)
         response = {"id": called, "name": names.get(called, called), "response": {"result": text}}
         yield {"functionResponse": response}
         yield from (_part(part) for part in parts if part.get("type") != "text")
@@ -248,7 +248,7 @@ def _answer(body: dict[str, Any], candidate: dict[str, Any]) -> Answer:
     content = candidate.get("content")
     parts = objects(content.get("parts")) if isinstance(content, dict) else []
     said = [part for part in parts if not part.get("thought")]
-    text = "".join(str(part.get("text", "")) for part in said)
+    text = "".join(str(part.get("text") or "") for part in said)
     called = [part for part in said if isinstance(part.get("functionCall"), dict)]
     calls = [_call(part, f"call_{body.get('responseId', '')}_{index}") for index, part in enumerate(called)]
     reason = _reason(candidate, bool(calls))
@@ -257,7 +257,7 @@ def _answer(body: dict[str, Any], candidate: dict[str, Any]) -> Answer:
     if reason not in ("stop", "length", "tool_calls") and not text and not calls:
         raise malformed(f"the candidate ended with {reason} and says nothing", candidate)
     message: Message = {"role": "assistant", "content": text or (None if calls else "")}
-    thought = "".join(str(part.get("text", "")) for part in parts if part.get("thought"))
+    thought = "".join(str(part.get("text") or "") for part in parts if part.get("thought"))
     if thought:
         message["reasoning_content"] = thought
     if calls:

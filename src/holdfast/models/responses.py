@@ -80,7 +80,7 @@ def _items(message: Message) -> Iterator[dict[str, Any]]:
     parts = [_part(part, is_own) for part in given]
     if message.get("role") == "tool":
         is_text = all(part.get("type") == "text" for part in given)
-        output = "".join(str(part.get("text", "")) for part in given) if is_text else parts
+        output = "".join(str(part.get("text") or "") for part in given) if is_text else parts
         yield {"type": "function_call_output", "call_id": message.get("tool_call_id", ""), "output": output}
         return
     whole = objects(message.get("output_items"))
@@ -144,7 +144,7 @@ def _answer(body: dict[str, Any], output: list[dict[str, Any]]) -> Answer:
     thoughts = [item for item in kept if item.get("type") == "reasoning"]
     if thoughts:
         told = [part for item in thoughts for part in (*objects(item.get("summary")), *objects(item.get("content")))]
-        message["reasoning_content"] = "\n\n".join(str(part.get("text", "")) for part in told)
+        message["reasoning_content"] = "\n\n".join(str(part.get("text") or "") for part in told)
         message["reasoning_items"] = thoughts
     if calls:
         message["tool_calls"] = calls

@@ -257,6 +257,12 @@ def test_what_anthropic_does_not_say_again_of_its_usage_still_counts() -> None:
     assert answer.usage == Usage(10, 7)
 
 
+def test_a_text_that_is_null_is_none() -> None:
+    said = [Messages().answer({"content": [{"type": "text", "text": None}]})]
+    said.append(GenerateContent().answer({"candidates": [{"content": {"parts": [{"text": None}]}}]}))
+    assert [each.text for each in said] == ["", ""]
+
+
 def test_an_error_that_is_null_is_none() -> None:
     assert Messages().answer({"content": [{"type": "text", "text": "x"}], "error": None}).text == "x"
 

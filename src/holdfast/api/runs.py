@@ -15,7 +15,7 @@ from holdfast.api.recovering import Moved
 from holdfast.api.summaries import EvaluationLine, MirrorStanding, RunSummary, ScoredAnswer, WaitingJob
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.journal import Reader
-from holdfast.plan import data_lines
+from holdfast.plan import rows_of
 from holdfast.records.facts import Change, ScoringStarted
 from holdfast.records.keys import parse_key
 from holdfast.report import (
@@ -245,12 +245,17 @@ class Run:
         return MirrorStanding(url, min(standing.mirrored, last), last, behind)
 
     def row_digests(self) -> dict[tuple[str, str], str]:
-        """Of each sample's row, by task and id: where they are equal, two runs were asked about the same."""
+        """Of each sample's row, by task and id: where they are equal, two runs were asked about the same. Of a run that
+        does not hold its data there are none.
+        """
         found: dict[tuple[str, str], str] = {}
-        for cell in self._index.story.cells:
-            for line in data_lines(self.place.folder, cell):
-                found[cell.task, line.id] = xxhash.xxh3_64_hexdigest(msgspec.json.encode(line.row))
+        for cell in {(cell.block, cell.task): cell for cell in self._index.story.cells}.values():
+            for line in rows_of(self.place.folder, cell) if self.holds_data() else ():
+                found[cell.task, line.id] = _digest(line.row)
         return found
+
+    def holds_data(self) -> bool:
+        return bool(self._index.story.spec.get("record_data", True))
 
     def scorer_identities(self, evaluation: str = "") -> list[dict[str, Any]]:
         """What an evaluation, the newest unless it is given, was made with: names, arguments, digests of code, and the
@@ -468,6 +473,11 @@ def _scores(cells: Sequence[CellReport]) -> Iterator[dict[str, Any]]:
                 "edited": each.edited,
                 "example": _plain(each.example),
             }
+
+
+def _digest(row: msgspec.Raw) -> str:
+    """The same whatever the order of its columns."""
+    return xxhash.xxh3_64_hexdigest(msgspec.json.encode(msgspec.json.decode(row), order="sorted"))
 
 
 def _called(started: ScoringStarted) -> str:

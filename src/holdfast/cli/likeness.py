@@ -45,6 +45,14 @@ def unlike(first: Run, second: Run, evaluation: str = "", scorers: Sequence[str]
     return found
 
 
+def without_data(runs: Sequence[Run]) -> Iterator[str]:
+    """Of which runs nobody can say whether they were asked about the same."""
+    for run in runs if len(runs) > 1 else ():
+        if not run.holds_data():
+            why = "whether rows of the same id differ is not known"
+            yield f"{run.run_id} does not hold its data (record_data is off): {why}"
+
+
 def unfinished(runs: Sequence[Run]) -> Iterator[str]:
     """What a reader of numbers about runs that have not ended must know."""
     for run in runs:

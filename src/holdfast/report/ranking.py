@@ -34,6 +34,8 @@ class Board(msgspec.Struct, frozen=True):
     scorer: str
     ranked: tuple[Ranked, ...]
     common_min: int | None = None
+    unranked: tuple[str, ...] = ()
+    """Models, each with its run, that were to do the task and have no number to be ranked by."""
 
 
 class _Entrant(msgspec.Struct, frozen=True):
@@ -67,7 +69,11 @@ def boards(
             for measure in chosen(each.measures(), scorer).values():
                 if measure.numbers() is not None:
                     entrants.setdefault(measure.name, []).append(_Entrant(side.run, side.model, measure, cost))
-        yield from (_board(name, measure, several) for measure, several in entrants.items())
+        asked = [(each.side.run, each.side.model) for each in every if each.side.task == name]
+        for measure, several in entrants.items():
+            ranked = {(each.run, each.model) for each in several}
+            left = tuple(f"{model} of {run}" for run, model in asked if (run, model) not in ranked)
+            yield msgspec.structs.replace(_board(name, measure, several), unranked=left)
 
 
 def _board(task: str, scorer: str, entrants: Sequence[_Entrant]) -> Board:

@@ -92,15 +92,19 @@ class Answers:
         for scorer in dict.fromkeys(name for scores in self._scores.values() for name in scores):
             plain = self._plain(scorer)
             for each in self._reductions:
-                if each.name == MEAN or (plain.numbers() is None and each.name not in OF_LABELS):
+                takes = plain.numbers() is not None or each.name in OF_LABELS
+                if each.name == MEAN or not takes:
                     found[scorer] = plain
-                else:
+                if each.name != MEAN and (takes or not plain.values):  # without a value nobody knows which of the two
                     found[f"{scorer} {each.label}"] = self._reduced(plain, each)
         return found
 
-    def unanswered(self, name: str) -> Measure | None:
-        """Of a side that has not a single answer, so that nobody knows its scorers: a measure without a value."""
-        return None if self._scores else self._plain(name)
+    def unscored(self, scorer: str, how: Reduction | None = None) -> Measure | None:
+        """Of a side that has not a single score, so that nobody knows its scorers: a measure without a value."""
+        if any(self._scores.values()):
+            return None
+        plain = self._plain(scorer)
+        return plain if how is None or how.name == MEAN else self._reduced(plain, how)
 
     def _plain(self, scorer: str) -> Measure:
         measure = Measure(scorer, scorer, {}, {})

@@ -9,7 +9,7 @@ import math
 import msgspec
 
 RELATIVE_ERROR = 0.025
-_SHORTEST = 1e-4
+SHORTEST = 1e-4
 _GROWTH = math.log(1.05)
 _LAST = 700
 """More than a life: a clock that was set must not make the buckets many."""
@@ -26,8 +26,8 @@ class Durations(msgspec.Struct, omit_defaults=True):
 
     def add(self, seconds: float) -> None:
         bucket = 0
-        if seconds >= _SHORTEST:
-            bucket = min(1 + round(math.log(seconds / _SHORTEST) / _GROWTH), _LAST)
+        if seconds >= SHORTEST:
+            bucket = min(1 + round(math.log(seconds / SHORTEST) / _GROWTH), _LAST)
             self.seconds += seconds
             if seconds > self.longest:
                 self.longest = seconds
@@ -54,4 +54,4 @@ class Durations(msgspec.Struct, omit_defaults=True):
 
 
 def _middle(bucket: int) -> float:
-    return _SHORTEST * math.exp((bucket - 1) * _GROWTH) if bucket else 0.0
+    return SHORTEST * math.exp((bucket - 1) * _GROWTH) if bucket else 0.0

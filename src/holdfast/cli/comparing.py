@@ -36,7 +36,12 @@ _COLUMNS = (
 _EXCERPT = 70
 _CHANGED = 5
 _ADJUSTMENTS = {"holm", "bh"}
-_WORDS = {"no_score": "no score", "scorer_failed": "scorer failed", "no_value": "too few scores"}
+_WORDS = {
+    "label": "with a label instead",
+    "no_score": "no score",
+    "scorer_failed": "scorer failed",
+    "no_value": "too few scores",
+}
 
 
 class Wanted(msgspec.Struct, frozen=True):

@@ -48,8 +48,8 @@ class Agreed(msgspec.Struct, frozen=True):
 
 
 def is_number(value: Any) -> bool:
-    """A bool is 1 or 0. A whole number beyond all floats is no number to average."""
-    return isinstance(value, int | float) and abs(value) < 2**1023 and math.isfinite(value)
+    """To average. A bool is 1 or 0; what is not finite, or whose square is not, is none."""
+    return isinstance(value, int | float) and abs(value) <= 1e150
 
 
 def summary(values: Sequence[float], groups: Sequence[Hashable]) -> Defined:

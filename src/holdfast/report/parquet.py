@@ -122,7 +122,7 @@ def _value(value: Any, kind: str) -> Any:
 def _kind_of(value: Any) -> str:
     if isinstance(value, bool):
         return _BOOL
-    return _LABEL if as_number(value) is None else _NUMBER
+    return _NUMBER if isinstance(value, float) or as_number(value) is not None else _LABEL
 
 
 def _package(name: str) -> Any:

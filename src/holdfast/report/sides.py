@@ -49,14 +49,15 @@ class Measure(msgspec.Struct, frozen=True):
     values: dict[Pair, Any]
     """A number (also a bool), or a label."""
     missing: dict[Pair, str]
-    """Why a planned key has no value: unfinished, failed, no_score, scorer_failed; of a sample: no_value."""
+    """Why a planned key has no value: unfinished, failed, no_score, scorer_failed, label (where others have a number); of
+    a sample: no_value.
+    """
     reduction: Reduction = Reduction()
 
     def numbers(self) -> dict[Pair, float] | None:
-        """None if some are labels, or there are none."""
+        """None if they are labels, or there are none."""
         found = {pair: as_number(value) for pair, value in self.values.items()}
-        kept = {pair: value for pair, value in found.items() if value is not None}
-        return kept if kept and len(kept) == len(found) else None
+        return {pair: value for pair, value in found.items() if value is not None} or None
 
     def summary(self, confidence: float = LEVEL) -> Summary:
         """As a report has it: of all answers with repeats in groups, or of one value a sample."""
@@ -115,10 +116,15 @@ class Answers:
             value = self._scores[pair].get(scorer)
             if isinstance(value, dict):
                 measure.missing[pair] = "scorer_failed"
-            elif value is None:
+            elif value is None or (not isinstance(value, str) and as_number(value) is None):
                 measure.missing[pair] = "no_score"
             else:
                 measure.values[pair] = value
+        labels = [pair for pair, value in measure.values.items() if isinstance(value, str)]
+        if len(labels) < len(measure.values):  # a scorer of numbers, as in a report
+            for pair in labels:
+                del measure.values[pair]
+                measure.missing[pair] = "label"
         return measure
 
     def _reduced(self, plain: Measure, how: Reduction) -> Measure:

@@ -194,6 +194,20 @@ def test_composed_scorers_are_asked_again_with_their_extractors_and_those_with_p
     assert set(found.skipped) == {"own", "consistency"}
 
 
+def test_a_number_beyond_measure_breaks_no_report(tmp_path: Path) -> None:
+    """Its square is no number any more."""
+
+    def wild(sample: Sample, answer: Answer) -> float:
+        return 1e200 if sample.id == "s1" else 1.5
+
+    go(tmp_path, given([Asked(rows=rows(3), scorers=[wild])]))
+    with Run.find(str(tmp_path), "run-1") as run:
+        (found,) = run.report().cells[0].scorers
+        assert (found.summary.mean, found.summary.n, found.no_score) == (1.5, 2, 1)
+        assert run.score_kinds() == {"wild": "number"}
+    assert check_scores(find_run(str(tmp_path), "run-1")).differences == []
+
+
 def right(sample: Sample, answer: Answer) -> bool:
     return bool(answer.text == sample.target)
 

@@ -165,7 +165,7 @@ class Answers(msgspec.Struct, frozen=True):
         return itertools.chain.from_iterable(index.answers(first=cell.first, count=cell.count) for cell in self.cells)
 
     def scores(self, index: Index, answers: Container[int]) -> Iterator[ScoreRow]:
-        """Of these answers alone: of a run at work another reader may have brought in more since they were looked at."""
+        """Of these answers alone: another reader may have brought in more of a run at work since we looked at them."""
         rows = (index.scores(self.evaluation, cell.first, cell.count) for cell in self.cells)
         return (row for row in itertools.chain.from_iterable(rows) if row.o in answers)
 

@@ -70,10 +70,10 @@ def boards(
                 if measure.numbers() is not None:
                     entrants.setdefault(measure.name, []).append(_Entrant(side.run, side.model, measure, cost))
         asked = [(each.side.run, each.side.model) for each in every if each.side.task == name]
-        for measure, several in entrants.items():
+        for called, several in entrants.items():
             ranked = {(each.run, each.model) for each in several}
             left = tuple(f"{model} of {run}" for run, model in asked if (run, model) not in ranked)
-            yield msgspec.structs.replace(_board(name, measure, several), unranked=left)
+            yield msgspec.structs.replace(_board(name, called, several), unranked=left)
 
 
 def _board(task: str, scorer: str, entrants: Sequence[_Entrant]) -> Board:

@@ -49,8 +49,8 @@ class Measure(msgspec.Struct, frozen=True):
     values: dict[Pair, Any]
     """A number (also a bool), or a label."""
     missing: dict[Pair, str]
-    """Why a planned key has no value: unfinished, failed, no_score, scorer_failed, label (where others have a number); of
-    a sample: no_value.
+    """Why a planned key has no value: unfinished, failed, no_score, scorer_failed, label (where others have a number);
+    of a sample: no_value.
     """
     reduction: Reduction = Reduction()
 

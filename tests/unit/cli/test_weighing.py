@@ -88,7 +88,7 @@ def test_a_run_without_an_answer_does_not_pass_whatever_becomes_of_repeats(
 def test_a_run_whose_scorer_broke_on_every_answer_is_no_pass_where_repeats_are_reduced(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fields = {"repeats": 2, "reduce": "pass@2"}
+    fields: dict[str, Any] = {"repeats": 2, "reduce": "pass@2"}
     made(tmp_path, "whole", quiz(**fields))
 
     def right(sample: Sample, answer: Answer) -> bool:

@@ -126,7 +126,7 @@ def test_two_scorers_of_one_kind_with_other_arguments_are_both_reported(tmp_path
 def test_what_another_reader_brings_in_meanwhile_has_no_part_and_breaks_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The run is at work; `watch` brings the index up to date between our look at the answers and that at the scores."""
+    """The run is at work; `watch` brings the index up to date between our look at the answers and at the scores."""
     run = new_run(tmp_path, [started(2), scoring(), finished(0)])
     of_first = [each.line.n for each in entries(run) if each.line.t == "sample.finished"]
     write(run, [score(0, of_first[0])])

@@ -3,6 +3,8 @@
 import re
 from html.parser import HTMLParser
 
+import msgspec
+
 from holdfast.records.exchange import Usage
 from holdfast.report import CellReport, Example, RunReport, ScorerReport
 from holdfast.report.agreeing import Agreement
@@ -82,8 +84,9 @@ def test_a_page_says_what_a_reader_of_its_numbers_must_know() -> None:
     reduced = Reduced("pass@2", Summary(1, 1.0), 2)
     scorer = ScorerReport("exact", Summary(3, 0.5), 0, 0, {}, reduced=(reduced,), edited=1)
     agreed = Agreement("rubric", ("a", "b"), 3, 1.0, 0.5, 0.25)
-    odd = {"anomalies": {"loop": 2}, "odd": {"loop": Example("t/m/s/1", HOSTILE)}}
-    cell = CellReport("t", "m", 3, 3, 0, 0, {}, Usage(), 0.0, (scorer,), agreement=(agreed,), **odd)
+    cell = CellReport("t", "m", 3, 3, 0, 0, {}, Usage(), 0.0, (scorer,), agreement=(agreed,))
+    odd = {"loop": Example("t/m/s/1", HOSTILE)}
+    cell = msgspec.structs.replace(cell, anomalies={"loop": 2}, odd=odd)
     report = RunReport("r", "e", "completed", "", "", (cell,), {}, Usage(), Usage(), 0, unlooked=4)
     text = "".join(page([Sheet(report, (), Origin(()))], ()))
     for told in (

@@ -1,7 +1,7 @@
 """A run, to be looked at: its summary, its report, its samples. Reads only; brings the index up to date on the way."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -44,7 +44,6 @@ from holdfast.report.key_story import AttemptStory, Doing, KeyRecords, attempts_
 from holdfast.report.parquet import score_kinds
 from holdfast.report.profiling import ProfileReport, model_profiles, profile_report
 from holdfast.report.sheets import Sheet
-from holdfast.report.sides import Answers, sides_of
 from holdfast.spec import Spec
 from holdfast.spec.reducing import Reduction, stored_reductions
 from holdfast.state import Catalogue, Index, Standing, is_held, stamp_of, standing_of, status_of
@@ -271,14 +270,6 @@ class Run:
     def reductions(self) -> dict[str, tuple[Reduction, ...]]:
         """What the repeats of a sample come to, by task."""
         return stored_reductions(self._index.story.spec)
-
-    def sides(
-        self, evaluation: str = "", reductions: Mapping[str, Sequence[Reduction]] | None = None
-    ) -> dict[tuple[str, str], Answers]:
-        """What a comparison needs of each task with each model: all of it is in memory at once. `reductions`: others
-        than the run's own.
-        """
-        return sides_of(self.run_id, self.lines(evaluation), reductions or self.reductions())
 
     def last_record(self) -> int:
         """The number of the last record that what is said here is made of."""

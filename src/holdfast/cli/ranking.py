@@ -35,7 +35,7 @@ def print_boards(names: Sequence[str], wanted: Wanted, store: str | None) -> Non
         raise UsageError(f"--format {wanted.format}: there is no such leaderboard{nearest(wanted.format, _FORMATS)}")
     with opened_runs(names, store) as runs:
         sides = all_sides(runs, wanted.evaluation)
-        costs = {run.run_id: {(cell.task, cell.model): cell.cost for cell in run.cells()} for run in runs}
+        costs = [{(cell.task, cell.model): cell.cost for cell in run.cells()} for run in runs]
         reasons = [why for other in runs[1:] for why in unlike(runs[0], other, wanted.evaluation)]
         doubts = [*unfinished(runs), *without_data(runs), *(f"{why}; ranked all the same" for why in reasons)]
     found = list(boards(sides, costs, wanted.task, wanted.scorer))

@@ -25,15 +25,15 @@ from holdfast.score.anomalies import VERSION
 
 
 def odd_answers(recount: Recount, evaluation: str) -> dict[int, set[str]]:
-    """By ordinal, the kinds that each answer has, as far as the run's spec has not switched them off."""
-    kinds = kinds_in_force(recount.spec)
-    found = {o: set(kept.odd) for o, kept in recount.finished.items()}
+    """By ordinal, the kinds that an answer has, as far as the run's spec has not switched them off."""
+    found = {o: set(kept.odd) for o, kept in recount.finished.items() if kept.odd}
     for cell in recount.cells:
         for kind, members in (("slow", _slow(recount, cell)), ("identical", _identical(recount, cell))):
             for o in members:
-                found[o].add(kind)
+                found.setdefault(o, set()).add(kind)
     for o in _scored_apart(recount, evaluation):
-        found[o].add("scores_differ")
+        found.setdefault(o, set()).add("scores_differ")
+    kinds = kinds_in_force(recount.spec)
     return {o: each & kinds for o, each in found.items()}
 
 
@@ -76,7 +76,7 @@ def _identical(recount: Recount, cell: Cell) -> list[int]:
 def _scored_apart(recount: Recount, evaluation: str) -> Iterator[int]:
     """What scorers said themselves counts here, not what people set."""
     for said in recount.scores.get(evaluation, {}).values():
-        equal: dict[tuple[str, str, bytes], dict[int, bytes]] = {}
+        equal: dict[tuple[str, str, int], dict[int, bytes]] = {}
         for o, each in said.items():
             kept = recount.finished.get(o)
             if kept is not None and each.of == kept.n and not each.failure and each.value is not None:

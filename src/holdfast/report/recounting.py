@@ -45,9 +45,9 @@ class Kept(msgspec.Struct, frozen=True, gc=False):
     output_tokens: int
     seconds: float
     marks: tuple[str, ...]
-    text: bytes
+    text: int
     """A digest of its text, without blanks around it."""
-    said: bytes
+    said: int
     """A digest of its text and tool calls."""
     characters: int
     odd: tuple[str, ...]
@@ -252,5 +252,5 @@ class Recount:
                 yield from range(cell.first, cell.first + cell.count)
 
 
-def _digest(content: bytes) -> bytes:
-    return blake2b(content, digest_size=12).digest()
+def _digest(content: bytes) -> int:
+    return int.from_bytes(blake2b(content, digest_size=8).digest())

@@ -199,3 +199,17 @@ def test_a_leaderboard_in_csv_has_nothing_that_a_spreadsheet_would_run(
     made(tmp_path, "run", quiz("=1+1"))
     print_boards(["run"], Ranked(format="csv"), str(tmp_path))
     assert capsys.readouterr().out.splitlines()[1].startswith("'=1+1,right,1,m,run,1.0,")
+
+
+def test_runs_of_the_same_id_in_two_experiments_are_told_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for experiment, task in (("old", "a"), ("new", "b")):
+        made(tmp_path, "nightly", quiz(task), quiz(), experiment=experiment)
+    names = [str(tmp_path / each / "nightly") for each in ("old", "new")]
+    print_boards(names, Ranked(format="json"), str(tmp_path))
+    boards = {each["task"]: [one["run"] for one in each["ranked"]] for each in told(capsys)["boards"]}
+    assert boards == {"a": ["old/nightly"], "quiz": ["old/nightly", "new/nightly"], "b": ["new/nightly"]}
+    compare_runs(names, Compared(), str(tmp_path), as_json=True)
+    (found,) = told(capsys)["comparisons"]
+    assert (found["first"]["run"], found["second"]["run"]) == ("old/nightly", "new/nightly")

@@ -103,8 +103,7 @@ def test_a_name_means_a_measure_or_all_of_a_scorer() -> None:
 
 
 def board_of(*sides: Answers) -> list[tuple[str, int]]:
-    costs = {each.side.run: {("t", "m"): Cost()} for each in sides}
-    (found,) = boards([{("t", "m"): each} for each in sides], costs)
+    (found,) = boards([{("t", "m"): each} for each in sides], [{("t", "m"): Cost()}] * len(sides))
     return [(each.run, each.rank) for each in found.ranked]
 
 

@@ -37,8 +37,13 @@ class Timer:
         """To be recorded: what was nothing is left out, so that the usual step pays for one number."""
         if not (self.first or self.queue or self.lost):
             return _NOTHING
-        rounded = {name: round(getattr(self, name), _DIGITS) for name in self.__slots__}
-        return Timing(**{name: seconds for name, seconds in rounded.items() if seconds})
+        return Timing(
+            queue=round(self.queue, _DIGITS),
+            limited=round(self.limited, _DIGITS),
+            connect=round(self.connect, _DIGITS),
+            first=round(self.first, _DIGITS),
+            lost=round(self.lost, _DIGITS),
+        )
 
 
 under_way: ContextVar[Timer | None] = ContextVar("under_way", default=None)

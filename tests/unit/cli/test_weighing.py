@@ -13,6 +13,7 @@ from holdfast.cli.gating import Wanted, gate_run
 from holdfast.cli.likeness import unlike, without_data
 from holdfast.cli.ranking import Wanted as Ranked
 from holdfast.cli.ranking import print_boards
+from holdfast.cli.reporting import Paper, print_report
 from holdfast.errors import UsageError
 from holdfast.models import ModelError, Request
 from holdfast.records.exchange import Answer, Sample
@@ -213,3 +214,8 @@ def test_runs_of_the_same_id_in_two_experiments_are_told_apart(
     compare_runs(names, Compared(), str(tmp_path), as_json=True)
     (found,) = told(capsys)["comparisons"]
     assert (found["first"]["run"], found["second"]["run"]) == ("old/nightly", "new/nightly")
+
+
+def test_no_test_case_passes_because_the_bound_is_no_number() -> None:
+    with pytest.raises(UsageError, match="--at-least nan: a finite number"):
+        print_report(["run"], None, Paper(format="junit", at_least=float("nan")))

@@ -11,7 +11,7 @@ from holdfast.cli.output import print_json, print_table, say, warn
 from holdfast.errors import UsageError
 from holdfast.report.comparing import Adjustment, Comparison, Shift, adjusted, compare
 from holdfast.report.grids import Grid
-from holdfast.report.sides import Answers, Cell, pairs_between, pairs_within
+from holdfast.report.sides import Answers, Cell, Side, pairs_between, pairs_within
 from holdfast.report.wording import counted, first_line
 from holdfast.spec.explaining import nearest
 
@@ -58,10 +58,11 @@ def compare_runs(names: Sequence[str], wanted: Wanted, store: str | None, as_jso
         raise UsageError(f"--adjust {wanted.adjust}: there is no such method{nearest(wanted.adjust, _ADJUSTMENTS)}")
     with opened_runs(names, store) as runs:
         sides = all_sides(runs, wanted.evaluation)
-        found = [each for each in _comparisons(sides) if _is_wanted(each, wanted.scorer)]
+        every = list(_comparisons(sides))
+        found = [each for each in every if _is_wanted(each, wanted.scorer)]
         reasons = [why for other in runs[1:] for why in unlike(runs[0], other, wanted.evaluation)]
         doubts = [*unfinished(runs), *without_data(runs), *(f"{why}; compared all the same" for why in reasons)]
-        doubts += _apart(runs, sides, wanted.scorer)
+        doubts += _apart(runs, sides, {(each.first, each.second) for each in every})
     if not found:
         raise UsageError(_nothing(names, wanted.scorer))
     found = adjusted(found, cast(Adjustment, wanted.adjust))
@@ -92,7 +93,9 @@ def _comparisons(sides: Sequence[Mapping[Cell, Answers]]) -> Iterator[Comparison
         yield from compare(one, other)
 
 
-def _apart(runs: Sequence[Run], sides: Sequence[Mapping[Cell, Answers]], scorer: str | None) -> Iterator[str]:
+def _apart(
+    runs: Sequence[Run], sides: Sequence[Mapping[Cell, Answers]], compared: set[tuple[Side, Side]]
+) -> Iterator[str]:
     """What has no part in the table, since only one run has it."""
     for run, other in zip(runs[1:], sides[1:], strict=True):
         pairs = list(pairs_between(sides[0], other))
@@ -103,8 +106,8 @@ def _apart(runs: Sequence[Run], sides: Sequence[Mapping[Cell, Answers]], scorer:
             names = [f"{each.side.task} with {each.side.model}" for each in every.values() if each.side not in matched]
             if names:
                 yield f"{runs[0].run_id} and {run.run_id}: only {own.run_id} has {', '.join(names)}; not compared"
-        for first, second in pairs if scorer is None else ():
-            if not any(compare(first, second)):
+        for first, second in pairs:
+            if (first.side, second.side) not in compared:
                 place = f"{first.side.task} with {second.side.model}"
                 yield f"{runs[0].run_id} and {run.run_id} have no scorer in common for {place}; not compared"
 

@@ -1,6 +1,7 @@
 """Statistics as docs/statistics.md defines them, a second time: by numpy, scipy and plain counting, without `stats`.
 
-For `verify --scores` alone. Nothing is made quick or small here; what is computed must be easy to believe.
+For `verify --scores` alone. Nothing is made quick or small here; what is computed must be easy to believe. Formulas are
+other ones than those of `stats` where there are two.
 """
 
 import itertools
@@ -17,6 +18,7 @@ import msgspec
 from holdfast.spec.reducing import Reduction
 
 _CLOSE = 1e-9
+_UPPER = 0.975
 _CHANCES = ("pass_at_k", "pass_power_k", "cons_at_k")
 _OF_LABELS = ("mode", "majority")
 
@@ -55,7 +57,6 @@ def is_number(value: Any) -> bool:
 def summary(values: Sequence[float], groups: Sequence[Hashable]) -> Defined:
     """Mean, standard error and the ends of the interval, values of one group being one observation."""
     import numpy
-    from scipy import stats  # type: ignore[import-untyped]  # scipy has no types
 
     n = len(values)
     if not n:
@@ -70,11 +71,11 @@ def summary(values: Sequence[float], groups: Sequence[Hashable]) -> Defined:
     shares = sums / sizes
     right = int(shares.sum()) if set(shares) <= {0.0, 1.0} and set(values) <= {0.0, 1.0} else None
     if right is not None and (len(set(sizes)) == 1 or right in (0, count)):
-        ends = stats.binomtest(right, count).proportion_ci(method="wilson")
-        return Defined(n, mean, error, float(ends.low), float(ends.high))
+        return Defined(n, mean, error, *_not_rejected(right / count, count))
     if error <= _CLOSE * abs(mean):
         return Defined(n, mean, error)
-    low, high = (float(end) for end in stats.t.interval(0.95, count - 1, mean, error))
+    half = _t_quantile(count - 1) * error
+    low, high = mean - half, mean + half
     if set(values) <= {0.0, 1.0}:
         low, high = max(low, 0.0), min(high, 1.0)
     return Defined(n, mean, error, low, high)
@@ -115,7 +116,6 @@ def reduced(how: Reduction, given: Sequence[Given], repeats: int) -> float | str
 def agreed(votes: Sequence[Mapping[int, Any]]) -> Agreed:
     """Of several judges, each with what they said of each answer."""
     import numpy
-    from scipy.stats import rankdata  # type: ignore[import-untyped]  # scipy has no types
 
     answers = {answer for each in votes for answer in each}
     rows = [[float(each[o]) for each in votes if is_number(each.get(o))] for o in sorted(answers)]
@@ -124,14 +124,32 @@ def agreed(votes: Sequence[Mapping[int, Any]]) -> Agreed:
         return Agreed(0, None, None, None)
     pairs = [list(itertools.combinations(unit, 2)) for unit in units]
     share = statistics.fmean(statistics.fmean(one == other for one, other in each) for each in pairs)
-    flat = numpy.array([vote for unit in units for vote in unit])
-    ranks = iter(rankdata(flat))
+    flat = [vote for unit in units for vote in unit]
+    _, place, counts = numpy.unique(flat, return_inverse=True, return_counts=True)
+    ranks = iter((numpy.cumsum(counts) - (counts - 1) / 2)[place])
     ranked = [[float(next(ranks)) for _ in unit] for unit in units]
     observed = math.fsum(2 * len(unit) * _squares(unit) / (len(unit) - 1) for unit in ranked)
     expected = 2 * len(flat) * _squares([rank for unit in ranked for rank in unit])
     varies = len(set(flat)) > 1
     alpha = 1 - (len(flat) - 1) * observed / expected if varies else None
     return Agreed(len(units), share, alpha, _kappa(units) if len(votes) == 2 else None)
+
+
+def _not_rejected(share: float, n: int) -> tuple[float, float]:
+    """The ends of Wilson's interval: the shares p for which n (share - p)^2 = z^2 p (1 - p)."""
+    import numpy
+
+    z = statistics.NormalDist().inv_cdf(_UPPER)
+    low, high = sorted(float(root) for root in numpy.roots([n + z**2, -(2 * n * share + z**2), n * share**2]).real)
+    return low, high
+
+
+def _t_quantile(freedom: int) -> float:
+    """By the distribution of freedom / (freedom + t^2), which is a beta."""
+    from scipy.special import betaincinv  # type: ignore[import-untyped]  # scipy has no types
+
+    found = float(betaincinv(freedom / 2, 0.5, 2 * (1 - _UPPER)))
+    return math.sqrt(freedom * (1 / found - 1))
 
 
 def _kappa(units: Sequence[Sequence[float]]) -> float | None:

@@ -18,13 +18,14 @@ from holdfast.models import Request as Asking
 from holdfast.records import draft
 from holdfast.records.exchange import Answer, Sample
 from holdfast.records.facts import LookedAgain
-from holdfast.report import agreeing, reducing
+from holdfast.report import agreeing, defined, reducing
 from holdfast.report.defined import Given
 from holdfast.report.defined import reduced as by_definition
 from holdfast.report.reducing import Repeat, reduced_value
 from holdfast.score import scorer
 from holdfast.score.anomalies import VERSION
 from holdfast.spec.reducing import Reduction, reductions
+from holdfast.stats import summarise
 from tests.journals import flipped, write_session
 from tests.unit.engine.runs import Asked, cut_after, given, go, model, rows
 from tests.unit.report.test_anomalies import answered, begun
@@ -199,3 +200,16 @@ def test_both_ways_to_reduce_come_to_the_same() -> None:
         mine = reduced_value(how, told, 6)
         theirs = by_definition(how, [Given(values[each], each) for each in answers], 6)
         assert theirs == (mine if mine is None else pytest.approx(mine, abs=1e-12)), (how, told)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[], [1.0], [0.0] * 3, [1.0] * 7, [1.0, 0.0] * 9, [1.0] * 999 + [0.0], [0.5, 0.25, 3.5], [0.1] * 3, [2.0, -9.0]],
+)
+def test_a_summary_by_definition_is_that_of_a_report(values: list[float]) -> None:
+    for groups in (range(len(values)), [index // 2 for index in range(len(values))]):
+        told, found = summarise(values, list(groups)), defined.summary(values, list(groups))
+        close = [
+            None if each is None else pytest.approx(each, rel=1e-9, abs=1e-12) for each in msgspec.structs.astuple(told)
+        ]
+        assert list(msgspec.structs.astuple(found)) == close

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from holdfast.api import Run
 from holdfast.cli.finding import run_to_read
 from holdfast.report.comparing import unlike_scorers
+from holdfast.report.groups import no_groups
 from holdfast.report.sides import Answers, Cell, sides_of
 from holdfast.report.wording import counted
 from holdfast.spec.reducing import Reduction
@@ -58,6 +59,12 @@ def without_data(runs: Sequence[Run]) -> Iterator[str]:
         if not run.holds_data():
             why = "whether rows of the same id differ is not known"
             yield f"{run.run_id} does not hold its data (record_data is off): {why}"
+
+
+def without_groups(runs: Sequence[Run]) -> Iterator[str]:
+    """Of which runs nobody can say which samples share a group."""
+    for run in runs:
+        yield from (f"{run.run_id}: {task}: {no_groups(column)}" for task, column in run.unknown_groups().items())
 
 
 def unfinished(runs: Sequence[Run]) -> Iterator[str]:

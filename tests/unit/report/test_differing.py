@@ -210,6 +210,6 @@ def test_a_summary_by_definition_is_that_of_a_report(values: list[float]) -> Non
     for groups in (range(len(values)), [index // 2 for index in range(len(values))]):
         told, found = summarise(values, list(groups)), defined.summary(values, list(groups))
         close = [
-            None if each is None else pytest.approx(each, rel=1e-9, abs=1e-12) for each in msgspec.structs.astuple(told)
+            None if each is None else pytest.approx(each, rel=1e-9, abs=1e-12) for each in msgspec.structs.astuple(told)[:5]
         ]
         assert list(msgspec.structs.astuple(found)) == close

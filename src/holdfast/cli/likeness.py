@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from holdfast.api import Run
 from holdfast.cli.finding import run_to_read
 from holdfast.report.comparing import unlike_scorers
-from holdfast.report.groups import no_groups
 from holdfast.report.sides import Answers, Cell, sides_of
 from holdfast.report.wording import counted
 from holdfast.spec.reducing import Reduction
@@ -64,7 +63,7 @@ def without_data(runs: Sequence[Run]) -> Iterator[str]:
 def without_groups(runs: Sequence[Run]) -> Iterator[str]:
     """Of which runs nobody can say which samples share a group."""
     for run in runs:
-        yield from (f"{run.run_id}: {task}: {no_groups(column)}" for task, column in run.unknown_groups().items())
+        yield from (f"{run.run_id}: {task}: {why}" for task, why in run.unknown_groups().items())
 
 
 def unfinished(runs: Sequence[Run]) -> Iterator[str]:

@@ -19,7 +19,7 @@ from holdfast.records.keys import parse_key
 from holdfast.report.agreeing import Agreement, agreements, panels
 from holdfast.report.anomalies import Anomalies
 from holdfast.report.costs import Cost, Told, cost_lines, total
-from holdfast.report.groups import Groups, member_of, unknown_groups, with_groups
+from holdfast.report.groups import Groups, member_of, with_groups
 from holdfast.report.profiling import ModelProfile
 from holdfast.report.reducing import Reduced, Repeat, summarise_reduced
 from holdfast.report.wording import own_words
@@ -87,7 +87,7 @@ class CellReport(msgspec.Struct, frozen=True):
     odd: dict[str, Example] = msgspec.field(default_factory=dict)
     """The first of each, with what shows it."""
     groups_unknown: str = ""
-    """The column that says which samples share a group, if the run does not hold its rows: then each stands alone."""
+    """A sentence, if the spec names a column of groups and the rows cannot be read: then each sample stands alone."""
 
 
 class RunReport(msgspec.Struct, frozen=True):
@@ -134,12 +134,12 @@ def report_cells(index: Index, evaluation: str = "") -> Iterator[CellReport]:
     started = story.evaluations.get(evaluation)
     reductions, repeats = stored_reductions(story.spec), stored_repeats(story.spec)
     costs, told = cost_lines(story, {}), Told.of(story.spec)
-    anomalies, unknown = Anomalies(index, evaluation), unknown_groups(story.spec)
+    anomalies = Anomalies(index, evaluation)
     for (task, model), cells in parts.items():
         cost = total(line for line in costs if (line.task, line.model) == (task, model))
         how = reductions.get(task, (Reduction(),))
         judges = panels(started.scorers, task) if started is not None else {}
-        answers = Answers(task, model, cells, evaluation, how, repeats.get(task, 1), judges, unknown.get(task, ""))
+        answers = Answers(task, model, cells, evaluation, how, repeats.get(task, 1), judges)
         yield _report(index, answers, cost, (told.counts(task), anomalies))
 
 
@@ -159,7 +159,6 @@ class Answers(msgspec.Struct, frozen=True):
     repeats: int = 1
     judges: Mapping[str, tuple[str, ...]] = {}
     """Of the panels among the scorers."""
-    groups_unknown: str = ""
 
     @property
     def planned(self) -> int:
@@ -175,21 +174,23 @@ class Answers(msgspec.Struct, frozen=True):
 
 
 class _Finished(msgspec.Struct, frozen=True):
-    """Of which sample each answer is, by ordinal, and of what it is a member: its sample, or a group of samples."""
+    """Of which sample each answer is, by ordinal, and in which group that is, if it shares one."""
 
     samples: dict[int, str]
-    members: dict[int, Hashable]
+    shared: dict[int, Hashable]
 
     def add(self, row: AnswerRow, group: str) -> None:
-        sample = parse_key(row.key).sample_id
-        self.samples[row.o], self.members[row.o] = sample, member_of(sample, group)
+        self.samples[row.o] = sample = parse_key(row.key).sample_id
+        if group:
+            self.shared[row.o] = member_of(sample, group)
 
     def summarise(self, numbers: Mapping[int, float]) -> Summary:
-        values, members = list(numbers.values()), [self.members[o] for o in numbers]
-        return with_groups(summarise(values, members), [self.samples[o] for o in numbers], members)
+        samples = [self.samples[o] for o in numbers]
+        members = [self.shared.get(o, sample) for o, sample in zip(numbers, samples, strict=True)]
+        return with_groups(summarise(list(numbers.values()), members), samples, members)
 
     def by_sample(self) -> dict[str, Hashable]:
-        return {sample: self.members[o] for o, sample in self.samples.items()}
+        return {self.samples[o]: member for o, member in self.shared.items()}
 
 
 def _report(index: Index, wanted: Answers, cost: Cost, looked: tuple[Counts, Anomalies]) -> CellReport:
@@ -237,7 +238,7 @@ def _report(index: Index, wanted: Answers, cost: Cost, looked: tuple[Counts, Ano
         agreement=tuple(_agreement(index, wanted, known.samples)),
         anomalies=dict(kinds_of_odd),
         odd=odd,
-        groups_unknown=wanted.groups_unknown,
+        groups_unknown=groups.unknown.get(wanted.task, ""),
     )
 
 
@@ -274,7 +275,7 @@ def _scorers(index: Index, wanted: Answers, known: _Finished) -> Iterator[Scorer
 def _reduced(index: Index, wanted: Answers, known: _Finished) -> dict[str, tuple[Reduced, ...]]:
     """By scorer. Answers are read for it only where a reducer needs their texts."""
     found: dict[str, list[Reduced]] = {}
-    ordinals, members = known.samples, {} if all(how.name == MEAN for how in wanted.reductions) else known.by_sample()
+    ordinals, members = known.samples, known.by_sample()
     for how in wanted.reductions:
         if how.name == MEAN:
             continue

@@ -2,17 +2,19 @@
 
 What shares a group is not independent, so all that has an interval or a test takes groups from here. The group of a
 sample is what its row has in the column that `dataset.group` names; without a value there (null, blank, no such column
-in its row) a sample is a group of its own. Plan and rows are walked side by side: one row is in memory. Where a run
-does not hold its rows no group is known, and every sample stands alone.
+in its row) a sample is a group of its own. Plan and rows are walked side by side, and only names are kept, each once.
+Where rows are not recorded, or cannot be read, no group of the task is known, every sample stands alone, and that is
+told: results do not get lost with the rows.
 """
 
 import itertools
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import xxhash
 
+from holdfast.errors import JournalError
 from holdfast.plan import data_lines, planned_lines
 from holdfast.records.exchange import Row
 from holdfast.records.facts import Cell
@@ -26,10 +28,23 @@ _row = msgspec.json.Decoder(Row)
 class Groups:
     """The groups of the keys of some cells, asked for in the order of the plan."""
 
-    def __init__(self, run: str, spec: Mapping[str, Any], cells: Iterable[Cell]) -> None:
-        columns = _columns(spec) if spec.get("record_data", True) else {}
-        named = (cell for cell in cells if columns.get(cell.task))
-        self._left = itertools.chain.from_iterable(_walk(run, cell, columns[cell.task]) for cell in named)
+    def __init__(self, run: str, spec: Mapping[str, Any], cells: Sequence[Cell]) -> None:
+        self.unknown: dict[str, str] = {}
+        """A sentence for each task whose groups are not known."""
+        columns = {str(task.get("name")): task.get("dataset", {}).get("group") for task in spec.get("tasks", ())}
+        known: dict[str, str] = {}
+        found: list[tuple[Cell, list[str]]] = []
+        for cell in cells:
+            column = columns.get(cell.task)
+            if column and not spec.get("record_data", True):
+                self.unknown[cell.task] = _not_known(column, "record_data is off")
+            elif column and cell.task not in self.unknown:
+                try:
+                    found.append((cell, [known.setdefault(name, name) for name in _names(run, cell, column)]))
+                except (OSError, JournalError):
+                    self.unknown[cell.task] = _not_known(column, "the rows cannot be read: see `holdfast verify`")
+        pairs = (zip(itertools.count(cell.first), names) for cell, names in found if cell.task not in self.unknown)
+        self._left = itertools.chain.from_iterable(pairs)
         self._next = next(self._left, None)
 
     def at(self, o: int) -> str:
@@ -50,34 +65,23 @@ def with_groups(summary: Summary, samples: Collection[Hashable], members: Collec
     return msgspec.structs.replace(summary, groups=groups) if groups < len(set(samples)) else summary
 
 
-def unknown_groups(spec: Mapping[str, Any]) -> dict[str, str]:
-    """Tasks of a stored spec whose groups nobody knows, since the run does not hold its rows, with the column."""
-    if spec.get("record_data", True):
-        return {}
-    return {task: column for task, column in _columns(spec).items() if column}
+def _not_known(column: str, why: str) -> str:
+    return f"which samples share a {column} is not known ({why}): each counts as a group of its own"
 
 
-def no_groups(column: str) -> str:
-    """What a reader of numbers must know then."""
-    return f"which samples share a {column} is not known (record_data is off): each counts as a group of its own"
-
-
-def _columns(spec: Mapping[str, Any]) -> dict[str, str]:
-    return {str(task.get("name")): task.get("dataset", {}).get("group", "") for task in spec.get("tasks", ())}
-
-
-def _walk(run: str, cell: Cell, column: str) -> Iterator[tuple[int, str]]:
+def _names(run: str, cell: Cell, column: str) -> Iterator[str]:
+    """One for each key of a cell."""
     rows = data_lines(run, cell)
     number, group = 0, ""
     for line in planned_lines(run, cell):
         while number < line.r:
             row = next(rows, None)
             if row is None:
-                return
+                raise JournalError(f"{line.k} has no row")
             number, group = row.r, ""
             if number == line.r:
                 group = _name(_row.decode(row.row).get(column))
-        yield line.o, group
+        yield group
 
 
 def _name(value: Any) -> str:

@@ -7,6 +7,7 @@ counts; what a person set counts over them). Groups are read from plan and rows.
 at once.
 """
 
+import contextlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
@@ -14,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.errors import JournalError
 from holdfast.journal import Entry
 from holdfast.journal.marks import Damage
 from holdfast.plan import planned_lines, rows_of
@@ -115,16 +117,12 @@ class Recount:
         return self
 
     def read_groups(self, run: str) -> "Recount":
-        """From the rows that the run holds, if it holds any."""
+        """From the rows that the run holds, if it holds any. Of a task whose rows cannot be read there are none."""
         columns = {task["name"]: task.get("dataset", {}).get("group") for task in self.spec.get("tasks", ())}
-        for cell in self.cells if self.spec.get("record_data", True) else ():
-            if not columns.get(cell.task):
-                continue
-            rows = {line.r: line.sample().row.get(columns[cell.task]) for line in rows_of(run, cell)}
-            told = {r: value if isinstance(value, str) else _text(value) for r, value in rows.items()}
-            for line in planned_lines(run, cell):
-                if rows[line.r] is not None and told[line.r].strip():
-                    self.groups[line.o] = told[line.r]
+        for task, column in columns.items() if self.spec.get("record_data", True) else ():
+            cells = [cell for cell in self.cells if cell.task == task and column]
+            with contextlib.suppress(OSError, JournalError):
+                self.groups |= {o: name for cell in cells for o, name in _groups(run, cell, column)}
         return self
 
     def _apply(self, entry: Entry) -> None:
@@ -270,8 +268,13 @@ class Recount:
                 yield from range(cell.first, cell.first + cell.count)
 
 
-def _text(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+def _groups(run: str, cell: Cell, column: str) -> Iterator[tuple[int, str]]:
+    rows = {line.r: line.sample().row.get(column) for line in rows_of(run, cell)}
+    for line in planned_lines(run, cell):
+        value = rows[line.r]
+        told = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        if value is not None and told.strip():
+            yield line.o, told
 
 
 def _digest(content: bytes) -> int:

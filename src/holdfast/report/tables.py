@@ -11,7 +11,6 @@ from holdfast.records.exchange import Usage
 from holdfast.report.cells import CellReport, Example, RunReport, ScorerReport
 from holdfast.report.costs import Cost, unpriced_line
 from holdfast.report.grids import Grid
-from holdfast.report.groups import no_groups
 from holdfast.report.profiling import ModelProfile
 from holdfast.report.wording import brief, count_of, counted, dollars, first_line
 from holdfast.score.anomalies import KINDS
@@ -153,7 +152,7 @@ def group_lines(cells: Iterable[CellReport]) -> Iterator[str]:
     """That the groups which the spec names are not known."""
     for cell in cells:
         if cell.groups_unknown:
-            yield f"{cell.task}/{cell.model}: {no_groups(cell.groups_unknown)}"
+            yield f"{cell.task}/{cell.model}: {cell.groups_unknown}"
 
 
 def marked_lines(cells: Iterable[CellReport]) -> Iterator[str]:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from holdfast.score.choices import extract_letter
-from holdfast.score.definition import Check, Extractor, Function
-from holdfast.score.patterns import compiled_pattern, first_group, last_group, problem_of
+from holdfast.score.definition import Check, Extractor, Function, Slow
+from holdfast.score.patterns import compiled_pattern, first_group, last_group, may_take_long, problem_of
 from holdfast.score.quantities import last_quantity
 
 EXTRACTORS: dict[str, Extractor] = {}
@@ -24,16 +24,16 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
-def _extractor(check: Check | None = None) -> Callable[[Function], Function]:
+def _extractor(check: Check | None = None, slow: Slow | None = None) -> Callable[[Function], Function]:
     def noted(function: Function) -> Function:
         name = function.__name__.removesuffix("_")
-        EXTRACTORS[name] = Extractor(name, function, check=check)
+        EXTRACTORS[name] = Extractor(name, function, check=check, slow=slow)
         return function
 
     return noted
 
 
-@_extractor(check=lambda pattern, group=None, **_: problem_of(pattern, group))
+@_extractor(check=lambda pattern, group=None, **_: problem_of(pattern, group), slow=may_take_long)
 def regex(
     text: str, pattern: str, group: int | str | None = None, first: bool = False, ignore_case: bool = False
 ) -> str | None:

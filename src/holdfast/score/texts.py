@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.records.exchange import Answer, Sample
-from holdfast.score.definition import scorer
-from holdfast.score.patterns import found_in, last_group, problem_of
+from holdfast.score.definition import scorer, slow_if
+from holdfast.score.patterns import found_in, last_group, may_take_long, problem_of
 
 
 @scorer
@@ -27,6 +27,7 @@ def includes(sample: Sample, answer: Answer, ignore_case: bool = True) -> bool |
     return any(_folded(reference, ignore_case, strip=False) in text for reference in wanted)
 
 
+@slow_if(may_take_long)
 @scorer(check=lambda pattern, group=None, **_: problem_of(pattern, group))
 def regex(
     sample: Sample, answer: Answer, pattern: str, group: int | str | None = None, ignore_case: bool = False

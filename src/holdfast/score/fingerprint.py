@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, ModuleType
 from typing import Any
 
+import msgspec
 import xxhash
 
 from holdfast.score.definition import Extractor, Scorer
@@ -37,10 +38,8 @@ def identity(scorer: Scorer | Extractor) -> dict[str, Any]:
     """`name`, `function` (where it is defined), `args`, `source` (digest), as an evaluation records them; and, of those
     that have them, its extractors and the versions of the packages that it computes with.
     """
-    function = _innermost(scorer)
-    where = f"{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', '')}"
     args = {name: _plain(value) for name, value in scorer.args.items()}
-    told = {"name": scorer.name, "function": where, "args": args, "source": source_digest(scorer)}
+    told = {"name": scorer.name, "function": _where(scorer), "args": args, "source": source_digest(scorer)}
     if isinstance(scorer, Scorer):
         parts = {"extract": scorer.extract, "extract_target": scorer.extract_target}
         told |= {name: _plain(extractors) for name, extractors in parts.items() if extractors}
@@ -57,14 +56,27 @@ def version_of(package: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """An argument as it is recorded: scorers and extractors in it by what they are."""
+    """An argument as it is recorded: scorers, extractors and functions in it by what they are."""
     if isinstance(value, Scorer | Extractor):
         return identity(value)
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
     if isinstance(value, dict):
         return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, set | frozenset):
+        return sorted(map(_plain, value), key=repr)
+    if callable(value):
+        return {"function": _where(value), "source": source_digest(value)}
+    try:
+        msgspec.json.encode(value)
+    except (TypeError, ValueError, OverflowError):
+        return repr(_stable(value))
     return value
+
+
+def _where(function: Any) -> str:
+    innermost = _innermost(function)
+    return f"{getattr(innermost, '__module__', '')}:{getattr(innermost, '__qualname__', '')}"
 
 
 def source_digest(function: Callable[..., Any]) -> str:

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import importlib
 import importlib.util
+import json
 import linecache
 import re
 import sys
@@ -202,6 +203,14 @@ def test_what_an_object_counts_while_it_works_is_no_part_of_it() -> None:
     before = source_digest(near)
     near(None, None)
     assert source_digest(near) == before
+
+
+def test_a_function_among_the_arguments_is_recorded_by_what_it_is() -> None:
+    taking = scorer(lambda sample, answer, by=None, among=(): True, name="s")
+    one, same, other = (
+        identity(resolve(taking.using(by=by, among={1}), "here")) for by in (str.lower, str.lower, str.upper)
+    )
+    assert json.dumps(one) == json.dumps(same) != json.dumps(other)
 
 
 HELPER = "from lowered_deeply import DEEPER\ndef lower(text): return text.lower()\n"

@@ -37,6 +37,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         (RIGHT, {}, True, ""),
         (RIGHT, {"tests": "many"}, True, ""),
+        (f"{RIGHT}It prints:\n```\n3\n```\n", {}, True, ""),
         ("    return a + b", {"before": "prompt"}, True, ""),
         ("def add(a, b):\n    return a - b", {}, False, "AssertionError"),
         ("def add(a, b:", {}, False, "SyntaxError"),

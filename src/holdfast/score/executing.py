@@ -79,9 +79,9 @@ async def code_tests(
     seconds: float = 10.0,
     memory_mb: int = 512,
 ) -> Score:
-    """The answer's Python code (its last fenced block that says python, or the last, or all of it) passes the tests: code in the row's column `tests`
-    that runs after it, in the same program, and raises if something is wrong. `before`: a column with code that comes
-    first, for answers that go on where a prompt ends.
+    """The answer's Python code (its last fenced block that says python, or its last, or all of it) passes the tests:
+    code in the row's column `tests` that runs after it, in the same program, and raises if something is wrong.
+    `before`: a column with code that comes first, for answers that go on where a prompt ends.
     """
     block = code(answer.text, "python") or code(answer.text)
     parts = [_column(sample, before) if before else "", answer.text if block is None else block]

@@ -20,7 +20,9 @@ def exact_match(sample: Sample, answer: Answer, ignore_case: bool = False, strip
 
 @scorer
 def includes(sample: Sample, answer: Answer, ignore_case: bool = True) -> bool | None:
-    """The answer contains the target, or one of several. An empty target is in every text, so it is no score."""
+    """The answer contains the target, or one of several, without the blanks around it. An empty target is in every
+    text, so it is no score.
+    """
     wanted = [reference for reference in references(sample.target) if reference.strip()]
     if not wanted:
         return None

@@ -9,6 +9,7 @@ from holdfast.records.facts import Timing
 _DIGITS = 4  # tenths of a millisecond: more is noise, and every step pays for it
 
 _NOTHING = Timing()
+"""Its zeros are left out when it is written: msgspec knows a default by being the very object."""
 
 
 class Timer:
@@ -37,8 +38,13 @@ class Timer:
         """To be recorded: what was nothing is left out, so that the usual step pays for one number."""
         if not (self.first or self.queue or self.lost):
             return _NOTHING
-        rounded = {name: round(getattr(self, name), _DIGITS) for name in self.__slots__}
-        return Timing(**{name: seconds for name, seconds in rounded.items() if seconds})
+        return Timing(
+            queue=round(self.queue, _DIGITS) or _NOTHING.queue,
+            limited=round(self.limited, _DIGITS) or _NOTHING.limited,
+            connect=round(self.connect, _DIGITS) or _NOTHING.connect,
+            first=round(self.first, _DIGITS) or _NOTHING.first,
+            lost=round(self.lost, _DIGITS) or _NOTHING.lost,
+        )
 
 
 under_way: ContextVar[Timer | None] = ContextVar("under_way", default=None)

@@ -7,7 +7,6 @@ untouched: a judge whose model or journal failed is no mistake of the scorer.
 
 import asyncio
 import concurrent.futures.thread
-import functools
 import inspect
 import math
 import numbers
@@ -35,7 +34,9 @@ async def judge(scorer: Scorer, sample: Sample, answer: Answer, ctx: Any = None)
     Sync functions of users are called directly: they hold up the event loop for as long as they take. Ours that may
     take long are called in a thread.
     """
-    sample, read = await _read(scorer, sample, answer)
+    read: Any = answer
+    if scorer.extract or scorer.extract_target:
+        sample, read = await _read(scorer, sample, answer)
     scores = _scores(scorer, await _said(scorer, sample, read, ctx))
     if not scorer.extract:
         return scores
@@ -61,8 +62,6 @@ async def judge_group(
 
 
 async def _read(scorer: Scorer, sample: Sample, judged: Answer | list[Answer]) -> tuple[Sample, Any]:
-    if not scorer.extract and not scorer.extract_target:
-        return sample, judged
     slow = _is_slow(scorer.extract, judged) or _is_slow(scorer.extract_target, Answer(str(sample.target)))
     try:
         return await asyncio.to_thread(scorer.read, sample, judged) if slow else scorer.read(sample, judged)
@@ -75,8 +74,10 @@ async def _read(scorer: Scorer, sample: Sample, judged: Answer | list[Answer]) -
 async def _said(scorer: Scorer, sample: Sample, judged: Answer | list[Answer], ctx: Any) -> Any:
     given = (sample, judged, ctx) if scorer.needs_ctx else (sample, judged)
     try:
-        call = functools.partial(scorer.function, *given, **scorer.args)
-        result = await asyncio.to_thread(call) if _is_slow([scorer], judged) else call()
+        if scorer.slow is not None and _is_slow([scorer], judged):
+            result = await asyncio.to_thread(scorer.function, *given, **scorer.args)
+        else:
+            result = scorer.function(*given, **scorer.args)
         if type(result) not in _PLAIN and inspect.isawaitable(result):
             result = await result
     except HoldfastError:

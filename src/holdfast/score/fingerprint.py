@@ -31,7 +31,7 @@ from holdfast.score.definition import Extractor, Scorer
 
 _DEEPEST = 20
 _CONSTANTS = (str, bytes, int, float, complex, tuple, list, dict, set, frozenset, re.Pattern)
-_first_seen: "weakref.WeakKeyDictionary[Any, Any]" = weakref.WeakKeyDictionary()
+_first_seen: "weakref.WeakKeyDictionary[Any, list[Any]]" = weakref.WeakKeyDictionary()
 
 
 def identity(scorer: Scorer | Extractor) -> dict[str, Any]:
@@ -259,10 +259,10 @@ def _bound_to(function: Any) -> bytes:
     told: list[Any] = []
     while True:
         if inspect.ismethod(function):
-            told += _held_by(function.__self__)
+            told += _as_first_seen(function.__self__)
             function = function.__func__
         elif isinstance(function, functools.partial):
-            told += [(_stable(function.args), _stable(function.keywords))] if function.args or function.keywords else []
+            told += _as_first_seen(function)
             function = function.func
         elif isinstance(function, Scorer | Extractor):
             function = function.function
@@ -270,22 +270,33 @@ def _bound_to(function: Any) -> bytes:
             function = function.__wrapped__
         else:
             break
-    if not inspect.isroutine(function):
-        told += _held_by(function)
-    for cell in getattr(function, "__closure__", None) or ():
-        with contextlib.suppress(ValueError):  # not filled yet
-            told.append(_stable(cell.cell_contents))
+    told += _as_first_seen(function)
     return repr(told).encode("utf-8", "surrogatepass") if told else b""
 
 
-def _held_by(thing: Any) -> list[Any]:
-    """What an object held when it was first seen: what it counts and collects while it works is not what it is."""
-    if inspect.isclass(thing) or not getattr(thing, "__dict__", None):
-        return []
+def _as_first_seen(thing: Any) -> list[Any]:
+    """What a partial, a function or an object held then: what it counts and collects while it works is not what it
+    is.
+    """
     try:
-        return [_first_seen.setdefault(thing, _stable(vars(thing)))]
+        if thing not in _first_seen:
+            _first_seen[thing] = _held_by(thing)
+        return _first_seen[thing]
     except TypeError:  # neither hashed nor referred to weakly
-        return [_stable(vars(thing))]
+        return _held_by(thing)
+
+
+def _held_by(thing: Any) -> list[Any]:
+    if isinstance(thing, functools.partial):
+        return [(_stable(thing.args), _stable(thing.keywords))] if thing.args or thing.keywords else []
+    if inspect.isclass(thing) or not inspect.isroutine(thing):
+        held = {} if inspect.isclass(thing) else getattr(thing, "__dict__", {})
+        return [_stable(held)] if held else []
+    told = []
+    for cell in getattr(thing, "__closure__", None) or ():
+        with contextlib.suppress(ValueError):  # not filled yet
+            told.append(_stable(cell.cell_contents))
+    return told
 
 
 def _innermost(function: Any) -> Any:

@@ -202,11 +202,13 @@ def test_what_a_function_or_an_object_holds_is_a_part_of_it(one: Any, same: Any,
     assert source_digest(one) == source_digest(same) != source_digest(other)
 
 
-def test_what_an_object_counts_while_it_works_is_no_part_of_it() -> None:
-    near = Near(1, [])
-    before = source_digest(near)
+def test_what_is_counted_and_collected_while_it_works_is_no_part_of_it() -> None:
+    collected: list[int] = []
+    near, counting = Near(1, []), holding(collected)
+    before = source_digest(near), solver_digest(counting)
     near(None, None)
-    assert source_digest(near) == before
+    collected.append(1)
+    assert (source_digest(near), solver_digest(counting)) == before
 
 
 def test_a_function_among_the_arguments_is_recorded_by_what_it_is() -> None:

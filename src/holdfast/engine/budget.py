@@ -20,7 +20,6 @@ from holdfast.records.exchange import Answer, Message, Usage
 from holdfast.records.facts import StepId
 from holdfast.records.keys import cell_names
 from holdfast.solve import AskFailedError, Asking
-from holdfast.solve.context import BATCH_PRICE
 from holdfast.spec import Price, RunLimits
 from holdfast.state import Story
 
@@ -69,8 +68,7 @@ class Budget:
             for role, bill in roles.items():
                 name = ("", role) if role else (cell_names(cell)[1], "")
                 price = prices.get(name)
-                halved = 0.0 if price is None else price.dollars(bill.batched) * (1 - BATCH_PRICE)
-                used = _amount(price, bill.usage, bill.requests) - Amount(halved)
+                used = _amount(price, bill.usage, bill.requests)
                 self.spent += used
                 if bill.usage.requests:
                     mean = used
@@ -104,7 +102,7 @@ class Budget:
             aside = await self._admitted(name, asking.price, messages, params) if self._is_choosy else self._begin()
             try:
                 answer, tries = await asking.ask(messages, params, tools)
-                self._count(name, _taken(asking.price, answer, tries))
+                self._count(name, _amount(asking.price, answer.usage.of_one(), tries))
             except AskFailedError as error:
                 self.spent += Amount(requests=error.tries)
                 raise
@@ -122,8 +120,7 @@ class Budget:
             aside = await self._admitted(name, asking.price, messages, longest) if self._is_choosy else self._begin()
             try:
                 answer, tries, job = await batched(step, messages, params, tools)
-                used = _taken(asking.price, answer, tries)
-                self._count(name, msgspec.structs.replace(used, cost_usd=used.cost_usd * BATCH_PRICE) if job else used)
+                self._count(name, _amount(asking.price, answer.usage.of_one(bool(job)), tries))
             except AskFailedError as error:
                 self.spent += Amount(requests=error.tries)
                 raise
@@ -225,11 +222,6 @@ def output_limit(params: Mapping[str, Any]) -> int | None:
     """How many tokens an answer may have, if the parameters say."""
     given = (params.get(name) for name in _OUTPUT_LIMITS)
     return next((each for each in given if isinstance(each, int) and not isinstance(each, bool)), None)
-
-
-def _taken(price: Price | None, answer: Answer, tries: int) -> Amount:
-    """By one answer."""
-    return Amount(0.0 if price is None else price.dollars(answer.usage.of_one()), answer.usage.tokens, tries)
 
 
 def _amount(price: Price | None, usage: Usage, requests: int) -> Amount:

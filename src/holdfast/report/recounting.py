@@ -64,8 +64,6 @@ class Account(msgspec.Struct):
     """What one model was asked in one cell: tokens that were paid, replayed, and orphaned."""
 
     paid: Usage = _NO_USAGE
-    batched: Usage = _NO_USAGE
-    """Of what was paid: for half the price."""
     saved: Usage = _NO_USAGE
     orphaned: Usage = _NO_USAGE
 
@@ -130,14 +128,12 @@ class Recount:
             self.failed.pop(ordinal, None)
 
     def _step(self, step: Step, key: str) -> None:
-        usage = step.answer.usage.of_one() if step.answer is not None else _NO_USAGE
         self.steps["taken_over" if step.origin else "live"] += 1
         if not step.origin:
-            self.usage += usage
+            self.usage += step.usage
         if step.asked is not None:
             account = self._account(key, step.asked.role)
-            account.paid += _NO_USAGE if step.origin else usage
-            account.batched += usage if step.batch and not step.origin else _NO_USAGE
+            account.paid += _NO_USAGE if step.origin else step.usage
 
     def _finished(self, entry: Entry, found: SampleFinished) -> None:
         if found.o in self.finished:
@@ -342,8 +338,7 @@ def _cost(recount: Recount, only: tuple[str, str] | None) -> Cost:
             cost += Cost(unpriced=(f"{role} (a role)" if role else model,) if used else ())
         else:
             paid, saved, orphaned = map(price.dollars, (account.paid, account.saved, account.orphaned))
-            halved = price.dollars(account.batched) / 2
-            cost += Cost(paid - halved, saved, orphaned)
+            cost += Cost(paid, saved, orphaned)
     return cost
 
 
@@ -356,7 +351,10 @@ def _cost_differs(place: str, reported: Cost, found: Cost) -> Iterator[str]:
 
 def _usage_differs(name: str, reported: Usage, found: Usage) -> Iterator[str]:
     for field in Usage.__struct_fields__:
-        yield from _differs(f"{name}, {field}", getattr(reported, field), getattr(found, field))
+        if field != "batched":
+            yield from _differs(f"{name}, {field}", getattr(reported, field), getattr(found, field))
+    if reported.batched != found.batched:
+        yield from _usage_differs(f"{name} in batches", reported.batched or _NO_USAGE, found.batched or _NO_USAGE)
 
 
 def _differs(name: str, reported: float | None, found: float | None, slack: float = 0.0) -> Iterator[str]:

@@ -28,8 +28,6 @@ from holdfast.solve.toolbox import find_own
 from holdfast.solve.tools import Tool, as_tool
 from holdfast.solve.workplace import Workplace
 
-BATCH_PRICE = 0.5
-"""What an answer of a batch API costs, as a part of what it costs alone."""
 PER_KEY = "per_key"
 """As the parameter `seed`: each key sends its own, so that repeats differ and can be had again."""
 
@@ -262,12 +260,12 @@ class Context:
             for meter in self._meters:
                 meter.seconds += error.seconds
             raise
-        usage = taken.step.answer.usage if taken.step.answer is not None else None
+        usage = taken.step.usage if asking is not None else None
         for meter in self._meters:
             meter.seconds += taken.step.seconds
             if usage is not None and asking is not None:
                 meter.tokens += usage.tokens
-                meter.dollars += asking.dollars(usage) * (BATCH_PRICE if taken.step.batch else 1.0)
+                meter.dollars += asking.dollars(usage)
         return taken
 
     def _check_allowance(self) -> None:

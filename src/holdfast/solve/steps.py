@@ -169,7 +169,7 @@ class Steps:
             if recorded is None:
                 live = ask if once is None else functools.partial(self._ask_once, ask, once, request, count)
                 recorded, told = await self._ask(live, request, count)
-                usage = _usage(recorded.step)
+                usage = recorded.step.usage
                 self._usage += usage
                 self._note_role(recorded.step, RoleSpent(usage=usage))
                 if is_kept(recorded.step):
@@ -177,7 +177,7 @@ class Steps:
             else:
                 told = _copy(recorded.step)
                 self._replayed += 1
-                saved = _usage(recorded.step)
+                saved = recorded.step.usage
                 self._saved += saved
                 self._note_role(recorded.step, RoleSpent(saved=saved))
         finally:
@@ -211,7 +211,7 @@ class Steps:
             return spent
         left = (*self._orphans, *self._left)
         orphans = [each.step for each in left if not each.step.cancelled and not each.step.origin]
-        usage = sum(map(_usage, orphans), _NO_USAGE)
+        usage = sum((each.usage for each in orphans), _NO_USAGE)
         roles = functools.reduce(_with_orphan, orphans, spent.roles)
         return msgspec.structs.replace(spent, orphaned=len(orphans), orphaned_usage=usage, roles=roles)
 
@@ -466,13 +466,9 @@ def _last_of_each(recorded: Sequence[Recorded]) -> list[Recorded]:
     return [each for each in recorded if last[_identity(each.step)] is each]
 
 
-def _usage(step: Step) -> Usage:
-    return step.answer.usage.of_one() if step.answer is not None else _NO_USAGE
-
-
 def _with_orphan(roles: dict[str, RoleSpent], step: Step) -> dict[str, RoleSpent]:
     role = step.asked.role if step.asked is not None else ""
-    return {**roles, role: roles.get(role, RoleSpent()) + RoleSpent(orphaned_usage=_usage(step))} if role else roles
+    return {**roles, role: roles.get(role, RoleSpent()) + RoleSpent(orphaned_usage=step.usage)} if role else roles
 
 
 def _copy(step: Step) -> Step:

@@ -81,8 +81,6 @@ class Bill(msgspec.Struct):
     """That were sent, also those that failed and were sent again."""
     usage: Usage = Usage()
     """Of every answer that was asked for here: what was paid."""
-    batched: Usage = Usage()
-    """Of these, what was asked in jobs of a batch API, for half the price."""
     taken: Usage = Usage()
     """Of answers that a fork took over: its parent paid them."""
     saved: Usage = Usage()
@@ -93,7 +91,6 @@ class Bill(msgspec.Struct):
     def add(self, other: "Bill") -> None:
         self.requests += other.requests
         self.usage += other.usage
-        self.batched += other.batched
         self.taken += other.taken
         self.saved += other.saved
         self.orphaned += other.orphaned
@@ -223,7 +220,7 @@ class Story(msgspec.Struct):
                 self.anomalies.append(_anomaly.decode(line.d))
 
     def answered(self, step: StepGist, key: str | None) -> None:
-        usage = step.answer.usage.of_one() if step.answer is not None else _NO_USAGE
+        usage = _NO_USAGE if step.answer is None else step.answer.usage.of_one(bool(step.batch))
         if step.origin:
             self.taken += 1
         else:
@@ -240,7 +237,6 @@ class Story(msgspec.Struct):
         else:
             bill.requests += step.tries
             bill.usage += usage
-            bill.batched += usage if step.batch else _NO_USAGE
 
     def _batch(self, entry: Entry, record: BatchJob) -> None:
         if record.requests:

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import msgspec
+import pytest
 
 from holdfast.engine.batch_jobs import Desk
-from holdfast.engine.batching import Batches
+from holdfast.engine.batching import Batches, UnansweredError
+from holdfast.errors import StoppedError
 from holdfast.models import Connection, Request, open_batches
 from holdfast.records.facts import BatchJob, StepId
 from holdfast.spec import Batch
@@ -51,7 +53,8 @@ def on_stage(folder: Path, work: Callable[[Stage], Awaitable[None]], settings: d
                 retries=1,
                 tell=lambda event, message: told.append(f"{event}: {message}"),
                 retried=told.append,
-                stop=told.append,
+                stop=lambda why: told.append(f"stop: {why}"),
+                refuse=lambda error: told.append(f"refuse: {error}"),
             )
             stage = Stage(Batches(desk), journal, told)
             try:
@@ -134,3 +137,55 @@ def test_of_two_results_for_one_request_the_first_counts(tmp_path: Path) -> None
         assert any("batch.strange_lines" in each and "2 of its lines" in each for each in stage.told)
 
     on_stage(tmp_path, work, {}, doubled_every=2)
+
+
+def test_a_journal_that_has_stopped_stops_those_who_wait_for_a_job(tmp_path: Path) -> None:
+    async def work(stage: Stage) -> None:
+        stage.journal.stopped = True
+        for each in await asyncio.gather(*(stage.ask(i) for i in range(3)), return_exceptions=True):
+            assert isinstance(each, StoppedError)
+
+    on_stage(tmp_path, work, {})
+
+
+def test_results_that_cannot_be_kept_stop_the_run_and_are_not_asked_for_in_another_way(tmp_path: Path) -> None:
+    """The disk is full, or the folder gone: what is in the job is paid for."""
+
+    async def work(stage: Stage) -> None:
+        asked = asyncio.ensure_future(stage.ask(1))
+        await until(lambda: stage.batches.waiting().jobs == 1 and len(stage.records()) == 2)
+        tmp_path.rmdir()
+        await until(lambda: any(each.startswith("stop: job batch_1 of models.m cannot be") for each in stage.told))
+        assert not asked.done()
+        asked.cancel()
+        tmp_path.mkdir()
+
+    on_stage(tmp_path, work, {"poll_seconds": 0.1}, polls=3)
+
+
+def test_a_job_that_the_server_will_not_make_is_the_fault_of_none_of_its_requests(tmp_path: Path) -> None:
+    async def work(stage: Stage) -> None:
+        for each in await asyncio.gather(*(stage.ask(i) for i in range(3)), return_exceptions=True):
+            assert isinstance(each, UnansweredError)
+            assert each.failure.kind == "bad_request"
+        assert sum(each.startswith("refuse: bad_request: no job can be made") for each in stage.told) == 1
+        assert [each.status for each in stage.records()][-1] == "refused"
+
+    on_stage(tmp_path, work, {}, refusals=[400])
+
+
+def test_pauses_between_submissions_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paused: list[float] = []
+    plain = asyncio.sleep
+
+    async def sleep(seconds: float) -> None:
+        paused.append(seconds)
+        await plain(0)
+
+    async def work(stage: Stage) -> None:
+        monkeypatch.setattr("holdfast.engine.batch_jobs.asyncio.sleep", sleep)
+        assert (await stage.ask(2))[0] == "4"
+        monkeypatch.undo()
+
+    on_stage(tmp_path, work, {"poll_seconds": 4.0}, refusals=[429] * 5)
+    assert [each for each in paused if each >= 0.5] == [0.5, 1.0, 2.0, 4.0, 4.0]

@@ -9,7 +9,7 @@ import contextlib
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from functools import partial
 from typing import Any, NoReturn, TypeVar
@@ -18,6 +18,7 @@ import msgspec
 
 from holdfast.engine.attaching import Attachments
 from holdfast.engine.batching import Batches, Single, UnansweredError
+from holdfast.engine.holding import held
 from holdfast.engine.places import Places
 from holdfast.engine.turns import Turns
 from holdfast.errors import SpecError
@@ -44,7 +45,6 @@ from holdfast.plan import BlobError
 from holdfast.records.exchange import Answer, Message
 from holdfast.records.facts import Failure, StepId
 from holdfast.solve import Allowance, AskFailedError, Asking
-from holdfast.solve.stopwatch import Stopwatch, running
 from holdfast.spec import Model, Spec
 from holdfast.spec.reading import expand
 
@@ -304,19 +304,8 @@ class Way:
         self._line.pace.dropped(self._is_probe)
         self._leave()
 
-    @contextlib.contextmanager
-    def _held(self) -> Iterator[None]:
-        """While it is held back: the sample's clock stands still, and the request's own counts."""
-        line, timer = self._line, self._timer
-        began = line.clock()
-        limited = line.turns.limited_seconds(began)
-        try:
-            with (running.get() or Stopwatch(line.clock)).stopped():
-                yield
-        finally:
-            now = line.clock()
-            if timer is not None:
-                timer.held(now - began, line.turns.limited_seconds(now) - limited)
+    def _held(self) -> contextlib.AbstractContextManager[None]:
+        return held(self._line.clock, self._line.turns.limited_seconds)
 
     def _leave(self) -> None:
         line = self._line

@@ -11,18 +11,17 @@ import asyncio
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
 
 import msgspec
 
 from holdfast.engine.batch_jobs import NEVER_SENT, Carrier, Desk, ServerJob, usable
+from holdfast.engine.holding import in_job
 from holdfast.errors import JournalError, told
 from holdfast.models import ModelError, Request
 from holdfast.records import draft
 from holdfast.records.exchange import Answer
 from holdfast.records.facts import BatchJob, Failure, StepId
 from holdfast.solve import AskFailedError
-from holdfast.solve.stopwatch import running
 
 _GATHERING_MAX = 10
 """Requests that keep trickling in are waited for so many quiet times at most."""
@@ -120,7 +119,7 @@ class Batches:
             if job is None and self._desk.batch is None:
                 answer, more = await single()
                 return answer, tries + more, ""
-            with _held():
+            with in_job():
                 if job is None:
                     job = await self._join(step, request)
                 if not job.ended:
@@ -268,9 +267,3 @@ class Batches:
                 waiter.set_result(None)
             if number % _AT_ONCE == 0:
                 await asyncio.sleep(0)
-
-
-def _held() -> AbstractContextManager[None]:
-    """A sample's time of work stands still while it waits for others, and for a job."""
-    watch = running.get()
-    return nullcontext() if watch is None else watch.stopped()

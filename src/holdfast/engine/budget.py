@@ -1,7 +1,7 @@
 """What a run may use, over all its resumes: no request is sent that would go beyond it, as far as can be foreseen.
 
-Before a request is sent, what it may take is set aside: as much as the dearest that this model has answered, before
-that as much as `max_tokens` allows. Where nothing tells, one request is sent alone. So what a run uses beyond its
+Before a request is sent, what it may take is set aside: as much as the dearest that this model has answered, in any
+process, before that as much as `max_tokens` allows. Where nothing tells, one request is sent alone. So what a run uses beyond its
 budget is what single answers take more than all before them. A request that does not fit waits until those under way
 have ended; if it does not fit then, the run stops.
 
@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.engine.holding import held
 from holdfast.models import count_message_tokens
 from holdfast.records.exchange import Answer, Message, Usage
 from holdfast.records.facts import StepId
@@ -68,11 +69,9 @@ class Budget:
             for role, bill in roles.items():
                 name = ("", role) if role else (cell_names(cell)[1], "")
                 price = prices.get(name)
-                used = _amount(price, bill.usage, bill.requests)
-                self.spent += used
-                if bill.usage.requests:
-                    mean = used
-                    self._note(name, Amount(*(each / bill.usage.requests for each in (mean.cost_usd, mean.tokens))))
+                self.spent += _amount(price, bill.usage, bill.requests)
+                if bill.largest.requests:
+                    self._note(name, _amount(price, bill.largest, 1))
         self._worked_seconds = story.worked_seconds
         self._set_aside = Amount()
         self._under_way = 0
@@ -141,7 +140,8 @@ class Budget:
         """Wait until a request may be sent. What it may take is set aside until `_leave`."""
         foreseen = self._foreseen(name, price, messages, params)
         while not self._fits(foreseen):
-            await self._wait()
+            with held():
+                await self._wait()
             foreseen = self._foreseen(name, price, messages, params)  # those before it tell more now
         return self._begin(foreseen)
 

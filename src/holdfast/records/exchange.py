@@ -77,6 +77,12 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         )
         return one.as_batched() if batched else one
 
+    def at_least(self, other: "Usage") -> "Usage":
+        """Of each number the greater. In jobs only if both are."""
+        pairs = zip(msgspec.structs.astuple(self)[:-1], msgspec.structs.astuple(other)[:-1], strict=True)
+        most = Usage(*(max(pair) for pair in pairs))
+        return most.as_batched() if self.batched is not None and other.batched is not None else most
+
     def as_batched(self) -> "Usage":
         """The same, all of it in jobs of a batch API."""
         return msgspec.structs.replace(self, batched=msgspec.structs.replace(self, batched=None))

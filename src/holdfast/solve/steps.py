@@ -287,14 +287,13 @@ class Steps:
         self._live += 1
         self._in_flight += 1
         started = self.moved = self._clock()
-        held = self.watch.held_seconds()
         running.set(self.watch)
+        self.watch.begin()
         try:
             answered = await ask()
             scope = self._scope
             self.moved = self._clock()
-            worked = self.moved - started - (self.watch.held_seconds() - held)
-            seconds = answered.seconds or round(worked, 6)  # who had to wait knows better
+            seconds = answered.seconds or round(self.moved - started, 6)  # who had to wait knows better
             step = msgspec.structs.replace(answered, o=scope.o, scope=scope.name, q=request, c=count, seconds=seconds)
             record, copy = checked("step", step, scope.key)
             position = await self._journal.append(record)
@@ -308,6 +307,7 @@ class Steps:
                 self._journal.append_soon(draft("step", gone, self._scope.key))
             raise
         finally:
+            self.watch.end()
             self._in_flight -= 1
         return Recorded(position.n, step, self._wall + self.moved), copy
 

@@ -87,13 +87,15 @@ class Bill(msgspec.Struct):
     """Of every answer that was replayed instead of being asked again."""
     orphaned: Usage = Usage()
     """Of recorded answers that the code did not ask for again: what came in their place was paid too."""
+    largest: Usage = Usage()
+    """What the largest answer took, in each of the numbers: those that were taken over count too."""
 
-    def add(self, other: "Bill") -> None:
-        self.requests += other.requests
-        self.usage += other.usage
-        self.taken += other.taken
-        self.saved += other.saved
-        self.orphaned += other.orphaned
+    def note(self, usage: Usage) -> None:
+        most = self.largest
+        if not most.requests:
+            self.largest = usage
+        elif usage.input_tokens > most.input_tokens or usage.output_tokens > most.output_tokens:
+            self.largest = most.at_least(usage)
 
 
 class OpenJob(msgspec.Struct):
@@ -232,6 +234,7 @@ class Story(msgspec.Struct):
         if step.asked is None:
             return  # a tool, the clock, or a call that was cancelled
         bill = self._bill(key, step.asked.role)
+        bill.note(usage)
         if step.origin:
             bill.taken += usage
         else:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.engine.budget import Amount, Budget, output_limit
+from holdfast.models.timing import Timer, begin_timing
 from holdfast.records.exchange import Answer, Usage
 from holdfast.records.facts import Failure
 from holdfast.solve import AskFailedError, Asking
@@ -144,6 +145,9 @@ def test_a_failed_request_counts_with_its_tries_and_costs_nothing_that_is_known(
 
 def test_what_earlier_processes_spent_counts_and_what_was_taken_over_or_replayed_does_not() -> None:
     mine = Bill(requests=3, usage=Usage(0, 6, requests=2), taken=Usage(0, 99, requests=9), saved=Usage(0, 99))
+    mine.note(Usage(0, 2).of_one())
+    mine.note(Usage(0, 4).of_one())
+    mine.note(Usage(0, 3).of_one())
     story = Story(bills={"task/m": {"": mine, "judge": Bill(requests=1, usage=Usage(0, 4, requests=1))}})
     budget, _ = budget_of(story, cost_usd=20.0)
     assert budget.spent == Amount(10.0, 10, 4)
@@ -152,7 +156,7 @@ def test_what_earlier_processes_spent_counts_and_what_was_taken_over_or_replayed
         model = Model(budget)
         tasks = [model.ask() for _ in range(9)]
         await settled()
-        assert len(model.under_way) == 3  # of three dollars each, as on the average before
+        assert len(model.under_way) == 2  # of four dollars each, as the dearest before
         await end(tasks)
 
     asyncio.run(main())
@@ -168,6 +172,26 @@ def test_who_waits_goes_on_when_the_limit_is_raised() -> None:
         budget.change(RunLimits(requests=3))
         await settled()
         assert len(model.under_way) == 3
+        await end(tasks)
+
+    asyncio.run(main())
+
+
+def test_who_waits_for_what_is_left_is_not_under_way() -> None:
+    async def main() -> None:
+        budget, _ = budget_of(requests=2)
+        model, timers = Model(budget), list[Timer]()
+
+        async def timed() -> None:
+            timers.append(begin_timing())
+            await model.ask()
+
+        tasks = [asyncio.ensure_future(timed()) for _ in range(3)]
+        await settled()
+        assert len(model.under_way) == 2
+        budget.change(RunLimits(requests=3))
+        await settled()
+        assert [timer.queue > 0 for timer in timers] == [False, False, True]
         await end(tasks)
 
     asyncio.run(main())

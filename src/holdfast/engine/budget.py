@@ -1,9 +1,9 @@
 """What a run may use, over all its resumes: no request is sent that would go beyond it, as far as can be foreseen.
 
 Before a request is sent, what it may take is set aside: as much as the dearest that this model has answered, in any
-process, before that as much as `max_tokens` allows. Where nothing tells, one request is sent alone. So what a run uses beyond its
-budget is what single answers take more than all before them. A request that does not fit waits until those under way
-have ended; if it does not fit then, the run stops.
+process, before that as much as `max_tokens` allows. Where nothing tells, one request is sent alone. So what a run uses
+beyond its budget is what single answers take more than all before them. A request that does not fit waits until those
+under way have ended; if it does not fit then, the run stops.
 
 Counted is what is recorded: answers, and failures with their tries. What is replayed was paid before, and counted then.
 """

@@ -139,6 +139,7 @@ class Steps:
         self._closing = False
         self._refused = 0
         self._draining = False
+        self._quiet: asyncio.Future[None] | None = None  # made by who waits for the last call to end
         self.moved = self._clock()
         """When this scope last asked for something or was answered."""
         self._wall = time.time() - self.moved
@@ -259,6 +260,13 @@ class Steps:
         """From here on nothing new is asked: what is under way may end, the rest waits for the end."""
         self._draining = True
 
+    async def finish(self) -> None:
+        """Ask nothing new, and let what is under way end and be recorded: it is paid for."""
+        self.drain()
+        if self._in_flight:
+            self._quiet = asyncio.get_running_loop().create_future()
+            await self._quiet
+
     def close(self) -> None:
         """From here on a cancelled call is our doing, not the solver's, and is not recorded."""
         self._closing = True
@@ -309,6 +317,8 @@ class Steps:
         finally:
             self.watch.end()
             self._in_flight -= 1
+            if self._quiet is not None and not self._in_flight and not self._quiet.done():
+                self._quiet.set_result(None)
         return Recorded(position.n, step, self._wall + self.moved), copy
 
     async def _ask_once(self, ask: Callable[[], Awaitable[Step]], once: "Once", request: str, count: int) -> Step:

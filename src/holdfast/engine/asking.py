@@ -5,7 +5,6 @@ be asked any more its cell is stopped, and the samples of it stay unfinished.
 """
 
 import asyncio
-import contextlib
 import itertools
 import os
 import time
@@ -18,7 +17,7 @@ import msgspec
 
 from holdfast.engine.attaching import Attachments
 from holdfast.engine.batching import Batches, Single, UnansweredError
-from holdfast.engine.holding import held
+from holdfast.engine.holding import HeldByLine
 from holdfast.engine.places import Places
 from holdfast.engine.turns import Turns
 from holdfast.errors import SpecError
@@ -304,8 +303,8 @@ class Way:
         self._line.pace.dropped(self._is_probe)
         self._leave()
 
-    def _held(self) -> contextlib.AbstractContextManager[None]:
-        return held(self._line.clock, self._line.turns.limited_seconds)
+    def _held(self) -> HeldByLine:
+        return HeldByLine(self._line.clock, self._line.turns.limited_seconds)
 
     def _leave(self) -> None:
         line = self._line

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable
 import msgspec
 
 from holdfast.engine.batch_jobs import NEVER_SENT, Carrier, Desk, ServerJob, usable
-from holdfast.engine.holding import in_job
+from holdfast.engine.holding import InJob
 from holdfast.errors import JournalError, told
 from holdfast.models import ModelError, Request
 from holdfast.records import draft
@@ -119,7 +119,7 @@ class Batches:
             if job is None and self._desk.batch is None:
                 answer, more = await single()
                 return answer, tries + more, ""
-            with in_job():
+            with InJob():
                 if job is None:
                     job = await self._join(step, request)
                 if not job.ended:

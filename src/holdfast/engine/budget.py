@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine.holding import held
+from holdfast.engine.holding import Held
 from holdfast.models import count_message_tokens
 from holdfast.records.exchange import Answer, Message, Usage
 from holdfast.records.facts import StepId
@@ -140,7 +140,7 @@ class Budget:
         """Wait until a request may be sent. What it may take is set aside until `_leave`."""
         foreseen = self._foreseen(name, price, messages, params)
         while not self._fits(foreseen):
-            with held():
+            with Held():
                 await self._wait()
             foreseen = self._foreseen(name, price, messages, params)  # those before it tell more now
         return self._begin(foreseen)

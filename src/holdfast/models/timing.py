@@ -27,7 +27,7 @@ class Timer:
         self.lost = 0.0
         self.in_job = 0.0
 
-    def held(self, seconds: float, limited: float) -> None:
+    def held(self, seconds: float, limited: float = 0.0) -> None:
         """It was not sent for so long; so much of that because of a rate limit."""
         self.queue += seconds
         self.limited += min(limited, seconds)

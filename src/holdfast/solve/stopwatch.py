@@ -6,8 +6,7 @@ sample's stopwatch in `running`; code outside of any sample has none.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from contextvars import ContextVar
 
 
@@ -43,16 +42,14 @@ class Stopwatch:
         if self._holding:
             self._look()
 
-    @contextmanager
-    def stopped(self) -> Iterator[None]:
-        """While something that was asked for is held back."""
+    def hold(self) -> None:
+        """Something that was asked for is held back; `let_go` when it no longer is."""
         self._holding += 1
         self._look()
-        try:
-            yield
-        finally:
-            self._holding -= 1
-            self._look()
+
+    def let_go(self) -> None:
+        self._holding -= 1
+        self._look()
 
     def _look(self) -> None:
         is_still = 0 < self._holding >= self._asked

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from holdfast.engine.holding import held
+from holdfast.engine.holding import Held
 from holdfast.records.exchange import Answer, Sample
 from holdfast.solve import Asking, Context, Means, Scope, Steps
 from holdfast.solve.stopwatch import Stopwatch
@@ -15,7 +15,7 @@ HELD_SECONDS = {"first": 0.0, "second": 8.0, "third": 2.0}
 async def ask(messages: list[dict[str, Any]], *_: Any) -> tuple[Answer, int]:
     """Each is answered 10 s after it was sent."""
     question = messages[0]["content"]
-    with held(asyncio.get_running_loop().time):
+    with Held(asyncio.get_running_loop().time):
         await asyncio.sleep(HELD_SECONDS[question])
     await asyncio.sleep(10.0)
     return Answer(question), 1
@@ -44,12 +44,14 @@ def test_a_samples_clock_stands_still_only_while_all_that_it_asked_for_is_held_b
         return watch.held_seconds()
 
     watch.begin()
-    with watch.stopped():
-        assert later(1.0) == 1.0
-        watch.begin()
-        assert later(10.0) == 1.0, "another is under way"
-        with watch.stopped():
-            assert later(2.0) == 3.0
-        watch.end()
-        assert later(4.0) == 7.0
+    watch.hold()
+    assert later(1.0) == 1.0
+    watch.begin()
+    assert later(10.0) == 1.0, "another is under way"
+    watch.hold()
+    assert later(2.0) == 3.0
+    watch.let_go()
+    watch.end()
+    assert later(4.0) == 7.0
+    watch.let_go()
     assert later(100.0) == 7.0

@@ -150,12 +150,14 @@ class Line:
         try:
             if self.closed is not None and not self.batches.has(step):
                 raise UnansweredError(self.closed, 0)
-            return await self.batches.ask(step, request, alone)
+            found = await self.batches.ask(step, request, alone)
         except UnansweredError as error:
             refused = self.is_refused(error.error, post) or self.closed is not None
             if refused and post is not None:
                 await self.halt(self.closed or error.error, post, error.tries)
             raise
+        self.has_answered(post)
+        return found
 
     async def close(self) -> None:
         self.turns.close()
@@ -173,6 +175,11 @@ class Line:
         if self.closed is None and held > 0 and self.turns.waiting:
             return f"{self.name}: waiting for a rate limit: {held:.1f} s"
         return ""
+
+    def has_answered(self, post: Post | None) -> None:
+        self.streak.answered()
+        if post is not None:
+            post.streak.answered()
 
     def is_refused(self, error: ModelError, post: Post | None) -> bool:
         """Whether that was one refusal too many for a cell. One of the connection closes the line for all cells."""
@@ -269,9 +276,7 @@ class Way:
     def answered(self, answer: Answer) -> None:
         line = self._line
         now = line.clock()
-        line.streak.answered()
-        if self._post is not None:
-            self._post.streak.answered()
+        line.has_answered(self._post)
         if line.pace.answered(now, self._sent_at):
             line.turned()
         if line.pace.counts_tokens and isinstance(answer, Answer):

@@ -13,6 +13,7 @@ from holdfast.engine.batching import Batches, UnansweredError
 from holdfast.errors import StoppedError
 from holdfast.models import Connection, Request, open_batches
 from holdfast.records.facts import BatchJob, StepId
+from holdfast.solve import AskFailedError
 from holdfast.spec import Batch
 from holdfast.testing import BatchBehaviour, Behaviour, ModelServer
 from tests.unit.solve.stage import MemoryJournal
@@ -172,6 +173,19 @@ def test_a_job_that_the_server_will_not_make_is_the_fault_of_none_of_its_request
         assert [each.status for each in stage.records()][-1] == "refused"
 
     on_stage(tmp_path, work, {}, refusals=[400])
+
+
+@pytest.mark.parametrize(("refused_every", "unanswered"), [(1, True), (2, False)])
+def test_a_refused_request_is_its_own_fault_if_its_job_has_answers(
+    tmp_path: Path, refused_every: int, unanswered: bool
+) -> None:
+    async def work(stage: Stage) -> None:
+        came = await asyncio.gather(*(stage.ask(i) for i in range(4)), return_exceptions=True)
+        failed = [each for each in came if isinstance(each, AskFailedError)]
+        assert len(failed) == 4 / refused_every
+        assert {isinstance(each, UnansweredError) for each in failed} == {unanswered}
+
+    on_stage(tmp_path, work, {}, refused_every=refused_every)
 
 
 def test_pauses_between_submissions_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,8 @@ from holdfast.state import OpenJob
 
 NEVER_SENT = "never sent"
 _REFUSED = "refused"
+_GONE = "gone"
+_NOT_THERE = (404, 410)
 _FIRST_LOOK = 12
 """The first pause between two looks at a job is this part of `poll_seconds`; each next one is longer."""
 _LOOKS_GROW = 1.5
@@ -144,7 +146,7 @@ class Carrier:
                 return
             await self._desk.journal.append(draft("batch", BatchJob(job.token, id=job.id)))
         standing = await self._wait(job)
-        answered = await self._persist(lambda: self._collect(job, standing))
+        standing, answered = await self._read(job, standing)
         job.whole, job.detail = standing.whole, standing.detail
         await self._end(job, standing.status, answered)
 
@@ -189,6 +191,22 @@ class Carrier:
                 return standing
             await asyncio.sleep(pause)
             pause = min(pause * _LOOKS_GROW, settings.poll_seconds)
+
+    async def _read(self, job: ServerJob, standing: JobStanding) -> tuple[JobStanding, int]:
+        """How many answers it has. Results that are still not there when all has settled never will be: what was in the
+        job goes into the next one, and the run does not stop at it for ever.
+        """
+        settings, began = self._desk.settings, time.monotonic()
+        while True:
+            try:
+                return standing, await self._persist(lambda: self._collect(job, standing))
+            except ModelError as error:
+                if error.status not in _NOT_THERE:
+                    raise
+                if time.monotonic() - began > settings.settle_seconds:
+                    detail = f"its results are not there any more: {error.message}"
+                    return msgspec.structs.replace(standing, status=_GONE, detail=detail, whole=False), 0
+            await asyncio.sleep(min(settings.settle_seconds, settings.poll_seconds))
 
     async def _collect(self, job: ServerJob, standing: JobStanding) -> int:
         """Keep the results in a file, and where each is there. How many are answers. Of two for one request the first

@@ -188,6 +188,17 @@ def test_a_refused_request_is_its_own_fault_if_its_job_has_answers(
     on_stage(tmp_path, work, {}, refused_every=refused_every)
 
 
+def test_what_was_in_a_job_whose_results_are_gone_goes_into_the_next(tmp_path: Path) -> None:
+    async def work(stage: Stage) -> None:
+        answers = await asyncio.gather(*(stage.ask(i) for i in range(3)))
+        assert [text for text, _ in answers] == ["0", "2", "4"]
+        ended = [(each.id, each.status, each.answered) for each in stage.records() if each.status]
+        assert ended == [("batch_1", "gone", 0), ("batch_2", "completed", 3)]
+        assert any("its results are not there any more" in each for each in stage.told)
+
+    on_stage(tmp_path, work, {}, gone=1)
+
+
 def test_pauses_between_submissions_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paused: list[float] = []
     plain = asyncio.sleep

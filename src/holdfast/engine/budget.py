@@ -98,7 +98,10 @@ class Budget:
         async def ask(
             messages: list[Message], params: dict[str, Any], tools: list[dict[str, Any]]
         ) -> tuple[Answer, int]:
-            aside = await self._admitted(name, asking.price, messages, params) if self._is_choosy else self._begin()
+            aside = _NOTHING
+            if self._is_choosy:
+                aside = await self._admitted(_Asked(name, asking.price, messages, params))
+            self._begin(aside)
             try:
                 answer, tries = await asking.ask(messages, params, tools)
                 self._count(name, _amount(asking.price, answer.usage.of_one(), tries))
@@ -115,8 +118,10 @@ class Budget:
             step: StepId, messages: list[Message], params: dict[str, Any], tools: list[dict[str, Any]]
         ) -> tuple[Answer, int, str]:
             assert batched is not None
-            longest = {"max_tokens": _GUESSED_OUTPUT, **params}  # a job of one, to learn more, would take a day
-            aside = await self._admitted(name, asking.price, messages, longest) if self._is_choosy else self._begin()
+            aside = _NOTHING
+            if self._is_choosy:
+                aside = await self._admitted(_Asked(name, asking.price, messages, params, in_job=True))
+            self._begin(aside)
             try:
                 answer, tries, job = await batched(step, messages, params, tools)
                 self._count(name, _amount(asking.price, answer.usage.of_one(bool(job)), tries))
@@ -134,22 +139,19 @@ class Budget:
         """Whether a request may have to wait: most runs have no limits, and every request passes here."""
         return self._is_limited or bool(self.reached)
 
-    async def _admitted(
-        self, name: Name, price: Price | None, messages: list[Message], params: dict[str, Any]
-    ) -> Amount:
-        """Wait until a request may be sent. What it may take is set aside until `_leave`."""
-        foreseen = self._foreseen(name, price, messages, params)
+    async def _admitted(self, asked: "_Asked") -> Amount:
+        """Wait until a request may be sent. What it may take is to be set aside at once, until `_leave`."""
+        foreseen = self._foreseen(asked)
         while not self._fits(foreseen):
             with Held():
                 await self._wait()
-            foreseen = self._foreseen(name, price, messages, params)  # those before it tell more now
-        return self._begin(foreseen)
+            foreseen = self._foreseen(asked)  # those before it tell more now
+        return foreseen
 
-    def _begin(self, aside: Amount = _NOTHING) -> Amount:
+    def _begin(self, aside: Amount) -> None:
         self._under_way += 1
         if aside is not _NOTHING:
             self._set_aside += aside
-        return aside
 
     def _leave(self, aside: Amount) -> None:
         self._under_way -= 1
@@ -202,16 +204,31 @@ class Budget:
         if used.cost_usd > dearest.cost_usd or used.tokens > dearest.tokens or name not in self._dearest:
             self._dearest[name] = dearest.at_least(used)
 
-    def _foreseen(self, name: Name, price: Price | None, messages: list[Message], params: dict[str, Any]) -> Amount:
-        known = self._dearest.get(name)
+    def _foreseen(self, asked: "_Asked") -> Amount:
+        known = self._dearest.get(asked.name)
         if known is not None:
             return msgspec.structs.replace(known, requests=1.0)
         if self._limits.cost_usd is None and self._limits.tokens is None:
             return Amount(requests=1.0)
-        most = output_limit(params)
-        if most is None:
+        return asked.most()
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    """A request that wants to be sent."""
+
+    name: Name
+    price: Price | None
+    messages: list[Message]
+    params: dict[str, Any]
+    in_job: bool = False
+
+    def most(self) -> Amount:
+        """What it may take, as far as it tells itself. A job of one, to learn more, would take a day."""
+        output = output_limit(self.params) or (_GUESSED_OUTPUT if self.in_job else None)
+        if output is None:
             return Amount(math.inf, math.inf, 1.0)
-        return _amount(price, Usage(sum(map(count_message_tokens, messages)), most, requests=1), 1)
+        usage = Usage(sum(map(count_message_tokens, self.messages)), output)
+        return _amount(self.price, usage.of_one(self.in_job), 1)
 
 
 def _is_limited(limits: RunLimits) -> bool:

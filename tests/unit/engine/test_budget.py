@@ -9,7 +9,7 @@ import pytest
 from holdfast.engine.budget import Amount, Budget, output_limit
 from holdfast.models.timing import Timer, begin_timing
 from holdfast.records.exchange import Answer, Usage
-from holdfast.records.facts import Failure
+from holdfast.records.facts import Failure, StepId
 from holdfast.solve import AskFailedError, Asking
 from holdfast.spec import Price, RunLimits
 from holdfast.state import Bill, Story
@@ -103,6 +103,33 @@ def test_max_tokens_lets_the_first_go_together() -> None:
         tasks = [model.ask(max_tokens=15) for _ in range(50)]
         await settled()
         assert len(model.under_way) == 5  # each is 5 in and at most 15 out
+        await end(tasks)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(("params", "at_once"), [({"max_completion_tokens": 395}, 5), ({}, 1)])
+def test_what_goes_into_a_job_is_set_aside_at_its_price_and_a_guess_only_where_nothing_tells(
+    params: dict[str, Any], at_once: int
+) -> None:
+    async def main() -> None:
+        budget, _ = budget_of(cost_usd=1000.0)
+        in_jobs: list[StepId] = []
+
+        async def never(step: StepId, *_: Any) -> tuple[Answer, int, str]:
+            in_jobs.append(step)
+            await asyncio.get_running_loop().create_future()
+            raise AssertionError("unreachable")
+
+        async def alone(*_: Any) -> tuple[Answer, int]:
+            raise AssertionError("it was asked alone")
+
+        batched = budget.watched(("m", ""), Asking({}, {}, alone, PRICE, never)).batched
+        assert batched is not None
+        steps = [StepId(number, "solve/1", "q") for number in range(9)]
+        tasks = [asyncio.ensure_future(batched(step, list(ASKED), params, [])) for step in steps]
+        await settled()
+        assert len(in_jobs) == at_once  # each is 5 in and at most 395 out, or 1,000; for half the price
         await end(tasks)
 
     asyncio.run(main())

@@ -127,15 +127,15 @@ def test_every_chunk_that_can_be_lost_alone_loses_its_own_records_only(cut: Kept
 
 
 SEALED = [
-    Case("a byte is flipped", lambda kept, other: flip(kept.sealed()[0]), 2),
+    Case("the head of its frame is damaged", lambda kept, other: spoil(kept.sealed()[0], 1), 2),
     Case("it is cut short", lambda kept, other: cut_short(kept.sealed()[0]), 2),
-    Case("only its table is damaged", lambda kept, other: spoil_end(kept.sealed()[0]), 0, lost=False),
+    Case("only its table is damaged", lambda kept, other: spoil(kept.sealed()[0], -3), 0, lost=False),
 ]
 
 
-def spoil_end(path: Path) -> None:
+def spoil(path: Path, at: int) -> None:
     data = path.read_bytes()
-    path.write_bytes(flipped(data, len(data) - 3))
+    path.write_bytes(flipped(data, at % len(data)))
 
 
 @pytest.mark.parametrize("case", SEALED, ids=lambda case: case.name)
@@ -149,6 +149,19 @@ def test_a_damaged_sealed_segment_is_told(whole: Kept, other: Kept, tmp_path: Pa
     assert (done.json()["lost"] > 0) == case.lost
     assert done.json()["finished"] == (0 if case.lost else SAMPLES)
     assert (call("verify", RUN, "--store", kept.store, cwd=tmp_path).code == 0) == (not case.lost)
+
+
+def test_a_flipped_byte_inside_a_frame_is_told_whatever_it_spoils(whole: Kept, tmp_path: Path) -> None:
+    """A literal spoils its line and those packed by reference to it, anything else the whole frame."""
+    kept = copied(whole, tmp_path)
+    flip(kept.sealed()[0])
+    done = recover(kept)
+    found = done.json()
+    assert done.code == 0, done.err
+    assert found["warnings"] == warnings(done)
+    assert 0 < len(found["warnings"]) <= found["lost"]
+    assert SAMPLES - found["lost"] <= found["finished"] <= SAMPLES
+    assert call("verify", RUN, "--store", kept.store, cwd=tmp_path).code != 0
 
 
 @pytest.mark.parametrize(

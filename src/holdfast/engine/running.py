@@ -500,7 +500,7 @@ class Engine:
                 evaluation=self._job.evaluation,
                 places=self._scoring,
                 means=msgspec.structs.replace(means, models=roles, allowance=Allowance()),
-                earlier=self._earlier,
+                earlier=self._earlier if work.task.name in self._job.sources else None,
                 seed=spec.seed,
             ),
             seconds=spec.limits.sample.seconds,

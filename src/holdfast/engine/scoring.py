@@ -28,6 +28,7 @@ from holdfast.spec import Counts
 
 _SHORTEST_SECONDS = 0.001
 """A scorer that takes less is not worth a number."""
+_NOTHING_KEPT: Mapping[int, Mapping[str, Kept]] = {}
 
 
 class Judgement(msgspec.Struct, frozen=True):
@@ -103,43 +104,48 @@ async def score_all(
 ) -> Said:
     """The scores, or failures, of all scorers, in their order. `closing`: a cancellation is the engine's own."""
     given: list[list[ScoreGiven]] = []
-    kept = await _kept(answers, bench.earlier)
+    kept = await _kept(answers, bench.earlier) if bench.earlier is not None else _NOTHING_KEPT
     if not bench.places.take():
         flight.doing = "waiting to be scored"
         await bench.places.wait()
     flight.doing = "scoring"
     flight.steps = None if ctx is None else ctx.steps
+    clock = asyncio.get_running_loop().time
     try:
         for scorer in bench.scorers:
             said: list[list[ScoreGiven]] = []
             for each_time in at_once(answers, scorer):
-                flight.since = asyncio.get_running_loop().time()
-                before = () if scorer.group else kept[each_time[0].of].get(scorer.name, NOTHING_KEPT).scores
+                flight.since = clock()
+                before = () if scorer.group or not kept else _before(kept, each_time[0], scorer)
                 if before:
                     said += [list(before)]
                 else:
-                    said += _timed(await _score(each_time, scorer, flight, closing, ctx), flight.since)
+                    new = await _score(each_time, scorer, flight, closing, ctx)
+                    said += _timed(new, clock() - flight.since)
             given = [before + new for before, new in zip(given, said, strict=True)] if given else said
     finally:
         flight.steps = None
         bench.places.give_back()
     spent = Spent() if ctx is None else ctx.steps.spent()
-    taken = sum(bool(score.taken) for each in given for score in each)
+    taken = sum(bool(score.taken) for each in given for score in each) if kept else 0
     for what, each in zip(answers, given, strict=True):
         last = msgspec.structs.replace(each[-1], last=True, spent=spent)
         spent = Spent()  # it is that of all of them, and is told once
-        by_hand = (edit for of_scorer in kept[what.of].values() for edit in of_scorer.edits)
+        by_hand = [edit for of_scorer in kept[what.of].values() for edit in of_scorer.edits] if kept else []
         each[-1:] = [*by_hand, last]  # with the last the answer is through: what came behind it could be lost
     records = [_drafted(score, what.ticket.key) for what, each in zip(answers, given, strict=True) for score in each]
     return Said(records, taken)
 
 
-async def _kept(answers: Sequence[Judgement], earlier: Earlier | None) -> Mapping[int, Mapping[str, Kept]]:
-    """By the number of the answer's record and by scorer: what is taken over."""
-    if earlier is None:
-        return {each.of: {} for each in answers}
+async def _kept(answers: Sequence[Judgement], earlier: Earlier) -> Mapping[int, Mapping[str, Kept]]:
+    """By the number of the answer's record and by scorer: what is taken over. Empty if nothing is."""
     found = await earlier.find(answers[0].ticket.cell.task, [(each.ticket.o, each.of) for each in answers])
-    return {each.of: of_each for each, of_each in zip(answers, found, strict=True)}
+    return {each.of: of_each for each, of_each in zip(answers, found, strict=True)} if any(found) else _NOTHING_KEPT
+
+
+def _before(kept: Mapping[int, Mapping[str, Kept]], what: Judgement, scorer: Scorer) -> Sequence[ScoreGiven]:
+    """What the scorer said of an answer, if it need not be asked again."""
+    return kept[what.of].get(scorer.name, NOTHING_KEPT).scores
 
 
 def at_once(answers: Sequence[Judgement], scorer: Scorer) -> Sequence[Sequence[Judgement]]:
@@ -147,9 +153,8 @@ def at_once(answers: Sequence[Judgement], scorer: Scorer) -> Sequence[Sequence[J
     return [answers] if scorer.group else [[each] for each in answers]
 
 
-def _timed(said: list[list[ScoreGiven]], began: float) -> list[list[ScoreGiven]]:
+def _timed(said: list[list[ScoreGiven]], seconds: float) -> list[list[ScoreGiven]]:
     """Told once, in the first score; most scorers take next to nothing."""
-    seconds = asyncio.get_running_loop().time() - began
     if seconds >= _SHORTEST_SECONDS:
         said[0][0] = msgspec.structs.replace(said[0][0], seconds=round(seconds, 4))
     return said

@@ -9,14 +9,13 @@ from holdfast.records.facts import Timing
 _DIGITS = 4  # tenths of a millisecond: more is noise, and every step pays for it
 
 _SHORTEST_SECONDS = 1e-6
-_PARTS = ("connect", "first", "limited", "lost", "queue")
 _NOTHING = Timing()
 
 
 class Timer:
     """Of one request, over all of its tries."""
 
-    __slots__ = (*_PARTS, "began", "in_job")
+    __slots__ = ("began", "connect", "first", "in_job", "limited", "lost", "queue")
 
     def __init__(self, began: float = 0.0) -> None:
         self.began = began
@@ -49,8 +48,13 @@ class Timer:
         """To be recorded: what was nothing is left out, so that the usual step pays for one number."""
         if not (self.first or self.queue or self.lost):
             return _NOTHING
-        rounded = {name: round(getattr(self, name), _DIGITS) for name in _PARTS}
-        return Timing(**{name: seconds for name, seconds in rounded.items() if seconds})
+        return Timing(
+            queue=round(self.queue, _DIGITS),
+            limited=round(self.limited, _DIGITS),
+            connect=round(self.connect, _DIGITS),
+            first=round(self.first, _DIGITS),
+            lost=round(self.lost, _DIGITS),
+        )
 
 
 under_way: ContextVar[Timer | None] = ContextVar("under_way", default=None)

@@ -11,6 +11,7 @@ import msgspec
 RELATIVE_ERROR = 0.025
 _SHORTEST = 1e-4
 _GROWTH = math.log(1.05)
+_BUCKETS = 1 / _GROWTH
 _LAST = 700
 """More than a life: a clock that was set must not make the buckets many."""
 
@@ -27,7 +28,9 @@ class Durations(msgspec.Struct, omit_defaults=True):
     def add(self, seconds: float) -> None:
         bucket = 0
         if seconds >= _SHORTEST:
-            bucket = min(1 + round(math.log(seconds / _SHORTEST) / _GROWTH), _LAST)
+            bucket = int(1.5 + math.log(seconds / _SHORTEST) * _BUCKETS)
+            if bucket > _LAST:
+                bucket = _LAST
             self.seconds += seconds
             if seconds > self.longest:
                 self.longest = seconds

@@ -39,6 +39,9 @@ def test_a_price_of_a_request_is_for_one() -> None:
     ("provider", "model", "base_url"),
     [
         ("openai", "gpt-4o", "http://127.0.0.1:8000/v1"),
+        ("openai", "gpt-4o", "http://[::1]:8000/v1"),
+        ("openai", "gpt-4o", "http://gpu7:8000/v1"),
+        ("openai", "gpt-4o", "http://[no"),
         ("openai", "gpt-4o", "https://llm.example.org/v1"),
         ("openai", "no-such-model", ""),
         ("openai", "", ""),

@@ -45,15 +45,17 @@ class Timer:
         self.connect = self.first = 0.0
 
     def timing(self) -> Timing:
-        """To be recorded: what was nothing is left out, so that the usual step pays for one number."""
+        """To be recorded: what was nothing is left out, so that the usual step pays for one number. The encoder knows it by
+        its being the default itself.
+        """
         if not (self.first or self.queue or self.lost):
             return _NOTHING
         return Timing(
-            queue=round(self.queue, _DIGITS),
-            limited=round(self.limited, _DIGITS),
-            connect=round(self.connect, _DIGITS),
-            first=round(self.first, _DIGITS),
-            lost=round(self.lost, _DIGITS),
+            queue=round(self.queue, _DIGITS) or _NOTHING.queue,
+            limited=round(self.limited, _DIGITS) or _NOTHING.limited,
+            connect=round(self.connect, _DIGITS) or _NOTHING.connect,
+            first=round(self.first, _DIGITS) or _NOTHING.first,
+            lost=round(self.lost, _DIGITS) or _NOTHING.lost,
         )
 
 

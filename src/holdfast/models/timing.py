@@ -45,8 +45,8 @@ class Timer:
         self.connect = self.first = 0.0
 
     def timing(self) -> Timing:
-        """To be recorded: what was nothing is left out, so that the usual step pays for one number. The encoder knows it
-        by its being the default itself.
+        """To be recorded: what was nothing is left out, so that the usual step pays for one number. The encoder
+        knows it by its being the default itself.
         """
         if not (self.first or self.queue or self.lost):
             return _NOTHING

@@ -252,7 +252,8 @@ class Batches:
         except Exception as error:  # noqa: BLE001 - a full disk, or our own mistake: what follows is the same
             # Its requests are paid for, or may be: whoever waits for them must not ask for them in another way.
             why = str(error) if isinstance(error, ModelError) else told(error)
-            self._desk.stop(f"job {job.id or job.token} of {self._desk.line} cannot be collected: {why}")
+            what = "collected" if job.id else "made"
+            self._desk.stop(f"job {job.id or job.token} of {self._desk.line} cannot be {what}: {why}")
         finally:
             self._active.discard(job)
             self._desk.changed()

@@ -81,9 +81,6 @@ class Jobs:
             self._hanging = what
             await self._closing.wait()
 
-    def has_results(self, name: str) -> bool:
-        return name in list(self.jobs)[self.behaviour.gone :]
-
     def refusal(self) -> int:
         """The status that a submission gets; 0 if it is taken."""
         refusals, number = self.behaviour.refusals, self.count("submission")
@@ -195,7 +192,7 @@ class OpenAIDesk:
 
     async def _download(self, request: web.BaseRequest, name: str) -> web.StreamResponse:
         kind, _, job = name.partition("-")
-        if kind not in ("output", "error") or not self._jobs.has_results(job):
+        if kind not in ("output", "error") or job not in self._jobs.jobs:
             return _refuse(404, f"no such file: {name}")
         self._jobs.count("download")
         lines = list(self._lines(self._jobs.jobs[job], kind))

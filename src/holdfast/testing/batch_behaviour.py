@@ -33,8 +33,6 @@ class BatchBehaviour(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """So many first looks at jobs get a 401."""
     cuts: int = 0
     """So many first readings of results end in the middle."""
-    gone: int = 0
-    """The results of so many first jobs are not there any more: servers keep them for a few weeks."""
     missing_every: int = 0
     malformed_every: int = 0
     overloaded_every: int = 0

@@ -77,13 +77,6 @@ async def proxied(tunnels: Tunnels) -> AsyncIterator[str]:
             await asyncio.gather(*(each for each in tunnels.under_way if each is not None))
 
 
-@pytest.fixture(autouse=True)
-def _no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
-    for kind in ("HTTPS", "HTTP", "ALL", "NO"):
-        monkeypatch.delenv(f"{kind}_PROXY", raising=False)
-        monkeypatch.delenv(f"{kind}_PROXY".lower(), raising=False)
-
-
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     if shutil.which("openssl") is None:

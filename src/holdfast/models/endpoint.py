@@ -53,7 +53,7 @@ class Endpoint:
         self._headers = CIMultiDict({"User-Agent": "holdfast", "Accept": _ACCEPTED[connection.stream], **headers})
         self._headers.update(connection.headers)
         try:
-            self.proxy = proxy_for(url)
+            self.proxy = proxy_for(url)  # None: the server is asked directly
             self._wire = Wire(url, self._headers, connection.timeout_seconds, proxy=self.proxy)
         except (BadConnectionError, ValueError) as error:
             raise BadConnectionError(f"model {connection.model!r}: {error}") from None
@@ -93,7 +93,7 @@ class Endpoint:
             self.lose(error)
         finally:
             await wire.close()
-        if response.status in (401, 403) or response.status // 100 in (1, 3, 5):
+        if response.status in (401, 403, 407) or response.status // 100 in (1, 3, 5):
             self.refuse(response)
         return response
 

@@ -59,13 +59,13 @@ def proxy_for(url: URL) -> Proxy | None:
     """The proxy for a server; None if it is asked directly. BadConnectionError for one that cannot be used."""
     if not any(name[-6:].lower() == "_proxy" for name in os.environ):
         return None
-    from urllib.request import getproxies_environment, proxy_bypass_environment  # slow, and seldom needed
+    from urllib.request import getproxies_environment, proxy_bypass  # slow, and seldom needed
 
     given = getproxies_environment()
     kind = next((each for each in (url.scheme, "all") if each in given), None)
     if kind is None or _is_here(url) or _is_within(url, given.get("no", "")):
         return None
-    if proxy_bypass_environment(f"{url.host_subcomponent}:{url.port}", given):
+    if proxy_bypass(f"{url.host_subcomponent}:{url.port}"):
         return None
     return _parse(f"{kind.upper()}_PROXY", given[kind], url)
 
@@ -109,9 +109,9 @@ class _Asking(asyncio.Protocol):
         """ProxyError if there is no tunnel."""
         transport.write(request)
         await self._heard
-        head, _, more = bytes(self._said).partition(b"\r\n\r\n")
+        head, end, more = bytes(self._said).partition(b"\r\n\r\n")
         line = _STATUS_LINE.match(head)
-        if line is None:
+        if line is None or not end:
             raise ProxyError("what the proxy answers is not HTTP")
         status, reason = int(line[1]), line[2].decode("latin-1")[:_REASON_CHARACTERS_MAX]
         if not 200 <= status < 300:
@@ -137,10 +137,12 @@ class _Asking(asyncio.Protocol):
 
 
 async def _reach(proxy: Proxy, make: Callable[[], P]) -> tuple[asyncio.Transport, P]:
+    host, port = proxy.url.host, proxy.url.port
+    assert host is not None
+    assert port is not None
+    loop = asyncio.get_running_loop()
     try:
-        return await asyncio.get_running_loop().create_connection(
-            make, proxy.url.host, proxy.url.port, happy_eyeballs_delay=_EYEBALLS_SECONDS
-        )
+        return await loop.create_connection(make, host, port, happy_eyeballs_delay=_EYEBALLS_SECONDS)
     except OSError as error:
         raise ProxyError(f"the proxy cannot be reached ({told(error)})") from error
 

@@ -171,13 +171,16 @@ def test_a_server_without_tls_is_asked_with_whole_urls(monkeypatch: pytest.Monke
 
 
 async def fail_through(proxy: str, base_url: str = "https://models.example/v1") -> ModelError:
-    """`proxy` in the environment; a request to a provider, and to a batch API."""
+    """`proxy` in the environment; a request to a provider, to a batch API, and for a list of models."""
     connection = Connection("openai", "m", base_url=base_url)
     provider = make_provider(connection)
     with pytest.raises(ModelError) as raised:
         await provider.generate(Request([]))
     with pytest.raises(ModelError) as raised_too:
         await BatchWire(endpoint_of(connection)).get(URL(base_url), dict[str, Any])
+    assert isinstance(provider, Listing)
+    with pytest.raises(ModelError, match=raised.value.kind):
+        await provider.served(5.0)
     await provider.close()
     assert proxy in raised.value.message
     assert proxy in raised_too.value.message
@@ -206,7 +209,7 @@ def test_a_proxy_that_refuses_is_told_with_its_name_and_no_credentials(
         async with proxied(proxy) as address:
             monkeypatch.setenv("HTTPS_PROXY", f"http://me:hush%2Fhush@{address}")
             error = await fail_through(address)
-        assert [CREDENTIALS in head for head in proxy.heads] == [True, True]
+        assert [CREDENTIALS in head for head in proxy.heads] == [True, True, True]
         return error
 
     error = asyncio.run(run())
@@ -219,6 +222,7 @@ def test_a_proxy_that_refuses_is_told_with_its_name_and_no_credentials(
     ("said", "text"),
     [
         (b"220 mail.example ready\r\n\r\n", "is not HTTP"),
+        (b"HTTP/1.1 200 OK\r\nX-Long: " + b"x" * 70_000, "is not HTTP"),
         (OPENED + b"more", "does not keep the tunnel"),
         (b"HTTP/1.1 200", "closed the connection before"),
     ],

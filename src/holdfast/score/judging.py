@@ -20,6 +20,7 @@ from holdfast.records.exchange import Answer, Sample, Score
 from holdfast.score.definition import Scorer, shortened
 from holdfast.score.errors import ScoringFailed
 
+GREATEST = 1e150
 _MESSAGE_MAX = 1000
 _DETAIL_MAX = 8000
 _FRAMES_MAX = 20
@@ -79,14 +80,16 @@ async def _said(scorer: Scorer, sample: Sample, judged: Answer | list[Answer], c
 
 
 def as_number(value: Any) -> float | None:
-    """A score's value as a number to average: a bool is 1 or 0; None for labels, "no score" and what is not finite."""
+    """A score's value as a number to average: a bool is 1 or 0; None for labels, "no score" and what is not finite, or
+    whose square is not.
+    """
     if not isinstance(value, int | float):
         return None
     try:
         number = float(value)
     except OverflowError:
         return None
-    return number if math.isfinite(number) else None
+    return number if abs(number) <= GREATEST else None
 
 
 def _scores(scorer: Scorer, result: Any) -> dict[str, Score]:

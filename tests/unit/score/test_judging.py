@@ -187,6 +187,8 @@ def test_a_target_that_cannot_be_used_is_a_failure_not_a_zero() -> None:
         (math.nan, None),
         (math.inf, None),
         (10**400, None),
+        (-1e200, None),
+        (1e150, 1e150),
     ],
 )
 def test_as_number(value: Any, wanted: float | None) -> None:

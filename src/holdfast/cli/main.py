@@ -544,8 +544,10 @@ def demo(
 
 def main() -> None:
     """The entry point: our own errors become one sentence and an exit code; a traceback is a bug."""
+    from holdfast.cli.news import tell_news
     from holdfast.errors import HoldfastError
 
+    tell_news()
     _read_env_file()
     try:
         sys.exit(app(standalone_mode=False) or 0)

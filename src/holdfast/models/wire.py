@@ -3,11 +3,10 @@
 Every sample passes here, so it does only what asking a model needs. It sends once, follows no redirect, keeps no cookie
 and asks for no compression (what comes compressed all the same is undone). The bytes are parsed by llhttp. Invariant: a
 connection carries one request at a time, and one that is in any doubt (cancelled, late, out of step) is never used
-again. A response is held whole, so it is bounded.
+again. A response is held whole, so it is bounded. A proxy is `tunnel`'s business.
 """
 
 import asyncio
-import base64
 import functools
 import ipaddress
 import re
@@ -21,6 +20,7 @@ from yarl import URL
 
 from holdfast.errors import HoldfastError
 from holdfast.models.timing import under_way
+from holdfast.models.tunnel import Proxy, basic, connect_through
 
 BODY_BYTES_MAX = 64 * 1024 * 1024
 """A longer answer could not be saved anyway."""
@@ -55,10 +55,18 @@ class Response(msgspec.Struct, frozen=True):
 class Wire:
     """The connections to one URL. Belongs to the event loop that first uses it."""
 
-    def __init__(self, url: URL, headers: Mapping[str, str], timeout_seconds: float, method: str = "POST") -> None:
+    def __init__(
+        self,
+        url: URL,
+        headers: Mapping[str, str],
+        timeout_seconds: float,
+        method: str = "POST",
+        proxy: Proxy | None = None,
+    ) -> None:
         """ValueError if a header cannot be sent."""
         self._url = url
-        self._head = _head_of(method, url, headers)
+        self._proxy = proxy
+        self._head = _head_of(method, url, headers, proxy)
         self._timeout_seconds = timeout_seconds
         self._eyeballs_seconds = None if _is_address(url.host) else _EYEBALLS_SECONDS  # one address races with none
         self._free: list[_Connection] = []
@@ -115,13 +123,16 @@ class Wire:
         assert url.host is not None
         assert url.port is not None
         seconds = min(self._timeout_seconds, _CONNECT_SECONDS_MAX)
+        tls = _tls() if url.scheme == "https" else None
         try:
             async with asyncio.timeout(seconds):
+                if self._proxy is not None:
+                    return await connect_through(self._proxy, url, tls, lambda: _Connection(self._all))
                 _, connection = await asyncio.get_running_loop().create_connection(
                     lambda: _Connection(self._all),
                     url.host,
                     url.port,
-                    ssl=_tls() if url.scheme == "https" else None,
+                    ssl=tls,
                     happy_eyeballs_delay=self._eyeballs_seconds,
                 )
         except TimeoutError as error:
@@ -268,23 +279,24 @@ class _Connection(asyncio.Protocol):
         self.drop()
 
 
-def _head_of(method: str, url: URL, headers: Mapping[str, str]) -> bytes:
+def _head_of(method: str, url: URL, headers: Mapping[str, str], proxy: Proxy | None) -> bytes:
     """Everything before the length of the body. The user's own headers win, however they are spelled."""
     lines = {"host": ("Host", url.host_port_subcomponent or ""), "accept-encoding": ("Accept-Encoding", "identity")}
-    lines |= {name.lower(): (name, value) for name, value in (*basic_auth(url).items(), *headers.items())}
+    origin, own = "", basic_auth(url)
+    if proxy is not None and url.scheme == "http":  # the proxy reads the request
+        origin, own = str(url.origin()), {**own, **proxy.headers}
+    lines |= {name.lower(): (name, value) for name, value in (*own.items(), *headers.items())}
     for name, value in lines.values():
         if not _TOKEN.fullmatch(name) or any(mark in value for mark in "\r\n\0"):
             raise ValueError(f"the header {name!r} has characters that no header can hold")
     written = "".join(f"{name}: {value}\r\n" for name, value in lines.values())
-    return f"{method} {url.raw_path_qs} HTTP/1.1\r\n{written}Content-Length: ".encode()
+    return f"{method} {origin}{url.raw_path_qs} HTTP/1.1\r\n{written}Content-Length: ".encode()
 
 
 def basic_auth(url: URL) -> dict[str, str]:
     """The header that the credentials in a URL stand for; none if it has none."""
-    if url.user is None and url.password is None:
-        return {}
-    pair = base64.b64encode(f"{url.user or ''}:{url.password or ''}".encode()).decode()
-    return {"Authorization": f"Basic {pair}"}
+    credentials = basic(url)
+    return {"Authorization": credentials} if credentials else {}
 
 
 def _is_address(host: str | None) -> bool:

@@ -64,7 +64,10 @@ class Tally:
 
     def usage(self, place: str, reported: Usage, found: Usage) -> None:
         for field in Usage.__struct_fields__:
-            self.number(f"{place}, {field}", getattr(reported, field), getattr(found, field))
+            if field != "batched":
+                self.number(f"{place}, {field}", getattr(reported, field), getattr(found, field))
+        if reported.batched is not None or found.batched is not None:
+            self.usage(f"{place} in batches", reported.batched or Usage(), found.batched or Usage())
 
     def cost(self, place: str, reported: Cost, found: Cost) -> None:
         for name in ("dollars", "saved_dollars", "orphaned_dollars"):
@@ -252,8 +255,7 @@ def _cost(recount: Recount, only: tuple[str, str] | None) -> Cost:
             cost += Cost(unpriced=(f"{role} (a role)" if role else model,) if used else ())
         else:
             paid, saved, orphaned = map(price.dollars, (account.paid, account.saved, account.orphaned))
-            halved = price.dollars(account.batched) / 2
-            cost += Cost(paid - halved, saved, orphaned)
+            cost += Cost(paid, saved, orphaned)
     return cost
 
 

@@ -73,8 +73,6 @@ class Account(msgspec.Struct):
     """What one model was asked in one cell: tokens that were paid, replayed, and orphaned."""
 
     paid: Usage = _NO_USAGE
-    batched: Usage = _NO_USAGE
-    """Of what was paid: for half the price."""
     saved: Usage = _NO_USAGE
     orphaned: Usage = _NO_USAGE
 
@@ -173,14 +171,12 @@ class Recount:
             self.failed.pop(ordinal, None)
 
     def _step(self, step: Step, key: str) -> None:
-        usage = step.answer.usage.of_one() if step.answer is not None else _NO_USAGE
         self.steps["taken_over" if step.origin else "live"] += 1
         if not step.origin:
-            self.usage += usage
+            self.usage += step.usage
         if step.asked is not None:
             account = self._account(key, step.asked.role)
-            account.paid += _NO_USAGE if step.origin else usage
-            account.batched += usage if step.batch and not step.origin else _NO_USAGE
+            account.paid += _NO_USAGE if step.origin else step.usage
 
     def _finished(self, entry: Entry, found: SampleFinished) -> None:
         if found.o in self.finished:

@@ -279,7 +279,7 @@ def test_a_score_set_by_hand_counts_and_keeps_its_history_whatever_comes_after(t
     [
         ("sums/arith/s0009/1", "numeric=1", (), "r has no key 'sums/arith/s0009/1'; did you mean"),
         (KEY, "numerc=1", (), f"{KEY} has no score of 'numerc' in the evaluation"),
-        (KEY, "numeric=good", (), "numeric gives numbers; write true, false, a number, or null for no score"),
+        (KEY, "numeric=good", (), "numeric gives right or wrong; write true, false, or null for no score"),
         (KEY, "numeric=inf", (), "a score must be finite"),
         (KEY, "numeric", (), "write SCORER=VALUE"),
         (KEY, "numeric=1", ("--evaluation", "nothing"), "r has no evaluation 'nothing'"),

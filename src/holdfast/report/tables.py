@@ -11,7 +11,6 @@ from holdfast.records.exchange import Usage
 from holdfast.report.cells import CellReport, Example, RunReport, ScorerReport
 from holdfast.report.costs import Cost, unpriced_line
 from holdfast.report.grids import Grid
-from holdfast.report.profiling import ModelProfile
 from holdfast.report.wording import brief, counted, dollars, first_line
 from holdfast.score.anomalies import KINDS
 from holdfast.stats import Summary

@@ -52,7 +52,7 @@ KEY = "sums/arith/s0001/1"
 
 
 def completed(folder: Path, rows: int = 6, **changes: Any) -> Path:
-    write_spec(folder, rows, **changes)
+    write_spec(folder, rows, **{"fail_on_error": 100, **changes})
     assert call("run", "eval.yaml", "--id", "r", "--store", folder / "runs", cwd=folder).code == 0
     return folder / "runs"
 
@@ -162,7 +162,7 @@ def completed_judged(folder: Path) -> Path:
 
 def test_scoring_asks_nothing_even_where_the_model_is_gone(tmp_path: Path) -> None:
     with start_server_process(Behaviour()) as server:
-        write_spec(tmp_path, 6, server.base_url)
+        write_spec(tmp_path, 6, server.base_url, fail_on_error=100)
         assert call("run", "eval.yaml", "--id", "r", "--store", tmp_path / "runs", cwd=tmp_path).code == 0
     done = score(tmp_path)  # nobody listens there any more
     assert done.code == 0, done.err

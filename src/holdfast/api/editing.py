@@ -2,7 +2,7 @@
 
 Nothing is replaced in the journal: it is one more `score` record, and the last one that was set by hand counts. What
 cannot be meant is refused before anything is written: another key, a scorer that said nothing of this answer, a text
-where the scorer gives numbers, or a number between where it says right or wrong: half a point would be in no proportion.
+where the scorer gives numbers, or a number between where it says right or wrong.
 """
 
 import math

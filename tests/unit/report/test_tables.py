@@ -91,7 +91,7 @@ def test_one_failure_is_told_in_the_singular(tmp_path: Path) -> None:
 
 
 def test_how_fast_a_judge_is_that_only_another_evaluation_asked_is_not_told(mixed: Path) -> None:
-    phases = {"request": Percentiles(1, 0.5, 0.5, 0.5, 0.5, 0.5)}
+    phases: dict[str, Percentiles | None] = {"request": Percentiles(1, 0.5, 0.5, 0.5, 0.5, 0.5)}
     nobody = ModelProfile("m", False, 1, 1, 0, 0, 0, 1, 1, 1.0, 1.0, None, phases)
     with Run.find(str(mixed), RUN) as run:
         report = run.report()

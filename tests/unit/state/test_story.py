@@ -9,7 +9,10 @@ from holdfast.records.facts import RunEnded, RunResumed
 from holdfast.state import Fold
 
 
-def worked(*told: tuple[str, object, int]) -> float:
+Told = tuple[str, object, int]
+
+
+def worked(*told: Told) -> float:
     """By a fold that is told of records, each so many seconds after midnight."""
     fold = Fold()
     for n, (kind, data, second) in enumerate(told, 1):
@@ -18,14 +21,20 @@ def worked(*told: tuple[str, object, int]) -> float:
     return fold.story.worked_seconds
 
 
-def opened(epoch: int, second: int) -> tuple[str, object, int]:
+def opened(epoch: int, second: int) -> Told:
     return "segment", Segment(1, "uid", epoch, epoch, 1), second
 
 
 def test_a_killed_process_worked_until_its_last_record_whatever_was_added_before_the_resume() -> None:
-    goes_on = ("run.resumed", RunResumed(), 610)
-    added = (opened(2, 300), ("x-note", {}, 301))
-    ended = ("run.completed", RunEnded(0, 0, 0, ""), 620)
-    killed = (opened(1, 0), ("run.resumed", RunResumed(), 0), ("x-step", {}, 7), opened(1, 8), ("x-step", {}, 9))
+    goes_on: Told = ("run.resumed", RunResumed(), 610)
+    added: tuple[Told, ...] = (opened(2, 300), ("x-note", {}, 301))
+    ended: Told = ("run.completed", RunEnded(0, 0, 0, ""), 620)
+    killed: tuple[Told, ...] = (
+        opened(1, 0),
+        ("run.resumed", RunResumed(), 0),
+        ("x-step", {}, 7),
+        opened(1, 8),
+        ("x-step", {}, 9),
+    )
     assert worked(*killed, opened(3, 600), goes_on, ended) == pytest.approx(19.0)
     assert worked(*killed, *added, opened(3, 600), goes_on, ended) == pytest.approx(19.0)

@@ -8,7 +8,6 @@ from holdfast.records import Line, Segment
 from holdfast.records.facts import RunEnded, RunResumed
 from holdfast.state import Fold
 
-
 Told = tuple[str, object, int]
 
 

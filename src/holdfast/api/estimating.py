@@ -98,7 +98,7 @@ class Estimate(msgspec.Struct, frozen=True):
                 needed, likely = f"about {_told(name, amount.low)}{unit} or more", "will probably"
             else:
                 needed, likely = f"{_told(name, amount.low)} to {_told(name, amount.high or 0.0)}{unit}", "may"
-            allowed = f"limits.run.{name} is {_told(name, limit)}"
+            allowed = f"limits.run.{name} is {limit:{',.0f' if unit else 'g'}}"
             yield f"{needed} are needed, and {allowed}: the run {likely} stop there, with exit 6, and can be resumed"
 
 

@@ -30,8 +30,8 @@ def missing_keys(spec: Spec, environ: Mapping[str, str], without: Collection[str
     for place, model in placed_models(spec).items():
         variable = unset_variable(model, environ)
         if variable and needs_key(model) and place not in without:
-            told = f"{model.name} is asked at its provider's own server, which needs a key"
-            found.append(f"{place}.api_key_env: {told}; set the environment variable {variable}")
+            unset = f"the environment variable {variable} is not set"
+            found.append(f"{place}.api_key_env: {unset}, and the server of {model.name} needs a key; set it first")
     return found
 
 

@@ -205,6 +205,7 @@ _OTHER: dict[tuple[type[msgspec.Struct], str], Callable[[Any], Any]] = {
     (Dataset, "id"): lambda _: "question",
     (Dataset, "input"): lambda _: "answer",
     (Dataset, "target"): lambda _: "question",
+    (Dataset, "group"): lambda _: "answer",
     (Fewshot, "path"): _copied,
     (Sandbox, "files"): lambda _: {"question.txt": "question"},
     (Task, "messages"): lambda _: [{"role": "user", "content": "Are you ready?"}],

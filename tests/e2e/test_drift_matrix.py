@@ -137,10 +137,10 @@ def resumes(case: Case) -> list[list[Mapping]]:
 
 
 def check(case: Case, bring: Callable[[], Done]) -> None:
-    """What the field's class promises, of a resume that brings the change. Reducers change what is read from scores,
-    and no score: there is nothing to score again.
+    """What the field's class promises, of a resume that brings the change. Reducers and groups change what is read
+    from scores, and no score: there is nothing to score again.
     """
-    declared = "" if case.leaf.name == "reduce" else case.leaf.declared
+    declared = "" if case.leaf.name in {"reduce", "group"} else case.leaf.declared
     {"result": check_refused, "evaluation": check_new_evaluation}.get(declared, check_accepted)(case, bring)
 
 
@@ -184,8 +184,8 @@ def check_accepted(case: Case, bring: Callable[[], Done]) -> None:
 
 
 def without_prices(case: Case) -> list[dict[str, Any]]:
-    """What a run found; what that cost follows from prices, which are no part of it."""
-    return [{**line, "cost_usd": None} for line in exported(RUN, case.store)]
+    """What a run found; what that cost, and what is in one group, are no part of it."""
+    return [{**line, "cost_usd": None, "group": ""} for line in exported(RUN, case.store)]
 
 
 def check_new_evaluation(case: Case, bring: Callable[[], Done]) -> None:

@@ -134,6 +134,7 @@ def test_a_sample_with_too_few_scores_has_no_part_and_is_told(tmp_path: Path) ->
         "standard_error": pytest.approx(0.5),
         "low": 0,
         "high": 0,
+        "groups": None,
         "no_value": 1,
     }
     told = call("report", "one", "--store", tmp_path / "runs", cwd=tmp_path).out

@@ -51,4 +51,4 @@ def check_scores(place: RunPlace) -> ScoresChecked:
 
 def _recount(place: RunPlace, last: int) -> Recount:
     with contextlib.closing(Reader(place.journal)) as reader:
-        return Recount(last).read(reader.read(live=True))
+        return Recount(last).read(reader.read(live=True)).read_groups(place.folder)

@@ -36,6 +36,7 @@ from holdfast.plan import (
     StoredRows,
     changed_inputs,
     changed_rows,
+    check_groups,
     digest_file,
     inputs_of,
     judges_of,
@@ -205,6 +206,9 @@ class Resumption:
         self._refuse(refused(changes))
         self._check_files()
         self._refuse(self._changed_content())
+        if any(each.field.endswith(".dataset.group") for each in changes):
+            with naming(self._given.where):
+                check_groups(self._prepared.spec, self._prepared.works)
         return changes, self._retried()
 
     def _differences(self) -> list[Change]:

@@ -40,6 +40,7 @@ from holdfast.report.anomalies import Anomalies, unlooked
 from holdfast.report.choosing import Wanted, choose
 from holdfast.report.costs import Cost, CostLine, Told, cost_lines, total
 from holdfast.report.events import EventLine, with_events
+from holdfast.report.groups import Groups
 from holdfast.report.key_story import AttemptStory, Doing, KeyRecords, attempts_of, collect, doing_of, scores_of
 from holdfast.report.parquet import score_kinds
 from holdfast.report.profiling import ProfileReport, model_profiles, profile_report
@@ -255,6 +256,11 @@ class Run:
 
     def holds_data(self) -> bool:
         return bool(self._index.story.spec.get("record_data", True))
+
+    def unknown_groups(self) -> dict[str, str]:
+        """Tasks whose groups of samples are not known, though the spec names their column, each with a sentence."""
+        story = self._index.story
+        return Groups(self.place.folder, story.spec, story.cells).unknown
 
     def scorer_identities(self, evaluation: str = "") -> list[dict[str, Any]]:
         """What an evaluation, the newest unless it is given, was made with: names, arguments, digests of code, and the

@@ -6,7 +6,7 @@ from typing import cast
 import msgspec
 
 from holdfast.api import Run
-from holdfast.cli.likeness import all_sides, opened_runs, unfinished, unlike, without_data
+from holdfast.cli.likeness import all_sides, opened_runs, unfinished, unlike, without_data, without_groups
 from holdfast.cli.output import print_json, print_table, say, warn
 from holdfast.errors import UsageError
 from holdfast.report.comparing import Adjustment, Comparison, Shift, adjusted, compare
@@ -62,6 +62,7 @@ def compare_runs(names: Sequence[str], wanted: Wanted, store: str | None, as_jso
         found = [each for each in every if _is_wanted(each, wanted.scorer)]
         reasons = [why for other in runs[1:] for why in unlike(runs[0], other, wanted.evaluation)]
         doubts = [*unfinished(runs), *without_data(runs), *(f"{why}; compared all the same" for why in reasons)]
+        doubts += without_groups(runs)
         doubts += _apart(runs, sides, {(each.first, each.second) for each in every})
     if not found:
         raise UsageError(_nothing(names, wanted.scorer))
@@ -181,6 +182,8 @@ def _intersection(each: Comparison, several: bool) -> str:
     first, second = each.first.label(each.second), each.second.label(each.first)
     sides = f"{_named(each, each.first.family, several)}, {first} and {second}"
     told = [f"compared on {counted(each.common, 'key')} of {counted(each.samples, 'sample')}"]
+    if each.difference is not None and each.difference.groups is not None:
+        told[0] += f" in {counted(each.difference.groups, 'group')}"
     for label, only, missing in (
         (first, each.only_first, each.missing_first),
         (second, each.only_second, each.missing_second),

@@ -11,13 +11,13 @@ from typing import NoReturn
 import msgspec
 
 from holdfast.api import Run
-from holdfast.cli.likeness import all_sides, opened_runs, unlike, without_data
+from holdfast.cli.likeness import all_sides, opened_runs, unlike, without_data, without_groups
 from holdfast.cli.output import print_json, print_table, say, warn
 from holdfast.errors import UsageError
 from holdfast.report.gating import Bar, Verdict, judge_against, judge_level
 from holdfast.report.grids import Grid
 from holdfast.report.sides import Answers, Cell, Measure, chosen, pairs_between
-from holdfast.report.wording import counted
+from holdfast.report.wording import count_of, counted
 from holdfast.spec.explaining import nearest
 
 NOT_PASSED = 7
@@ -70,6 +70,7 @@ def gate_run(name: str, wanted: Wanted, store: str | None, as_json: bool) -> int
         else:
             found, notes = _by_baseline(runs, (mine, sides[1]), wanted, bar)
             notes += without_data(runs)
+        notes += without_groups(runs)
     if not found:
         raise UsageError(f"{name}: no scorer has given a number{_named(wanted.scorer)}: there is nothing to judge")
     passed = all(each.passed for each in found)
@@ -226,9 +227,14 @@ def _row(each: Verdict, bar: Bar) -> list[str]:
         f"{interval.mean:+.4f}" if against and interval.mean is not None else "",
         f"{interval.low:{sign}.4f} .. {interval.high:{sign}.4f}" if known else "-",
         f"{each.bound:{sign}.4f}",
-        str(each.common),
+        count_of(interval),
         "" if each.samples_needed is None else str(each.samples_needed),
     ]
+
+
+def _many(each: Verdict) -> str:
+    samples, groups = counted(each.samples, "sample"), each.interval.groups
+    return samples if groups is None else f"{samples} in {counted(groups, 'group')}"
 
 
 def _told(each: Verdict, bar: Bar) -> str:
@@ -244,7 +250,7 @@ def _told(each: Verdict, bar: Bar) -> str:
     if each.outcome == "passed" and bar.at_least is None and each.interval.standard_error == 0:
         return f"{place}: passed: each of {counted(each.common, 'key')} differs by {each.interval.mean:.4g}"
     if each.outcome == "passed" and each.interval.low is None:
-        return f"{place}: passed: {each.interval.mean:.4g} on each of {counted(each.samples, 'sample')}"
+        return f"{place}: passed: {each.interval.mean:.4g} on each of {_many(each)}"
     if each.outcome == "passed":
         return f"{place}: passed: {what} is at least {each.bound:.4g} at confidence {level}"
     if each.outcome == "worse":
@@ -253,4 +259,4 @@ def _told(each: Verdict, bar: Bar) -> str:
     if each.samples_needed is not None:
         needed = f"about {each.samples_needed} samples would decide (power 0.8, if it stays what it is)"
     let = "let pass by --if-unsure pass" if each.passed else "not passed; --if-unsure pass lets it"
-    return f"{place}: not enough data on {counted(each.samples, 'sample')}: {needed}; {let}"
+    return f"{place}: not enough data on {_many(each)}: {needed}; {let}"

@@ -60,6 +60,12 @@ def without_data(runs: Sequence[Run]) -> Iterator[str]:
             yield f"{run.run_id} does not hold its data (record_data is off): {why}"
 
 
+def without_groups(runs: Sequence[Run]) -> Iterator[str]:
+    """Of which runs nobody can say which samples share a group."""
+    for run in runs:
+        yield from (f"{run.run_id}: {task}: {why}" for task, why in run.unknown_groups().items())
+
+
 def unfinished(runs: Sequence[Run]) -> Iterator[str]:
     """What a reader of numbers about runs that have not ended must know."""
     for run in runs:

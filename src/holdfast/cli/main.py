@@ -415,7 +415,8 @@ def export(
     scorers said of them.
 
     In JSONL a score is a value, null if the scorer gave none, or {"failure": {"message": ...}} if the scorer failed;
-    finish_reason and tool_calls are the model's; scores_edited has the history of scores that were set by hand. In CSV
+    finish_reason and tool_calls are the model's; scores_edited has the history of scores that were set by hand; group
+    is what the row has in the column that dataset.group names. In CSV
     and Parquet each scorer has a column, score_errors says which scorers failed and why, and edited which scores were
     set by hand, and by whom. CSV is for spreadsheets: a text that could be a formula (it begins with =, +, - or @, and
     is no number) has a quote before it. Parquet has typed columns, needs --output, and holdfast[parquet].

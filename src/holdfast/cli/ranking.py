@@ -6,19 +6,20 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from holdfast.cli.likeness import all_sides, opened_runs, unfinished, unlike, without_data
+from holdfast.cli.likeness import all_sides, opened_runs, unfinished, unlike, without_data, without_groups
 from holdfast.cli.output import end_quietly, print_json, print_table, say, warn
 from holdfast.errors import UsageError
 from holdfast.report.export import harmless
 from holdfast.report.grids import Grid
 from holdfast.report.markdown import markdown_table
 from holdfast.report.ranking import Board, Ranked, boards
+from holdfast.report.wording import count_of
 from holdfast.spec.explaining import nearest
 
 _FORMATS = {"table", "md", "csv", "json"}
 _TITLES = ("task", "scorer", "rank", "model", "run")
 _NUMBERS = ("mean", "95% interval", "n", "no score", "cost")
-_EXACT = ("mean", "standard_error", "low", "high", "n", "missing", "dollars")
+_EXACT = ("mean", "standard_error", "low", "high", "n", "missing", "dollars", "groups")
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -38,6 +39,7 @@ def print_boards(names: Sequence[str], wanted: Wanted, store: str | None) -> Non
         costs = [{(cell.task, cell.model): cell.cost for cell in run.cells()} for run in runs]
         reasons = [why for other in runs[1:] for why in unlike(runs[0], other, wanted.evaluation)]
         doubts = [*unfinished(runs), *without_data(runs), *(f"{why}; ranked all the same" for why in reasons)]
+        doubts += without_groups(runs)
     found = list(boards(sides, costs, wanted.task, wanted.scorer))
     if not found:
         known = {task: None for each in sides for task, _ in each}
@@ -96,11 +98,12 @@ def _titles(board: Board, each: Ranked) -> list[str]:
 
 def _exact(each: Ranked) -> list[object]:
     summary = each.summary
-    return [summary.mean, summary.standard_error, summary.low, summary.high, summary.n, each.missing, each.cost.dollars]
+    told = [summary.mean, summary.standard_error, summary.low, summary.high, summary.n]
+    return [*told, each.missing, each.cost.dollars, summary.groups]
 
 
 def _numbers(each: Ranked) -> list[str]:
     summary = each.summary
     interval = "-" if summary.low is None or summary.high is None else f"{summary.low:.4f} .. {summary.high:.4f}"
     mean = "-" if summary.mean is None else f"{summary.mean:.4f}"
-    return [mean, interval, str(summary.n), str(each.missing) if each.missing else "", str(each.cost)]
+    return [mean, interval, count_of(summary), str(each.missing) if each.missing else "", str(each.cost)]

@@ -30,7 +30,16 @@ from holdfast.report.choosing import choose
 from holdfast.report.key_lines import story_lines
 from holdfast.report.parquet import write_parquet
 from holdfast.report.profile_lines import phase_table, profile_lines
-from holdfast.report.tables import again_lines, anomaly_lines, cost_lines, duration, failure_lines, marked_lines, tokens
+from holdfast.report.tables import (
+    again_lines,
+    anomaly_lines,
+    cost_lines,
+    duration,
+    failure_lines,
+    group_lines,
+    marked_lines,
+    tokens,
+)
 from holdfast.report.wording import counted, dollars, first_line, shortened
 from holdfast.score.anomalies import KINDS
 from holdfast.spec.explaining import nearest
@@ -75,6 +84,7 @@ def print_run(name: str, store: str | None, as_json: bool, evaluation: str = "")
 
 def _troubles(summary: RunSummary, report: RunReport, place: RunPlace) -> Iterator[tuple[str, str]]:
     """Each with its colour: answers that are none or odd, samples that failed, and what the journal has lost."""
+    yield from ((line, "yellow") for line in group_lines(report.cells))
     yield from ((line, "yellow") for line in marked_lines(report.cells))
     yield from ((line, "yellow") for line in anomaly_lines(report, place.command))
     yield from ((line, "red") for line in failure_lines(report.cells))
@@ -164,9 +174,10 @@ def _evaluations(summary: RunSummary) -> Iterator[str]:
 
 def _score_line(score: dict[str, Any]) -> str:
     mean = "-" if score["mean"] is None else f"{score['mean']:.4f}"
+    groups = "" if score["groups"] is None else f" in {counted(score['groups'], 'group')}"
     missing = f", no score {score['no_score']}" if score["no_score"] else ""
     missing += f", scorer failed {score['failures']}" if score["failures"] else ""
-    return f"{score['task']} / {score['model']} / {score['scorer']}: {mean} (n {score['n']}{missing})"
+    return f"{score['task']} / {score['model']} / {score['scorer']}: {mean} (n {score['n']}{groups}{missing})"
 
 
 def _lineage(summary: RunSummary) -> Iterator[str]:

@@ -16,7 +16,18 @@ from holdfast.plan.files import (
     read_lines,
     rows_of,
 )
-from holdfast.plan.planning import Planned, Rows, Work, inputs_of, judges_of, models_of, prepare, survey, write_plan
+from holdfast.plan.planning import (
+    Planned,
+    Rows,
+    Work,
+    check_groups,
+    inputs_of,
+    judges_of,
+    models_of,
+    prepare,
+    survey,
+    write_plan,
+)
 
 __all__ = [
     "DATA",
@@ -34,6 +45,7 @@ __all__ = [
     "changed_inputs",
     "changed_rows",
     "check_blobs",
+    "check_groups",
     "check_kept",
     "data_lines",
     "digest_file",

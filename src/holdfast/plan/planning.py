@@ -194,7 +194,28 @@ def survey(spec: Spec, works: Mapping[str, Work]) -> int:
         planned += count * work.task.repeats * len(models_of(spec, work.task))
     if sought:
         _refuse_unknown(sought, spec, works)
+    check_groups(spec, works)
     return planned
+
+
+def check_groups(spec: Spec, works: Mapping[str, Work]) -> None:
+    """That a column of groups is in the data. A row may go without: its sample shares no group."""
+    for index, (name, work) in enumerate(works.items()):
+        column, place = work.task.dataset.group, f"tasks[{index}].dataset"
+        if not column:
+            continue
+        others: dict[str, None] = {}
+        try:
+            for sample in work.samples(spec, surveyed=True):
+                if column in sample.row:
+                    break
+                others |= dict.fromkeys(sample.row)
+            else:
+                near = difflib.get_close_matches(column, others, n=1, cutoff=0.5)
+                hint = f"did you mean {near[0]!r}?" if near else f"the rows have: {', '.join(others)}"
+                raise SpecError(f"{place}.group: no row of {name!r} has a column {column!r}; {hint}")
+        except DataError as error:
+            raise SpecError(f"{place}: {error}") from error
 
 
 def _refuse_unknown(sought: set[str], spec: Spec, works: Mapping[str, Work]) -> None:

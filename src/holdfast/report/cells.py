@@ -1,13 +1,13 @@
 """What a run found, cell by cell: means with their uncertainty, and how many answers have no part in them.
 
-Failures and missing scores are counted and shown, never averaged in. Repeats of a sample are one group: more repeats
-do not make the data set larger.
+Failures and missing scores are counted and shown, never averaged in. Repeats of a sample are one group, and so are
+samples that share one: more repeats, or more questions about one passage, do not make the data set larger.
 """
 
 import contextlib
 import itertools
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -19,6 +19,7 @@ from holdfast.records.keys import parse_key
 from holdfast.report.agreeing import Agreement, agreements, panels
 from holdfast.report.anomalies import Anomalies
 from holdfast.report.costs import Cost, Told, cost_lines, total
+from holdfast.report.groups import Groups, member_of, with_groups
 from holdfast.report.profiling import ModelProfile
 from holdfast.report.reducing import Reduced, Repeat, summarise_reduced
 from holdfast.report.wording import own_words
@@ -85,6 +86,8 @@ class CellReport(msgspec.Struct, frozen=True):
     """How many of its answers are odd, by kind; marks are not among them."""
     odd: dict[str, Example] = msgspec.field(default_factory=dict)
     """The first of each, with what shows it."""
+    groups_unknown: str = ""
+    """A sentence, if the spec names a column of groups and the rows cannot be read: then each sample stands alone."""
 
 
 class RunReport(msgspec.Struct, frozen=True):
@@ -170,12 +173,32 @@ class Answers(msgspec.Struct, frozen=True):
         return (row for row in itertools.chain.from_iterable(rows) if row.o in answers)
 
 
+class _Finished(msgspec.Struct, frozen=True):
+    """Of which sample each answer is, by ordinal, and in which group that is, if it shares one."""
+
+    samples: dict[int, str]
+    shared: dict[int, Hashable]
+
+    def add(self, row: AnswerRow, group: str) -> None:
+        self.samples[row.o] = sample = parse_key(row.key).sample_id
+        if group:
+            self.shared[row.o] = member_of(sample, group)
+
+    def summarise(self, numbers: Mapping[int, float]) -> Summary:
+        samples = [self.samples[o] for o in numbers]
+        members = [self.shared.get(o, sample) for o, sample in zip(numbers, samples, strict=True)]
+        return with_groups(summarise(list(numbers.values()), members), samples, members)
+
+    def by_sample(self) -> dict[str, Hashable]:
+        return {self.samples[o]: member for o, member in self.shared.items()}
+
+
 def _report(index: Index, wanted: Answers, cost: Cost, looked: tuple[Counts, Anomalies]) -> CellReport:
     counts, anomalies = looked
     statuses: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
     examples: dict[str, Example] = {}
-    groups: dict[int, str] = {}
+    known, groups = _Finished({}, {}), Groups(index.folder, index.story.spec, wanted.cells)
     marks: Counter[str] = Counter()
     marked: dict[str, Example] = {}
     kinds_of_odd: Counter[str] = Counter()
@@ -184,7 +207,7 @@ def _report(index: Index, wanted: Answers, cost: Cost, looked: tuple[Counts, Ano
     for row in wanted.rows(index):
         statuses[row.status] += 1
         if row.status == "finished":
-            groups[row.o] = parse_key(row.key).sample_id
+            known.add(row, groups.at(row.o))
             usage += Usage(row.input_tokens, row.output_tokens)
             seconds += row.seconds
             for mark in row.marks.split():
@@ -207,63 +230,64 @@ def _report(index: Index, wanted: Answers, cost: Cost, looked: tuple[Counts, Ano
         failures=dict(kinds.most_common()),
         usage=usage,
         seconds=round(seconds, 3),
-        scorers=tuple(_scorers(index, wanted, groups)),
+        scorers=tuple(_scorers(index, wanted, known)),
         examples=examples,
         marks=dict(marks),
         marked=marked,
         cost=cost,
-        agreement=tuple(_agreement(index, wanted, groups)),
+        agreement=tuple(_agreement(index, wanted, known.samples)),
         anomalies=dict(kinds_of_odd),
         odd=odd,
+        groups_unknown=groups.unknown.get(wanted.task, ""),
     )
 
 
-def _scorers(index: Index, wanted: Answers, groups: dict[int, str]) -> Iterator[ScorerReport]:
-    values: dict[str, tuple[list[float], list[str]]] = {}
+def _scorers(index: Index, wanted: Answers, known: _Finished) -> Iterator[ScorerReport]:
+    values: dict[str, dict[int, float]] = {}
     missing: Counter[str] = Counter()
     failures: Counter[str] = Counter()
     broken: dict[str, ScoreRow] = {}
     labels: dict[str, Counter[str]] = {}
-    reduced = _reduced(index, wanted, groups)
+    reduced = _reduced(index, wanted, known)
     edited: Counter[str] = Counter()
-    for row in wanted.scores(index, groups):
-        numbers, members = values.setdefault(row.scorer, ([], []))
+    for row in wanted.scores(index, known.samples):
+        numbers = values.setdefault(row.scorer, {})
         edited[row.scorer] += bool(row.author)
         number = as_number(row.value)
         if row.failure:
             failures[row.scorer] += 1
             broken.setdefault(row.scorer, row)
         elif number is not None:
-            numbers.append(number)
-            members.append(groups[row.o])
+            numbers[row.o] = number
         elif isinstance(row.value, str):
             labels.setdefault(row.scorer, Counter())[row.value] += 1
         else:
             missing[row.scorer] += 1
-    for name, (numbers, members) in sorted(values.items()):
+    for name, numbers in sorted(values.items()):
         told = dict(labels.get(name, Counter[str]()).most_common())
         example = _example(index, broken[name]) if name in broken else None
         plain = any(each.name == MEAN for each in wanted.reductions) or not numbers
         kept = tuple(each for each in reduced.get(name, ()) if numbers or each.labels)
-        summary = summarise(numbers, members)
+        summary = known.summarise(numbers)
         yield ScorerReport(name, summary, missing[name], failures[name], told, example, kept, plain, edited[name])
 
 
-def _reduced(index: Index, wanted: Answers, groups: Mapping[int, str]) -> dict[str, tuple[Reduced, ...]]:
+def _reduced(index: Index, wanted: Answers, known: _Finished) -> dict[str, tuple[Reduced, ...]]:
     """By scorer. Answers are read for it only where a reducer needs their texts."""
     found: dict[str, list[Reduced]] = {}
+    ordinals, members = known.samples, known.by_sample()
     for how in wanted.reductions:
         if how.name == MEAN:
             continue
-        answers = dict(_answers(index, wanted, how.answer, groups)) if how.name == "cons_at_k" else {}
+        answers = dict(_answers(index, wanted, how.answer, ordinals)) if how.name == "cons_at_k" else {}
         repeats: dict[str, dict[str, list[Repeat]]] = {}
-        for row in wanted.scores(index, groups):
+        for row in wanted.scores(index, ordinals):
             if row.scorer not in repeats:
-                repeats[row.scorer] = {sample: [] for sample in groups.values()}
+                repeats[row.scorer] = {sample: [] for sample in ordinals.values()}
             value = None if row.failure else row.value
-            repeats[row.scorer][groups[row.o]].append(Repeat(value, answers.get(row.o)))
+            repeats[row.scorer][ordinals[row.o]].append(Repeat(value, answers.get(row.o)))
         for name, samples in repeats.items():
-            found.setdefault(name, []).append(summarise_reduced(how, samples, wanted.repeats))
+            found.setdefault(name, []).append(summarise_reduced(how, samples, wanted.repeats, members))
     return {name: tuple(each) for name, each in found.items()}
 
 

@@ -1,7 +1,8 @@
 """What changed between runs, or between the models and variants of one: on the keys that both have, scorer by scorer.
 
 A side without a value for a key has no part in the numbers; how many that are, and why, is told. Repeats of a sample
-are one group, as in a report. The difference is second minus first. Its test is McNemar's exact one where there is one
+are one group, and so are samples that share one, as in a report; where the sides say otherwise, the side with fewer
+groups is right. The difference is second minus first. Its test is McNemar's exact one where there is one
 answer a sample and it is right or wrong, else the permutation test; of several comparisons the ps are adjusted.
 """
 
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from holdfast.report.groups import with_groups
 from holdfast.report.sides import Answers, Measure, Pair, Side
 from holdfast.stats import Pairs, Summary, benjamini_hochberg, cohens_dz, holm, pair_up, paired_difference
 
@@ -53,7 +55,7 @@ class Comparison(msgspec.Struct, frozen=True):
     test: str
     """What p is of; empty for labels."""
     samples: int
-    """How many the common keys are of: what is independent."""
+    """How many the common keys are of. `difference.groups` says how many groups they are in, if they share some."""
     p: float | None
     """Two-sided."""
     adjusted_p: float | None
@@ -85,11 +87,15 @@ def adjusted(comparisons: Sequence[Comparison], how: Adjustment = "holm") -> lis
 
 
 def paired(first: Measure, second: Measure) -> Pairs | None:
-    """The numbers of both on common keys, repeats of a sample in one group. None if there are none."""
+    """The numbers of both on common keys, with what is independent: the groups of the side that has fewer, since what
+    shares one there shares it here. None if there are none.
+    """
     mine, theirs = first.numbers(), second.numbers()
     if mine is None or theirs is None:
         return None
-    found = pair_up(mine, theirs, lambda pair: pair[0])
+    grouping = [side for side in (first, second) if side.groups] or [first]
+    several = [pair_up(mine, theirs, side.member) for side in grouping]
+    found = min(several, key=lambda pairs: len(set(pairs.groups)))
     return found if found.first else None
 
 
@@ -105,8 +111,12 @@ def paired_test(pairs: Pairs) -> "PairedTest":
 
 def _compare(first: Answers, second: Answers, mine: Measure, theirs: Measure) -> Comparison:
     common = [pair for pair in mine.values if pair in theirs.values]
+    samples = [sample for sample, _ in common]
     pairs = paired(mine, theirs)
     steps = pairs.differences if pairs is not None else []
+    difference = None
+    if pairs is not None:
+        difference = with_groups(paired_difference(steps, pairs.groups), samples, pairs.groups)
     test = paired_test(pairs) if pairs is not None else None
     before, after = _planned(mine), _planned(theirs)
     return Comparison(
@@ -120,10 +130,10 @@ def _compare(first: Answers, second: Answers, mine: Measure, theirs: Measure) ->
         missing_second=_reasons(theirs, before),
         mean_first=_mean(pairs.first) if pairs is not None else None,
         mean_second=_mean(pairs.second) if pairs is not None else None,
-        difference=paired_difference(steps, pairs.groups) if pairs is not None else None,
-        effect=cohens_dz(steps, pairs.groups) if pairs is not None else None,
+        difference=difference,
+        effect=cohens_dz(steps, samples) if pairs is not None else None,
         test=test.method if test is not None else "",
-        samples=len({sample for sample, _ in common}),
+        samples=len(set(samples)),
         p=test.p if test is not None else None,
         adjusted_p=None,
         exact=test is None or test.exact,

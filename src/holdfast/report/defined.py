@@ -81,9 +81,9 @@ def summary(values: Sequence[float], groups: Sequence[Hashable]) -> Defined:
     return Defined(n, mean, error, low, high)
 
 
-def reduced_summary(how: Reduction, values: Sequence[float]) -> Defined:
+def reduced_summary(how: Reduction, values: Sequence[float], groups: Sequence[Hashable]) -> Defined:
     """Of one value a sample; the interval of a chance ends at 0 and 1."""
-    found = summary(values, range(len(values)))
+    found = summary(values, groups)
     if how.name not in _CHANCES or found.low is None or found.high is None:
         return found
     return msgspec.structs.replace(found, low=max(found.low, 0.0), high=min(found.high, 1.0))

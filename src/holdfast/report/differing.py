@@ -5,7 +5,7 @@ Nothing is shared with what makes reports: records are read by `recounting`, num
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from holdfast.records.exchange import Usage
@@ -141,25 +141,27 @@ class _Cell:
         tally.number(f"{place}no score", told.no_score, len(values) - len(numbers) - labels.total())
         tally.number(f"{place}scorer failed", told.failures, len(said) - len(values))
         tally.number(f"{place}edited by hand", told.edited, sum(each.by_hand for each in said.values()))
-        groups = [self._sample(o) for o in numbers]
+        groups = [self._group(o) for o in numbers]
         tally.summary(place, told.summary, defined.summary(list(numbers.values()), groups))
+        tally.number(f"{place}groups", told.summary.groups, self._shared(numbers))
         tally.numbers_of(f"{place}label ", told.labels, labels)
         reduced = {each.reducer: each for each in told.reduced}
         ways = stored_reductions(self._recount.spec).get(self._told.task, (Reduction(),))
         made = {how.label: self._reduced(how, values) for how in ways if how.name != MEAN}
-        shown = [label for label, each in made.items() if numbers or any(isinstance(one, str) for one in each)]
+        shown = [label for label, each in made.items() if numbers or any(isinstance(one, str) for one in each.values())]
         tally.names(f"{place}reducers", list(reduced), shown)
         for how in ways:
             if how.label in reduced and how.label in made:
-                _compare_reduced(tally, f"{place}{how.label}: ", reduced[how.label], how, made[how.label])
+                self._compare_reduced(tally, f"{place}{how.label}: ", reduced[how.label], how, made[how.label])
 
-    def _reduced(self, how: Reduction, values: Mapping[int, Any]) -> list[float | str | None]:
+    def _reduced(self, how: Reduction, values: Mapping[int, Any]) -> dict[str, float | str | None]:
         """Of each sample that has an answer."""
         samples: dict[str, list[Given]] = {self._sample(o): [] for o in self._finished}
         for o, value in values.items():
             samples[self._sample(o)].append(Given(value, self._answer(how, o)))
         repeats = {task["name"]: int(task.get("repeats", 1)) for task in self._recount.spec.get("tasks", ())}
-        return [defined.reduced(how, each, repeats.get(self._told.task, 1)) for each in samples.values()]
+        planned = repeats.get(self._told.task, 1)
+        return {sample: defined.reduced(how, each, planned) for sample, each in samples.items()}
 
     def _answer(self, how: Reduction, o: int) -> object:
         """What tells an answer from others: its text, or a scorer's label."""
@@ -187,14 +189,28 @@ class _Cell:
     def _sample(self, o: int) -> str:
         return parse_key(self._finished[o].key).sample_id
 
+    def _group(self, o: int) -> Hashable:
+        """What is independent: samples with the same group, or a sample."""
+        group = self._recount.groups.get(o)
+        return ("sample", self._sample(o)) if group is None else ("group", group)
 
-def _compare_reduced(
-    tally: Tally, place: str, told: Reduced, how: Reduction, made: Sequence[float | str | None]
-) -> None:
-    labels = Counter(each for each in made if isinstance(each, str))
-    tally.summary(place, told.summary, defined.reduced_summary(how, [each for each in made if isinstance(each, float)]))
-    tally.numbers_of(f"{place}label ", told.labels, labels)
-    tally.number(f"{place}samples without a value", told.no_value, sum(each is None for each in made))
+    def _shared(self, ordinals: Iterable[int]) -> int | None:
+        """How many groups there are; nothing if that is how many samples there are."""
+        given = list(ordinals)
+        groups = len(set(map(self._group, given)))
+        return None if groups == len(set(map(self._sample, given))) else groups
+
+    def _compare_reduced(
+        self, tally: Tally, place: str, told: Reduced, how: Reduction, made: Mapping[str, float | str | None]
+    ) -> None:
+        labels = Counter(each for each in made.values() if isinstance(each, str))
+        one_of = {self._sample(o): o for o in self._finished}
+        numbers = {one_of[sample]: each for sample, each in made.items() if isinstance(each, float)}
+        found = defined.reduced_summary(how, list(numbers.values()), list(map(self._group, numbers)))
+        tally.summary(place, told.summary, found)
+        tally.number(f"{place}groups", told.summary.groups, self._shared(numbers))
+        tally.numbers_of(f"{place}label ", told.labels, labels)
+        tally.number(f"{place}samples without a value", told.no_value, sum(each is None for each in made.values()))
 
 
 def _compare_agreement(tally: Tally, place: str, told: Agreement, votes: Sequence[Mapping[int, Any]]) -> None:

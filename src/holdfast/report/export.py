@@ -24,6 +24,7 @@ from holdfast.records.facts import Failure, SampleFailed, SampleFinished
 from holdfast.records.keys import parse_key
 from holdfast.report.anomalies import Anomalies
 from holdfast.report.costs import Prices, Told, used_dollars
+from holdfast.report.groups import Groups
 from holdfast.report.wording import own_words
 from holdfast.state import AnswerRow, Index, MadeRow, ScoreRow
 
@@ -67,6 +68,8 @@ class ExportLine(msgspec.Struct, frozen=True):
     """
     anomalies: dict[str, str] = msgspec.field(default_factory=dict)
     """What else is odd about the answer, by kind, each with what shows it."""
+    group: str = ""
+    """What the sample has in the column that `dataset.group` names (a digest of it, if it is long); empty: nothing."""
 
     @property
     def edited(self) -> dict[str, str]:
@@ -97,6 +100,7 @@ def _export(run: str, index: Index, evaluation: str, reader: Reader) -> Iterator
     answer, scored = next(answers, None), next(scores, None)
     told, anomalies = Told.of(index.story.spec), Anomalies(index, evaluation)
     prices: dict[str, Prices] = {}
+    groups = Groups(run, index.story.spec, index.story.cells)
     for line in itertools.chain.from_iterable(planned_lines(run, cell) for cell in index.story.cells):
         mine = answer if answer is not None and answer.o == line.o else None
         if mine is not None:
@@ -109,6 +113,9 @@ def _export(run: str, index: Index, evaluation: str, reader: Reader) -> Iterator
         if model not in prices:
             prices[model] = told.prices(model)
         told_line = _line(line, mine, given, reader, prices[model])
+        group = groups.at(line.o)
+        if group:
+            told_line = msgspec.structs.replace(told_line, group=group)
         if mine is None or told_line.status != "finished":
             yield told_line
             continue

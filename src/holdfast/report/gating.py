@@ -7,6 +7,7 @@ nothing to be unsure of. Keys without a score are no pass: what failed may be wh
 nothing lets it pass. Of several measures each must pass by itself, so nothing is adjusted.
 """
 
+import math
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from typing import Literal
@@ -14,6 +15,7 @@ from typing import Literal
 import msgspec
 
 from holdfast.report.comparing import paired
+from holdfast.report.groups import with_groups
 from holdfast.report.sides import Answers, Measure
 from holdfast.stats import Design, Summary, paired_difference, samples_needed, split_variance
 from holdfast.stats.intervals import LEVEL
@@ -54,13 +56,17 @@ class Verdict(msgspec.Struct, frozen=True):
     bound: float
     missing: dict[str, int]
     samples_needed: int | None = None
-    """About so many would decide, with the same repeats, if the mean stays what it is. Told if it is unsure."""
+    """About so many would decide, with the same repeats, and as many in a group, if the mean stays what it is. Told if
+    it is unsure.
+    """
 
 
 class _Judged(msgspec.Struct, frozen=True):
     """The values that the interval is of."""
 
     values: Sequence[float]
+    samples: Sequence[Hashable]
+    """Of which sample each is, and what it is independent by: a group of samples, or the sample:"""
     groups: Sequence[Hashable]
     interval: Summary
     mean: float | None
@@ -74,10 +80,12 @@ def judge_against(answers: Answers, mine: Measure, theirs: Measure, bar: Bar) ->
     planned = {*theirs.values, *theirs.missing}
     missing = dict(Counter(why for pair, why in mine.missing.items() if pair in planned).most_common())
     if pairs is None:
-        return _verdict(answers, mine, _Judged((), (), Summary(0), None, None, missing), bar)
+        return _verdict(answers, mine, _Judged((), (), (), Summary(0), None, None, missing), bar)
+    samples = [sample for sample, repeat in theirs.values if (sample, repeat) in mine.values]
     interval = paired_difference(pairs.differences, pairs.groups, bar.confidence)
+    interval = with_groups(interval, samples, pairs.groups)
     means = [sum(values) / len(values) for values in (pairs.second, pairs.first)]
-    judged = _Judged(pairs.differences, pairs.groups, interval, means[0], means[1], missing)
+    judged = _Judged(pairs.differences, samples, pairs.groups, interval, means[0], means[1], missing)
     return _verdict(answers, mine, judged, bar)
 
 
@@ -86,8 +94,9 @@ def judge_level(answers: Answers, mine: Measure, bar: Bar) -> Verdict:
     numbers = mine.numbers() or {}
     interval = mine.summary(bar.confidence)
     missing = dict(Counter(mine.missing.values()).most_common())
-    groups = [sample for sample, _ in numbers]
-    return _verdict(answers, mine, _Judged(list(numbers.values()), groups, interval, interval.mean, None, missing), bar)
+    samples = [sample for sample, _ in numbers]
+    values, groups = list(numbers.values()), mine.members(numbers)
+    return _verdict(answers, mine, _Judged(values, samples, groups, interval, interval.mean, None, missing), bar)
 
 
 def _verdict(answers: Answers, measure: Measure, judged: _Judged, bar: Bar) -> Verdict:
@@ -99,7 +108,7 @@ def _verdict(answers: Answers, measure: Measure, judged: _Judged, bar: Bar) -> V
         outcome=outcome,
         passed=outcome == "passed" or (outcome == "unsure" and bar.unsure_passes),
         common=len(judged.values),
-        samples=len(set(judged.groups)),
+        samples=len(set(judged.samples)),
         mean=judged.mean,
         baseline=judged.baseline,
         interval=judged.interval,
@@ -124,16 +133,16 @@ def _outcome(judged: _Judged, bar: Bar) -> Outcome:
 
 
 def _needed(judged: _Judged, bar: Bar) -> int | None:
-    samples = Counter(judged.groups)
+    groups, samples = len(set(judged.groups)), len(set(judged.samples))
     away = abs((judged.interval.mean or 0.0) - bar.bound)
-    if len(samples) < 2 or away < _SLACK:
+    if groups < 2 or away < _SLACK:
         return None
     split = split_variance(judged.values, judged.groups)
     between, within = split.between, split.within
-    if between is None or within is None:  # no repeats: all of it lies between samples
+    if between is None or within is None:  # one value a group: all of it lies between them
         between, within = len(judged.values) * (judged.interval.standard_error or 0.0) ** 2, 0.0
     if between + within <= 0:
         return None
-    repeats = round(len(judged.values) / len(samples))
+    repeats = round(len(judged.values) / groups)
     needed = samples_needed(Design(between, within, repeats, alpha=1 - bar.confidence), away, POWER)
-    return None if needed is None else max(needed, len(samples) + 1)
+    return None if needed is None else max(math.ceil(needed * samples / groups), samples + 1)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from holdfast.report.cells import CellReport, RunReport
 from holdfast.report.tables import scorer_summaries
+from holdfast.report.wording import count_of
 from holdfast.stats import Summary
 
 _SPECIAL = {
@@ -67,7 +68,7 @@ def _numbers(summary: Summary, labels: Mapping[str, int]) -> list[str]:
         shown = ", ".join(f"{label} {count}" for label, count in list(labels.items())[:4])
         return [_text(shown) or "--", "--", str(sum(labels.values()))]
     interval = "--" if summary.low is None or summary.high is None else f"$[{summary.low:.4f}, {summary.high:.4f}]$"
-    return [f"${summary.mean:.4f}$", interval, str(summary.n)]
+    return [f"${summary.mean:.4f}$", interval, count_of(summary)]
 
 
 def _row(cells: Sequence[str]) -> str:

@@ -3,17 +3,22 @@
 Nothing here is shared with what makes reports: no index, no fold. Records are read in order and kept by the plain rules
 of docs/format.md (the first answer of a key counts; of a key without one, the last failure; the last score of a scorer
 counts, if it is of the answer that counts; if an answer that has its last score gets another, none of those before
-counts; what a person set counts over them). All that counts of a key is in memory at once.
+counts; what a person set counts over them). Groups are read from plan and rows. All that counts of a key is in memory
+at once.
 """
 
+import contextlib
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from typing import Any
 
 import msgspec
 
+from holdfast.errors import JournalError
 from holdfast.journal import Entry
 from holdfast.journal.marks import Damage
+from holdfast.plan import planned_lines, rows_of
 from holdfast.records import Line
 from holdfast.records.exchange import Usage
 from holdfast.records.facts import (
@@ -97,6 +102,8 @@ class Recount:
         self.losses = 0
         """Of the journal: damage, and records that tell of some."""
         self.speeds = Speeds()
+        self.groups: dict[int, str] = {}
+        """By ordinal: what a row has in the column that the task's `dataset.group` names."""
 
     def read(self, entries: Iterable[Entry | Damage]) -> "Recount":
         for entry in entries:
@@ -105,6 +112,15 @@ class Recount:
             elif entry.line.n <= self.last:
                 self.records += 1
                 self._apply(entry)
+        return self
+
+    def read_groups(self, run: str) -> "Recount":
+        """From the rows that the run holds, if it holds any. Of a task whose rows cannot be read there are none."""
+        columns = {task["name"]: task.get("dataset", {}).get("group") for task in self.spec.get("tasks", ())}
+        for task, column in columns.items() if self.spec.get("record_data", True) else ():
+            cells = [cell for cell in self.cells if cell.task == task and column]
+            with contextlib.suppress(OSError, JournalError):
+                self.groups |= {o: name for cell in cells for o, name in _groups(run, cell, column)}
         return self
 
     def _apply(self, entry: Entry) -> None:
@@ -246,6 +262,15 @@ class Recount:
         for cell in self.cells:
             if (cell.task, cell.model) == (task, model):
                 yield from range(cell.first, cell.first + cell.count)
+
+
+def _groups(run: str, cell: Cell, column: str) -> Iterator[tuple[int, str]]:
+    rows = {line.r: line.sample().row.get(column) for line in rows_of(run, cell)}
+    for line in planned_lines(run, cell):
+        value = rows[line.r]
+        told = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        if value is not None and told.strip():
+            yield line.o, told
 
 
 def _digest(content: bytes) -> int:

@@ -5,12 +5,13 @@ part in the summary; how many those are is told.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from holdfast import stats
+from holdfast.report.groups import with_groups
 from holdfast.score import as_number
 from holdfast.spec.reducing import MEAN, Reduction
 from holdfast.stats.intervals import LEVEL
@@ -51,18 +52,25 @@ class Reduced(msgspec.Struct, frozen=True):
     labels: dict[str, int] = msgspec.field(default_factory=dict)
 
 
-def summarise_reduced(how: Reduction, samples: Mapping[str, Sequence[Repeat]], repeats: int) -> Reduced:
-    """`samples` has the answers of each; those that are not there of `repeats` are missing."""
-    values = [reduced_value(how, each, repeats) for each in samples.values()]
-    labels = Counter(each for each in values if isinstance(each, str))
-    numbers = [each for each in values if isinstance(each, float)]
-    summary = summarise_values(how, numbers)
+def summarise_reduced(
+    how: Reduction, samples: Mapping[str, Sequence[Repeat]], repeats: int, members: Mapping[str, Hashable]
+) -> Reduced:
+    """`samples` has the answers of each; those that are not there of `repeats` are missing. `members`: of what each
+    sample is one.
+    """
+    values = {sample: reduced_value(how, each, repeats) for sample, each in samples.items()}
+    labels = Counter(each for each in values.values() if isinstance(each, str))
+    numbers = {sample: each for sample, each in values.items() if isinstance(each, float)}
+    summary = summarise_values(how, numbers, members)
     return Reduced(how.label, summary, len(values) - len(numbers) - labels.total(), dict(labels.most_common()))
 
 
-def summarise_values(how: Reduction, values: Sequence[float], confidence: float = LEVEL) -> stats.Summary:
+def summarise_values(
+    how: Reduction, values: Mapping[str, float], members: Mapping[str, Hashable], confidence: float = LEVEL
+) -> stats.Summary:
     """Of one value a sample. The interval of a chance ends at 0 and 1."""
-    summary = stats.summarise(values, confidence=confidence)
+    groups = [members.get(sample, sample) for sample in values]
+    summary = with_groups(stats.summarise(list(values.values()), groups, confidence), values, groups)
     if how.name in _CHANCES and summary.low is not None and summary.high is not None:
         return msgspec.structs.replace(summary, low=max(summary.low, 0.0), high=min(summary.high, 1.0))
     return summary

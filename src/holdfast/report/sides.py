@@ -4,12 +4,13 @@ A measure is a scorer, or a scorer and a reducer (`numeric pass@5`). Its values 
 repeats are reduced, (sample, 0). Of a key that has no value it is known why.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from holdfast.report.export import ExportLine
+from holdfast.report.groups import member_of, with_groups
 from holdfast.report.reducing import OF_LABELS, Repeat, reduced_value, summarise_values
 from holdfast.score import as_number
 from holdfast.spec.reducing import MEAN, Reduction
@@ -53,6 +54,15 @@ class Measure(msgspec.Struct, frozen=True):
     of a sample: no_value.
     """
     reduction: Reduction = Reduction()
+    groups: Mapping[str, Hashable] = {}
+    """By sample, of those that may share one."""
+
+    def member(self, pair: Pair) -> Hashable:
+        """What is independent: a group, or a sample that has none."""
+        return self.groups.get(pair[0], pair[0])
+
+    def members(self, pairs: Iterable[Pair]) -> list[Hashable]:
+        return [self.member(pair) for pair in pairs]
 
     def numbers(self) -> dict[Pair, float] | None:
         """None if they are labels, or there are none."""
@@ -63,8 +73,11 @@ class Measure(msgspec.Struct, frozen=True):
         """As a report has it: of all answers with repeats in groups, or of one value a sample."""
         numbers = self.numbers() or {}
         if self.reduction.name != MEAN:
-            return summarise_values(self.reduction, list(numbers.values()), confidence)
-        return summarise(list(numbers.values()), [sample for sample, _ in numbers], confidence)
+            by_sample = {sample: value for (sample, _), value in numbers.items()}
+            return summarise_values(self.reduction, by_sample, self.groups, confidence)
+        members = self.members(numbers)
+        summary = summarise(list(numbers.values()), members, confidence)
+        return with_groups(summary, [sample for sample, _ in numbers], members)
 
 
 class Answers:
@@ -76,11 +89,14 @@ class Answers:
         self._statuses: dict[Pair, str] = {}
         self._scores: dict[Pair, dict[str, Any]] = {}
         self._texts: dict[Pair, str] | None = {} if any(each.name == "cons_at_k" for each in reductions) else None
+        self._groups: dict[str, Hashable] = {}
         self.outputs: dict[Pair, str] = {}
 
     def add(self, line: ExportLine) -> None:
         pair = (line.sample_id, line.repeat)
         self._statuses[pair] = line.status
+        if line.group:
+            self._groups[line.sample_id] = member_of(line.sample_id, line.group)
         if line.status == "finished":
             self._scores[pair] = line.scores
             self.outputs[pair] = (line.output or "")[:_EXCERPT]
@@ -108,7 +124,7 @@ class Answers:
         return plain if how is None or how.name == MEAN else self._reduced(plain, how)
 
     def _plain(self, scorer: str) -> Measure:
-        measure = Measure(scorer, scorer, {}, {})
+        measure = Measure(scorer, scorer, {}, {}, groups=self._groups)
         for pair, status in self._statuses.items():
             if status != "finished":
                 measure.missing[pair] = status
@@ -139,6 +155,7 @@ class Answers:
             {pair: value for pair, value in values.items() if value is not None},
             {pair: "no_value" for pair, value in values.items() if value is None},
             how,
+            self._groups,
         )
 
     def _labels(self, scorer: str) -> dict[Pair, str]:

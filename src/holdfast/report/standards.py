@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from holdfast.report.export import ExportLine
-from holdfast.report.wording import counted
+from holdfast.report.groups import member_of, with_groups
+from holdfast.report.wording import count_of, counted
 from holdfast.score import as_number
 from holdfast.stats import Summary, summarise
 
@@ -64,7 +65,9 @@ def shortcomings(lines: Iterable[ExportLine], standard: Standard) -> list[str]:
 
 
 def _measured(place: tuple[str, str, str], found: Sequence[tuple[float, ExportLine]], standard: Standard) -> Measured:
-    summary = summarise([number for number, _ in found], [line.sample_id for _, line in found], standard.confidence)
+    members = [member_of(line.sample_id, line.group) for _, line in found]
+    summary = summarise([number for number, _ in found], members, standard.confidence)
+    summary = with_groups(summary, [line.sample_id for _, line in found], members)
     return Measured(*place, summary, tuple(line.key for number, line in found if number < standard.at_least))
 
 
@@ -75,7 +78,7 @@ def _told(measured: Measured, standard: Standard) -> list[str]:
     if summary.low is not None and summary.high is not None:
         interval = f"{standard.confidence:.0%} interval {summary.low:.4f} .. {summary.high:.4f}"
     wanted = f"{'certainly ' if standard.certain else ''}at least {standard.at_least:g}"
-    told = [f"{place}: mean {summary.mean:.4f}, wanted {wanted} ({interval}, n {summary.n})"]
+    told = [f"{place}: mean {summary.mean:.4f}, wanted {wanted} ({interval}, n {count_of(summary)})"]
     if summary.high is not None and summary.high >= standard.at_least:
         told.append(f"  the interval holds {standard.at_least:g}: more samples would tell")
     if measured.low:

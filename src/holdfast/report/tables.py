@@ -12,7 +12,7 @@ from holdfast.report.cells import CellReport, Example, RunReport, ScorerReport
 from holdfast.report.costs import Cost, unpriced_line
 from holdfast.report.grids import Grid
 from holdfast.report.profiling import ModelProfile
-from holdfast.report.wording import brief, counted, dollars, first_line
+from holdfast.report.wording import brief, count_of, counted, dollars, first_line
 from holdfast.score.anomalies import KINDS
 from holdfast.stats import Summary
 
@@ -134,7 +134,9 @@ def failure_lines(cells: Iterable[CellReport]) -> Iterator[str]:
 
 
 def reading_lines(cells: Iterable[CellReport]) -> Iterator[str]:
-    """What a reader of the numbers must know: samples of which a reducer says nothing, and how far judges agree."""
+    """What a reader of the numbers must know: samples of which a reducer says nothing, how far judges agree, and
+    that groups are not known.
+    """
     for cell in cells:
         place = f"{cell.task}/{cell.model}"
         for scorer in cell.scorers:
@@ -143,6 +145,14 @@ def reading_lines(cells: Iterable[CellReport]) -> Iterator[str]:
                     few = f"{counted(each.no_value, 'sample')} without a value: too few scores, or no majority"
                     yield f"{place}: {scorer.scorer} {each.reducer}: {few}"
         yield from (f"{place}: {each}" for each in cell.agreement)
+        yield from group_lines([cell])
+
+
+def group_lines(cells: Iterable[CellReport]) -> Iterator[str]:
+    """That the groups which the spec names are not known."""
+    for cell in cells:
+        if cell.groups_unknown:
+            yield f"{cell.task}/{cell.model}: {cell.groups_unknown}"
 
 
 def marked_lines(cells: Iterable[CellReport]) -> Iterator[str]:
@@ -247,7 +257,7 @@ def _numbers(summary: Summary, labels: Mapping[str, int]) -> tuple[str, ...]:
         return shown, "", "", str(sum(labels.values()))
     error = "-" if summary.standard_error is None else f"{summary.standard_error:.4f}"
     interval = "-" if summary.low is None or summary.high is None else f"{summary.low:.4f} .. {summary.high:.4f}"
-    return f"{summary.mean:.4f}", error, interval, str(summary.n)
+    return f"{summary.mean:.4f}", error, interval, count_of(summary)
 
 
 def _footnotes(report: RunReport, command: Command | None) -> Iterable[RenderableType]:

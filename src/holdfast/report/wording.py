@@ -2,9 +2,12 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.records.references import parse_reference
+
+if TYPE_CHECKING:
+    from holdfast.stats import Summary
 
 _SHORT_WIDTH = 100
 _INLINE = "data:"
@@ -15,6 +18,11 @@ _BAR_WIDTH = 24
 def counted(count: int, noun: str, several: str = "") -> str:
     """`1 segment`, `2 segments`; `several` is the plural where an s does not make it."""
     return f"{count} {noun if count == 1 else several or f'{noun}s'}"
+
+
+def count_of(summary: "Summary") -> str:
+    """How many values; and of how many groups, where samples share some: `40 (8 groups)`."""
+    return str(summary.n) if summary.groups is None else f"{summary.n} ({counted(summary.groups, 'group')})"
 
 
 def first_line(text: str, width: int = _SHORT_WIDTH) -> str:

@@ -102,6 +102,7 @@ class Dataset(_Part, frozen=True, kw_only=True):
     id: Annotated[str, RESULT] = ""
     input: Annotated[str, RESULT] = ""
     target: Annotated[str, RESULT] = ""
+    group: Annotated[str, EVALUATION] = ""
     files: Annotated[list[str], RESULT] = field(default_factory=list)
 
 

@@ -32,6 +32,8 @@ class Summary(msgspec.Struct, frozen=True):
     standard_error: float | None = None
     low: float | None = None
     high: float | None = None
+    groups: int | None = None
+    """How many groups the samples that the values are of are in, where whoever knows says that they share some."""
 
 
 class _Group(msgspec.Struct, gc=False):

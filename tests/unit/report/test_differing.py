@@ -19,7 +19,7 @@ from holdfast.records import draft
 from holdfast.records.exchange import Answer, Sample
 from holdfast.records.facts import LookedAgain
 from holdfast.report import agreeing, defined, reducing
-from holdfast.report.defined import Given
+from holdfast.report.defined import Defined, Given
 from holdfast.report.defined import reduced as by_definition
 from holdfast.report.reducing import Repeat, reduced_value
 from holdfast.score import scorer
@@ -209,7 +209,6 @@ def test_both_ways_to_reduce_come_to_the_same() -> None:
 def test_a_summary_by_definition_is_that_of_a_report(values: list[float]) -> None:
     for groups in (range(len(values)), [index // 2 for index in range(len(values))]):
         told, found = summarise(values, list(groups)), defined.summary(values, list(groups))
-        close = [
-            None if each is None else pytest.approx(each, rel=1e-9, abs=1e-12) for each in msgspec.structs.astuple(told)
-        ]
+        numbers = msgspec.structs.astuple(told)[: len(Defined.__struct_fields__)]
+        close = [None if each is None else pytest.approx(each, rel=1e-9, abs=1e-12) for each in numbers]
         assert list(msgspec.structs.astuple(found)) == close

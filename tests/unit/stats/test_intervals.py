@@ -238,6 +238,20 @@ def test_clusters_hold_the_truth_where_ignoring_them_does_not() -> None:
     assert coverage(lambda: (draw()[0], None), 2 / 3, 1500) < 0.9
 
 
+@pytest.mark.parametrize("times", [800, pytest.param(10_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("count", "least"), [(10, 0.90), (40, 0.92)])
+def test_passages_with_2_to_8_questions_hold_the_truth_nearly_as_often(count: int, least: float, times: int) -> None:
+    random = np.random.default_rng(29)
+
+    def draw() -> tuple[list[float], list[int]]:
+        passages = np.repeat(np.arange(count), random.choice([2, 4, 8], count))
+        ease = random.beta(2, 1, count)
+        return (random.random(len(passages)) < ease[passages]).astype(float).tolist(), passages.tolist()
+
+    assert least < coverage(draw, 2 / 3, times) < 0.97
+    assert coverage(lambda: (draw()[0], None), 2 / 3, times) < 0.88
+
+
 @pytest.mark.parametrize(
     ("summary", "text"),
     [

@@ -52,7 +52,12 @@ def test_whoever_hears_that_a_server_is_waited_for_hears_how_long_and_which_fiel
     told: list[str] = []
 
     async def run() -> None:
-        fields = {"name": "m", "provider": "openai", "base_url": "http://127.0.0.1:1/v1", "patience_seconds": 0.3}
+        fields: dict[str, Any] = {
+            "name": "m",
+            "provider": "openai",
+            "base_url": "http://127.0.0.1:1/v1",
+            "patience_seconds": 0.3,
+        }
         model = Model(model="m", request_retries=1, **fields)
         asked = Line(model, "models[0]", Places(1000), tell=lambda event, message: told.append(f"{event}: {message}"))
         asks = (ask(asked, number) for number in range(20))

@@ -86,7 +86,11 @@ def test_models_without_a_server_are_not_asked(tmp_path: Path) -> None:
 
 def test_the_key_of_the_default_server_is_missed(tmp_path: Path) -> None:
     spec = write_spec(tmp_path, model={"provider": "openai", "model": "gpt-x", "options": {}})
-    assert "OPENAI_API_KEY is not set" in call("check", spec, cwd=tmp_path).err
+    for command in ("check", "run"):
+        refused = call(command, spec, cwd=tmp_path)
+        assert (refused.code, refused.err.count("\n")) == (2, 1)
+        assert "OPENAI_API_KEY is not set" in refused.err
+    assert not (tmp_path / "runs").exists()
     assert call("check", spec, cwd=tmp_path, env={"OPENAI_API_KEY": "k"}).err == ""
 
 

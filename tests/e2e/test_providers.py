@@ -111,8 +111,8 @@ def test_short_names_work_in_a_spec_without_one_and_from_python(tmp_path: Path) 
         yaml.safe_dump({"models": ["groq/x", "mock"], "tasks": [{"name": "t", "dataset": {"path": "sums.jsonl"}}]})
     )
     checked = call("check", "eval.yaml", cwd=tmp_path)
-    assert checked.code == 0, checked.said
-    assert "GROQ_API_KEY is not set" in checked.err
+    assert checked.code == 2, checked.said
+    assert "GROQ_API_KEY is not set, and the server of x needs a key" in checked.err
 
 
 def test_a_missing_extra_and_an_unknown_server_are_told_in_one_sentence(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from holdfast.api.estimating import Observed
-from holdfast.api.places import runs_in
+from holdfast.api.places import newest_runs
 from holdfast.api.runs import Run
 from holdfast.errors import HoldfastError
 from holdfast.report.costs import CostReport, summed
@@ -28,9 +28,7 @@ def observed_before(spec: Spec, store: str) -> Mapping[tuple[str, str], Observed
     """What an answer took in earlier runs of the experiment, by task and model; the newest run that has any counts."""
     wanted = {model.name: (model.provider, model.model, model.params) for model in spec.models}
     found: dict[tuple[str, str], Observed] = {}
-    for place in reversed(list(runs_in(store))[-_LOOKED_AT:]):
-        if place.experiment != spec.experiment:
-            continue
+    for place in newest_runs(store, spec.experiment, _LOOKED_AT):
         try:
             with Run(place) as run:
                 told = run.observed()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from holdfast.api.forking import is_abandoned, remove_leftovers
+from holdfast.api.going_on import command_to_go_on
 from holdfast.api.places import RunPlace, folders_in
 from holdfast.api.provenance import SPEC_FILE, check_spec_file, is_spec_file_new, lost_of, write_spec_file
 from holdfast.api.resuming import read_fold, untold
@@ -106,11 +107,12 @@ def _of_run(place: RunPlace) -> Iterator[Trouble]:
         return
     with Run(place) as run:
         summary = run.summary()
+        again = command_to_go_on(place, summary.reason, run.spec().limits.run)
     status, reason = summary.status, summary.reason
     kept = f"{summary.finished}/{summary.planned} kept"
     if status in {"interrupted", "failed", "cancelled"}:
         what = f"{status}: {reason}, {kept}" if reason else f"{status}, {kept}"
-        yield Trouble(Finding(what, "it can go on", place.command("resume"), place.run_id))
+        yield Trouble(Finding(what, "it can go on", again, place.run_id))
     elif status == "stalled":
         means = "its process lives and does not get on"
         yield Trouble(Finding(f"stalled {reason}, {kept}", means, place.command("show"), place.run_id))

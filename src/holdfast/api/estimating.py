@@ -14,7 +14,7 @@ from holdfast.models import count_message_tokens
 from holdfast.models.tokens import LEAST, MOST
 from holdfast.plan import Work, models_of
 from holdfast.records.exchange import Message, Usage
-from holdfast.report.wording import text_of
+from holdfast.report.wording import dollars, text_of
 from holdfast.spec import Model, Spec
 
 _COUNTED_ROWS = 1000
@@ -85,16 +85,26 @@ class Estimate(msgspec.Struct, frozen=True):
     """What the run may use in all."""
 
     def over(self) -> Iterator[str]:
-        """The limits that the run will reach, or may, each in a sentence."""
+        """The limits that the run may reach, each in a sentence. Where nothing tells how much it will need, nothing
+        is said: that is what a limit is for.
+        """
         amounts = {"cost_usd": self.dollars, "tokens": self.tokens, "requests": self.requests}
         for name, limit in self.limits.items():
             amount = amounts.get(name)
-            if amount is None or (amount.high is not None and amount.high <= limit):
+            if amount is None or not (amount.low > limit or (amount.high or 0.0) > limit):
                 continue
-            told = f"${amount.low:,.4g}" if name == "cost_usd" else f"{amount.low:,.0f}"
-            will = "will" if amount.low > limit else "may"
-            needed = f"at least {told} is needed, and limits.run.{name} is {limit:g}"
-            yield f"{needed}: the run {will} stop there, with exit 6, and can be resumed"
+            unit = "" if name == "cost_usd" else f" {name}"
+            if amount.low > limit:
+                needed, likely = f"about {_told(name, amount.low)}{unit} or more", "will probably"
+            else:
+                needed, likely = f"{_told(name, amount.low)} to {_told(name, amount.high or 0.0)}{unit}", "may"
+            allowed = f"limits.run.{name} is {limit:{',.0f' if unit else 'g'}}"
+            yield f"{needed} are needed, and {allowed}: the run {likely} stop there, with exit 6, and can be resumed"
+
+
+def _told(name: str, amount: float) -> str:
+    """An amount of what a limit is of, without its unit."""
+    return dollars(amount) if name == "cost_usd" else f"{amount:,.0f}"
 
 
 def estimate(spec: Spec, works: Mapping[str, Work], seen: Mapping[tuple[str, str], Observed]) -> Estimate:
@@ -171,7 +181,7 @@ def _by_answers(spec: Spec, task: str, model: Model, answers: int, before: Obser
     around = Range(share * (1 - _OBSERVED_ERROR), share * (1 + _OBSERVED_ERROR))
     whole = sum(before.used.values(), Usage())
     costs = {role: asked[role].dollars(used) if role in asked else None for role, used in before.used.items()}
-    known = [dollars for dollars in costs.values() if dollars is not None]
+    known = [cost for cost in costs.values() if cost is not None]
     return CellEstimate(
         task=task,
         model=model.name,
@@ -181,7 +191,7 @@ def _by_answers(spec: Spec, task: str, model: Model, answers: int, before: Obser
         output_tokens=around.times(whole.output_tokens),
         dollars=around.times(sum(known)) if known else None,
         of=before.run_id,
-        unpriced=tuple(role or model.name for role, dollars in costs.items() if dollars is None),
+        unpriced=tuple(role or model.name for role, cost in costs.items() if cost is None),
     )
 
 

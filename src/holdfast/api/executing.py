@@ -15,7 +15,7 @@ from holdfast import __version__
 from holdfast.api.estimating import estimate
 from holdfast.api.mirroring import Claimed, bring_home, claim_run
 from holdfast.api.places import RunPlace, make_run_id, place_of
-from holdfast.api.preparing import Given, Prepared, check_experiment, naming
+from holdfast.api.preparing import Given, Prepared, check_experiment, naming, refuse_missing_keys
 from holdfast.api.provenance import code, host, lost_of, write_spec_file
 from holdfast.api.resuming import Reading, Resumption, Retry, read_and_prepare
 from holdfast.api.working import Ended, Observe, Undertaking, close_quietly, open_journal, work
@@ -41,6 +41,7 @@ async def execute(
     prepared, reading = await asyncio.to_thread(read_and_prepare, given, place)
     if reading.fold.story.started is None:
         with naming(given.where):
+            refuse_missing_keys(prepared.spec)
             await asyncio.to_thread(survey, given.spec, prepared.works)
             await asyncio.to_thread(_warn_of_budget, prepared)
         return await _begin(prepared, place, observe, given)

@@ -180,8 +180,14 @@ def make_run_id(now: Callable[[], float] = time.time, chance: random.Random | No
 
 
 def runs_in(store: str) -> Iterator[RunPlace]:
-    """Every run of a store, oldest first within an experiment."""
+    """Every run of a store, by the names of experiments and runs."""
     return (place for place in folders_in(store) if place.began)
+
+
+def newest_runs(store: str, experiment: str, count: int) -> list[RunPlace]:
+    """At most so many of an experiment, the one that was written last first."""
+    found = [place for place in runs_in(store) if place.experiment == experiment]
+    return sorted(found, key=_written, reverse=True)[:count]
 
 
 def folders_in(store: str) -> Iterator[RunPlace]:
@@ -239,8 +245,15 @@ def find_run(store: str, wanted: str, search: Callable[[str], Iterator[RunPlace]
     if not every:
         raise UsageError(f"there are no runs in {store}; start one with: holdfast run SPEC")
     if wanted == "latest":
-        return max(every, key=lambda place: os.stat(place.journal if place.began else place.folder).st_mtime_ns)
+        return max(every, key=_written)
     return pick(every, wanted, store)
+
+
+def _written(place: RunPlace) -> int:
+    """When it last was; 0 if it was removed a moment ago."""
+    with contextlib.suppress(FileNotFoundError):
+        return os.stat(place.journal if place.began else place.folder).st_mtime_ns
+    return 0
 
 
 def refuse_url(text: str) -> None:

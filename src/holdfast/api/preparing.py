@@ -6,7 +6,7 @@ Nothing here creates anything on disk or sends anything.
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -16,12 +16,14 @@ from holdfast.api.pricing import check_budget, with_prices
 from holdfast.engine import identity_of, open_batch_api, open_provider
 from holdfast.errors import BadNameError, HoldfastError, JournalError, SpecError
 from holdfast.journal import folder_name
+from holdfast.journal.objects import split_url
 from holdfast.plan import Rows, Work, prepare, survey
 from holdfast.records.facts import TaskInputs
 from holdfast.score import Scorer, identity, resolve
 from holdfast.score.anomalies import KINDS
 from holdfast.spec import Counts, Spec, Task
 from holdfast.spec.explaining import nearest
+from holdfast.spec.keys import missing_keys, placed_models
 from holdfast.spec.reducing import check_answers
 
 _PARTS_OF_RUNS = ("journal", "lease")
@@ -138,16 +140,27 @@ def prepare_given(
     spec = with_prices(given.spec, before)
     check_budget(spec)
     _check_anomalies(spec)
+    if spec.mirror is not None:
+        split_url(spec.mirror.url)  # only to see that it is one
     works = prepare(spec, given.rows, given.solvers, stored, given.counted)
     for index, task in enumerate(spec.tasks):
         for server in works[task.name].solver.servers():
             server.check(f"tasks[{index}].solver: mcp")  # only to see that it can be opened: it opens none
-    models = {f"models[{index}]": model for index, model in enumerate(given.spec.models)}
-    for place, model in (models | {f"roles.{name}": model for name, model in given.spec.roles.items()}).items():
+    for place, model in placed_models(given.spec).items():
         open_provider(model, place)  # only to see that it can be made: it opens no connection
         if model.batch is not None:
             open_batch_api(model, place)
     return Prepared(spec, works, scorers)
+
+
+def refuse_missing_keys(spec: Spec, answered: Collection[str] = ()) -> None:
+    """SpecError before anything is asked of a server that answers nobody without a key. `answered`: the names of the
+    evaluated models that are asked nothing more.
+    """
+    done = [f"models[{index}]" for index, model in enumerate(spec.models) if model.name in answered]
+    missing = missing_keys(spec, os.environ, done)
+    if missing:
+        raise SpecError("\n".join(missing))
 
 
 def _identities(scorers: Mapping[str, Sequence[Scorer]], spec: Spec) -> dict[str, list[dict[str, Any]]]:

@@ -17,7 +17,15 @@ from holdfast import __version__
 from holdfast.api.logbook import Logbook
 from holdfast.api.mirroring import Claimed, claim_run, is_overtaken, send_rest
 from holdfast.api.places import RunPlace
-from holdfast.api.preparing import Given, Prepared, evaluation_of, find_scorers, naming, prepare_given
+from holdfast.api.preparing import (
+    Given,
+    Prepared,
+    evaluation_of,
+    find_scorers,
+    naming,
+    prepare_given,
+    refuse_missing_keys,
+)
 from holdfast.api.provenance import check_spec_file, code, host, is_spec_file_new, write_spec_file
 from holdfast.api.working import Ended, Observe, Undertaking, close_quietly, open_journal, work
 from holdfast.datasets import DataError
@@ -125,6 +133,8 @@ class Resumption:
             warn = logging.getLogger("holdfast").warning
             await asyncio.to_thread(send_rest, mirror, self._place, self._reading.uid, end, warn)
             return self._complete()
+        if self._left(retried):
+            await asyncio.to_thread(self._refuse_missing_keys)
         claimed = await claim(self._reading, mirror)
         try:
             if claimed.changed:
@@ -152,6 +162,8 @@ class Resumption:
         with naming(self._given.where):
             await asyncio.to_thread(survey, self._prepared.spec, self._prepared.works)
         changes, extension = await asyncio.to_thread(self._compared_to_extend)
+        with naming(self._given.where):
+            refuse_missing_keys(self._prepared.spec)
         claimed = await claim(self._reading, self._prepared.spec.mirror)
         try:
             if claimed.changed:
@@ -171,6 +183,18 @@ class Resumption:
             await close_quietly(writer)
             raise
         return await self._work(writer, logbook, observe)
+
+    def _refuse_missing_keys(self) -> None:
+        """Whoever has all answers of a model needs its key no more."""
+        finished = self._fold.finished
+        asked = {
+            cell.model
+            for cell in self._fold.story.cells
+            if not all(ordinal in finished for ordinal in range(cell.first, cell.first + cell.count))
+        }
+        spec = self._prepared.spec
+        with naming(self._given.where):
+            refuse_missing_keys(spec, {model.name for model in spec.models} - asked)
 
     def _complete(self) -> Ended:
         finished, failed = self._fold.finished.count, self._fold.failed.count
@@ -305,13 +329,17 @@ class Resumption:
         """Everything is answered and scored, and the run has said so."""
         fold, prepared = self._fold, self._prepared
         end = fold.story.end
-        left = fold.unfinished + (fold.failed.count + len(fold.unjudged) if retried is None else len(retried))
-        if end is None or end.kind != "run.completed" or left:
+        if end is None or end.kind != "run.completed" or self._left(retried):
             return False
         if prepared.evaluation and prepared.evaluation != fold.story.evaluation:
             return False
         scored = [cell for cell in fold.story.cells if prepared.scorers[cell.task]]
         return not any(cell.first <= ordinal < cell.first + cell.count for ordinal in fold.unscored for cell in scored)
+
+    def _left(self, retried: tuple[int, ...] | None) -> int:
+        """How many keys have something to be asked."""
+        fold = self._fold
+        return fold.unfinished + (fold.failed.count + len(fold.unjudged) if retried is None else len(retried))
 
     def _mend_spec_file(self) -> None:
         """A process that died after its record and before the file left an older one."""

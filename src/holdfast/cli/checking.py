@@ -15,6 +15,7 @@ from holdfast.report.wording import counted
 from holdfast.solve import sandbox_doubts, sandboxes_of
 from holdfast.spec import Spec
 from holdfast.spec.doubts import doubts
+from holdfast.spec.keys import missing_keys
 
 
 def check_spec(path: str, choice: Choice, servers: bool, as_json: bool) -> int:
@@ -28,7 +29,7 @@ def check_spec(path: str, choice: Choice, servers: bool, as_json: bool) -> int:
         *sandbox_doubts(sandboxes_of(spec)),
         *(each.doubt for each in asked if each.doubt),
     ]
-    errors = [each.error for each in asked if each.error]
+    errors = [*missing_keys(spec, os.environ), *(each.error for each in asked if each.error)]
     for warning in warnings:
         warn(f"{path}: {warning}")
     for error in errors:

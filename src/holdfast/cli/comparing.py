@@ -74,12 +74,13 @@ def compare_runs(names: Sequence[str], wanted: Wanted, store: str | None, as_jso
         return
     for doubt in doubts:
         warn(doubt)
-    print_table(Grid(_COLUMNS, list(map(_row, found)), titles=4, right=_COLUMNS[4:], whole=("scorer",)))
+    several = len({_common_model(each) for each in found} - {""}) > 1
+    print_table(_table(found, several))
     say("")
-    for line in dict.fromkeys(map(_intersection, found)):
+    for line in dict.fromkeys(_intersection(each, several) for each in found):
         say(line, "dim")
     for each in found:
-        _say_changed(each, _CHANGED if wanted.limit is None else wanted.limit)
+        _say_changed(each, several, _CHANGED if wanted.limit is None else wanted.limit)
 
 
 def _is_wanted(each: Comparison, scorer: str | None) -> bool:
@@ -122,6 +123,26 @@ def _nothing(names: Sequence[str], scorer: str | None) -> str:
     return f"{' and '.join(names)} have no task with a common model and scorer: there is nothing to compare"
 
 
+def _common_model(each: Comparison) -> str:
+    """The model of both sides, which does not tell them apart; empty if they have two."""
+    return each.first.model if each.first.model == each.second.model else ""
+
+
+def _named(each: Comparison, task: str, several: bool) -> str:
+    """What was measured of what. `several`: there are comparisons of more than one model with itself."""
+    model = f"/{_common_model(each)}" if several and _common_model(each) else ""
+    return f"{task}{model} {each.scorer}"
+
+
+def _table(found: Sequence[Comparison], several: bool) -> Grid:
+    rows = list(map(_row, found))
+    columns: Sequence[str] = _COLUMNS
+    if several:
+        columns = (*columns[:1], "model", *columns[1:])
+        rows = [[*row[:1], _common_model(each), *row[1:]] for each, row in zip(found, rows, strict=True)]
+    return Grid(columns, rows, titles=4 + several, right=_COLUMNS[4:], whole=("scorer",))
+
+
 def _row(each: Comparison) -> list[str]:
     difference = each.difference
     known = difference is not None and difference.low is not None
@@ -156,10 +177,10 @@ def _chance(p: float | None) -> str:
     return "" if p is None else f"{p:.4f}" if p >= 0.0001 else f"{p:.1e}"
 
 
-def _intersection(each: Comparison) -> str:
+def _intersection(each: Comparison, several: bool) -> str:
     """On what two sides were compared, and what was left out."""
     first, second = each.first.label(each.second), each.second.label(each.first)
-    sides = f"{each.first.family} {each.scorer}, {first} and {second}"
+    sides = f"{_named(each, each.first.family, several)}, {first} and {second}"
     told = [f"compared on {counted(each.common, 'key')} of {counted(each.samples, 'sample')}"]
     if each.difference is not None and each.difference.groups is not None:
         told[0] += f" in {counted(each.difference.groups, 'group')}"
@@ -175,11 +196,12 @@ def _intersection(each: Comparison) -> str:
     return f"{sides}: {'; '.join(told)}"
 
 
-def _say_changed(each: Comparison, limit: int) -> None:
+def _say_changed(each: Comparison, several: bool, limit: int) -> None:
     if not each.changed or not limit:
         return
     sides = f"{each.first.label(each.second)} -> {each.second.label(each.first)}"
-    say(f"\n{each.first.task} {each.scorer}, {sides}: {len(each.changed)} of {each.common} changed", "bold")
+    told = f"{len(each.changed)} of {each.common} changed"
+    say(f"\n{_named(each, each.first.task, several)}, {sides}: {told}", "bold")
     for shift in each.changed[:limit]:
         say(f"  {_name(shift)}  {shift.before} -> {shift.after}")
         if shift.repeat:

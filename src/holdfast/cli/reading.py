@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from holdfast.api import Run, RunPlace, RunSummary
+from holdfast.api.going_on import command_to_go_on
 from holdfast.api.summaries import MirrorStanding
 from holdfast.cli.finding import run_to_read
 from holdfast.cli.output import (
@@ -16,7 +17,6 @@ from holdfast.cli.output import (
     opened,
     print_json,
     print_table,
-    resume_command,
     say,
     tell_written,
 )
@@ -52,6 +52,7 @@ def print_run(name: str, store: str | None, as_json: bool, evaluation: str = "")
     with run_to_read(name, store) as run:
         place, summary = run.place, run.summary(evaluation)
         report = None if as_json else run.report(evaluation)
+        again = command_to_go_on(place, summary.reason, run.spec().limits.run)
     if report is None:
         print_json(summary)
         return
@@ -77,7 +78,7 @@ def print_run(name: str, store: str | None, as_json: bool, evaluation: str = "")
         say(_score_line(score))
     for trouble, style in _troubles(summary, report, place):
         say(trouble, style)
-    for line in _next(summary, cells, place):
+    for line in _next(summary, cells, place, again):
         say(line)
 
 
@@ -107,12 +108,12 @@ def _mirror_line(mirror: MirrorStanding, status: str) -> str:
     return f"{told} of {mirror.acknowledged}; the next start of the run sends the rest from its machine"
 
 
-def _next(summary: RunSummary, cells: Sequence[CellReport], place: RunPlace) -> Iterator[str]:
-    """What to do now."""
+def _next(summary: RunSummary, cells: Sequence[CellReport], place: RunPlace, again: str) -> Iterator[str]:
+    """What to do now. `again`: the command that goes on with it."""
     if summary.status != "running":
         yield from again_lines(cells, place.command)
     if summary.status in {"interrupted", "cancelled", "failed"}:
-        yield f"Go on with: {resume_command(place)}"
+        yield f"Go on with: {again}"
 
 
 def print_profile(name: str, store: str | None, as_json: bool) -> None:

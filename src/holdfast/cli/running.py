@@ -22,11 +22,12 @@ from holdfast.api import (
     extend,
     find_run,
     place_for,
-    runs_in,
 )
 from holdfast.api.forecasting import Forecast
 from holdfast.api.forking import Fork
+from holdfast.api.going_on import command_to_go_on
 from holdfast.api.homecoming import bring_to, check_mirror
+from holdfast.api.places import newest_runs
 from holdfast.api.preparing import find_modules_beside
 from holdfast.api.resuming import read_fold, stored_rows, stored_spec
 from holdfast.api.working import is_too_many
@@ -84,9 +85,12 @@ def run_spec(given: Given, run_id: str | None, store: str | None, choice: Choice
 
 
 def _tell_the_whole(given: Given, place: RunPlace, choice: Choice) -> None:
-    """A run of a part is a trial: the command that makes it the whole, keeping what it has."""
-    if not _is_part(given, place, choice.part):
-        return
+    """A run of a part is a trial: the command that makes it the whole, keeping what it has. One that was stopped has
+    to go on first, as it was told.
+    """
+    with Run(place) as run:
+        if run.status()[0] != "completed" or not _is_part(given, run, choice.part):
+            return
     if given.where:
         options = [given.where, *assigning(choice.sets)]
     else:
@@ -95,14 +99,13 @@ def _tell_the_whole(given: Given, place: RunPlace, choice: Choice) -> None:
     say(f"This was a part. The whole of it, keeping these answers: {place.command('extend', *options)}")
 
 
-def _is_part(given: Given, place: RunPlace, part: Selection) -> bool:
-    """Reads the run only if nothing else tells."""
+def _is_part(given: Given, run: Run, part: Selection) -> bool:
+    """Reads the cells of the run only if nothing else tells."""
     if part.samples or (given.where and (part.tasks or part.models)):
         return True
     if part.limit is None:
         return False
-    with Run(place) as run:
-        return any(_is_cut(given.spec, cell) for cell in run.cells())
+    return any(_is_cut(given.spec, cell) for cell in run.cells())
 
 
 def _is_cut(spec: Spec, cell: CellReport) -> bool:
@@ -248,7 +251,8 @@ class _Troubles(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         event = getattr(record, "event", "")
         if not event.startswith(_TOLD_ELSEWHERE):
-            sys.stderr.write(f"{record.getMessage().removeprefix(f'{event}: ')}\n")
+            lead = "" if event else "warning: "
+            sys.stderr.write(f"{lead}{record.getMessage().removeprefix(f'{event}: ')}\n")
 
 
 def _told(ended: Ended) -> int:
@@ -273,9 +277,7 @@ def _told(ended: Ended) -> int:
 def _how_stopped(ended: Ended, kept: str) -> str:
     if not ended.budget:
         return f"interrupted; {kept}. Go on with: {resume_command(ended.place)}"
-    field = ended.budget.partition(" ")[0]
-    limit = getattr(ended.spec.limits.run, field.rpartition(".")[2])
-    raised = ended.place.command("resume", *assigning([f"{field}={2 * limit:g}"]))
+    raised = command_to_go_on(ended.place, f"budget: {ended.budget}", ended.spec.limits.run)
     return f"stopped at a budget: {ended.budget}; {kept}. Raise it to go on: {raised}"
 
 
@@ -304,14 +306,13 @@ def scorers_broke(report: RunReport, spec: Spec) -> bool:
 
 def _point_to_interrupted(spec: Spec, store: str) -> None:
     """An interrupted run of the same spec is probably what the user wants to go on with."""
-    for place in list(runs_in(store))[-_RUNS_LOOKED_AT:]:
-        if place.experiment != spec.experiment:
-            continue
+    for place in reversed(newest_runs(store, spec.experiment, _RUNS_LOOKED_AT)):
         try:
             with Run(place) as run:
-                status, _ = run.status()
+                status, reason = run.status()
                 mine = status == "interrupted" and not refused(differences(stored_spec(read_fold(place)), spec))
+                again = command_to_go_on(place, reason, run.spec().limits.run)
         except (HoldfastError, msgspec.ValidationError):
             continue  # a run that cannot be read is not the one to point to
         if mine:
-            sys.stderr.write(f"there is an interrupted run of this spec; to go on with it: {resume_command(place)}\n")
+            sys.stderr.write(f"there is an interrupted run of this spec; to go on with it: {again}\n")

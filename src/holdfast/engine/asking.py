@@ -214,7 +214,8 @@ class Line:
     def turned(self, error: ModelError | None = None) -> None:
         """The breaker has opened, or closed."""
         if self.pace.breaker.is_open:
-            self._tell("model.waiting", f"the server of model {self.name} does not work, it is waited for: {error}")
+            patience = f"it is waited for, up to {self.pace.breaker.patience_seconds:g} s (patience_seconds)"
+            self._tell("model.waiting", f"the server of model {self.name} does not work, {patience}: {error}")
         else:
             self._tell("model.answers", f"the server of model {self.name} answers again")
 

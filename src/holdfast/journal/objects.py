@@ -87,21 +87,27 @@ def is_url(text: str) -> bool:
 
 def open_objects(url: str) -> "StoredObjects":
     """UsageError for a URL of a kind that is not known; nothing is asked of the store yet."""
-    if holds_credentials(url):
-        raise UsageError(NO_CREDENTIALS)
-    found = _URL.fullmatch(url)
-    if found is None or found[1] not in SCHEMES:
-        known = ", ".join(f"{scheme}://" for scheme in SCHEMES)
-        raise UsageError(f"{url!r} is no URL of a store; it begins with one of {known}")
+    scheme, rest = split_url(url)
     if importlib.util.find_spec("obstore") is None:
         raise UsageError(f"{url}: mirrors need another package; install it with: pip install 'holdfast[mirror]'")
-    scheme, rest = found[1], found[2]
     if scheme == "file":
         return FolderObjects(url, os.path.abspath("/" + rest.strip("/")))
     bucket, _, prefix = rest.partition("/")
     if not bucket:
         raise UsageError(f"{url!r} names no bucket; write {scheme}://bucket/folder")
     return StoredObjects(url, _remote(scheme, bucket, url), prefix.strip("/"))
+
+
+def split_url(url: str) -> tuple[str, str]:
+    """Its kind, and what it names. UsageError if no store has such a URL; a plain path is told how to be one."""
+    if holds_credentials(url):
+        raise UsageError(NO_CREDENTIALS)
+    found = _URL.fullmatch(url)
+    if found is None or found[1] not in SCHEMES:
+        known = ", ".join(f"{scheme}://" for scheme in SCHEMES)
+        folder = "" if ":" in url else f"; for a folder write file://{os.path.abspath(os.path.expanduser(url))}"
+        raise UsageError(f"{url!r} is no URL of a store; it begins with one of {known}{folder}")
+    return found[1], found[2]
 
 
 class StoredObjects:

@@ -10,7 +10,7 @@ from holdfast.records.facts import Failure, Files
 from holdfast.records.references import with_strings
 from holdfast.report.key_story import AttemptStory, BegunStory, KeyStory, ScoreStory, StepStory, call_name
 from holdfast.report.tables import duration, tokens
-from holdfast.report.wording import counted, human_bytes, own_words, told_content
+from holdfast.report.wording import counted, dollars, human_bytes, own_words, told_content
 
 _FILES_SHOWN = 20
 SizeOf = Callable[[str], int | None]
@@ -245,8 +245,8 @@ def took(seconds: float) -> str:
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else duration(seconds)
 
 
-def _dollars(dollars: float | None) -> str:
-    return "" if dollars is None else f"${dollars:.4f}"
+def _dollars(amount: float | None) -> str:
+    return "" if amount is None else dollars(amount)
 
 
 def _text(text: str, width: int, manner: _Manner, style: str = "", rest: str = "") -> Iterator[Line]:

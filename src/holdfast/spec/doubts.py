@@ -4,6 +4,7 @@ import difflib
 import re
 from collections.abc import Iterator, Mapping
 
+from holdfast.spec.keys import needs_key, placed_models, unset_variable
 from holdfast.spec.types import Model, Spec, Task
 
 _KNOWN = """
@@ -17,10 +18,6 @@ verbosity
 _PARAMS = frozenset(_KNOWN.split())
 """Parameters that servers of several kinds understand: no slips, whatever they are like."""
 
-_KEYS = {"anthropic": "ANTHROPIC_API_KEY", "google": "GEMINI_API_KEY", "openai": "OPENAI_API_KEY"}
-"""The variables that providers read for their own servers."""
-_ALSO = {"GEMINI_API_KEY": "GOOGLE_API_KEY"}
-_CREDENTIALS = {"authorization", "x-api-key", "x-goog-api-key"}
 _LIKENESS_MIN = 0.85
 _WHOLE = re.compile(r"\{\{[A-Za-z_]\w*\}\}|\{[A-Za-z_]\w*\}")
 _OPENING = re.compile(r"\{([A-Za-z_]\w*)")
@@ -32,9 +29,7 @@ def doubts(spec: Spec, environ: Mapping[str, str]) -> list[str]:
     found: list[str] = []
     for index, task in enumerate(spec.tasks):
         found += _doubted_templates(task, f"tasks[{index}]")
-    models = {f"models[{index}]": model for index, model in enumerate(spec.models)}
-    models |= {f"roles.{name}": model for name, model in spec.roles.items()}
-    for place, model in models.items():
+    for place, model in placed_models(spec).items():
         found += _doubted_model(model, place, environ)
     return found
 
@@ -69,19 +64,13 @@ def _half_fields(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _doubted_model(model: Model, place: str, environ: Mapping[str, str]) -> Iterator[str]:
-    variable = model.api_key_env or _usual_variable(model)
-    if variable and not environ.get(variable) and not environ.get(_ALSO.get(variable, "")):
+    variable = unset_variable(model, environ)
+    if variable and not needs_key(model):  # else it is no doubt: the run is refused
         yield f"{place}.api_key_env: the environment variable {variable} is not set; requests have no key"
     for name in model.params:
         near = _meant(name)
         if near:
             yield f"{place}.params: {name!r} is sent as it is; did you mean {near!r}?"
-
-
-def _usual_variable(model: Model) -> str:
-    """A provider's own server gets the key of its own variable, unless a header says otherwise; others get none."""
-    headers = {name.lower() for name in model.headers}
-    return "" if model.base_url or headers & _CREDENTIALS else _KEYS.get(model.provider, "")
 
 
 def _meant(name: str) -> str:

@@ -14,6 +14,11 @@ from holdfast.spec.types import Model, Spec, Task
 
 _AT = re.compile(r" - at `\$\.?(.*)`$")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
+_NULL = "Expected `object`, got `null`"
+_OFF = "{} means that nothing is limited; null switches single limits off"
+_DEFAULTS = "leave it out, or write {}, for its defaults"
+_SLIP = 0.8
+"""So alike are a field and a slip of it; `api_key` is not, to `api_key_env`."""
 _SECRET_WORDS = ("api_key", "apikey", "token", "secret", "password")
 
 
@@ -26,9 +31,9 @@ def explain(error: msgspec.ValidationError, where: str) -> SpecError:
     unknown = _UNKNOWN.search(message)
     if unknown:
         names = _fields_at(place)
-        secret = any(word in unknown[1].lower() for word in _SECRET_WORDS)
-        hint = "; a secret belongs in the environment: name its variable with api_key_env" if secret else ""
-        message = f"unknown field {unknown[1]!r}{hint or nearest(unknown[1], names)}"
+        message = f"unknown field {unknown[1]!r}{_secret(unknown[1], names) or nearest(unknown[1], names)}"
+    elif message == _NULL:
+        message = f"expected a mapping, got null; {_OFF if place.startswith('limits') else _DEFAULTS}"
     told = f"{message[:1].lower()}{message[1:]}"
     return SpecError(": ".join(filter(None, (where, place, told))))
 
@@ -54,6 +59,15 @@ def _moved(error: msgspec.ValidationError, place: str) -> msgspec.ValidationErro
     """The same mistake, with its place in the whole spec."""
     message, _, at = str(error).partition(" - at `$")
     return msgspec.ValidationError(f"{message} - at `$.{place}{at.removesuffix('`')}`")
+
+
+def _secret(name: str, valid: set[str]) -> str:
+    """What to do with a secret; empty for a name that is none, or a slip of a field that there is (`token`)."""
+    if not any(word in name.lower() for word in _SECRET_WORDS) or difflib.get_close_matches(
+        name, valid, n=1, cutoff=_SLIP
+    ):
+        return ""
+    return "; a secret belongs in the environment: name its variable with api_key_env"
 
 
 def _fields_at(place: str) -> set[str]:

@@ -24,6 +24,10 @@ def right(sample: Sample, answer: Answer) -> bool:
     return bool(answer.text == sample.target)
 
 
+async def other_word(request: Request) -> str:
+    return "something else"
+
+
 async def broken(request: Request) -> str:
     raise ModelError("bad_request", "no")
 
@@ -49,6 +53,26 @@ def reasons(store: Path, first: str, second: str) -> list[str]:
 def told(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
+
+
+def test_runs_of_several_models_are_compared_by_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for run, reply in (("one", echo), ("two", other_word)):
+        go(tmp_path, given([quiz()], [model("m", reply), model("n", echo)]), run_id=run)
+    compare_runs(["one", "two"], Compared(), str(tmp_path), False)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split()[:5] == ["task", "model", "first", "second", "scorer"]
+    assert [line.split()[:5] for line in lines[1:3]] == [["quiz", each, "one", "two", "right"] for each in ("m", "n")]
+    assert "quiz/n right, one and two: compared on 3 keys of 3 samples" in lines
+    assert "quiz/m right, one -> two: 3 of 3 changed" in lines
+
+
+def test_a_model_that_all_rows_share_is_not_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for run in ("one", "two"):
+        made(tmp_path, run, quiz())
+    compare_runs(["one", "two"], Compared(), str(tmp_path), False)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split()[:4] == ["task", "first", "second", "scorer"]
+    assert "quiz right, one and two: compared on 3 keys of 3 samples" in lines
 
 
 def test_the_rows_of_a_task_are_not_taken_for_those_of_another_with_the_same_ids(tmp_path: Path) -> None:

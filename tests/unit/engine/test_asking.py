@@ -48,6 +48,28 @@ def test_a_hundred_requests_at_once_share_a_few_connections() -> None:
     assert 1 < stats.connections <= 8
 
 
+def test_whoever_hears_that_a_server_is_waited_for_hears_how_long_and_which_field_says_so() -> None:
+    told: list[str] = []
+
+    async def run() -> None:
+        fields: dict[str, Any] = {
+            "name": "m",
+            "provider": "openai",
+            "base_url": "http://127.0.0.1:1/v1",
+            "patience_seconds": 0.3,
+        }
+        model = Model(model="m", request_retries=1, **fields)
+        asked = Line(model, "models[0]", Places(1000), tell=lambda event, message: told.append(f"{event}: {message}"))
+        asks = (ask(asked, number) for number in range(20))
+        await asyncio.gather(*asks, return_exceptions=True)
+        await asked.provider.close()
+
+    asyncio.run(run())
+    assert told[0].startswith(
+        "model.waiting: the server of model m does not work, it is waited for, up to 0.3 s (patience_seconds): "
+    )
+
+
 def test_two_models_share_the_limit_of_the_run() -> None:
     async def run() -> Stats:
         async with ModelServer(Behaviour(latency_seconds=0.005)) as server:

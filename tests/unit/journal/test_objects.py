@@ -112,6 +112,16 @@ def test_a_url_of_no_store_is_refused(url: str) -> None:
         open_objects(url)
 
 
+def test_a_plain_path_is_told_how_a_folder_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"for a folder write file:///var/a b$"):
+        open_objects("/var/a b")
+    with pytest.raises(UsageError, match=f"for a folder write file://{tmp_path}/here$"):
+        open_objects("./here")
+    with pytest.raises(UsageError, match=r"file://$"):
+        open_objects("s3:/bucket")
+
+
 def test_a_look_makes_no_folder(tmp_path: Path) -> None:
     objects = open_objects(f"file://{tmp_path}/not/there")
     assert list(objects.listed("")) == []

@@ -1,5 +1,6 @@
 """The story of one key: attempts that failed and what the next one was given again, in words and as structs."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,8 @@ def story(folder: Path, retries: int) -> KeyStory:
     """Of a sample whose every request to a role fails once, with so many attempts."""
     adviser = {"provider": "mock", "options": {"reply": "done", "failures": FAILURES}, "request_retries": 0}
     task = holdfast.Task("t", [{"id": "a", "q": "?"}], "{q}", solver=asks_twice, sample_retries=retries)
-    with holdfast.run(task, models=["mock/m"], roles={"adviser": adviser}, store=str(folder)) as run:
+    evaluated = {"name": "m", "provider": "mock", "price": {"input": 0.001, "output": 0.001}}
+    with holdfast.run(task, models=[evaluated], roles={"adviser": adviser}, store=str(folder)) as run:
         return run.show("t/m/a/1")
 
 
@@ -60,6 +62,7 @@ def test_the_words_tell_parameters_tools_calls_roles_and_failures(tmp_path: Path
     ):
         assert text in said, said
     assert "\x1b" not in said
+    assert re.search(r"in, \d+ out, \$0\.0{7,9}[1-9]\d{3},", said), said
 
 
 @holdfast.scorer

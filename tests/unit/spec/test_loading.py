@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import SpecError
-from holdfast.spec import Batch, Spec, build_spec, load_spec, spec_mapping
+from holdfast.spec import Batch, RunLimits, Spec, build_spec, load_spec, spec_mapping
 from holdfast.spec.reading import expand, parse_yaml, read_env_file
 
 MODELS = [{"name": "a", "provider": "mock"}, {"name": "gpt-4.1", "provider": "mock"}]
@@ -141,6 +141,29 @@ def test_variables_in_headers_wait_for_the_request() -> None:
     assert "secret" not in str(spec_mapping(spec))
     assert expand(headers["Authorization"], {"TOKEN": "secret"}) == ("Bearer secret", ["secret"])
     assert expand(headers["X-Other"], {}) == ("none", ["none"])
+
+
+@pytest.mark.parametrize(
+    ("assignment", "said"),
+    [
+        ("limits.run.token=5", "limits.run: unknown field 'token'; did you mean 'tokens'?"),
+        ("models.a.api_key=x", "unknown field 'api_key'; a secret belongs in the environment"),
+        ("models.a.token=x", "unknown field 'token'; a secret belongs in the environment"),
+        ("models.a.api_key_evn=x", "did you mean 'api_key_env'?"),
+        ("limits.run=null", "limits.run: expected a mapping, got null; {} means that nothing is limited"),
+        ("concurrency=null", "concurrency: expected a mapping, got null; leave it out, or write {}, for its defaults"),
+    ],
+)
+def test_a_slip_is_told_from_a_secret_and_null_from_nothing(assignment: str, said: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        built(assignment)
+    assert said in str(caught.value)
+
+
+def test_an_empty_mapping_switches_budgets_off_and_null_a_single_one() -> None:
+    limits = {"run": {"tokens": 5, "requests": 7}}
+    assert built("limits.run={}", limits=limits).limits.run == RunLimits()
+    assert built("limits.run.tokens=null", limits=limits).limits.run == RunLimits(requests=7)
 
 
 def test_a_value_of_the_environment_is_not_looked_into_again() -> None:

@@ -174,7 +174,8 @@ class Sampler:
         first = attempt = past.attempt()
         while True:
             scope = Scope(ticket.o, ticket.key, f"solve/{attempt}")
-            steps = Steps(scope, self._journal, past.recorded(attempt), unsure=past.unsure())
+            loop = flight.task.get_loop()
+            steps = Steps(scope, self._journal, past.recorded(attempt), past.unsure(), loop)
             flight.steps, flight.doing = steps, "solving"
             if self._draining:
                 steps.drain()
@@ -196,7 +197,7 @@ class Sampler:
                 return
             past = past.and_then(steps, {attempt: result.failure.kind})
             attempt += 1
-            flight.since = asyncio.get_running_loop().time()
+            flight.since = loop.time()
 
     async def _attempt(self, ticket: Ticket, kit: Kit, flight: Flight, attempt: int) -> Answer | Failed:
         work, steps = kit.work, flight.steps
@@ -298,7 +299,8 @@ class Sampler:
         """From here on the worker's code may be the user's."""
         inside.set(True)
         group.set(ticket.key.rpartition("/")[0])
-        flight = Flight(ticket.key, _task(), asyncio.get_running_loop().time(), seconds)
+        task = _task()
+        flight = Flight(ticket.key, task, task.get_loop().time(), seconds)
         flight.cell = ticket.cell
         self.flights.add(flight)
         return flight

@@ -110,7 +110,7 @@ async def score_all(
         await bench.places.wait()
     flight.doing = "scoring"
     flight.steps = None if ctx is None else ctx.steps
-    clock = asyncio.get_running_loop().time
+    clock = flight.task.get_loop().time
     try:
         for scorer in bench.scorers:
             said: list[list[ScoreGiven]] = []

@@ -102,54 +102,59 @@ class Scope(msgspec.Struct, frozen=True):
 class Steps:
     """The steps of one scope, live and replayed."""
 
+    note_files: Callable[[Files], None] | None = None
+    """Is told what a step changed in the sandbox, when it is delivered, live or replayed."""
+    calling = 0
+    """Tools that are being called."""
+    # What most samples never change stands here: each of them makes one of these, and Python makes an object of more
+    # than 30 attributes the slow way.
+    _begun = 0
+    _in_flight = 0
+    _programs = 0
+    _turn: asyncio.Lock | None = None  # made when two calls are in flight
+    _asked = 0  # grows whenever the sample asks for something or stops waiting for it
+    _news: asyncio.Event | None = None  # made when there is something to replay
+    _driver: asyncio.Task[None] | None = None
+    _outside = False
+    _handed_at = -math.inf
+    _closing = False
+    _refused = 0
+    _draining = False
+    _live = 0
+    _replayed = 0
+    _usage = _NO_USAGE
+    _saved = _NO_USAGE
+    _seconds = 0.0
+
     def __init__(
         self,
         scope: Scope,
         journal: Journal,
         recorded: Sequence[Recorded] = (),
-        clock: Callable[[], float] | None = None,
         unsure: Sequence[Unsure] = (),
+        loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
+        """`loop`: the one that runs; whoever knows it saves asking for it, which is a system call."""
         self._scope = scope
-        self.note_files: Callable[[Files], None] | None = None
-        """Is told what a step changed in the sandbox, when it is delivered, live or replayed."""
         self._journal = journal
-        self._clock = clock or asyncio.get_running_loop().time
+        self._loop = loop or asyncio.get_running_loop()
+        self._clock = self._loop.time
         self.watch = Stopwatch(self._clock)
         self._made: dict[str, int] = {}
         self._left = _last_of_each(recorded) if recorded else []
         self._unsure = {(each.started.q, each.started.c) for each in unsure}
         self.recorded_seconds = working_seconds(self._left) if recorded else 0.0
         self._orphans: list[Recorded] = []
-        self._begun = 0
         self._asked_at: dict[Identity, float] = {}
-        self._in_flight = 0
-        self.calling = 0
-        """Tools that are being called."""
-        self._programs = 0
-        self._turn: asyncio.Lock | None = None  # made when two calls are in flight
         self._settling: set[asyncio.Task[None]] = set()
         self._callers: set[asyncio.Task[object]] = set()
         self._waiting: dict[Identity, asyncio.Future[Recorded | None]] = {}
-        self._asked = 0  # grows whenever the sample asks for something or stops waiting for it
-        self._news: asyncio.Event | None = None  # made when there is something to replay
-        self._driver: asyncio.Task[None] | None = None
-        self._outside = False
-        self._handed_at = -math.inf
-        self._closing = False
-        self._refused = 0
-        self._draining = False
         self.moved = self._clock()
         """When this scope last asked for something or was answered."""
         self._wall = time.time() - self.moved
         self.succeeded: list[Recorded] = []  # asked live in this scope, for a further attempt
         self.begun: list[Unsure] = []  # announced in this scope
-        self._live = 0
-        self._replayed = 0
-        self._usage = _NO_USAGE
-        self._saved = _NO_USAGE
         self._roles: dict[str, RoleSpent] = {}
-        self._seconds = 0.0
 
     async def take(self, request: str, ask: Callable[[], Awaitable[Step]], once: "Once | None" = None) -> Taken:
         """The step for a request: recorded, or asked live and made durable. StepFailedError if it failed."""
@@ -161,7 +166,7 @@ class Steps:
         count = self._made.get(request, 0)
         self._made[request] = count + 1
         self._begun += 1
-        caller = asyncio.current_task()
+        caller = asyncio.current_task(self._loop)
         assert caller is not None
         self._callers.add(caller)
         try:
@@ -204,7 +209,7 @@ class Steps:
             replayed=self._replayed,
             usage=self._usage,
             saved=self._saved,
-            seconds=round(self._seconds, 6),
+            seconds=_microseconds(self._seconds),
             roles=dict(self._roles),
         )
         if not self._orphans and not self._left:
@@ -294,7 +299,7 @@ class Steps:
             scope = self._scope
             self.moved = self._clock()
             worked = self.moved - started - (self.watch.held_seconds() - held)
-            seconds = answered.seconds or round(worked, 6)  # who had to wait knows better
+            seconds = answered.seconds or _microseconds(worked)  # who had to wait knows better
             step = msgspec.structs.replace(answered, o=scope.o, scope=scope.name, q=request, c=count, seconds=seconds)
             record, copy = checked("step", step, scope.key)
             position = await self._journal.append(record)
@@ -303,7 +308,7 @@ class Steps:
         except asyncio.CancelledError:
             # An answer that came in the same moment may already be on its way to the journal: the later record counts.
             if not self._closing:
-                seconds = round(self._clock() - started, 6)
+                seconds = _microseconds(self._clock() - started)
                 gone = Step(self._scope.o, self._scope.name, request, count, cancelled=True, seconds=seconds)
                 self._journal.append_soon(draft("step", gone, self._scope.key))
             raise
@@ -454,6 +459,11 @@ def working_seconds(recorded: Sequence[Recorded]) -> float:
         total += max(0.0, ended - max(began, until))
         until = max(until, ended)
     return total
+
+
+def _microseconds(seconds: float) -> float:
+    """`round(seconds, 6)` makes a text of it and reads that: every sample would pay for it twice."""
+    return round(seconds * 1e6) / 1e6
 
 
 def _identity(step: Step) -> Identity:

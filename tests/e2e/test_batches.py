@@ -49,7 +49,7 @@ class Course(NamedTuple):
 
 
 STYLES = ["openai", "anthropic"]
-each_style = pytest.mark.parametrize("style", STYLES)
+each_style = pytest.mark.parametrize("style", ["openai", pytest.param("anthropic", marks=pytest.mark.long)])
 
 
 @contextmanager

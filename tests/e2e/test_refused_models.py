@@ -29,8 +29,15 @@ def restarted(server: ServerProcess, behaviour: Behaviour) -> ServerProcess:
     return start_server_process(behaviour, port)
 
 
-@pytest.mark.parametrize(("fault", "said"), [("401", "auth: HTTP 401"), ("404", "unknown_model: HTTP 404")])
-def test_a_wrong_key_or_name_costs_few_requests_and_the_same_command_goes_on(
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("401", "auth: HTTP 401"),
+        pytest.param("402", "billing: HTTP 402", marks=pytest.mark.long),
+        pytest.param("404", "unknown_model: HTTP 404", marks=pytest.mark.long),
+    ],
+)
+def test_a_wrong_key_or_name_or_an_empty_account_costs_few_requests_and_the_same_command_goes_on(
     tmp_path: Path, fault: str, said: str
 ) -> None:
     server = start_server_process(Behaviour(faults=[Fault(fault)]))

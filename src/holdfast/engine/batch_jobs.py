@@ -16,7 +16,6 @@ import msgspec
 
 from holdfast.journal import Entry, Position
 from holdfast.models import BatchApi, JobStanding, Mark, ModelError
-from holdfast.models.failures import POLICIES
 from holdfast.records import draft
 from holdfast.records.exchange import Answer
 from holdfast.records.facts import BatchJob, Failure, StepId
@@ -26,6 +25,8 @@ from holdfast.state import OpenJob
 
 NEVER_SENT = "never sent"
 _REFUSED = "refused"
+_GONE = "gone"
+_NOT_FOUND = 404
 _FIRST_LOOK = 12
 """The first pause between two looks at a job is this part of `poll_seconds`; each next one is longer."""
 _LOOKS_GROW = 1.5
@@ -113,7 +114,7 @@ class Carrier:
 
     async def submit(self, job: ServerJob, bodies: list[bytes]) -> None:
         """The server has it and its id is recorded, or it has refused it. Dying on the way, the next start looks for
-        the job by its token.
+        the job by its token. ModelError if it takes nothing from us at all: the requests are to blame for nothing.
         """
         with await asyncio.to_thread(self._write, job, bodies) as lines:
             bodies.clear()
@@ -121,6 +122,8 @@ class Carrier:
                 try:
                     job.id = await self._desk.api.submit(job.token, lines)
                 except ModelError as error:
+                    if error.policy.is_of_line:
+                        raise
                     if not _may_pass(error):
                         await self._end(job, _REFUSED, 0, Failure(error.kind, f"no job can be made: {error.message}"))
                         return
@@ -139,7 +142,14 @@ class Carrier:
                 return
             await self._desk.journal.append(draft("batch", BatchJob(job.token, id=job.id)))
         standing = await self._wait(job)
-        answered = await self._persist(lambda: self._collect(job, standing))
+        try:
+            answered = await self._persist(lambda: self._collect(job, standing), missing=True)
+        except ModelError as error:
+            if error.status != _NOT_FOUND:
+                raise
+            job.detail = "the server does not keep its results any more"
+            await self._end(job, _GONE, 0)
+            return
         job.whole, job.detail = standing.whole, standing.detail
         await self._end(job, standing.status, answered)
 
@@ -209,14 +219,15 @@ class Carrier:
         job.keep(file, places)
         return answered
 
-    async def _persist(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Until it works. ModelError if trying again cannot help."""
-        tries = 0
+    async def _persist(self, call: Callable[[], Awaitable[T]], *, missing: bool = False) -> T:
+        """Until it works. ModelError if trying again cannot help. What is `missing` may come, in `settle_seconds`."""
+        tries, began = 0, time.monotonic()
         while True:
             try:
                 return await call()
             except ModelError as error:
-                if not _may_pass(error):
+                settles = time.monotonic() - began < self._desk.settings.settle_seconds
+                if not _may_pass(error) and not (missing and settles and error.status == _NOT_FOUND):
                     raise
                 self._desk.retried(str(error))
                 tries += 1
@@ -251,13 +262,15 @@ def read_jobs(left: Iterable[OpenJob], record_at: Callable[[Position], Entry | N
 
 
 def usable(line: bytes, api: BatchApi) -> Answer | Failure | str:
-    """What a line of results says: an answer, a failure that trying again does not mend, or why it is neither."""
+    """What a line of results says: an answer, a failure that trying again does not mend, or why it is neither. What
+    speaks of the account or the model is none of the request's: asked alone, it stops whatever it concerns.
+    """
     result = api.parse(line)
     if result is not None and result.answer is not None:
         return result.answer
     if result is None or result.error is None:
         return "it has no result"
-    if POLICIES[result.error.kind].again == "request":
+    if result.error.retryable or result.error.policy.is_of_line:
         return str(result.error)
     return Failure(result.error.kind, result.error.message)
 

@@ -224,7 +224,8 @@ class Batches:
             await work
         except ModelError as error:
             # Its requests are paid for, or may be: whoever waits for them must not ask for them in another way.
-            self._desk.stop(f"job {job.id or job.token} of {self._desk.line} cannot be collected: {error}")
+            what = "collected" if job.id else "made"
+            self._desk.stop(f"job {job.id or job.token} of {self._desk.line} cannot be {what}: {error}")
         except Exception as error:  # noqa: BLE001 - whoever waits is told, whatever it is
             for waiter in job.waiters.values():
                 if not waiter.done():

@@ -6,6 +6,7 @@ blank of its size, which reads as damage, so that everything behind it keeps its
 that is not replaced by more; what lost the run is put into quarantine.
 """
 
+import contextlib
 import heapq
 import itertools
 import os
@@ -18,7 +19,7 @@ from holdfast.errors import JournalError, StoreError
 from holdfast.journal.chain import fence_between, is_whole_file, list_chain
 from holdfast.journal.content import Content, open_content
 from holdfast.journal.disk import OS_DISK, Disk, make_folders, remove_if_there, write_all
-from holdfast.journal.pieces import UNKNOWN, FolderSource, SegmentPiece, Source
+from holdfast.journal.pieces import UNKNOWN, FolderSource, SegmentPiece, Source, sealed_name
 from holdfast.journal.places import journal_folder, quarantine_folder, segment_path
 from holdfast.records import Fence, parse, seed_of
 
@@ -230,40 +231,56 @@ class Assembler:
 
     def _fetch(self, layer: Layer, name: str, have: int) -> list[str]:
         """Copies of what a source has: a sealed file as it is, chunks at their places in one file. Those of the first
-        `have` bytes are not needed.
+        `have` bytes are not needed. Chunks that are gone since they were listed have been sealed meanwhile.
         """
         made: list[str] = []
+        source, packed = layer.source, f"{name}.jsonl.zst"
         sealed = [piece for piece in layer.pieces if piece.sealed]
-        if sealed and self._write(f"{name}.jsonl.zst", lambda: layer.source.read(sealed[0].name)):
-            made.append(f"{name}.jsonl.zst")
-            if is_whole_file(self._disk, made[0]):
+        if sealed and self._write(packed, lambda: source.read(sealed[0].name)):
+            made.append(packed)
+            if is_whole_file(self._disk, packed):
                 return made
         chunks = [piece for piece in layer.pieces if not piece.sealed and piece.last > have]
-        if chunks and self._write(f"{name}.jsonl", lambda: self._laid_out(layer.source, chunks, have)):
+        gone: list[StoreError] = []
+        if chunks and self._write(f"{name}.jsonl", lambda: self._laid_out(source, chunks, have, gone)):
             made.append(f"{name}.jsonl")
+        if gone and not sealed:
+            with contextlib.suppress(StoreError):
+                self._copy(packed, lambda: source.read(sealed_name(chunks[0].epoch, chunks[0].segment)))
+                made.append(packed)
+                if is_whole_file(self._disk, packed):
+                    return made
+        for error in gone:
+            self._put_up_with(error)
         return made
 
     def _write(self, path: str, content: Callable[[], Iterator[bytes]]) -> bool:
         """Durable, or told why not: what one source has lost another may have."""
+        try:
+            self._copy(path, content)
+        except StoreError as error:
+            self._put_up_with(error)
+            return False
+        return True
+
+    def _copy(self, path: str, content: Callable[[], Iterator[bytes]]) -> None:
         remove_if_there(self._disk, path)
         handle = self._disk.create(path)
         try:
             for data in content():
                 write_all(self._disk, handle, [data])
             self._disk.sync(handle)
-        except StoreError as error:
-            self._put_up_with(error)
-            return False
         finally:
             self._disk.close(handle)
-        return True
 
     def _put_up_with(self, error: StoreError) -> None:
         if not self._lossy:
             raise error
         self._warn(str(error))
 
-    def _laid_out(self, source: Source, chunks: Sequence[SegmentPiece], have: int) -> Iterator[bytes]:
+    def _laid_out(
+        self, source: Source, chunks: Sequence[SegmentPiece], have: int, gone: list[StoreError]
+    ) -> Iterator[bytes]:
         """Chunks one after the other, each at its place; what is missing or short is left blank."""
         at = min(have, min(piece.first for piece in chunks))
         yield from _blank(at)
@@ -276,7 +293,7 @@ class Assembler:
             try:
                 data = b"".join(source.read(piece.name))
             except StoreError as error:
-                self._put_up_with(error)
+                gone.append(error)
                 data = b""
             if len(data) != piece.last - piece.first:
                 data = data[: piece.last - piece.first]

@@ -2,8 +2,10 @@
 
 `max_tokens` (8192 if nothing is said: the server insists on one), `stop`, `response_format` with a schema, `tools`,
 `tool_choice` and `parallel_tool_calls` are written as for chat completions; everything else (`thinking`, `top_k`,
-`output_config`, `cache_control` in a part) goes as it is. There is no `seed` here: it is left out. Thinking is kept in
-the message with its signature, as `thinking_blocks`, and sent back with it.
+`output_config`, `cache_control` in a part or a tool) goes as it is. There is no `seed` here: it is left out. Thinking
+is kept in the message with its signature, as `thinking_blocks`, and sent back with it. Where a message cannot say what
+came, or in which order (a thought between two calls, a search on the server), it has all of it as `content_blocks`;
+they go back as they came, unless somebody has changed the message's text or calls.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,26 +46,15 @@ _LEFT_OUT = {"seed", "max_completion_tokens", "parallel_tool_calls"}
 _REASONS = {
     "end_turn": "stop",
     "stop_sequence": "stop",
-    "pause_turn": "stop",
+    "pause_turn": "length",
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
     "tool_use": "tool_calls",
     "refusal": "content_filter",
 }
 _CHOICES = {"auto": "auto", "required": "any", "none": "none"}
-_STATUSES = {
-    "invalid_request_error": 400,
-    "authentication_error": 401,
-    "billing_error": 402,
-    "permission_error": 403,
-    "not_found_error": 404,
-    "request_too_large": 413,
-    "rate_limit_error": 429,
-    "api_error": 500,
-    "timeout_error": 504,
-    "overloaded_error": 529,
-}
-"""What a failure in the middle of a stream would be as a status."""
+_ORDER = {"thinking": 0, "redacted_thinking": 0, "text": 1, "tool_use": 2}
+"""In which a message in OpenAI's shape is read."""
 
 
 def make_anthropic(connection: Connection) -> HttpProvider:
@@ -100,8 +91,8 @@ class Messages:
     def answer(self, body: Any) -> Answer:
         if not isinstance(body, dict):
             raise malformed("the body is not an object", body)
-        if body.get("type") == "error" or "error" in body:
-            raise failure_in_success(body.get("error"), _status(body.get("error")))
+        if body.get("type") == "error" or body.get("error"):
+            raise failure_in_success(body.get("error"))
         if not isinstance(body.get("content"), list):
             raise malformed("the body has no content", body)
         return _answer(body, objects(body["content"]))
@@ -119,8 +110,8 @@ class Messages:
             if kind == "message_start":
                 body |= mapping(data.get("message"))
             elif kind == "message_delta":
-                usage = {**mapping(body.get("usage")), **mapping(data.get("usage"))}
-                body |= {**mapping(data.get("delta")), "usage": usage}
+                told = _without_nulls(mapping(data.get("usage")))
+                body |= {**mapping(data.get("delta")), "usage": {**mapping(body.get("usage")), **told}}
             elif kind in ("content_block_start", "content_block_delta"):
                 _add_piece(blocks, data)
         raise cut_off("message_stop")
@@ -151,8 +142,12 @@ def _turns(messages: list[Message]) -> list[dict[str, Any]]:
 def _blocks(message: Message) -> Iterator[dict[str, Any]]:
     parts = [_part(part) for part in texts(message.get("content")) if part.get("text") != ""]
     if message.get("role") == "tool":
-        content = parts[0]["text"] if len(parts) == 1 and parts[0].get("type") == "text" else parts
+        content = parts[0]["text"] if len(parts) == 1 and parts[0].keys() == {"type", "text"} else parts
         yield {"type": "tool_result", "tool_use_id": message.get("tool_call_id", ""), "content": content}
+        return
+    whole = objects(message.get("content_blocks"))
+    if whole and (_text(whole), _calls(whole)) == (message.get("content") or "", message.get("tool_calls") or []):
+        yield from map(_sent_back, whole)
         return
     yield from objects(message.get("thinking_blocks"))
     yield from parts
@@ -160,6 +155,11 @@ def _blocks(message: Message) -> Iterator[dict[str, Any]]:
         function = call.get("function") or {}
         called = {"name": function.get("name", ""), "input": as_object(function.get("arguments"))}
         yield {"type": "tool_use", "id": call.get("id", ""), **called}
+
+
+def _sent_back(block: dict[str, Any]) -> dict[str, Any]:
+    """`input`: the model may have been cut off in the middle of it."""
+    return {**block, "input": as_object(block.get("input"))} if block.get("type") == "tool_use" else block
 
 
 def _part(part: dict[str, Any]) -> dict[str, Any]:
@@ -215,11 +215,8 @@ def _tool(tool: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(function, dict):
         return tool
     made = {"name": function.get("name", ""), "input_schema": function.get("parameters") or {"type": "object"}}
-    return made | {name: function[name] for name in ("description", "strict") if function.get(name) is not None}
-
-
-def _status(error: Any) -> int | None:
-    return _STATUSES.get(str(error.get("type"))) if isinstance(error, dict) else None
+    own = {name: value for name, value in tool.items() if name not in ("type", "function")}
+    return made | {name: function[name] for name in ("description", "strict") if function.get(name) is not None} | own
 
 
 def _add_piece(blocks: dict[int, dict[str, Any]], data: dict[str, Any]) -> None:
@@ -237,13 +234,18 @@ def _add_piece(blocks: dict[int, dict[str, Any]], data: dict[str, Any]) -> None:
 
 
 def _ended(block: dict[str, Any]) -> dict[str, Any]:
+    """What is no JSON stays a text: `max_tokens` may have cut it off, and whoever reads the call sees what was said."""
     written = block.pop(_WRITTEN, "")
-    return {**block, "input": decode(written.encode())} if written else block
+    if not written:
+        return block
+    try:
+        return {**block, "input": decode(written.encode())}
+    except ModelError:
+        return {**block, "input": written}
 
 
 def _answer(body: dict[str, Any], blocks: list[dict[str, Any]]) -> Answer:
-    text = "".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text")
-    calls = [_call(block) for block in blocks if block.get("type") == "tool_use"]
+    text, calls = _text(blocks), _calls(blocks)
     said = str(body.get("stop_reason") or "")
     reason = _REASONS.get(said, said)
     if reason == "content_filter" and not text and not calls:
@@ -257,11 +259,28 @@ def _answer(body: dict[str, Any], blocks: list[dict[str, Any]]) -> Answer:
         message["thinking_blocks"] = thoughts
     if calls:
         message["tool_calls"] = calls
+    places = [_ORDER.get(str(block.get("type")), -1) for block in blocks]
+    if -1 in places or places != sorted(places):
+        message["content_blocks"] = [_without_nulls(block) for block in blocks if block.get("text") != ""]
     return Answer(text, message, calls, reason, _usage(body.get("usage")))
 
 
+def _without_nulls(told: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _text(blocks: list[dict[str, Any]]) -> str:
+    return "".join(str(block.get("text") or "") for block in blocks if block.get("type") == "text")
+
+
+def _calls(blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [_call(block) for block in blocks if block.get("type") == "tool_use"]
+
+
 def _call(block: dict[str, Any]) -> dict[str, Any]:
-    function = {"name": block.get("name", ""), "arguments": msgspec.json.encode(block.get("input") or {}).decode()}
+    given = block.get("input")
+    arguments = given if isinstance(given, str) else msgspec.json.encode(given or {}).decode()
+    function = {"name": block.get("name", ""), "arguments": arguments}
     return {"id": block.get("id", ""), "type": "function", "function": function}
 
 

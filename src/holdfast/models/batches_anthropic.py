@@ -16,16 +16,13 @@ from yarl import URL
 
 from holdfast.models.anthropic import DEFAULT_KEY_VARIABLE, DEFAULT_URL, Messages
 from holdfast.models.batches import Found, Mark, Result, Standing
-from holdfast.models.batches_wire import BatchWire, url_of
+from holdfast.models.batches_wire import SKEW_SECONDS, BatchWire, Page, url_of
 from holdfast.models.endpoint import Endpoint, read_key
 from holdfast.models.failures import ModelError
+from holdfast.models.http import build
 from holdfast.models.provider import Connection, Request
 from holdfast.models.statuses import detail_of, shorten
 
-_PAGE = 100
-_PAGES_MAX = 50
-_SKEW_SECONDS = 3600.0
-"""Servers' clocks differ from ours: jobs that are older than this before the announcement cannot be ours."""
 _OPENING, _CLOSING = b'{"requests":[', b"]}"
 _PART_BYTES = 256 * 1024
 
@@ -43,7 +40,7 @@ class AnthropicBatches:
         self._wire = BatchWire(self._endpoint)
 
     def body(self, request: Request) -> bytes:
-        return self._endpoint.encode(self._dialect.body(self._connection.model, request, stream=False))
+        return self._endpoint.encode(build(self._dialect, self._connection.model, request, stream=False))
 
     def line(self, name: str, body: bytes) -> bytes:
         return msgspec.json.encode({"custom_id": name, "params": msgspec.Raw(body)}) + b"\n"
@@ -53,20 +50,15 @@ class AnthropicBatches:
         return (await self._wire.send(self._url, _array(lines), "application/json", size, _Batch)).id
 
     async def find(self, mark: Mark) -> Found:
-        undecided, after = False, ""
-        for _ in range(_PAGES_MAX):
-            url = self._url.update_query(limit=_PAGE, **({"after_id": after} if after else {}))
-            page = await self._wire.get(url, _Page) or _Page([])
-            for each in page.data:
-                if each.size != mark.requests or each.created < mark.since - _SKEW_SECONDS:
+        undecided = False
+        async with contextlib.aclosing(self._wire.jobs(self._url, "after_id", Page[_Batch], mark.since)) as jobs:
+            async for each in jobs:
+                if each.size != mark.requests or each.created < mark.since - SKEW_SECONDS:
                     continue
                 if each.processing_status != "ended":
                     undecided = True
                 elif await self._is_of(each.id, mark.token):
                     return Found(each.id)
-            if not page.has_more or not page.data or page.data[-1].created < mark.since - _SKEW_SECONDS:
-                break
-            after = page.data[-1].id
         return Found(undecided=undecided)
 
     async def look(self, job: str) -> Standing:
@@ -141,13 +133,6 @@ class _Batch(msgspec.Struct, frozen=True):
             return datetime.fromisoformat(self.created_at).timestamp()
         except ValueError:
             return math.inf
-
-
-class _Page(msgspec.Struct, frozen=True):
-    """Some of the jobs, the newest first."""
-
-    data: list[_Batch]
-    has_more: bool = False
 
 
 class _Outcome(msgspec.Struct, frozen=True):

@@ -3,6 +3,7 @@
 The job's metadata hold our token: after a crash the list of jobs is searched for it.
 """
 
+import contextlib
 import math
 from collections.abc import AsyncIterator
 from typing import Any, BinaryIO
@@ -11,21 +12,17 @@ import msgspec
 from yarl import URL
 
 from holdfast.models.batches import TOKEN_NAME, Found, Mark, Result, Standing
-from holdfast.models.batches_wire import BatchWire, chunks, url_of
+from holdfast.models.batches_wire import BatchWire, Page, chunks, url_of
 from holdfast.models.bodies import decode
 from holdfast.models.endpoint import Endpoint, read_key
 from holdfast.models.failures import ModelError
-from holdfast.models.http import Dialect
-from holdfast.models.openai import DEFAULT_KEY_VARIABLE, DEFAULT_URL, Chat, Options
+from holdfast.models.http import build
+from holdfast.models.openai import DEFAULT_KEY_VARIABLE, DEFAULT_URL, make_dialect
 from holdfast.models.provider import Connection, Request
 from holdfast.models.statuses import detail_of, kind_of, shorten
 
 _WINDOW = "24h"
 _ENDED = {"completed", "failed", "expired", "cancelled"}
-_PAGE = 100
-_PAGES_MAX = 50
-_SKEW_SECONDS = 3600.0
-"""Servers' clocks differ from ours: jobs that are older than this before the announcement cannot be ours."""
 
 
 class OpenAIBatches:
@@ -33,17 +30,18 @@ class OpenAIBatches:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._dialect, self._endpoint_name = _dialect(connection)
+        self._dialect = make_dialect(connection)
+        self._single = str(self._dialect.url(URL("/v1"), connection.model, stream=False))
         self._base = url_of(connection, DEFAULT_URL)
         key = read_key(connection, DEFAULT_KEY_VARIABLE)
         self._endpoint = Endpoint(connection, self._url("batches"), key, self._dialect.headers(key.value))
         self._wire = BatchWire(self._endpoint)
 
     def body(self, request: Request) -> bytes:
-        return self._endpoint.encode(self._dialect.body(self._connection.model, request, stream=False))
+        return self._endpoint.encode(build(self._dialect, self._connection.model, request, stream=False))
 
     def line(self, name: str, body: bytes) -> bytes:
-        line = {"custom_id": name, "method": "POST", "url": self._endpoint_name, "body": msgspec.Raw(body)}
+        line = {"custom_id": name, "method": "POST", "url": self._single, "body": msgspec.Raw(body)}
         return msgspec.json.encode(line) + b"\n"
 
     async def submit(self, token: str, lines: BinaryIO) -> str:
@@ -54,7 +52,7 @@ class OpenAIBatches:
         uploaded = await self._wire.send(self._url("files"), parts, kind, size, _Named)
         body = {
             "input_file_id": uploaded.id,
-            "endpoint": self._endpoint_name,
+            "endpoint": self._single,
             "completion_window": _WINDOW,
             "metadata": {TOKEN_NAME: token},
         }
@@ -67,16 +65,12 @@ class OpenAIBatches:
         return made.id
 
     async def find(self, mark: Mark) -> Found:
-        after = ""
-        for _ in range(_PAGES_MAX):
-            url = self._url("batches").update_query(limit=_PAGE, **({"after": after} if after else {}))
-            page = await self._wire.get(url, _Page) or _Page([])
-            for each in page.data:
+        async with contextlib.aclosing(
+            self._wire.jobs(self._url("batches"), "after", Page[_Batch], mark.since)
+        ) as jobs:
+            async for each in jobs:
                 if each.is_marked(mark.token):
                     return Found(each.id)
-            if not page.has_more or not page.data or page.data[-1].created < mark.since - _SKEW_SECONDS:
-                return Found()
-            after = page.data[-1].id
         return Found()
 
     async def look(self, job: str) -> Standing:
@@ -123,15 +117,6 @@ class OpenAIBatches:
         return url.with_query(self._base.query)
 
 
-def _dialect(connection: Connection) -> tuple[Dialect, str]:
-    """How a request is written, and what the server calls the place where single ones go."""
-    if msgspec.convert(connection.options, Options).api == "chat":
-        return Chat(), "/v1/chat/completions"
-    from holdfast.models.responses import Responses
-
-    return Responses(), "/v1/responses"
-
-
 class _Named(msgspec.Struct, frozen=True):
     """What matters of a file."""
 
@@ -156,13 +141,6 @@ class _Batch(msgspec.Struct, frozen=True):
     def created(self) -> float:
         """Servers that are only like OpenAI's write other things here: then it may be of any time."""
         return self.created_at if isinstance(self.created_at, int | float) else math.inf
-
-
-class _Page(msgspec.Struct, frozen=True):
-    """Some of the jobs, the newest first."""
-
-    data: list[_Batch]
-    has_more: bool = False
 
 
 class _Response(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@ minutes lie between them. Errors have the kinds and texts of the endpoint, so no
 
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import aiohttp
 import msgspec
@@ -17,7 +17,7 @@ from holdfast.errors import told
 from holdfast.models.endpoint import Endpoint, parse_url
 from holdfast.models.failures import BadConnectionError
 from holdfast.models.provider import Connection
-from holdfast.models.wire import Response
+from holdfast.models.wire import Response, basic_auth
 
 LINE_BYTES_MAX = 64 * 1024 * 1024
 """A longer line could not be recorded anyway: it is passed over."""
@@ -26,7 +26,33 @@ _CHUNK_BYTES = 256 * 1024
 _LIMITS = aiohttp.ClientTimeout(total=None, connect=30.0, sock_connect=30.0, sock_read=120.0)
 """Nothing here waits for a model: a server that sends no byte for so long is not answering."""
 
+SKEW_SECONDS = 3600.0
+"""Servers' clocks differ from ours: jobs that are older than this before the announcement cannot be ours."""
+_PAGE = 100
+_PAGES_MAX = 50
+
 T = TypeVar("T")
+
+
+class Listed(Protocol):
+    """A job in a list."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def created(self) -> float:
+        """In seconds since 1970; infinite if it cannot be read: it may be of any time."""
+
+
+J = TypeVar("J", bound=Listed)
+
+
+class Page(msgspec.Struct, Generic[J], frozen=True):
+    """Some of the jobs, the newest first."""
+
+    data: list[J]
+    has_more: bool = False
 
 
 class BatchWire:
@@ -53,6 +79,19 @@ class BatchWire:
         async with self._exchange("POST", url, data=parts, headers=headers) as response:
             return self._decode(await self._success(response), kind)
 
+    async def jobs(self, url: URL, after: str, kind: type[Page[J]], since: float) -> AsyncGenerator[J]:
+        """The newest jobs of a list, about as far back as then. `after`: what the list calls where it goes on."""
+        at: dict[str, str] = {}
+        for _ in range(_PAGES_MAX):
+            page = await self.get(url.update_query(limit=_PAGE, **at), kind)
+            if page is None:
+                return
+            for each in page.data:
+                yield each
+            if not page.has_more or not page.data or page.data[-1].created < since - SKEW_SECONDS:
+                return
+            at = {after: page.data[-1].id}
+
     async def lines(self, url: URL) -> AsyncGenerator[bytes]:
         """The body line by line, without the newlines. A body that is cut off raises; a line that is far too long is an
         empty one.
@@ -74,12 +113,13 @@ class BatchWire:
 
     @contextlib.asynccontextmanager
     async def _exchange(self, method: str, url: URL, **more: Any) -> AsyncIterator[aiohttp.ClientResponse]:
-        headers = CIMultiDict(self._endpoint.headers)
-        headers.update(more.pop("headers", {}))
+        headers = CIMultiDict(basic_auth(url))
+        headers.update(self._endpoint.headers, **more.pop("headers", {}))
+        plain = url.with_user(None)
         try:
             async with (
                 aiohttp.ClientSession(timeout=_LIMITS, auto_decompress=True) as session,
-                session.request(method, url, headers=headers, allow_redirects=False, **more) as response,
+                session.request(method, plain, headers=headers, allow_redirects=False, **more) as response,
             ):
                 yield response
         except TimeoutError:

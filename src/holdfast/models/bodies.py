@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from holdfast.models.failures import ModelError
-from holdfast.models.statuses import detail_of, kind_of, shorten
+from holdfast.models.statuses import detail_of, kind_of, shorten, status_in
 
 
 def decode(body: bytes) -> Any:
@@ -17,13 +17,13 @@ def decode(body: bytes) -> Any:
         raise ModelError("malformed", f"the body is not JSON ({error}): {shorten(detail_of(text))}") from None
 
 
-def failure_in_success(error: Any, status: Any = None) -> ModelError:
-    """Gateways answer 200 and put the status that they got into error.code; streams that have begun can do no other."""
-    code = status if status is not None else error.get("code") if isinstance(error, dict) else None
+def failure_in_success(error: Any) -> ModelError:
+    """Gateways answer 200 and tell in the body what went wrong; streams that have begun can do no other."""
+    status = status_in(error)
     text = msgspec.json.encode({"error": error}).decode()
     detail = f"status 200, but the body says: {shorten(detail_of(text))}"
-    if isinstance(code, int) and 400 <= code <= 599:
-        return ModelError(kind_of(code, text), detail, status=code)
+    if status is not None:
+        return ModelError(kind_of(status, text), detail, status=status)
     return ModelError("malformed", detail)
 
 

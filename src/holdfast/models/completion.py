@@ -10,13 +10,30 @@ none of the nulls and empty lists that servers write but do not accept.
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.models.bodies import count, cut_off, decode, failure_in_success, filtered, malformed, objects, parse_names
-from holdfast.models.sse import Event
+import msgspec
+
+from holdfast.models.bodies import (
+    count,
+    cut_off,
+    decode,
+    failure_in_success,
+    filtered,
+    malformed,
+    mapping,
+    objects,
+    parse_names,
+    texts,
+)
+from holdfast.models.failures import Kind, ModelError
+from holdfast.models.sse import END, Event
 from holdfast.records.exchange import Answer, Message, Usage
 
-END = "[DONE]"
 _JOINED = ("content", "reasoning_content", "reasoning", "refusal")
 """Texts of a message that come in pieces."""
+_WORDS = ("text", "thinking", "summary")
+"""The same of a part."""
+_BROKEN_OFF: dict[str, Kind] = {"error": "server", "abort": "server", "insufficient_system_resource": "overload"}
+"""Reasons to end that are the server's own trouble: what came until then is no answer."""
 
 
 def parse_completion(body: bytes) -> Answer:
@@ -34,6 +51,8 @@ def answer_of(decoded: Any) -> Answer:
     text = _text(message)
     reason = choice.get("finish_reason")
     finish_reason = reason if isinstance(reason, str) else ""
+    if finish_reason in _BROKEN_OFF:
+        raise ModelError(_BROKEN_OFF[finish_reason], f"the server broke its answer off (finish_reason {reason})")
     if finish_reason == "content_filter" and not text and not tool_calls:
         raise filtered("finish_reason")
     usage, logprobs = _usage(decoded.get("usage")), _logprobs(choice.get("logprobs"))
@@ -48,7 +67,7 @@ def join_chunks(events: Sequence[Event]) -> dict[str, Any]:
     body: dict[str, Any] = {}
     choice: dict[str, Any] = {}
     message: Message = {"role": "assistant", "content": None}
-    calls: dict[int, dict[str, Any]] = {}
+    calls: list[_Call] = []
     logprobs: list[Any] = []
     for event in events:
         if event.data.strip() == END:
@@ -66,7 +85,7 @@ def join_chunks(events: Sequence[Event]) -> dict[str, Any]:
     else:
         raise cut_off(f"its last line, {END}")
     if calls:
-        message["tool_calls"] = [calls[index] for index in sorted(calls)]
+        message["tool_calls"] = [call.said for call in sorted(calls, key=lambda call: call.index)]
     if not choice:
         return body
     return {**body, "choices": [{**choice, "message": message, "logprobs": {"content": logprobs}}]}
@@ -77,31 +96,69 @@ def _first(choices: Any) -> list[dict[str, Any]]:
     return [each for each in objects(choices) if not each.get("index")]
 
 
-def _add_delta(message: Message, calls: dict[int, dict[str, Any]], delta: Any) -> None:
+def _add_delta(message: Message, calls: "list[_Call]", delta: Any) -> None:
     if not isinstance(delta, dict):
         return
     for name, value in delta.items():
         if name == "tool_calls":
-            for call in value if isinstance(value, list) else ():
+            for call in objects(value):
                 _add_call(calls, call)
-        elif name in _JOINED and isinstance(value, str):
-            before = message.get(name)
-            message[name] = before + value if isinstance(before, str) else value
+        elif isinstance(value, list) or (name in _JOINED and isinstance(value, str)):
+            message[name] = _joined(message.get(name), value)
         elif value is not None:
             message[name] = value
 
 
-def _add_call(calls: dict[int, dict[str, Any]], piece: Any) -> None:
-    """The id and the name come once; some servers say them again with every piece, or empty."""
-    if not isinstance(piece, dict):
-        return
+def _joined(before: Any, piece: Any) -> Any:
+    """Texts go to the end of each other, and so do those of parts (Mistral's content, OpenRouter's `reasoning_details`)
+    that are of one kind and one number.
+    """
+    if not before or not isinstance(before, str | list):
+        return piece
+    if isinstance(before, str) and isinstance(piece, str):
+        return before + piece
+    parts = texts(before)
+    for part in texts(piece):
+        last = parts[-1]
+        if _goes_on(last, part):
+            words = {name: last[name] + part[name] for name in _WORDS if name in last and name in part}
+            parts[-1] = {**last, **{name: value for name, value in part.items() if value is not None}, **words}
+        else:
+            parts.append(part)
+    return parts
+
+
+def _goes_on(last: Any, part: Any) -> bool:
+    if not isinstance(last, dict) or not isinstance(part, dict):
+        return False
+    is_same = all(last.get(name) == part.get(name) for name in ("type", "index"))
+    fit = all(type(last[name]) is type(part[name]) for name in _WORDS if name in last and name in part)
+    return is_same and fit and any(isinstance(last.get(name), str | list) for name in _WORDS)
+
+
+class _Call(msgspec.Struct):
+    """A call that comes in pieces, under a number that some servers give to all of them."""
+
+    index: int
+    said: dict[str, Any]
+
+
+def _add_call(calls: list[_Call], piece: dict[str, Any]) -> None:
+    """The id and the name come once; some servers say them again with every piece, or empty. A whole new one under a
+    number that was there before (Ollama's are all 0) is another call.
+    """
+    function = mapping(piece.get("function"))
+    given, name = piece.get("id") or "", function.get("name") or ""
     index = piece.get("index")
     number = index if isinstance(index, int) else len(calls)
-    call = calls.setdefault(number, {"id": "", "type": "function", "function": {"name": "", "arguments": ""}})
-    told = piece.get("function")
-    function = told if isinstance(told, dict) else {}
-    call["id"] = piece.get("id") or call["id"]
-    call["function"]["name"] = function.get("name") or call["function"]["name"]
+    found = next((call for call in reversed(calls) if call.index == number), None)
+    if found is None or (name and given and found.said["id"] not in ("", given)):
+        empty = {"id": "", "type": "function", "function": {"name": "", "arguments": ""}}
+        found = _Call(number, empty)
+        calls.append(found)
+    call = found.said
+    call["id"] = call["id"] or given
+    call["function"]["name"] = name or call["function"]["name"]
     arguments = function.get("arguments")
     call["function"]["arguments"] += arguments if isinstance(arguments, str) else ""
     known = {"index", "id", "type", "function"}
@@ -159,9 +216,12 @@ def _kept(message: Message, tool_calls: list[dict[str, Any]]) -> Message:
 
 
 def _usage(usage: Any) -> Usage:
+    """xAI and Google count what is thought apart from the completion, and only in the total."""
     if not isinstance(usage, dict):
         return Usage()
     asked, said = count(usage, "prompt_tokens"), count(usage, "completion_tokens")
+    if asked:
+        said = max(said, count(usage, "total_tokens") - asked)
     read, written = usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")
     if not read and not written and "prompt_cache_hit_tokens" not in usage:
         return Usage(asked, said)

@@ -25,6 +25,7 @@ _CREDENTIAL_NAMES = ("auth", "key", "token", "secret", "cookie")
 _ACCEPTED = {False: "application/json", True: "text/event-stream, application/json"}
 _ADVICE: dict[Kind, str] = {
     "auth": "check the key in {variable} and what it may do",
+    "billing": "the account has no credit left, or has reached its limit: see to that, then resume",
     "unknown_model": "check the model's name and base_url",
     "connection": "check base_url, and that the server is up",
     "timeout": "raise timeout_seconds if the model needs longer",
@@ -130,7 +131,7 @@ class Endpoint:
     def _lose(self, error: Exception) -> NoReturn:
         if isinstance(error, BadResponseError):
             self.fail("malformed", str(error))
-        self.fail("connection", f"the connection failed ({told(error)})")
+        self.fail("connection", f"the connection failed ({told(error)}){_unused_proxy(self._url)}")
 
 
 def parse_url(text: str) -> URL:
@@ -171,6 +172,15 @@ def secrets_of(connection: Connection, key: str, url: URL | None = None) -> set[
         if any(word in name.lower() for word in _CREDENTIAL_NAMES):
             secrets |= {value, value.split(" ")[-1]}
     return secrets - {""}
+
+
+def _unused_proxy(url: URL) -> str:
+    """Whoever needs a proxy to get out has mostly set one, and wonders."""
+    from urllib.request import getproxies_environment, proxy_bypass  # slow, and seldom needed
+
+    if url.scheme not in getproxies_environment() or proxy_bypass(url.host or ""):
+        return ""
+    return f"; {url.scheme.upper()}_PROXY is set, and is not used: servers are asked directly"
 
 
 def _mapping(response: Response) -> CIMultiDict[str]:

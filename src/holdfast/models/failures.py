@@ -23,6 +23,7 @@ Kind = Literal[
     "unknown_model",
     "content_filter",
     "auth",
+    "billing",
     "context_too_long",
     "malformed",
 ]
@@ -57,6 +58,7 @@ POLICIES: dict[Kind, Policy] = {
     "unknown_model": Policy("never", stops_new=1, stops_working=5, is_of_line=True),
     "content_filter": Policy("never"),
     "auth": Policy("never", stops_new=1, stops_working=5, is_of_line=True),
+    "billing": Policy("never", stops_new=1, stops_working=1, is_of_line=True),
     "context_too_long": Policy("never"),
     "malformed": Policy("sample"),  # the answer was made, and maybe paid for
 }

@@ -21,6 +21,7 @@ from holdfast.models.bodies import (
     failure_in_success,
     filtered,
     malformed,
+    mapping,
     objects,
     parse_names,
     split_data_url,
@@ -108,6 +109,7 @@ class GenerateContent:
         body: dict[str, Any] = {}
         candidate: dict[str, Any] = {}
         parts: list[dict[str, Any]] = []
+        logprobs: dict[str, list[Any]] = {}
         for event in events:
             data = decode(event.data.encode())
             if not isinstance(data, dict) or data.get("error"):
@@ -116,9 +118,12 @@ class GenerateContent:
             for each in objects(data.get("candidates"))[:1]:
                 candidate |= {name: value for name, value in each.items() if name != "content"}
                 _add_parts(parts, each.get("content"))
-        if not candidate.get("finishReason") and not body.get("promptFeedback"):
+                for name, told in mapping(each.get("logprobsResult")).items():
+                    logprobs.setdefault(name, []).extend(objects(told))
+        if not candidate.get("finishReason") and not mapping(body.get("promptFeedback")).get("blockReason"):
             raise cut_off("a finishReason")
-        whole = [{**candidate, "content": {"role": "model", "parts": parts}}] if candidate else []
+        made = {"content": {"role": "model", "parts": parts}, "logprobsResult": logprobs}
+        whole = [{**candidate, **made}] if candidate else []
         return {**body, "candidates": whole}
 
     def models(self, body: bytes) -> list[str] | None:
@@ -148,10 +153,11 @@ def _contents(messages: list[Message]) -> list[dict[str, Any]]:
 def _parts(message: Message, names: dict[str, str]) -> Iterator[dict[str, Any]]:
     """`names`: of the functions that were called, by the id of the call; a result must say which it belongs to."""
     if message.get("role") == "tool":
-        called = str(message.get("tool_call_id", ""))
-        text = "".join(str(part.get("text", "")) for part in texts(message.get("content")))
+        called, parts = str(message.get("tool_call_id", "")), texts(message.get("content"))
+        text = "".join(str(part.get("text") or "") for part in parts)
         response = {"id": called, "name": names.get(called, called), "response": {"result": text}}
         yield {"functionResponse": response}
+        yield from (_part(part) for part in parts if part.get("type") != "text")
         return
     for part in texts(message.get("content")):
         if part.get("text") != "":
@@ -242,7 +248,7 @@ def _answer(body: dict[str, Any], candidate: dict[str, Any]) -> Answer:
     content = candidate.get("content")
     parts = objects(content.get("parts")) if isinstance(content, dict) else []
     said = [part for part in parts if not part.get("thought")]
-    text = "".join(str(part.get("text", "")) for part in said)
+    text = "".join(str(part.get("text") or "") for part in said)
     called = [part for part in said if isinstance(part.get("functionCall"), dict)]
     calls = [_call(part, f"call_{body.get('responseId', '')}_{index}") for index, part in enumerate(called)]
     reason = _reason(candidate, bool(calls))
@@ -251,7 +257,7 @@ def _answer(body: dict[str, Any], candidate: dict[str, Any]) -> Answer:
     if reason not in ("stop", "length", "tool_calls") and not text and not calls:
         raise malformed(f"the candidate ended with {reason} and says nothing", candidate)
     message: Message = {"role": "assistant", "content": text or (None if calls else "")}
-    thought = "".join(str(part.get("text", "")) for part in parts if part.get("thought"))
+    thought = "".join(str(part.get("text") or "") for part in parts if part.get("thought"))
     if thought:
         message["reasoning_content"] = thought
     if calls:

@@ -14,7 +14,7 @@ from yarl import URL
 from holdfast.models.completion import answer_of, join_chunks, parse_models
 from holdfast.models.endpoint import parse_url, read_key
 from holdfast.models.failures import BadConnectionError
-from holdfast.models.http import HttpProvider
+from holdfast.models.http import Dialect, HttpProvider
 from holdfast.models.provider import Connection, Request
 from holdfast.models.sse import Event
 from holdfast.records.exchange import Answer
@@ -30,6 +30,13 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def make_openai(connection: Connection) -> HttpProvider:
+    dialect = make_dialect(connection)
+    base = parse_url(str(connection.base_url or DEFAULT_URL))
+    return HttpProvider(connection, dialect, base, read_key(connection, DEFAULT_KEY_VARIABLE))
+
+
+def make_dialect(connection: Connection) -> Dialect:
+    """What the options say. BadConnectionError if they say anything else."""
     try:
         options = msgspec.convert(connection.options, Options)
     except msgspec.ValidationError as error:
@@ -37,13 +44,11 @@ def make_openai(connection: Connection) -> HttpProvider:
             f"bad options for the openai provider: {error}; it knows api: chat or responses, and what a request "
             "should hold belongs in `params`"
         ) from None
-    base = parse_url(str(connection.base_url or DEFAULT_URL))
-    key = read_key(connection, DEFAULT_KEY_VARIABLE)
     if options.api == "chat":
-        return HttpProvider(connection, Chat(), base, key)
+        return Chat()
     from holdfast.models.responses import Responses
 
-    return HttpProvider(connection, Responses(), base, key)
+    return Responses()
 
 
 def bearer(key: str) -> Mapping[str, str]:
@@ -67,7 +72,11 @@ class Chat:
         if request.tools:
             body["tools"] = request.tools
         if stream:
-            body |= {"stream": True, "stream_options": {"include_usage": True}}
+            body = {"stream_options": {"include_usage": True}, **body, "stream": True}
+        if (
+            body.get("stream_options", ...) is None
+        ):  # a server that refuses them (Mistral's), and tells the usage anyway
+            del body["stream_options"]
         return body
 
     def answer(self, body: Any) -> Answer:

@@ -42,11 +42,14 @@ class Pace:
         self.window = Window(limits.ceiling, limits.adaptive)
         self.breaker = Breaker(limits.patience_seconds)
         self.why_paused = ""
-        self._requests = _Meter(limits.requests_per_minute)
-        self._tokens = _Meter(limits.tokens_per_minute)
+        self._own = {"requests": _Meter(), "tokens": _Meter()}
+        """What the spec says of each."""
+        self._told: dict[str, _Meter] = {}
+        """What the server says, of as many things as it counts: a plenty of one makes no other less scarce."""
         self._paused_until = -math.inf
         self._not_before = -math.inf
-        self._is_metered = False
+        self._metered: list[tuple[str, _Meter]] = []
+        """Those that hold requests back."""
         self._strikes = 0
         self._output_tokens = 0.0
         self.change(limits)
@@ -55,11 +58,9 @@ class Pace:
         """Other limits, from now on."""
         self.window.change(limits.ceiling, limits.adaptive)
         self.breaker.patience_seconds = limits.patience_seconds
-        self._requests.change(limits.requests_per_minute)
-        self._tokens.change(limits.tokens_per_minute)
-        self.counts_tokens = limits.tokens_per_minute is not None
-        self._is_metered = self._requests.is_on or self._tokens.is_on
-        self._not_before = max(self._paused_until, self._requests.next_at, self._tokens.next_at)
+        self._own["requests"].change(limits.requests_per_minute)
+        self._own["tokens"].change(limits.tokens_per_minute)
+        self._measure()
 
     def is_free(self, now: float) -> bool:
         """Whether a request may be sent at once: `wait`, where nothing has to be found out."""
@@ -86,10 +87,9 @@ class Pace:
     def sent(self, now: float, tokens: float = 0.0) -> bool:
         """A request goes out. Whether it is the breaker's probe."""
         self.in_flight += 1
-        if self._is_metered:
-            self._requests.take(now, 1.0)
-            self._tokens.take(now, tokens)
-            self._not_before = max(self._paused_until, self._requests.next_at, self._tokens.next_at)
+        for of, meter in self._metered:
+            meter.take(now, self._amount(of, tokens))
+            self._not_before = max(self._not_before, meter.next_at)
         return self.breaker.is_open and self.breaker.sent()
 
     def dropped(self, was_probe: bool) -> None:
@@ -108,8 +108,8 @@ class Pace:
     def used(self, input_tokens: int, output_tokens: int, guessed: float) -> None:
         """What an answer took: the guess is put right."""
         self._output_tokens += _WEIGHT * (output_tokens - self._output_tokens)
-        self._tokens.correct(input_tokens + output_tokens - guessed)
-        self._not_before = max(self._paused_until, self._requests.next_at, self._tokens.next_at)
+        self._own["tokens"].correct(input_tokens + output_tokens - guessed)
+        self._hold()
 
     def failed(self, now: float, sent_at: float, error: ModelError, was_probe: bool, request: int = 0) -> bool:
         """True if that opened the breaker, or closed it. `request`: the same for all tries of one."""
@@ -117,7 +117,7 @@ class Pace:
         self.in_flight -= 1
         if policy.slows:
             self.window.refused(now, sent_at, in_flight)
-        if error.retry_after is not None and error.retryable:
+        if error.retry_after and error.retryable:
             self._pause(now + error.retry_after, error)
         elif policy.is_free and self.window.size == 1 and in_flight <= 1:  # it cannot become less in any other way
             self._strikes = min(self._strikes + 1, _STRIKES_MAX)
@@ -130,12 +130,27 @@ class Pace:
     def heard(self, now: float, quotas: Sequence[Quota]) -> None:
         """What the server says it still takes."""
         for quota in quotas:
-            meter = self._tokens if quota.is_tokens else self._requests
-            meter.heard(now, quota, max(1.0, self._output_tokens) if quota.is_tokens else 1.0)
-        self._is_metered = self._requests.is_on or self._tokens.is_on
-        self.counts_tokens = self._tokens.is_on
-        self._not_before = max(self._paused_until, self._requests.next_at, self._tokens.next_at)
+            meter = self._told.setdefault(quota.of, _Meter())
+            meter.heard(now, quota, max(1.0, self._amount(quota.of, self._output_tokens)))
+        self._measure()
         self.why_paused = "what the server says is left"
+
+    def _amount(self, of: str, tokens: float) -> float:
+        """How much of a thing a request of so many tokens takes."""
+        if "token" not in of:
+            return 1.0
+        said = min(tokens, self._output_tokens)
+        return said if "output" in of else tokens - said if "input" in of else tokens
+
+    def _measure(self) -> None:
+        """Which meters there are to look at."""
+        self._metered = [each for each in (*self._own.items(), *self._told.items()) if each[1].is_on]
+        self.counts_tokens = any("token" in of for of, _ in self._metered)
+        self._hold()
+
+    def _hold(self) -> None:
+        every = (*self._own.values(), *self._told.values())
+        self._not_before = max(self._paused_until, *(meter.next_at for meter in every))
 
     def _pause(self, until: float, error: ModelError) -> None:
         self._paused_until = max(self._paused_until, until)
@@ -153,14 +168,13 @@ class Pace:
 class _Meter:
     """So many a minute, spread evenly; fewer while the server says that little is left."""
 
-    def __init__(self, per_minute: float | None) -> None:
+    def __init__(self) -> None:
         self.next_at = -math.inf
         """When the next may go."""
         self._own = 0.0
         self._spacing = 0.0
         self._spaced_until = -math.inf
         self._most = 0.0
-        self.change(per_minute)
 
     def change(self, per_minute: float | None) -> None:
         self._own = 60.0 / per_minute if per_minute else 0.0

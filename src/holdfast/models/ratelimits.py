@@ -26,7 +26,8 @@ class Quota(msgspec.Struct, frozen=True):
     remaining: float
     reset_seconds: float
     limit: float = 0.0
-    is_tokens: bool = False
+    of: str = "requests"
+    """As the server calls it: `tokens`, `input-tokens`, …"""
 
 
 def quotas_in(headers: Iterable[tuple[bytes, bytes]], wall: float) -> list[Quota]:
@@ -54,7 +55,7 @@ def _quota(what: str, fields: dict[str, str], wall: float) -> Quota | None:
     remaining, reset = _number(fields.get("remaining", "")), _seconds(fields.get("reset", ""), wall)
     if remaining is None or reset is None:
         return None
-    return Quota(max(0.0, remaining), reset, _number(fields.get("limit", "")) or 0.0, "token" in what)
+    return Quota(max(0.0, remaining), reset, _number(fields.get("limit", "")) or 0.0, what or "requests")
 
 
 def _seconds(text: str, wall: float) -> float | None:

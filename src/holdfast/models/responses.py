@@ -1,9 +1,12 @@
 """OpenAI's Responses API: messages to its items, and its items to an answer. Pure.
 
 Reasoning items are kept in the message, as `reasoning_items`, and sent back before it: without them a reasoning model
-begins to think anew after every tool. `max_tokens`, `response_format`, `reasoning_effort`, `logprobs`, `tools` and
-`tool_choice` are written as for chat completions; everything else goes as it is. There is no `seed` here: it is left
-out.
+begins to think anew after every tool. Where a message cannot say what came, or in which order (a thought between two
+calls, a search on the server), it has all of it as `output_items`; they go back as they came, because a thought without
+what followed it is refused, unless somebody has changed the message's text or calls.
+
+`max_tokens`, `response_format`, `reasoning_effort`, `logprobs`, `tools` and `tool_choice` are written as for chat
+completions; everything else goes as it is. There is no `seed` here: it is left out.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,14 +25,8 @@ _RENAMED = {"max_tokens": "max_output_tokens", "max_completion_tokens": "max_out
 _LOGPROBS = "message.output_text.logprobs"
 _ENDS = ("response.completed", "response.incomplete", "response.failed")
 _CUT = {"max_output_tokens": "length", "content_filter": "content_filter"}
-_STATUSES = {
-    "rate_limit_exceeded": 429,
-    "server_is_overloaded": 503,
-    "server_error": 500,
-    "invalid_prompt": 400,
-    "context_length_exceeded": 400,
-}
-"""What a failure's code would be as a status."""
+_ORDER = {"reasoning": 0, "message": 1, "function_call": 2}
+"""In which a message in OpenAI's older shape is read."""
 
 
 class Responses:
@@ -57,7 +54,7 @@ class Responses:
         if not isinstance(body, dict):
             raise malformed("the body is not an object", body)
         if body.get("error"):
-            raise failure_in_success(body["error"], _status(body["error"]))
+            raise failure_in_success(body["error"])
         if not isinstance(body.get("output"), list):
             raise malformed("the body has no output", body)
         return _answer(body, objects(body["output"]))
@@ -70,7 +67,7 @@ class Responses:
             if kind in _ENDS:
                 return data.get("response")
             if kind == "error":
-                return {"error": data}
+                return {"error": data.get("error") or data}
         raise cut_off("response.completed")
 
     def models(self, body: bytes) -> list[str] | None:
@@ -78,13 +75,19 @@ class Responses:
 
 
 def _items(message: Message) -> Iterator[dict[str, Any]]:
+    is_own = message.get("role") == "assistant"
+    given = texts(message.get("content"))
+    parts = [_part(part, is_own) for part in given]
     if message.get("role") == "tool":
-        output = "".join(str(part.get("text", "")) for part in texts(message.get("content")))
+        is_text = all(part.get("type") == "text" for part in given)
+        output = "".join(str(part.get("text") or "") for part in given) if is_text else parts
         yield {"type": "function_call_output", "call_id": message.get("tool_call_id", ""), "output": output}
         return
+    whole = objects(message.get("output_items"))
+    if whole and (_text(whole), _calls(whole)) == (message.get("content") or "", message.get("tool_calls") or []):
+        yield from whole
+        return
     yield from objects(message.get("reasoning_items"))
-    is_own = message.get("role") == "assistant"
-    parts = [_part(part, is_own) for part in texts(message.get("content"))]
     if parts:
         yield {"type": "message", "role": message.get("role", "user"), "content": parts}
     for call in objects(message.get("tool_calls")):
@@ -126,31 +129,42 @@ def _format(wanted: Any) -> Any:
 
 
 def _tool(tool: dict[str, Any]) -> dict[str, Any]:
+    """A function is strict here unless it says otherwise; in the older API it is the other way round."""
     function = tool.get("function")
-    return {"type": "function", **function} if isinstance(function, dict) else tool
-
-
-def _status(error: Any) -> int | None:
-    return _STATUSES.get(str(error.get("code"))) if isinstance(error, dict) else None
+    return {"type": "function", "strict": False, **function} if isinstance(function, dict) else tool
 
 
 def _answer(body: dict[str, Any], output: list[dict[str, Any]]) -> Answer:
-    parts = [part for item in output if item.get("type") == "message" for part in objects(item.get("content"))]
-    text = "".join(str(part.get("text") or part.get("refusal") or "") for part in parts)
-    calls = [_call(item) for item in output if item.get("type") == "function_call"]
+    text, calls = _text(output), _calls(output)
     reason = _reason(body, calls)
     if reason == "content_filter" and not text and not calls:
         raise filtered("incomplete_details")
     message: Message = {"role": "assistant", "content": text or (None if calls else "")}
-    thoughts = [item for item in output if item.get("type") == "reasoning"]
+    kept = [{name: value for name, value in item.items() if value is not None} for item in output]
+    thoughts = [item for item in kept if item.get("type") == "reasoning"]
     if thoughts:
         told = [part for item in thoughts for part in (*objects(item.get("summary")), *objects(item.get("content")))]
-        message["reasoning_content"] = "\n\n".join(str(part.get("text", "")) for part in told)
-        message["reasoning_items"] = [{k: v for k, v in item.items() if v is not None} for item in thoughts]
+        message["reasoning_content"] = "\n\n".join(str(part.get("text") or "") for part in told)
+        message["reasoning_items"] = thoughts
     if calls:
         message["tool_calls"] = calls
-    logprobs = [each for part in parts for each in objects(part.get("logprobs"))]
+    places = [-1 if "phase" in item else _ORDER.get(str(item.get("type")), -1) for item in kept]
+    if -1 in places or places != sorted(places):
+        message["output_items"] = kept
+    logprobs = [each for part in _parts(output) for each in objects(part.get("logprobs"))]
     return Answer(text, message, calls, reason, _usage(body.get("usage")), logprobs)
+
+
+def _parts(output: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [part for item in output if item.get("type") == "message" for part in objects(item.get("content"))]
+
+
+def _text(output: list[dict[str, Any]]) -> str:
+    return "".join(str(part.get("text") or part.get("refusal") or "") for part in _parts(output))
+
+
+def _calls(output: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [_call(item) for item in output if item.get("type") == "function_call"]
 
 
 def _call(item: dict[str, Any]) -> dict[str, Any]:

@@ -2,9 +2,9 @@
 
 A request goes where its affinity went before, so that a server finds the beginning of a conversation, or of the other
 repeats of a sample, in its cache; else to the server with the fewest requests under way. A server that cannot be
-reached or says that it is overloaded rests for a moment, and its requests go to the others: nothing is sent twice from
-here, whoever tries again comes back and is sent elsewhere. If all of them rest, the one that has rested longest is
-asked.
+reached, is overloaded, does not answer or answers with an error of its own rests for a moment, and its requests go to
+the others: one that fails fast would else draw all of them. Nothing is sent twice from here, whoever tries again comes
+back and is sent elsewhere. If all of them rest, the one that has rested longest is asked.
 """
 
 import time
@@ -22,7 +22,7 @@ _REST_SECONDS = 1.0
 _REST_SECONDS_MAX = 30.0
 _PINS_MAX = 100_000
 """So many conversations are remembered; the one that was silent for longest is forgotten."""
-_TIRED = ("connection", "overload")
+_TIRED = ("connection", "overload", "server", "timeout")
 
 
 def make_routing(

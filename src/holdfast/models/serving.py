@@ -31,6 +31,7 @@ _STATUSES: dict[str, tuple[int, str]] = {
     "unknown_model": (404, "model_not_found"),
     "content_filter": (400, "content_filter"),
     "auth": (401, "invalid_api_key"),
+    "billing": (402, "insufficient_quota"),
     "context_too_long": (400, "context_length_exceeded"),
 }
 

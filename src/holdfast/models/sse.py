@@ -1,11 +1,15 @@
 """Server-sent events, from the bytes of a whole stream. Pure.
 
-An event that no empty line ends is not there: the stream was cut in the middle of it.
+An event that no empty line ends is not there: the stream was cut in the middle of it. Only where its data is whole by
+itself, as JSON or as the word for the end, has the server left out the last line.
 """
 
 from collections.abc import Iterator
 
 import msgspec
+
+END = "[DONE]"
+"""The last data of a stream of OpenAI's kind."""
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -19,7 +23,7 @@ def parse_events(body: bytes) -> Iterator[Event]:
     """Comments, ids and events without data are passed over."""
     name, data = "", list[str]()
     text = body.decode(errors="replace").removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
-    for line in text.split("\n")[:-1]:
+    for line in text.removesuffix("\n").split("\n"):
         if not line:
             if data:
                 yield Event(name, "\n".join(data))
@@ -31,3 +35,12 @@ def parse_events(body: bytes) -> Iterator[Event]:
             data.append(value)
         elif field == "event":
             name = value
+    if data and _is_whole("\n".join(data)):
+        yield Event(name, "\n".join(data))
+
+
+def _is_whole(data: str) -> bool:
+    try:
+        return isinstance(msgspec.json.decode(data), dict)
+    except (msgspec.DecodeError, RecursionError):
+        return data.strip() == END

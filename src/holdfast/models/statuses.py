@@ -21,6 +21,7 @@ _DETAIL_CHARACTERS_MAX = 1000
 
 _KINDS: dict[int, Kind] = {
     401: "auth",
+    402: "billing",
     403: "auth",
     404: "unknown_model",
     408: "timeout",
@@ -29,13 +30,29 @@ _KINDS: dict[int, Kind] = {
     529: "overload",
 }
 
-_TOO_LONG_STATUSES = (400, 413, 422)
+_UNPAID_TEXTS = (
+    "insufficient_quota",
+    "billing_not_active",
+    "billing_hard_limit_reached",
+    "billing_error",
+    "credit balance is too low",
+    "specified api usage limits",
+    "used all available credits",
+    "key limit exceeded",
+    "free-models-per-day",
+    "perdayperproject",
+)
+"""OpenAI calls an account without credit a rate limit, Anthropic a bad request. What a day may have, and is used up, is
+no matter of minutes either. "Exceeded your current quota" is not here: Google says it of every minute's limit.
+"""
 _TOO_LONG_TEXTS = (
     "context length",
     "context_length",
     "context window",
     "context size",
+    "context limit",
     "maximum context",
+    "maximum prompt length",
     "maximum model length",
     "max_model_len",
     "max_new_tokens",
@@ -45,8 +62,10 @@ _TOO_LONG_TEXTS = (
     "reduce the length",
     "input token count",
 )
-_KEY_TEXTS = ("api_key_invalid", "api key not valid", "api key expired")
-"""Google calls a wrong key a bad request."""
+_TOO_LARGE_TEXTS = ("request too large for",)
+"""One request alone is more than the tokens of a minute: OpenAI calls that a rate limit."""
+_KEY_TEXTS = ("api_key_invalid", "api key not valid", "api key expired", "incorrect api key provided")
+"""Google and xAI call a wrong key a bad request."""
 _FILTER_TEXTS = (
     "content_filter",
     "content filter",
@@ -54,25 +73,67 @@ _FILTER_TEXTS = (
     "content policy",
     "content filtering policy",
     "content management policy",
+    "content exists risk",
+    "flagged as potentially violating",
     "responsibleaipolicyviolation",
     "safety system",
 )
+_FLAGGED_TEXTS = ("flagged_input", "input was flagged")
+"""OpenRouter forbids single prompts."""
+_BY_TEXT: tuple[tuple[tuple[int, ...], tuple[str, ...], Kind], ...] = (
+    ((400, 403, 429), _UNPAID_TEXTS, "billing"),
+    ((400, 413, 422), _TOO_LONG_TEXTS, "context_too_long"),
+    ((413, 429), _TOO_LARGE_TEXTS, "context_too_long"),
+    ((400,), _FILTER_TEXTS, "content_filter"),
+    ((403,), _FLAGGED_TEXTS, "content_filter"),
+    ((400,), _KEY_TEXTS, "auth"),
+)
+"""What a status means where the text says more than it does: the first that fits."""
+_WORDS: dict[str, int] = {
+    "rate_limit_exceeded": 429,
+    "rate_limit_error": 429,
+    "insufficient_quota": 429,
+    "server_error": 500,
+    "api_error": 500,
+    "internal_server_error": 500,
+    "timeout_error": 504,
+    "server_is_overloaded": 503,
+    "service_unavailable": 503,
+    "overloaded_error": 529,
+    "invalid_request_error": 400,
+    "invalid_prompt": 400,
+    "context_length_exceeded": 400,
+    "authentication_error": 401,
+    "invalid_api_key": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "model_not_found": 404,
+    "request_too_large": 413,
+}
+"""Servers' own words for failures, and the status that each would have."""
 
 
 def kind_of(status: int, body: str) -> Kind:
     """The kind of a failed response; `body` is all that the server wrote."""
-    if status in _KINDS:
-        return _KINDS[status]
-    if status >= 500:
-        return "server"
     text = body.lower()
-    if status in _TOO_LONG_STATUSES and any(each in text for each in _TOO_LONG_TEXTS):
-        return "context_too_long"
-    if status == 400 and any(each in text for each in _FILTER_TEXTS):
-        return "content_filter"
-    if status == 400 and any(each in text for each in _KEY_TEXTS):
-        return "auth"
-    return "bad_request"
+    for statuses, words, kind in _BY_TEXT:
+        if status in statuses and any(word in text for word in words):
+            return kind
+    return _KINDS.get(status, "server" if status >= 500 else "bad_request")
+
+
+def status_in(error: Any) -> int | None:
+    """The status that a failure inside a success would have had, by its code or its type; None if neither tells."""
+    if not isinstance(error, dict):
+        return None
+    for said in (error.get("code"), error.get("type")):
+        number = int(said) if isinstance(said, str) and said.isdecimal() else said
+        if isinstance(number, int) and 400 <= number <= 599:
+            return number
+        if isinstance(said, str) and said.lower() in _WORDS:
+            return _WORDS[said.lower()]
+    return None
 
 
 def detail_of(body: str) -> str:
@@ -115,10 +176,11 @@ def retry_after_seconds(headers: Mapping[str, str], now: float) -> float | None:
 def retry_delay_seconds(body: str) -> float | None:
     """The same in the body of a failure, as Google's servers say it: `details` with a `retryDelay` of "34s"."""
     try:
-        decoded = msgspec.json.decode(body, type=_Delayed)
+        decoded = msgspec.json.decode(body, type=_Delayed | list[_Delayed])
     except (msgspec.DecodeError, RecursionError):
         return None
-    for each in decoded.error.details:
+    every = decoded if isinstance(decoded, list) else [decoded]
+    for each in (detail for failed in every for detail in failed.error.details):
         seconds = _number(each.retry_delay.removesuffix("s"))
         if seconds is not None:
             return _bounded(seconds)
@@ -144,16 +206,27 @@ class _Delayed(msgspec.Struct):
 
 
 def _said(body: Any) -> str:
-    """OpenAI: error.message; others: error, message or detail, as text or as anything."""
+    """OpenAI: error.message; others: error, message or detail, as text or as anything. Google's OpenAI-like server has
+    a list of one. OpenRouter says "Provider returned error", and what that was beside it.
+    """
+    if isinstance(body, list) and len(body) == 1:
+        return _said(body[0])
     if not isinstance(body, dict):
         return ""
     for name in ("error", "message", "detail"):
         value = body.get(name)
         if isinstance(value, dict):
+            beside = value.get("metadata")
+            raw = beside.get("raw") if isinstance(beside, dict) else None
             value = value.get("message") or value
+            value = f"{_text(value)}: {_text(raw)}" if raw else value
         if value:
-            return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+            return _text(value)
     return ""
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def _bounded(seconds: float) -> float:

@@ -9,6 +9,7 @@ from holdfast.records.facts import Timing
 _DIGITS = 4  # tenths of a millisecond: more is noise, and every step pays for it
 
 _NOTHING = Timing()
+"""Its zeros are left out when it is written: msgspec knows a default by being the very object."""
 
 
 class Timer:
@@ -38,11 +39,11 @@ class Timer:
         if not (self.first or self.queue or self.lost):
             return _NOTHING
         return Timing(
-            queue=round(self.queue, _DIGITS),
-            limited=round(self.limited, _DIGITS),
-            connect=round(self.connect, _DIGITS),
-            first=round(self.first, _DIGITS),
-            lost=round(self.lost, _DIGITS),
+            queue=round(self.queue, _DIGITS) or _NOTHING.queue,
+            limited=round(self.limited, _DIGITS) or _NOTHING.limited,
+            connect=round(self.connect, _DIGITS) or _NOTHING.connect,
+            first=round(self.first, _DIGITS) or _NOTHING.first,
+            lost=round(self.lost, _DIGITS) or _NOTHING.lost,
         )
 
 

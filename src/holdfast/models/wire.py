@@ -285,15 +285,20 @@ class _Connection(asyncio.Protocol):
 def _head_of(method: str, url: URL, headers: Mapping[str, str]) -> bytes:
     """Everything before the length of the body. The user's own headers win, however they are spelled."""
     lines = {"host": ("Host", url.host_port_subcomponent or ""), "accept-encoding": ("Accept-Encoding", "identity")}
-    if url.user is not None or url.password is not None:
-        pair = base64.b64encode(f"{url.user or ''}:{url.password or ''}".encode()).decode()
-        lines["authorization"] = ("Authorization", f"Basic {pair}")
-    lines |= {name.lower(): (name, value) for name, value in headers.items()}
+    lines |= {name.lower(): (name, value) for name, value in (*basic_auth(url).items(), *headers.items())}
     for name, value in lines.values():
         if not _TOKEN.fullmatch(name) or any(mark in value for mark in "\r\n\0"):
             raise ValueError(f"the header {name!r} has characters that no header can hold")
     written = "".join(f"{name}: {value}\r\n" for name, value in lines.values())
     return f"{method} {url.raw_path_qs} HTTP/1.1\r\n{written}Content-Length: ".encode()
+
+
+def basic_auth(url: URL) -> dict[str, str]:
+    """The header that the credentials in a URL stand for; none if it has none."""
+    if url.user is None and url.password is None:
+        return {}
+    pair = base64.b64encode(f"{url.user or ''}:{url.password or ''}".encode()).decode()
+    return {"Authorization": f"Basic {pair}"}
 
 
 def _is_address(host: str | None) -> bool:

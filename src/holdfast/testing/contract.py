@@ -43,6 +43,7 @@ _SHORT_SECONDS = 0.3
 _KINDS: dict[str, tuple[str, int | None]] = {
     "400": ("bad_request", 400),
     "401": ("auth", 401),
+    "402": ("billing", 402),
     "403": ("auth", 403),
     "404": ("unknown_model", 404),
     "429": ("rate_limit", 429),

@@ -115,6 +115,24 @@ def test_a_line_that_is_refused_sends_nothing_more_and_tells_everybody_why() -> 
     assert stats.requests <= 2
 
 
+def test_an_account_that_runs_dry_stops_a_line_that_works_at_once() -> None:
+    async def run() -> tuple[list[BaseException | Answer], Stats]:
+        async with ModelServer() as server:
+            asked = line(server, connections=2)
+            await ask(asked, 0)
+            server.behaviour = Behaviour(faults=[Fault("402")])
+            outcomes = await asyncio.gather(*(ask(asked, number) for number in range(1, 50)), return_exceptions=True)
+            await asked.close()
+            return outcomes, server.stats()
+
+    outcomes, stats = asyncio.run(run())
+    failures = [each.failure for each in outcomes if isinstance(each, AskFailedError)]
+    assert len(failures) == 49
+    assert {each.kind for each in failures} == {"billing"}
+    assert "then resume" in failures[0].message
+    assert stats.requests <= 1 + 2
+
+
 def test_a_pause_that_the_server_asks_for_is_everybodys_and_uses_up_no_retry() -> None:
     async def run() -> tuple[list[Answer], Stats, float]:
         fault = Fault("429-retry-after", first=3, retry_after="0.2")

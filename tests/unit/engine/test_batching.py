@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import msgspec
+import pytest
 
-from holdfast.engine.batch_jobs import Desk
+from holdfast.engine.batch_jobs import Desk, usable
 from holdfast.engine.batching import Batches
-from holdfast.models import Connection, Request, open_batches
-from holdfast.records.facts import BatchJob, StepId
+from holdfast.models import Connection, JobStanding, Request, open_batches
+from holdfast.models.batches_openai import OpenAIBatches
+from holdfast.records.facts import BatchJob, Failure, StepId
 from holdfast.spec import Batch
 from holdfast.testing import BatchBehaviour, Behaviour, ModelServer
 from tests.unit.solve.stage import MemoryJournal
@@ -81,6 +83,47 @@ def test_a_full_job_does_not_wait_for_a_quiet_moment(tmp_path: Path) -> None:
         assert [len(each.requests) for each in stage.records() if each.requests] == [2, 2, 2]
 
     on_stage(tmp_path, work, {"requests": 2, "quiet_seconds": 1000.0})
+
+
+def test_a_server_that_takes_nothing_from_us_stops_the_run_and_fails_no_request(tmp_path: Path) -> None:
+    async def work(stage: Stage) -> None:
+        asked = asyncio.ensure_future(stage.ask(1))
+        await until(lambda: bool(stage.told))
+        assert "models.m cannot be made: billing: HTTP 402" in stage.told[0]
+        assert not asked.done()
+        assert [each.status for each in stage.records()] == [""]
+        asked.cancel()
+        await asyncio.wait([asked])
+
+    on_stage(tmp_path, work, {}, refusals=(402,))
+
+
+def test_a_job_whose_results_are_no_longer_kept_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers keep them for about a month: a run that comes back later must not be stuck."""
+    look = OpenAIBatches.look
+
+    async def look_late(api: OpenAIBatches, job: str) -> JobStanding:
+        standing = await look(api, job)
+        return msgspec.structs.replace(standing, results=("file-gone",)) if job == "batch_1" else standing
+
+    async def work(stage: Stage) -> None:
+        assert (await stage.ask(3))[0] == "6"
+        assert [each.status for each in stage.records() if each.status] == ["gone", "completed"]
+        assert any("results" in each for each in stage.told), stage.told
+
+    monkeypatch.setattr(OpenAIBatches, "look", look_late)
+    on_stage(tmp_path, work, {})
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "is_for_good"),
+    [(400, "content_filter", True), (429, "insufficient_quota", False), (401, "", False), (503, "", False)],
+)
+def test_a_line_that_the_request_is_not_to_blame_for_is_asked_alone(status: int, code: str, is_for_good: bool) -> None:
+    body = {"status_code": status, "body": {"error": {"message": "no", "code": code}}}
+    line = msgspec.json.encode({"custom_id": "a", "response": body})
+    found = usable(line, open_batches(Connection("openai", "m")))
+    assert isinstance(found, Failure) == is_for_good
 
 
 def test_a_job_is_cut_before_it_is_too_large(tmp_path: Path) -> None:

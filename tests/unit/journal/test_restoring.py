@@ -292,6 +292,18 @@ def test_a_store_that_fails_for_a_moment_is_an_error_where_a_run_goes_on(run: Pa
         assert lines_of(tmp_path / name) == lines_of(run)
 
 
+def test_chunks_that_were_sealed_since_they_were_listed_are_not_lost(run: Path, tmp_path: Path) -> None:
+    """Who reads the mirror of a run that goes on sees a moment of it."""
+    objects, later = chunked(run, sealed=False), chunked(run)
+    source = MirrorSource(objects)
+    sealed = next(name for name in later.held if name.endswith(".jsonl.zst") and parse_piece(name, 0))
+    objects.put(sealed, later.held[sealed])
+    for name in [name for name in objects.held if name.startswith(sealed.removesuffix(".jsonl.zst") + "/")]:
+        objects.delete(name)
+    restore(str(tmp_path / "new"), [source], pytest.fail)
+    assert lines_of(tmp_path / "new") == lines_of(run)
+
+
 def test_the_beginning_of_a_segment_that_cannot_be_read_is_lost_and_not_the_run(run: Path, tmp_path: Path) -> None:
     objects = chunked(run)
     begins = sorted(name for name in objects.held if parse_piece(name, 0) and "/000000000000-" in name)

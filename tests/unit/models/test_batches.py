@@ -125,7 +125,8 @@ def test_a_job_that_is_not_there_is_gone(style: str) -> None:
 
 @each_style
 @pytest.mark.parametrize(
-    ("status", "kind"), [(401, "auth"), (429, "rate_limit"), (503, "overload"), (400, "bad_request")]
+    ("status", "kind"),
+    [(401, "auth"), (402, "billing"), (429, "rate_limit"), (503, "overload"), (400, "bad_request")],
 )
 def test_a_refused_submission_has_a_kind_and_no_secret(style: str, status: int, kind: str) -> None:
     secret = {"Authorization": "Bearer sk-hidden-1234"}
@@ -167,3 +168,30 @@ def test_what_is_no_result_is_none(style: str, line: bytes) -> None:
 def test_a_connection_without_a_batch_api_is_refused(settings: dict[str, object], told: str) -> None:
     with pytest.raises(BadConnectionError, match=told):
         open_batches(msgspec.convert({"model": "m", **settings}, Connection))
+
+
+def test_messages_that_are_none_are_a_bad_request() -> None:
+    async def work(api: BatchApi) -> None:
+        api.body(Request(["not a message"]))  # type: ignore[list-item] # what anybody's code may hand over
+
+    with pytest.raises(ModelError, match="nothing was sent") as raised:
+        with_api("anthropic", BatchBehaviour(), work)
+    assert raised.value.kind == "bad_request"
+
+
+@each_style
+def test_credentials_in_the_url_do_not_fight_with_a_key(style: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_KEY", "sk-some-key-1234")
+
+    async def run() -> str:
+        async with ModelServer() as server:
+            url = server.base_url.replace("://", "://user:passw0rd@")
+            api = open_batches(Connection(style, "m", base_url=url, api_key_env="SOME_KEY"))
+            return (await api.look("batch_9")).state
+
+    assert asyncio.run(run()) == "gone"
+
+
+def test_options_that_are_none_are_refused_for_jobs_too() -> None:
+    with pytest.raises(BadConnectionError, match="api: chat or responses"):
+        open_batches(Connection("openai", "m", options={"api": "completions"}))

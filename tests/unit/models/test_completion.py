@@ -146,7 +146,52 @@ def test_a_body_without_an_answer_is_malformed(body: Any) -> None:
         {"choices": [{"error": {"code": 429, "message": "slow down"}, "message": {"content": ""}}]},
     ],
 )
-def test_a_failure_inside_a_success_has_the_kind_of_its_code(body: Any) -> None:
+def test_a_failure_inside_a_success_has_the_kind_of_its_status(body: Any) -> None:
     error = failed(body)
     assert (error.kind, error.status) == ("rate_limit", 429)
     assert "slow down" in error.message
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        ({"code": "429"}, "rate_limit"),
+        ({"code": "server_error"}, "server"),
+        ({"code": None, "type": "server_error"}, "server"),
+        ({"code": "rate_limit_exceeded", "type": "tokens"}, "rate_limit"),
+        ({"code": "insufficient_quota", "type": "insufficient_quota"}, "billing"),
+        ({"code": 402}, "billing"),
+        ({"code": "context_length_exceeded"}, "context_too_long"),
+        ({"code": "invalid_api_key", "type": "invalid_request_error"}, "auth"),
+        ({"code": "never_heard_of"}, "malformed"),
+        ({"code": 200}, "malformed"),
+    ],
+)
+def test_a_failure_inside_a_success_has_the_kind_of_its_word(error: dict[str, Any], kind: str) -> None:
+    assert failed({"error": {"message": "no", **error}}).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"), [("error", "server"), ("abort", "server"), ("insufficient_system_resource", "overload")]
+)
+def test_what_the_server_broke_off_is_no_answer(reason: str, kind: str) -> None:
+    choice = {"message": {"content": "The answer is 4"}, "finish_reason": reason}
+    assert failed({"choices": [choice]}).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("usage", "expected"),
+    [
+        ({"prompt_tokens": 12, "completion_tokens": 5, "total_tokens": 17}, Usage(12, 5)),
+        ({"prompt_tokens": 12, "completion_tokens": 5, "total_tokens": 117}, Usage(12, 105)),
+        ({"total_tokens": 17}, Usage()),
+    ],
+)
+def test_what_is_only_in_the_total_was_said_too(usage: dict[str, int], expected: Usage) -> None:
+    assert parsed({"content": "x"}, usage=usage).usage == expected
+
+
+def test_xais_thoughts_are_a_part_of_what_came_out() -> None:
+    details = {"completion_tokens_details": {"reasoning_tokens": 317}}
+    usage = {"prompt_tokens": 12, "completion_tokens": 2, "total_tokens": 331, **details}
+    assert parsed({"content": "x"}, usage=usage).usage == Usage(12, 319, reasoning_tokens=317)

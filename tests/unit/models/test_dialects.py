@@ -49,6 +49,11 @@ def test_chat_sends_what_it_was_given() -> None:
     }
 
 
+def test_a_server_that_refuses_options_of_a_stream_can_be_spared_them() -> None:
+    for stream in (True, False):
+        assert "stream_options" not in Chat().body("m", Request(ASKED, {"stream_options": None}), stream=stream)
+
+
 def test_chunks_of_two_calls_that_alternate_are_told_apart() -> None:
     def piece(index: int, **call: Any) -> dict[str, Any]:
         return {"choices": [{"index": 0, "delta": {"tool_calls": [{"index": index, **call}]}}]}
@@ -68,6 +73,52 @@ def test_chunks_of_two_calls_that_alternate_are_told_apart() -> None:
         ("a", {"name": "f", "arguments": "{}"}),
         ("b", {"name": "g", "arguments": "{}"}),
     ]
+
+
+def delta(**said: Any) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "delta": said}]}
+
+
+def streamed(*deltas: dict[str, Any]) -> dict[str, Any]:
+    message: dict[str, Any] = join_chunks(events(*deltas, "[DONE]"))["choices"][0]["message"]
+    return message
+
+
+def test_calls_that_share_a_number_are_told_apart_by_their_ids() -> None:
+    """Ollama numbers all of them 0."""
+    first = {"index": 0, "id": "a", "function": {"name": "f", "arguments": '{"x":1}'}}
+    second = {"index": 0, "id": "b", "function": {"name": "f", "arguments": '{"x":2}'}}
+    calls = streamed(delta(tool_calls=[first]), delta(tool_calls=[second]))["tool_calls"]
+    assert [(each["id"], each["function"]["arguments"]) for each in calls] == [("a", '{"x":1}'), ("b", '{"x":2}')]
+
+
+def test_pieces_of_one_call_belong_together_also_under_an_id_each() -> None:
+    """Older vLLM draws a new one for every piece."""
+    named = {"index": 0, "id": "a", "function": {"name": "f", "arguments": '{"x"'}}
+    more = {"index": 0, "id": "b", "function": {"arguments": ":1}"}}
+    (call,) = streamed(delta(tool_calls=[named]), delta(tool_calls=[more]))["tool_calls"]
+    assert (call["id"], call["function"]) == ("a", {"name": "f", "arguments": '{"x":1}'})
+
+
+def test_content_that_streams_in_parts_is_whole() -> None:
+    """Mistral's, which thinks in parts."""
+    thought = [{"type": "thinking", "thinking": [{"type": "text", "text": each}]} for each in ("Hm", ".")]
+    said = [{"type": "text", "text": "4"}]
+    chunks = [delta(content=[each]) for each in thought]
+    body = join_chunks(events(*chunks, delta(content=said), delta(content="2"), "[DONE]"))
+    answer = Chat().answer(body)
+    assert answer.text == "42"
+    assert [part["type"] for part in answer.message["content"]] == ["thinking", "text"]
+    assert [each["text"] for each in answer.message["content"][0]["thinking"]] == ["Hm", "."]
+
+
+def test_reasoning_details_that_stream_are_whole_and_keep_their_signature() -> None:
+    """OpenRouter wants them back as they were."""
+    text = {"type": "reasoning.text", "index": 0}
+    hidden = {"type": "reasoning.encrypted", "index": 1, "data": "xyz"}
+    pieces = [{**text, "text": "I sh"}, {**text, "text": "ould."}, {**text, "signature": "s"}, hidden, hidden]
+    found = streamed(*(delta(reasoning_details=[each]) for each in pieces))["reasoning_details"]
+    assert found == [{**text, "text": "I should.", "signature": "s"}, hidden, hidden]
 
 
 def test_only_the_first_choice_of_a_stream_counts() -> None:
@@ -145,6 +196,115 @@ def test_redacted_thinking_goes_back_too() -> None:
     answer = Messages().answer({"content": [hidden, {"type": "text", "text": "x"}], "stop_reason": "end_turn"})
     assert answer.reasoning == ""
     assert anthropic([*ASKED, answer.message])["messages"][1]["content"][0] == hidden
+
+
+def use(name: str) -> dict[str, Any]:
+    return {"type": "tool_use", "id": name, "name": "add", "input": {"a": 1}}
+
+
+def thought(words: str) -> dict[str, Any]:
+    return {"type": "thinking", "thinking": words, "signature": f"signed {words}"}
+
+
+SEARCH = [
+    {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "x"}},
+    {"type": "web_search_tool_result", "tool_use_id": "s1", "content": []},
+]
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        [thought("one"), use("c1"), thought("two"), use("c2")],
+        [thought("one"), {"type": "text", "text": "First"}, thought("two"), {"type": "text", "text": "then"}],
+        [thought("one"), *SEARCH, thought("two"), {"type": "text", "text": "found"}],
+        [thought("one"), {"type": "text", "text": "so"}, use("c1")],
+    ],
+    ids=["calls", "texts", "search", "plain"],
+)
+def test_anthropic_gets_its_blocks_back_in_their_order(blocks: list[dict[str, Any]]) -> None:
+    answer = Messages().answer({"content": blocks, "stop_reason": "end_turn"})
+    assert anthropic([*ASKED, answer.message])["messages"][1]["content"] == blocks
+    assert answer.reasoning.startswith("one")
+
+
+def test_a_message_that_was_changed_goes_back_as_it_is_now() -> None:
+    blocks = [thought("one"), use("c1"), thought("two"), use("c2")]
+    answer = Messages().answer({"content": blocks, "stop_reason": "tool_use"})
+    fewer = {**answer.message, "tool_calls": answer.message["tool_calls"][:1]}
+    sent = anthropic([*ASKED, fewer])["messages"][1]["content"]
+    assert [block.get("id") for block in sent if block["type"] == "tool_use"] == ["c1"]
+
+
+def test_a_call_that_max_tokens_cut_off_is_a_piece_of_an_answer() -> None:
+    started = {"type": "content_block_start", "index": 0, "content_block": {**use("c1"), "input": {}}}
+    piece = {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": '{"a": '}}
+    end = {"type": "message_delta", "delta": {"stop_reason": "max_tokens"}, "usage": {"output_tokens": 9}}
+    answer = Messages().answer(Messages().joined(events(started, piece, end, {"type": "message_stop"})))
+    assert (answer.finish_reason, answer.tool_calls[0]["function"]["arguments"]) == ("length", '{"a": ')
+    assert anthropic([*ASKED, answer.message])["messages"][1]["content"][0]["input"] == {"arguments": '{"a": '}
+
+
+def test_a_turn_that_anthropic_pauses_is_not_at_its_end() -> None:
+    answer = Messages().answer({"content": [{"type": "text", "text": "I look"}], "stop_reason": "pause_turn"})
+    assert answer.marks == ("truncated",)
+
+
+def test_what_anthropic_does_not_say_again_of_its_usage_still_counts() -> None:
+    begun = {"type": "message_start", "message": {"content": [], "usage": {"input_tokens": 10, "output_tokens": 1}}}
+    end = {"type": "message_delta", "delta": {}, "usage": {"input_tokens": None, "output_tokens": 7}}
+    answer = Messages().answer(Messages().joined(events(begun, end, {"type": "message_stop"})))
+    assert answer.usage == Usage(10, 7)
+
+
+def test_a_text_that_is_null_is_none() -> None:
+    said = [Messages().answer({"content": [{"type": "text", "text": None}]})]
+    said.append(GenerateContent().answer({"candidates": [{"content": {"parts": [{"text": None}]}}]}))
+    assert [each.text for each in said] == ["", ""]
+
+
+def test_an_error_that_is_null_is_none() -> None:
+    assert Messages().answer({"content": [{"type": "text", "text": "x"}], "error": None}).text == "x"
+
+
+def test_anthropic_keeps_marks_for_its_cache_in_results_and_tools() -> None:
+    mark = {"cache_control": {"type": "ephemeral"}}
+    part = {"type": "text", "text": "long", **mark}
+    tool = {"type": "function", "function": {"name": "add"}, **mark}
+    body = Messages().body("m", Request([{**RESULT, "content": [part]}], {}, [tool]), stream=False)
+    assert body["messages"][0]["content"][0]["content"] == [part]
+    assert body["tools"] == [{"name": "add", "input_schema": {"type": "object"}, **mark}]
+
+
+def test_a_stream_of_google_that_is_cut_off_is_none_whatever_it_says_of_the_prompt() -> None:
+    chunk = {"candidates": [{"content": {"parts": [{"text": "4"}]}}], "promptFeedback": {"safetyRatings": []}}
+    with pytest.raises(ModelError, match="without a finishReason") as raised:
+        GenerateContent().joined(events(chunk))
+    assert raised.value.kind == "connection"
+
+
+def test_logprobs_of_all_pieces_of_googles_stream_count() -> None:
+    def chunk(token: str) -> dict[str, Any]:
+        told = {"chosenCandidates": [{"token": token, "logProbability": -1.0}], "topCandidates": [{"candidates": []}]}
+        parts = {"parts": [{"text": token}]}
+        return {"candidates": [{"content": parts, "logprobsResult": told, "finishReason": "STOP"}]}
+
+    answer = GenerateContent().answer(GenerateContent().joined(events(chunk("4"), chunk("2"))))
+    assert [each["token"] for each in answer.logprobs] == ["4", "2"]
+
+
+PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+
+
+def test_a_picture_that_a_tool_returns_reaches_google() -> None:
+    body = google([*ASKED, {"role": "assistant", "tool_calls": [CALL]}, {**RESULT, "content": [PICTURE]}])
+    assert body["contents"][-1]["parts"][1] == {"inlineData": {"mimeType": "image/png", "data": "AAAA"}}
+
+
+def test_a_picture_that_a_tool_returns_reaches_the_responses_api() -> None:
+    body = responses([*ASKED, {**RESULT, "content": [{"type": "text", "text": "see"}, PICTURE]}])
+    assert [part["type"] for part in body["input"][-1]["output"]] == ["input_text", "input_image"]
+    assert responses([RESULT])["input"][-1]["output"] == "2"
 
 
 def test_a_blocked_prompt_of_google_is_a_content_filter() -> None:
@@ -279,3 +439,55 @@ def test_reasoning_has_two_names() -> None:
 def test_options_that_are_none_are_refused(provider: str, options: dict[str, Any], said: str) -> None:
     with pytest.raises(BadConnectionError, match=said):
         make_provider(Connection(provider, "m", options=options))
+
+
+def item(kind: str, **fields: Any) -> dict[str, Any]:
+    return {"type": kind, "id": f"{kind}_1", **fields}
+
+
+REASONED = item("reasoning", summary=[], encrypted_content="abc")
+CALLED = item("function_call", call_id="c1", name="add", arguments="{}")
+SPOKEN = item("message", role="assistant", content=[{"type": "output_text", "text": "so"}])
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        [REASONED, SPOKEN, {**REASONED, "id": "rs_2"}, CALLED],
+        [REASONED, item("web_search_call", status="completed"), SPOKEN],
+        [{**SPOKEN, "phase": "commentary"}, CALLED],
+    ],
+    ids=["order", "search", "phase"],
+)
+def test_the_responses_api_gets_its_items_back_in_their_order(output: list[dict[str, Any]]) -> None:
+    answer = Responses().answer({"status": "completed", "output": output})
+    assert responses([*ASKED, answer.message])["input"][1:] == output
+    assert answer.text == "so"
+
+
+def test_a_response_of_the_usual_order_is_kept_once() -> None:
+    answer = Responses().answer({"status": "completed", "output": [REASONED, SPOKEN, CALLED]})
+    assert "output_items" not in answer.message
+    kinds = [each["type"] for each in responses([*ASKED, answer.message])["input"][1:]]
+    assert kinds == ["reasoning", "message", "function_call"]
+
+
+def test_a_function_is_as_strict_in_one_api_as_in_the_other() -> None:
+    loose, strict = {"name": "f", "parameters": {}}, {"name": "g", "strict": True}
+    tools = [{"type": "function", "function": each} for each in (loose, strict)]
+    body = Responses().body("m", Request(ASKED, {}, tools), stream=False)
+    assert [tool["strict"] for tool in body["tools"]] == [False, True]
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_an_error_in_the_middle_of_a_response_has_the_kind_of_its_code(wrapped: bool) -> None:
+    failed = {"code": "rate_limit_exceeded", "message": "x"}
+    event = {"type": "error", "error": failed} if wrapped else {"type": "error", **failed}
+    with pytest.raises(ModelError) as raised:
+        Responses().answer(Responses().joined(events(event)))
+    assert raised.value.kind == "rate_limit"
+
+
+def test_google_may_say_how_long_to_wait_in_a_list() -> None:
+    body = [{"error": {"code": 429, "details": [{"retryDelay": "3s"}]}}]
+    assert retry_delay_seconds(msgspec.json.encode(body).decode()) == 3.0

@@ -89,6 +89,37 @@ def test_one_at_a_time_and_still_refused_the_line_waits_longer_and_longer_until_
     assert paced.wait(now) == 0.25
 
 
+def test_a_refusal_that_asks_for_no_wait_is_waited_for_all_the_same() -> None:
+    paced = pace(ceiling=1, adaptive=True)
+    fail(paced, 0.0, "rate_limit", retry_after=0.0)
+    assert paced.wait(0.0) == 0.25
+
+
+def test_a_plenty_of_one_thing_makes_no_other_less_scarce() -> None:
+    plenty, scarce = Quota(90, 1.0, 100, "output-tokens"), Quota(10, 30.0, 100, "input-tokens")
+    for told in ([plenty, scarce], [scarce, plenty]):
+        paced = pace()
+        paced.heard(0.0, told)
+        paced.sent(0.0, 2.0)
+        assert paced.wait(0.0) == pytest.approx(5.9), told
+
+
+def test_a_small_quota_of_one_thing_is_not_little_of_another() -> None:
+    paced = pace()
+    paced.heard(0.0, [Quota(1_000_000, 1.0, 1_000_000, "input-tokens"), Quota(900, 6.0, 1000, "output-tokens")])
+    paced.sent(0.0, 500.0)
+    assert paced.wait(0.0) == 0.0
+
+
+def test_what_goes_in_takes_nothing_of_what_may_come_out() -> None:
+    paced = pace(tokens_per_minute=1e9)
+    for _ in range(200):
+        paced.used(5000, 100, 5100.0)
+    paced.heard(0.0, [Quota(30_000, 30.0, 80_000, "output-tokens")])
+    paced.sent(0.0, 5100.0)
+    assert paced.wait(0.0) == pytest.approx(0.0, abs=0.01)
+
+
 def test_while_more_than_half_is_left_headers_change_nothing() -> None:
     paced = pace()
     paced.heard(0.0, [Quota(60, 30.0, 100)])
@@ -110,7 +141,7 @@ def test_nothing_left_is_waited_for() -> None:
 
 def test_tokens_that_are_left_hold_the_line_too() -> None:
     paced = pace()
-    paced.heard(0.0, [Quota(0, 12.0, 1000, is_tokens=True)])
+    paced.heard(0.0, [Quota(0, 12.0, 1000, "tokens")])
     assert paced.wait(0.0) == 12.0
 
 

@@ -22,7 +22,7 @@ def test_openai_says_what_is_left_of_requests_and_of_tokens() -> None:
         x_ratelimit_limit_tokens="150000",
         x_ratelimit_remaining_tokens="149984",
         x_ratelimit_reset_tokens="6m0s",
-    ) == [Quota(59, 1.0, 60), Quota(149984, 360.0, 150000, True)]
+    ) == [Quota(59, 1.0, 60), Quota(149984, 360.0, 150000, "tokens")]
 
 
 def test_anthropic_says_when_it_is_all_there_again() -> None:
@@ -33,7 +33,7 @@ def test_anthropic_says_when_it_is_all_there_again() -> None:
         anthropic_ratelimit_input_tokens_remaining="10",
         anthropic_ratelimit_input_tokens_reset="2026-05-28T20:26:45+00:00",
     )
-    assert found == [Quota(0, 10.0, 50), Quota(10, 5.0, 0, True)]
+    assert found == [Quota(0, 10.0, 50), Quota(10, 5.0, 0, "input-tokens")]
 
 
 @pytest.mark.parametrize(

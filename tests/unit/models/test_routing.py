@@ -81,7 +81,7 @@ def test_what_has_the_same_affinity_goes_to_the_same_server() -> None:
     assert (len(first), len(second)) == (3, 3)
 
 
-@pytest.mark.parametrize("fault", ["503", "529", "reset", "cut"])
+@pytest.mark.parametrize("fault", ["500", "503", "529", "reset", "cut"])
 def test_a_server_that_fails_rests_and_the_others_go_on(fault: str) -> None:
     async def use(servers: list[ModelServer], provider: RoutingProvider, clock: Clock) -> tuple[Any, ...]:
         with pytest.raises(ModelError):

@@ -18,7 +18,12 @@ from holdfast.models.sse import Event, parse_events
         (b"\xef\xbb\xbfdata: \xc3\xa4\n\n", [Event("", "ä")]),
         (b"data: whole\n\ndata: cut", [Event("", "whole")]),
         (b"data: whole\n\ndata: cut\n", [Event("", "whole")]),
+        (b'data: {"a": 1}\n\ndata: {"b": ', [Event("", '{"a": 1}')]),
+        (b'data: {"a": 1}\n\ndata: 12', [Event("", '{"a": 1}')]),
+        (b'event: x\ndata: {"a": 1}', [Event("x", '{"a": 1}')]),
+        (b'data: {"a": 1}\n\ndata: [DONE]', [Event("", '{"a": 1}'), Event("", "[DONE]")]),
+        (b'data: {"a": 1}\n\ndata: [DONE]\n', [Event("", '{"a": 1}'), Event("", "[DONE]")]),
     ],
 )
-def test_events_are_what_empty_lines_end(body: bytes, events: list[Event]) -> None:
+def test_events_are_what_empty_lines_end_or_is_whole_at_the_end(body: bytes, events: list[Event]) -> None:
     assert list(parse_events(body)) == events

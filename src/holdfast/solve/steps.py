@@ -35,7 +35,7 @@ _OUTSIDE_SECONDS = 0.02
 _REFUSALS = 3
 """So often a closed scope says no; then it keeps whoever asks."""
 
-_NO_USAGE = Usage()
+_NO_USAGE = Spent().saved  # the default itself, which is not written
 _encode = msgspec.json.Encoder().encode
 _step = msgspec.json.Decoder(Step)
 

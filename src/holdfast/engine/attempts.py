@@ -136,6 +136,7 @@ class Sampler:
         self._read = read
         self._closing = False
         self._draining = False
+        self._loop: asyncio.AbstractEventLoop | None = None  # the engine's; asking for it is a system call
         self.flights: set[Flight] = set()
 
     def drain(self) -> None:
@@ -299,8 +300,8 @@ class Sampler:
         """From here on the worker's code may be the user's."""
         inside.set(True)
         group.set(ticket.key.rpartition("/")[0])
-        task = _task()
-        flight = Flight(ticket.key, task, task.get_loop().time(), seconds)
+        loop = self._loop = self._loop or asyncio.get_running_loop()
+        flight = Flight(ticket.key, _task(loop), loop.time(), seconds)
         flight.cell = ticket.cell
         self.flights.add(flight)
         return flight
@@ -334,8 +335,8 @@ async def _solve(solver: Solver, sample: Sample, ctx: Context, seconds: float | 
         steps.watch.obey(None)
 
 
-def _task() -> "asyncio.Task[object]":
-    task = asyncio.current_task()
+def _task(loop: asyncio.AbstractEventLoop) -> "asyncio.Task[object]":
+    task = asyncio.current_task(loop)
     assert task is not None
     return task
 

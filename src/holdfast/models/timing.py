@@ -6,7 +6,7 @@ from contextvars import ContextVar
 
 from holdfast.records.facts import Timing
 
-_DIGITS = 4  # tenths of a millisecond: more is noise, and every step pays for it
+_PER_SECOND = 10_000  # tenths of a millisecond: more is noise, and every step pays for it
 
 _NOTHING = Timing()
 """Its zeros are left out when it is written: msgspec knows a default by being the very object."""
@@ -39,11 +39,11 @@ class Timer:
         if not (self.first or self.queue or self.lost):
             return _NOTHING
         return Timing(
-            queue=round(self.queue, _DIGITS) or _NOTHING.queue,
-            limited=round(self.limited, _DIGITS) or _NOTHING.limited,
-            connect=round(self.connect, _DIGITS) or _NOTHING.connect,
-            first=round(self.first, _DIGITS) or _NOTHING.first,
-            lost=round(self.lost, _DIGITS) or _NOTHING.lost,
+            queue=_rounded(self.queue) or _NOTHING.queue,
+            limited=_rounded(self.limited) or _NOTHING.limited,
+            connect=_rounded(self.connect) or _NOTHING.connect,
+            first=_rounded(self.first) or _NOTHING.first,
+            lost=_rounded(self.lost) or _NOTHING.lost,
         )
 
 
@@ -55,3 +55,8 @@ def begin_timing() -> Timer:
     timer = Timer()
     under_way.set(timer)
     return timer
+
+
+def _rounded(seconds: float) -> float:
+    """`round(seconds, 4)` makes a text of it and reads that, also of nothing."""
+    return round(seconds * _PER_SECOND) / _PER_SECOND if seconds else 0.0

@@ -1,5 +1,6 @@
 """Settings of the whole suite."""
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,15 @@ def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
     """No test leaves anything in the cache of whoever runs it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_proxies() -> Iterator[None]:
+    """No test depends on the proxies of whoever runs it."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [each for each in os.environ if each.lower().endswith("_proxy")]:
+            patch.delenv(name)
         yield
 
 

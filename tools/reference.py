@@ -122,12 +122,12 @@ does not hold it is a failure. Your own is a function of a text, `module:functio
 EXIT_CODES = {
     0: "done",
     1: "finished, with more failed samples than `fail_on_error` allows (default: any), or with cells that were stopped "
-    "because their model cannot be asked (resumable)",
+    "because their model cannot be asked (resumable), or scorers that broke",
     2: "bad spec or usage",
     3: "resume refused: it would mix two experiments",
     4: "held by another live process",
     5: "damaged data",
-    6: "stopped at a budget, resumable (reserved: there are no budgets yet)",
+    6: "stopped at a budget, resumable with a higher one",
     7: "gate not passed",
     130: "interrupted, resumable",
 }

@@ -171,12 +171,15 @@ def test_a_submission_that_fails_for_a_while_is_made_again(tmp_path: Path, statu
         assert it.outputs() == right(5)
 
 
-def test_a_submission_that_is_refused_fails_and_buys_nothing_at_the_full_price(tmp_path: Path) -> None:
-    with course(tmp_path, 5, refusals=[400] * 9) as it:
+def test_a_submission_that_is_refused_stops_the_cell_and_buys_nothing_at_the_full_price(tmp_path: Path) -> None:
+    with course(tmp_path, 5, refusals=[400]) as it:
         said = it.go_on(1)
         assert it.server.stats().requests == 0
         assert it.server.batches().jobs == []
         assert "no job can be made" in said
+        assert (shown(RUN, it.store)["failed"], shown(RUN, it.store)["unfinished"]) == (0, 5)
+        it.go_on()
+        assert it.outputs() == right(5)
 
 
 def test_each_turn_of_a_conversation_is_a_round_of_jobs_also_after_a_kill(tmp_path: Path) -> None:

@@ -147,10 +147,8 @@ def test_rows_that_differ_are_told(tmp_path: Path) -> None:
     assert (said.code, doubt in said.err) == (0, True)
 
 
-def test_equal_runs_show_no_change_and_no_doubt(tmp_path: Path) -> None:
-    made(tmp_path, "one")
-    made(tmp_path, "two")
-    found = compared(tmp_path, "one", "two")
+def test_equal_runs_show_no_change_and_no_doubt(two_runs: Path) -> None:
+    found = compared(two_runs, "one", "two")
     assert found["warnings"] == []
     assert [(each["changed"], each["p"], each["effect"]) for each in found["comparisons"]] == [([], 1.0, None)]
 
@@ -196,6 +194,14 @@ def test_a_person_sees_both_answers_of_what_changed(tmp_path: Path) -> None:
     assert "    + 9" not in none.out.splitlines()
 
 
+@pytest.fixture(scope="module")
+def two_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("two")
+    made(folder, "one")
+    made(folder, "two")
+    return folder
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -206,8 +212,6 @@ def test_a_person_sees_both_answers_of_what_changed(tmp_path: Path) -> None:
         (("one", "two", "--evaluation", "nope"), "has no evaluation"),
     ],
 )
-def test_what_cannot_be_compared_is_told(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
-    made(tmp_path, "one")
-    made(tmp_path, "two")
-    done = call("compare", *arguments, "--store", tmp_path / "runs", cwd=tmp_path)
+def test_what_cannot_be_compared_is_told(two_runs: Path, arguments: tuple[str, ...], said: str) -> None:
+    done = call("compare", *arguments, "--store", two_runs / "runs", cwd=two_runs)
     assert (done.code, said in done.err) == (2, True), done.said

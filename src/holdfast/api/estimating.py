@@ -15,7 +15,7 @@ from holdfast.models.tokens import LEAST, MOST
 from holdfast.plan import Work, models_of
 from holdfast.records.exchange import Message, Usage
 from holdfast.report.wording import text_of
-from holdfast.spec import Model, Price, Spec
+from holdfast.spec import Model, Spec
 
 _COUNTED_ROWS = 1000
 _OBSERVED_ERROR = 0.25
@@ -158,7 +158,7 @@ def _by_prompts(work: Work, model: Model, prompts: Prompts) -> CellEstimate:
         requests=Range(answers, answers if alone else None),
         input_tokens=read,
         output_tokens=written,
-        dollars=_priced(model.price, answers, read, written),
+        dollars=_priced(model, answers, read, written),
         of="prompts",
         unpriced=() if model.price is not None else (model.name,),
     )
@@ -166,12 +166,12 @@ def _by_prompts(work: Work, model: Model, prompts: Prompts) -> CellEstimate:
 
 def _by_answers(spec: Spec, task: str, model: Model, answers: int, before: Observed) -> CellEstimate:
     """As many tokens, and requests, as an answer took then, more or less."""
-    prices = {"": model.price} | {role: each.price for role, each in spec.roles.items()}
+    asked = {"": model} | spec.roles
     share = answers / before.finished
     around = Range(share * (1 - _OBSERVED_ERROR), share * (1 + _OBSERVED_ERROR))
     whole = sum(before.used.values(), Usage())
-    unpriced = tuple(role or model.name for role in before.used if prices.get(role) is None)
-    known = [price.dollars(used) for role, used in before.used.items() if (price := prices.get(role)) is not None]
+    costs = {role: asked[role].dollars(used) if role in asked else None for role, used in before.used.items()}
+    known = [dollars for dollars in costs.values() if dollars is not None]
     return CellEstimate(
         task=task,
         model=model.name,
@@ -181,17 +181,15 @@ def _by_answers(spec: Spec, task: str, model: Model, answers: int, before: Obser
         output_tokens=around.times(whole.output_tokens),
         dollars=around.times(sum(known)) if known else None,
         of=before.run_id,
-        unpriced=unpriced,
+        unpriced=tuple(role or model.name for role, dollars in costs.items() if dollars is None),
     )
 
 
-def _priced(price: Price | None, requests: int, read: Range, written: Range) -> Range | None:
-    if price is None:
-        return None
-    low = price.dollars(Usage(round(read.low), round(written.low), requests=requests))
-    if read.high is None or written.high is None:
-        return Range(low, None)
-    return Range(low, price.dollars(Usage(round(read.high), round(written.high), requests=requests)))
+def _priced(model: Model, requests: int, read: Range, written: Range) -> Range | None:
+    low = model.dollars(Usage(round(read.low), round(written.low), requests=requests))
+    if low is None or read.high is None or written.high is None:
+        return None if low is None else Range(low, None)
+    return Range(low, model.dollars(Usage(round(read.high), round(written.high), requests=requests)))
 
 
 def _rows(work: Work, spec: Spec) -> int:

@@ -11,7 +11,7 @@ import msgspec
 from holdfast.engine.rehearsing import Rehearsed
 from holdfast.records.exchange import Usage
 from holdfast.solve import Recorded
-from holdfast.spec import Price, Spec
+from holdfast.spec import Model, Spec
 
 
 class Forecast(msgspec.Struct, frozen=True):
@@ -44,8 +44,8 @@ class Guess:
 
     def __init__(self, spec: Spec, mean: Mean) -> None:
         self._mean = mean
-        self._models = {model.name: model.price for model in spec.models}
-        self._roles = {name: model.price for name, model in spec.roles.items()}
+        self._models = {model.name: model for model in spec.models}
+        self._roles = spec.roles
         self._keys = self._complete = self._reused = self._unpriced = 0
         self._asks = self._tokens = self._dollars = 0.0
 
@@ -63,12 +63,13 @@ class Guess:
             self._asks += self._mean.steps
             parts = {"": (self._mean.input_tokens, self._mean.output_tokens)}
         self._tokens += sum(map(sum, parts.values()))
-        prices = {role: self._roles.get(role) if role else self._models[model] for role in parts}
-        self._unpriced += any(price is None for price in prices.values())
-        self._dollars += sum(_dollars(prices[role], *tokens) for role, tokens in parts.items())
+        asked = {role: self._roles.get(role) if role else self._models[model] for role in parts}
+        costs = [_dollars(asked[role], *tokens) for role, tokens in parts.items()]
+        self._unpriced += None in costs
+        self._dollars += sum(filter(None, costs))
 
     def forecast(self) -> Forecast:
-        priced = any((*self._models.values(), *self._roles.values()))
+        priced = any(each.price is not None for each in (*self._models.values(), *self._roles.values()))
         return Forecast(
             self._keys,
             self._reused,
@@ -97,5 +98,5 @@ def _share(part: int, whole: int) -> float:
     return max(part, 0) / whole if whole else 0.0
 
 
-def _dollars(price: Price | None, input_tokens: float, output_tokens: float) -> float:
-    return 0.0 if price is None else price.dollars(Usage(round(input_tokens), round(output_tokens)))
+def _dollars(model: Model | None, input_tokens: float, output_tokens: float) -> float | None:
+    return None if model is None else model.dollars(Usage(round(input_tokens), round(output_tokens)))

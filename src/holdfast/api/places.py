@@ -185,25 +185,53 @@ def runs_in(store: str) -> Iterator[RunPlace]:
 
 
 def folders_in(store: str) -> Iterator[RunPlace]:
-    """Every folder that is a run, will be one, or was one before its journal was lost."""
+    """Every folder that is a run, will be one, or was one before its journal was lost. UsageError if all are mirrors of
+    runs.
+    """
     refuse_url(store)
     store = os.path.abspath(store)
     if not os.path.isdir(store):
         return
+    found, mirrored = 0, ""
     for experiment in sorted(os.listdir(store)):
         above = os.path.join(store, experiment)
         for name in sorted(os.listdir(above)) if os.path.isdir(above) else ():
             if name.startswith("."):  # a fork that is being made: no run has such a name
                 continue
             place = RunPlace(store, unquote(experiment), unquote(name), os.path.join(above, name))
-            if place.began or any(os.path.lexists(os.path.join(place.folder, each)) for each in _FILES):
+            if _is_mirror(place.folder):
+                mirrored = store
+            elif place.began or any(os.path.lexists(os.path.join(place.folder, each)) for each in _FILES):
+                found += 1
                 yield place
+    if mirrored and not found:
+        raise _no_folder_of_runs(store)
+
+
+def refuse_mirror(folder: str) -> None:
+    """A mirror in a folder is read as one, or its run would seem to be lost."""
+    if _is_mirror(folder):
+        raise _no_folder_of_runs(os.path.abspath(folder))
+
+
+def _is_mirror(folder: str) -> bool:
+    """Where a run has files of segments, its mirror has a folder for each epoch."""
+    with contextlib.suppress(OSError):
+        with os.scandir(journal_folder(folder)) as entries:
+            names = {entry.name: entry.is_dir() for entry in entries}
+        return any(is_folder and name.isdecimal() for name, is_folder in names.items()) and all(names.values())
+    return False
+
+
+def _no_folder_of_runs(path: str) -> UsageError:
+    return UsageError(f"{path} is a mirror; write it as a URL: {shlex.quote(f'file://{path}')}")
 
 
 def find_run(store: str, wanted: str, search: Callable[[str], Iterator[RunPlace]] = runs_in) -> RunPlace:
     """The one run that is meant, of those that `search` finds. UsageError if there is none, or more than one."""
     refuse_url(wanted)
     if os.path.isdir(os.path.join(wanted, "journal")):
+        refuse_mirror(wanted)
         folder = os.path.abspath(wanted)
         above, name = os.path.split(folder)
         return RunPlace(os.path.dirname(above), unquote(os.path.basename(above)), unquote(name), folder)

@@ -8,7 +8,8 @@ import msgspec
 from holdfast.api.places import RunPlace
 from holdfast.api.runs import Run
 from holdfast.journal import Reader
-from holdfast.report.recounting import Recount, counted_numbers, differences, uncounted
+from holdfast.report.differing import differences
+from holdfast.report.recounting import Recount
 from holdfast.report.rescoring import rescore
 
 
@@ -24,7 +25,7 @@ class ScoresChecked(msgspec.Struct):
     skipped: dict[str, str] = msgspec.field(default_factory=dict)
     """By scorer: why it was not asked again."""
     unchecked: list[str] = msgspec.field(default_factory=list)
-    """What the reports have besides and nobody computes a second time."""
+    """What the reports have besides and nobody computes a second time: nothing, since everything is."""
 
 
 def check_scores(place: RunPlace) -> ScoresChecked:
@@ -38,14 +39,13 @@ def check_scores(place: RunPlace) -> ScoresChecked:
                 recount = _recount(place, run.last_record())
             where = f"evaluation {evaluation}: " if len(report.evaluations) > 1 else ""
             again = asyncio.run(rescore(place.folder, recount, evaluation))
-            wrong = (*differences(report, recount), *again.differences)
-            found.differences += [f"{where}{each}" for each in wrong]
-            found.numbers += counted_numbers(report)
+            tally = differences(report, recount)
+            found.differences += [f"{where}{each}" for each in (*tally.wrong, *again.differences)]
+            found.numbers += tally.numbers
             found.records = recount.records
             for name, count in again.again.items():
                 found.rescored[name] = found.rescored.get(name, 0) + count
             found.skipped |= again.skipped
-            found.unchecked = sorted({*found.unchecked, *uncounted(report)})
     return found
 
 

@@ -19,7 +19,7 @@ import msgspec
 from holdfast.api.condensing import condense
 from holdfast.api.content import check_content
 from holdfast.api.mirroring import known_there, last_beat, objects_of, restore_whole
-from holdfast.api.places import RunPlace, default_store, place_of, runs_in
+from holdfast.api.places import RunPlace, default_store, place_of, refuse_mirror, runs_in
 from holdfast.api.provenance import SPEC_FILE, check_spec_file, write_spec_file
 from holdfast.api.resuming import read_fold
 from holdfast.errors import DriftError, HoldfastError, JournalError, StoreError, UsageError
@@ -204,6 +204,7 @@ def _sources(where: str, output: str, warn: Told) -> tuple[list[Source], RunPlac
             f"{where} is neither a folder of a run (it has no journal) nor a URL; list what there is with: "
             "holdfast recover --list"
         )
+    refuse_mirror(folder)
     above, name = os.path.split(folder)
     here = RunPlace(os.path.dirname(above), unquote(os.path.basename(above)), unquote(name), folder)
     place = here if not output else place_of(output, here.experiment, here.run_id)

@@ -1,7 +1,7 @@
 """A run, to be looked at: its summary, its report, its samples. Reads only; brings the index up to date on the way."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -15,7 +15,7 @@ from holdfast.api.recovering import Moved
 from holdfast.api.summaries import EvaluationLine, MirrorStanding, RunSummary, ScoredAnswer, WaitingJob
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.journal import Reader
-from holdfast.plan import data_lines
+from holdfast.plan import rows_of
 from holdfast.records.facts import Change, ScoringStarted
 from holdfast.records.keys import parse_key
 from holdfast.report import (
@@ -44,7 +44,6 @@ from holdfast.report.key_story import AttemptStory, Doing, KeyRecords, attempts_
 from holdfast.report.parquet import score_kinds
 from holdfast.report.profiling import ProfileReport, model_profiles, profile_report
 from holdfast.report.sheets import Sheet
-from holdfast.report.sides import Answers, sides_of
 from holdfast.spec import Spec
 from holdfast.spec.reducing import Reduction, stored_reductions
 from holdfast.state import Catalogue, Index, Standing, is_held, stamp_of, standing_of, status_of
@@ -245,12 +244,17 @@ class Run:
         return MirrorStanding(url, min(standing.mirrored, last), last, behind)
 
     def row_digests(self) -> dict[tuple[str, str], str]:
-        """Of each sample's row, by task and id: where they are equal, two runs were asked about the same."""
+        """Of each sample's row, by task and id: where they are equal, two runs were asked about the same. Of a run that
+        does not hold its data there are none.
+        """
         found: dict[tuple[str, str], str] = {}
-        for cell in self._index.story.cells:
-            for line in data_lines(self.place.folder, cell):
-                found[cell.task, line.id] = xxhash.xxh3_64_hexdigest(msgspec.json.encode(line.row))
+        for cell in {(cell.block, cell.task): cell for cell in self._index.story.cells}.values():
+            for line in rows_of(self.place.folder, cell) if self.holds_data() else ():
+                found[cell.task, line.id] = _digest(line.row)
         return found
+
+    def holds_data(self) -> bool:
+        return bool(self._index.story.spec.get("record_data", True))
 
     def scorer_identities(self, evaluation: str = "") -> list[dict[str, Any]]:
         """What an evaluation, the newest unless it is given, was made with: names, arguments, digests of code, and the
@@ -266,14 +270,6 @@ class Run:
     def reductions(self) -> dict[str, tuple[Reduction, ...]]:
         """What the repeats of a sample come to, by task."""
         return stored_reductions(self._index.story.spec)
-
-    def sides(
-        self, evaluation: str = "", reductions: Mapping[str, Sequence[Reduction]] | None = None
-    ) -> dict[tuple[str, str], Answers]:
-        """What a comparison needs of each task with each model: all of it is in memory at once. `reductions`: others
-        than the run's own.
-        """
-        return sides_of(self.run_id, self.lines(evaluation), reductions or self.reductions())
 
     def last_record(self) -> int:
         """The number of the last record that what is said here is made of."""
@@ -468,6 +464,11 @@ def _scores(cells: Sequence[CellReport]) -> Iterator[dict[str, Any]]:
                 "edited": each.edited,
                 "example": _plain(each.example),
             }
+
+
+def _digest(row: msgspec.Raw) -> str:
+    """The same whatever the order of its columns."""
+    return xxhash.xxh3_64_hexdigest(msgspec.json.encode(msgspec.json.decode(row), order="sorted"))
 
 
 def _called(started: ScoringStarted) -> str:

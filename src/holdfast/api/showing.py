@@ -4,6 +4,7 @@ Needs neither IPython nor widgets to be installed: a notebook's own display is u
 """
 
 import asyncio
+import contextlib
 import shutil
 import sys
 import time
@@ -58,11 +59,15 @@ def _is_notebook() -> bool:
 class _Terminal:
     def show(self, progress: Progress) -> None:
         line = f"{bar_of(progress)} {line_of(progress, time.monotonic())}"
-        sys.stderr.write(written_over(line, shutil.get_terminal_size().columns))
-        sys.stderr.flush()
+        self._write(written_over(line, shutil.get_terminal_size().columns))
 
     def end(self) -> None:
-        sys.stderr.write("\n")
+        self._write("\n")
+
+    def _write(self, text: str) -> None:
+        with contextlib.suppress(OSError):  # a terminal that is gone ends no run
+            sys.stderr.write(text)
+            sys.stderr.flush()
 
 
 class _Cell:

@@ -1,17 +1,17 @@
 """`compare`: what changed between runs, or between the models and variants of one."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
 import msgspec
 
 from holdfast.api import Run
-from holdfast.cli.likeness import all_sides, opened_runs, unfinished, unlike
+from holdfast.cli.likeness import all_sides, opened_runs, unfinished, unlike, without_data
 from holdfast.cli.output import print_json, print_table, say, warn
 from holdfast.errors import UsageError
 from holdfast.report.comparing import Adjustment, Comparison, Shift, adjusted, compare
 from holdfast.report.grids import Grid
-from holdfast.report.sides import pairs_between, pairs_within
+from holdfast.report.sides import Answers, Cell, Side, pairs_between, pairs_within
 from holdfast.report.wording import counted, first_line
 from holdfast.spec.explaining import nearest
 
@@ -36,7 +36,12 @@ _COLUMNS = (
 _EXCERPT = 70
 _CHANGED = 5
 _ADJUSTMENTS = {"holm", "bh"}
-_WORDS = {"no_score": "no score", "scorer_failed": "scorer failed", "no_value": "too few scores"}
+_WORDS = {
+    "label": "with a label instead",
+    "no_score": "no score",
+    "scorer_failed": "scorer failed",
+    "no_value": "too few scores",
+}
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -52,9 +57,12 @@ def compare_runs(names: Sequence[str], wanted: Wanted, store: str | None, as_jso
     if wanted.adjust not in _ADJUSTMENTS:
         raise UsageError(f"--adjust {wanted.adjust}: there is no such method{nearest(wanted.adjust, _ADJUSTMENTS)}")
     with opened_runs(names, store) as runs:
-        found = [each for each in _comparisons(runs, wanted.evaluation) if _is_wanted(each, wanted.scorer)]
+        sides = all_sides(runs, wanted.evaluation)
+        every = list(_comparisons(sides))
+        found = [each for each in every if _is_wanted(each, wanted.scorer)]
         reasons = [why for other in runs[1:] for why in unlike(runs[0], other, wanted.evaluation)]
-        doubts = [*unfinished(runs), *(f"{why}; compared all the same" for why in reasons)]
+        doubts = [*unfinished(runs), *without_data(runs), *(f"{why}; compared all the same" for why in reasons)]
+        doubts += _apart(runs, sides, {(each.first, each.second) for each in every})
     if not found:
         raise UsageError(_nothing(names, wanted.scorer))
     found = adjusted(found, cast(Adjustment, wanted.adjust))
@@ -77,12 +85,31 @@ def _is_wanted(each: Comparison, scorer: str | None) -> bool:
     return scorer is None or each.scorer == scorer or each.scorer.startswith(f"{scorer} ")
 
 
-def _comparisons(runs: Sequence[Run], evaluation: str) -> Iterator[Comparison]:
+def _comparisons(sides: Sequence[Mapping[Cell, Answers]]) -> Iterator[Comparison]:
     """The first run with each other one; of one run, its models and variants."""
-    first, *others = all_sides(runs, evaluation)
+    first, *others = sides
     several = [pairs_between(first, other) for other in others] or [pairs_within(first)]
     for one, other in (pair for pairs in several for pair in pairs):
         yield from compare(one, other)
+
+
+def _apart(
+    runs: Sequence[Run], sides: Sequence[Mapping[Cell, Answers]], compared: set[tuple[Side, Side]]
+) -> Iterator[str]:
+    """What has no part in the table, since only one run has it."""
+    for run, other in zip(runs[1:], sides[1:], strict=True):
+        pairs = list(pairs_between(sides[0], other))
+        for own, every, matched in (
+            (runs[0], sides[0], {first.side for first, _ in pairs}),
+            (run, other, {second.side for _, second in pairs}),
+        ):
+            names = [f"{each.side.task} with {each.side.model}" for each in every.values() if each.side not in matched]
+            if names:
+                yield f"{runs[0].run_id} and {run.run_id}: only {own.run_id} has {', '.join(names)}; not compared"
+        for first, second in pairs:
+            if (first.side, second.side) not in compared:
+                place = f"{first.side.task} with {second.side.model}"
+                yield f"{runs[0].run_id} and {run.run_id} have no scorer in common for {place}; not compared"
 
 
 def _nothing(names: Sequence[str], scorer: str | None) -> str:

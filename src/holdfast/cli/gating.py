@@ -1,15 +1,17 @@
 """`gate`: exit 7 unless a run is as good as a baseline, but for a margin, or as a number asks.
 
-Exit 2 if that cannot be judged: the runs are not comparable, the baseline has what the run has not, or is itself not
-finished.
+Exit 2 if that cannot be judged: the runs are not comparable or have no key in common, the baseline has what the run has
+not, or is itself not finished.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NoReturn
 
 import msgspec
 
 from holdfast.api import Run
-from holdfast.cli.likeness import all_sides, opened_runs, unlike
+from holdfast.cli.likeness import all_sides, opened_runs, unlike, without_data
 from holdfast.cli.output import print_json, print_table, say, warn
 from holdfast.errors import UsageError
 from holdfast.report.gating import Bar, Verdict, judge_against, judge_level
@@ -44,6 +46,9 @@ class Wanted(msgspec.Struct, frozen=True):
             raise UsageError("say what the run is judged against: --baseline RUN or --at-least NUMBER, one of them")
         if self.baseline is not None and self.margin is None:
             raise UsageError("say with --margin how much worse than the baseline is good enough: --margin 0.02")
+        for option, number in (("--margin", self.margin), ("--at-least", self.at_least)):
+            if number is not None and not math.isfinite(number):
+                raise UsageError(f"{option} {number}: a finite number, for example 0.02")
         if (self.margin or 0.0) < 0:
             raise UsageError(f"--margin {self.margin}: how much worse it may be, so 0 or more")
         if not 0 < self.confidence < 1:
@@ -57,12 +62,14 @@ def gate_run(name: str, wanted: Wanted, store: str | None, as_json: bool) -> int
     bar = wanted.bar()
     names = [name] if wanted.baseline is None else [name, wanted.baseline]
     with opened_runs(names, store) as runs:
-        sides = all_sides(runs, wanted.evaluation)
+        every = zip(runs, all_sides(runs, wanted.evaluation), strict=True)
+        sides = [_with_scorers(run, each, wanted.evaluation) for run, each in every]
         mine = _only(sides[0], wanted, runs[0].run_id)
         if len(runs) == 1:
             found, notes = _by_level(mine, wanted, bar), list[str]()
         else:
             found, notes = _by_baseline(runs, (mine, sides[1]), wanted, bar)
+            notes += without_data(runs)
     if not found:
         raise UsageError(f"{name}: no scorer has given a number{_named(wanted.scorer)}: there is nothing to judge")
     passed = all(each.passed for each in found)
@@ -76,6 +83,12 @@ def gate_run(name: str, wanted: Wanted, store: str | None, as_json: bool) -> int
     for each in found:
         say(_told(each, bar), _STYLES[each.outcome])
     return 0 if passed else NOT_PASSED
+
+
+def _with_scorers(run: Run, sides: Mapping[Cell, Answers], evaluation: str) -> dict[Cell, Answers]:
+    """What an evaluation is to score: of a task without scorers there is nothing to judge."""
+    tasks = {each["task"] for each in run.scorer_identities(evaluation) if "task" in each}
+    return {cell: each for cell, each in sides.items() if not tasks or cell[0] in tasks}
 
 
 def _only(sides: Mapping[Cell, Answers], wanted: Wanted, run: str) -> dict[Cell, Answers]:
@@ -102,7 +115,7 @@ def _by_level(mine: Mapping[Cell, Answers], wanted: Wanted, bar: Bar) -> list[Ve
 
 
 def _judged(answers: Answers, scorer: str | None) -> dict[str, Measure]:
-    nothing = answers.unanswered(scorer or "-")
+    nothing = answers.unscored(scorer or "-")
     if nothing is not None:
         return {nothing.name: nothing}
     found = answers.measures()
@@ -131,9 +144,9 @@ def _by_baseline(
     pairs = list(pairs_between(theirs, mine))
     _refuse_unmatched(theirs, pairs, run)
     measures = [
-        (second, name, _same(second, name, wanted.scorer), measure)
+        (second, name, _same(second, measure, wanted.scorer), measure)
         for first, second in pairs
-        for name, measure in _judged(first, wanted.scorer).items()
+        for name, measure in _measured(baseline, first, wanted.scorer).items()
         if _counts(measure)
     ]
     reasons = unlike(run, baseline, wanted.evaluation, [name for _, name, _, _ in measures])
@@ -146,12 +159,23 @@ def _by_baseline(
     return found, list(dict.fromkeys(_left_out(measures)))
 
 
-def _same(answers: Answers, name: str, scorer: str | None) -> Measure:
+def _measured(baseline: Run, answers: Answers, scorer: str | None) -> dict[str, Measure]:
+    """What the baseline has. UsageError if it has no scores."""
+    nothing = answers.unscored(scorer or "-")
+    if nothing is not None:
+        _refuse_baseline(baseline, f"{counted(len(nothing.missing), 'key')} of {answers.side.task} without a score")
+    return _judged(answers, scorer)
+
+
+def _same(answers: Answers, theirs: Measure, scorer: str | None) -> Measure:
     """What the run has under a name of the baseline's."""
-    mine = answers.unanswered(name) or _judged(answers, scorer).get(name)
+    mine = answers.unscored(theirs.scorer, theirs.reduction) or _judged(answers, scorer).get(theirs.name)
+    place = f"{answers.side.run} {answers.side.task}/{answers.side.model}"
     if mine is None:
-        told = f"{answers.side.run} has no scores of {name}, which the baseline has"
+        told = f"{answers.side.run} has no scores of {theirs.name}, which the baseline has"
         raise UsageError(f"{told}; name what is to be judged with --scorer")
+    if not {*mine.values, *mine.missing} & {*theirs.values, *theirs.missing}:
+        raise UsageError(f"{place} and the baseline have no key in common: there is nothing to judge {theirs.name} by")
     return mine
 
 
@@ -168,8 +192,12 @@ def _refuse_unfinished(baseline: Run, task: str, theirs: Measure, mine: Measure,
     missing = sum(pair in mine.values or pair in mine.missing for pair in theirs.missing)
     if missing > bar.missing_max:
         keys = f"{counted(missing, 'key')} of {task} without a score by {theirs.name}"
-        advice = f"go on with it: {baseline.place.command('resume')}, or accept them with --missing-max"
-        raise UsageError(f"the baseline {baseline.run_id} has {keys}: nothing can be measured by it; {advice}")
+        _refuse_baseline(baseline, keys, ", or accept them with --missing-max")
+
+
+def _refuse_baseline(baseline: Run, keys: str, otherwise: str = "") -> NoReturn:
+    advice = f"go on with it: {baseline.place.command('resume')}{otherwise}"
+    raise UsageError(f"the baseline {baseline.run_id} has {keys}: nothing can be measured by it; {advice}")
 
 
 def _left_out(measures: Sequence[tuple[Answers, str, Measure, Measure]]) -> Iterator[str]:
@@ -210,9 +238,13 @@ def _told(each: Verdict, bar: Bar) -> str:
     level = f"{bar.confidence:.12g}"
     if each.outcome == "missing":
         why = ", ".join(f"{count} {reason.replace('_', ' ')}" for reason, count in each.missing.items())
+        if not why:
+            return f"{place}: not passed: no key has a score on both sides"
         return f"{place}: not passed: {counted(sum(each.missing.values()), 'key')} without a score ({why})"
     if each.outcome == "passed" and bar.at_least is None and each.interval.standard_error == 0:
         return f"{place}: passed: each of {counted(each.common, 'key')} differs by {each.interval.mean:.4g}"
+    if each.outcome == "passed" and each.interval.low is None:
+        return f"{place}: passed: {each.interval.mean:.4g} on each of {counted(each.samples, 'sample')}"
     if each.outcome == "passed":
         return f"{place}: passed: {what} is at least {each.bound:.4g} at confidence {level}"
     if each.outcome == "worse":

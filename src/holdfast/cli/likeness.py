@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from holdfast.api import Run
 from holdfast.cli.finding import run_to_read
 from holdfast.report.comparing import unlike_scorers
-from holdfast.report.sides import Answers, Cell
+from holdfast.report.sides import Answers, Cell, sides_of
 from holdfast.report.wording import counted
 from holdfast.spec.reducing import Reduction
 
@@ -24,7 +24,14 @@ def all_sides(runs: Sequence[Run], evaluation: str = "") -> list[dict[Cell, Answ
     for run in runs:
         for task, several in run.reductions().items():
             ways.setdefault(task, {}).update(dict.fromkeys(several))
-    return [run.sides(evaluation, {task: tuple(several) for task, several in ways.items()}) for run in runs]
+    how = {task: tuple(several) for task, several in ways.items()}
+    return [sides_of(name, run.lines(evaluation), how) for name, run in zip(_names(runs), runs, strict=True)]
+
+
+def _names(runs: Sequence[Run]) -> list[str]:
+    """Their ids; with the experiment, where two experiments have a run of the same."""
+    ids = [run.run_id for run in runs]
+    return [f"{run.place.experiment}/{run.run_id}" if ids.count(run.run_id) > 1 else run.run_id for run in runs]
 
 
 def unlike(first: Run, second: Run, evaluation: str = "", scorers: Sequence[str] | None = None) -> list[str]:
@@ -43,6 +50,14 @@ def unlike(first: Run, second: Run, evaluation: str = "", scorers: Sequence[str]
             again = f"score one of them again with: {first.place.command('score')}"
             found.append(f"{both} by {name}: it is another scorer (other code, arguments or judges); {again}")
     return found
+
+
+def without_data(runs: Sequence[Run]) -> Iterator[str]:
+    """Of which runs nobody can say whether they were asked about the same."""
+    for run in runs if len(runs) > 1 else ():
+        if not run.holds_data():
+            why = "whether rows of the same id differ is not known"
+            yield f"{run.run_id} does not hold its data (record_data is off): {why}"
 
 
 def unfinished(runs: Sequence[Run]) -> Iterator[str]:

@@ -416,9 +416,9 @@ def export(
 
     In JSONL a score is a value, null if the scorer gave none, or {"failure": {"message": ...}} if the scorer failed;
     finish_reason and tool_calls are the model's; scores_edited has the history of scores that were set by hand. In CSV
-    and Parquet each scorer has a column, and score_errors says which scorers failed and why. CSV is for spreadsheets: a
-    text that could be a formula (it begins with =, +, - or @, and is no number) has a quote before it. Parquet has
-    typed columns, needs --output, and holdfast[parquet].
+    and Parquet each scorer has a column, score_errors says which scorers failed and why, and edited which scores were
+    set by hand, and by whom. CSV is for spreadsheets: a text that could be a formula (it begins with =, +, - or @, and
+    is no number) has a quote before it. Parquet has typed columns, needs --output, and holdfast[parquet].
 
     --events adds to each line of JSONL: events, the records of the key's steps (docs/format.md), and messages, the
     last conversation with the model, whole. --no-events leaves them out (null) for finished keys, whose answer is on
@@ -543,8 +543,10 @@ def demo(
 
 def main() -> None:
     """The entry point: our own errors become one sentence and an exit code; a traceback is a bug."""
+    from holdfast.cli.news import tell_news
     from holdfast.errors import HoldfastError
 
+    tell_news()
     _read_env_file()
     try:
         sys.exit(app(standalone_mode=False) or 0)

@@ -16,7 +16,15 @@ from holdfast.api.summaries import WaitingJob
 from holdfast.errors import UsageError
 from holdfast.report.progress import told_jobs
 
-console = Console(highlight=False, markup=False)
+
+class _Output(Console):
+    """Whoever has seen enough may stop reading: the work goes on, and the exit code is that of the work."""
+
+    def on_broken_pipe(self) -> None:
+        _fall_silent()
+
+
+console = _Output(highlight=False, markup=False)
 _ENDLESS = 10_000
 _JOBS_SHOWN = 5
 
@@ -24,7 +32,7 @@ _JOBS_SHOWN = 5
 def print_table(table: RenderableType) -> None:
     """As wide as the terminal; a file or a pipe has no width, and whoever reads it counts columns."""
     width = console.width if sys.stdout.isatty() else _ENDLESS
-    Console(highlight=False, markup=False, width=width).print(table, crop=False)
+    _Output(highlight=False, markup=False, width=width).print(table, crop=False)
 
 
 def terminal_width() -> int:
@@ -44,7 +52,11 @@ def end_quietly() -> Iterator[None]:
         yield
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _fall_silent()
+
+
+def _fall_silent() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def print_json(value: Any) -> None:

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from holdfast.cli.likeness import all_sides, opened_runs, unfinished, unlike
+from holdfast.cli.likeness import all_sides, opened_runs, unfinished, unlike, without_data
 from holdfast.cli.output import end_quietly, print_json, print_table, say, warn
 from holdfast.errors import UsageError
+from holdfast.report.export import harmless
 from holdfast.report.grids import Grid
 from holdfast.report.markdown import markdown_table
 from holdfast.report.ranking import Board, Ranked, boards
@@ -34,15 +35,17 @@ def print_boards(names: Sequence[str], wanted: Wanted, store: str | None) -> Non
         raise UsageError(f"--format {wanted.format}: there is no such leaderboard{nearest(wanted.format, _FORMATS)}")
     with opened_runs(names, store) as runs:
         sides = all_sides(runs, wanted.evaluation)
-        costs = {run.run_id: {(cell.task, cell.model): cell.cost for cell in run.cells()} for run in runs}
+        costs = [{(cell.task, cell.model): cell.cost for cell in run.cells()} for run in runs]
         reasons = [why for other in runs[1:] for why in unlike(runs[0], other, wanted.evaluation)]
-        doubts = [*unfinished(runs), *(f"{why}; ranked all the same" for why in reasons)]
+        doubts = [*unfinished(runs), *without_data(runs), *(f"{why}; ranked all the same" for why in reasons)]
     found = list(boards(sides, costs, wanted.task, wanted.scorer))
     if not found:
         known = {task: None for each in sides for task, _ in each}
         raise UsageError(_nothing(names, wanted, list(known)))
     alone = [f"{each.task} {each.scorer}" for each in found if each.common_min == 0]
     doubts += [f"{each}: two of them have no key in common: neither ranks below the other" for each in alone]
+    left = [(f"{board.task} {board.scorer}", name) for board in found for name in board.unranked]
+    doubts += [f"{board}: {name} has no score, and so no rank" for board, name in left]
     if wanted.format == "json":
         print_json({"boards": found, "comparable": not reasons, "warnings": doubts})
         return
@@ -64,7 +67,7 @@ def _print(found: Sequence[Board], form: str, several: bool) -> None:
         with end_quietly():
             writer = csv.writer(sys.stdout)
             writer.writerow([*_TITLES, *_EXACT])
-            writer.writerows([*_titles(board, each), *_exact(each)] for board, each in _lines(found))
+            writer.writerows([*map(harmless, _titles(board, each)), *_exact(each)] for board, each in _lines(found))
         return
     shown = [i for i, title in enumerate(_TITLES) if several or title != "run"]
     rows = [[*(_titles(*line)[i] for i in shown), *_numbers(line[1])] for line in _lines(found)]

@@ -20,6 +20,8 @@ def list_all(where: str | None, store: str | None, as_json: bool) -> int:
         say("There is nothing to recover.")
     else:
         print_table(_table(found))
+        if any(map(_may_have_more, found)):
+            say("*: or more: as its last heartbeat told; its records tell all: holdfast show PLACE")
         say("bring one back with: holdfast recover PLACE; go on with one that is here with: holdfast resume RUN")
     return 0
 
@@ -51,12 +53,17 @@ def _tell(found: Recovered) -> None:
         say(f"  go on with it: {found.place.command('resume')}")
 
 
+def _may_have_more(each: Recoverable) -> bool:
+    """Of a mirror no records are read for a list, and what was recorded since the last heartbeat is in none."""
+    return each.source == "mirror" and not each.ended
+
+
 def _table(found: list[Recoverable]) -> Grid:
     rows = [
         (
             f"{each.experiment}/{each.run_id}",
             each.source,
-            f"{each.finished} of {each.planned}",
+            f"{each.finished}{'*' if _may_have_more(each) else ''} of {each.planned}",
             str(each.failed),
             str(each.in_flight),
             str(each.lost),

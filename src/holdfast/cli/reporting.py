@@ -1,6 +1,7 @@
 """`report`: the scores of runs on a terminal, in a file, in figures, or in the summary of a job."""
 
 import contextlib
+import math
 import os
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -59,6 +60,8 @@ def _check(paper: Paper, count: int) -> None:
         raise UsageError(f"--format {paper.format}: there is no such report{nearest(paper.format, _FORMATS)}")
     if paper.at_least is not None and paper.format != "junit":
         raise UsageError("--at-least says which test cases fail: it goes with --format junit")
+    if paper.at_least is not None and not math.isfinite(paper.at_least):
+        raise UsageError(f"--at-least {paper.at_least}: a finite number, for example 0.5")
     if paper.format == "table" and paper.output is not None:
         others = "markdown, latex, html, junit or json"
         raise UsageError(f"--output: a table is for a terminal; add --format {others}")

@@ -248,7 +248,7 @@ class _Troubles(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         event = getattr(record, "event", "")
         if not event.startswith(_TOLD_ELSEWHERE):
-            sys.stderr.write(f"{record.getMessage()}\n")
+            sys.stderr.write(f"{record.getMessage().removeprefix(f'{event}: ')}\n")
 
 
 def _told(ended: Ended) -> int:

@@ -83,11 +83,9 @@ def _tried(name: str, work: Work, spec: Spec) -> Iterator[Tried]:
 
 def _cost(model: Model, keys: int, input_tokens: int) -> tuple[float | None, float | None]:
     """What goes in, and at most comes out; None where it cannot be known."""
-    if model.price is None:
-        return None, None
     most = output_limit(model.params)
-    cost_in = model.price.dollars(Usage(input_tokens, requests=keys))
-    return cost_in, None if most is None else model.price.dollars(Usage(0, keys * most))
+    cost_in = model.dollars(Usage(input_tokens, requests=keys))
+    return cost_in, None if most is None else model.dollars(Usage(0, keys * most))
 
 
 def replay(name: str, key: str, path: str | None, store: str | None, debugger: bool) -> int:

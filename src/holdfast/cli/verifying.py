@@ -82,8 +82,6 @@ def _tell_scores(place: RunPlace, checked: ScoresChecked) -> None:
         say(f"scorer {name}: {counted(count, 'score')} made again")
     for name, why in checked.skipped.items():
         say(f"scorer {name}: not asked again: {why}")
-    if checked.unchecked:
-        say(f"not computed again: {', '.join(checked.unchecked)}")
     numbers = f"{counted(checked.numbers, 'number')} computed again from {counted(checked.records, 'record')}"
     if not checked.differences:
         say(f"{place.run_id}: {numbers}: all are as reported.")

@@ -9,6 +9,7 @@ import functools
 import marshal
 import os
 import selectors
+import shutil
 import signal
 import stat
 import subprocess
@@ -394,6 +395,18 @@ def mend_folders(folder: Folder) -> None:
             raise NotADirectoryError(f"{path} is no folder")
         if status.st_mode & stat.S_IRWXU != stat.S_IRWXU:
             os.chmod(path, stat.S_IMODE(status.st_mode) | stat.S_IRWXU)
+
+
+def remove_folder(path: str) -> None:
+    """Also what the command has forbidden itself to change."""
+    with contextlib.suppress(OSError):
+        os.chmod(path, 0o700)
+    for above, names, _ in os.walk(path):
+        for inner in (os.path.join(above, name) for name in names):
+            if not os.path.islink(inner):
+                with contextlib.suppress(OSError):
+                    os.chmod(inner, 0o700)
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def _kernel_limits(wanted: Bounds) -> dict[str, int]:

@@ -5,19 +5,19 @@ be asked any more its cell is stopped, and the samples of it stay unfinished.
 """
 
 import asyncio
-import contextlib
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
 from holdfast.engine.attaching import Attachments
-from holdfast.engine.batching import Batches
+from holdfast.engine.batching import Batches, Single, UnansweredError
+from holdfast.engine.holding import HeldByLine
 from holdfast.engine.places import Places
 from holdfast.engine.turns import Turns
 from holdfast.errors import SpecError
@@ -44,8 +44,6 @@ from holdfast.plan import BlobError
 from holdfast.records.exchange import Answer, Message
 from holdfast.records.facts import Failure, StepId
 from holdfast.solve import Allowance, AskFailedError, Asking
-from holdfast.solve.means import Ask
-from holdfast.solve.stopwatch import Stopwatch, running
 from holdfast.spec import Model, Spec
 from holdfast.spec.reading import expand
 
@@ -131,24 +129,35 @@ class Line:
         if ":" in self._model.provider:
             provider = _Copied(provider)
         ask = partial(self._ask, provider, post)
-        batched = None if self.batches is None else partial(self._ask_in_batch, ask, attachments)
+
+        async def ask_in_batch(
+            step: StepId, messages: list[Message], params: dict[str, Any], tools: list[dict[str, Any]]
+        ) -> tuple[Answer, int, str]:
+            try:
+                filled = messages if attachments is None else await attachments.put_into(messages)
+            except BlobError as error:
+                raise AskFailedError(Failure("file", str(error)), 0) from error
+            alone = partial(ask, messages, params, tools)
+            return await self._ask_in_batch(step, Request(filled, params, tools), alone, post)
+
+        batched = None if self.batches is None else ask_in_batch
         return Asking(identity_of(self._model), self._model.params, ask, self._model.price, batched)
 
     async def _ask_in_batch(
-        self,
-        ask: Ask,
-        attachments: Attachments | None,
-        step: StepId,
-        messages: list[Message],
-        params: dict[str, Any],
-        tools: list[dict[str, Any]],
+        self, step: StepId, request: Request, alone: Single, post: Post | None
     ) -> tuple[Answer, int, str]:
         assert self.batches is not None
         try:
-            filled = messages if attachments is None else await attachments.put_into(messages)
-        except BlobError as error:
-            raise AskFailedError(Failure("file", str(error)), 0) from error
-        return await self.batches.ask(step, Request(filled, params, tools), partial(ask, messages, params, tools))
+            if self.closed is not None and not self.batches.has(step):
+                raise UnansweredError(self.closed, 0)
+            found = await self.batches.ask(step, request, alone)
+        except UnansweredError as error:
+            refused = self.is_refused(error.error, post) or self.closed is not None
+            if refused and post is not None:
+                await self.halt(self.closed or error.error, post, error.tries)
+            raise
+        self.has_answered(post)
+        return found
 
     async def close(self) -> None:
         self.turns.close()
@@ -166,6 +175,34 @@ class Line:
         if self.closed is None and held > 0 and self.turns.waiting:
             return f"{self.name}: waiting for a rate limit: {held:.1f} s"
         return ""
+
+    def has_answered(self, post: Post | None) -> None:
+        self.streak.answered()
+        if post is not None:
+            post.streak.answered()
+
+    def is_refused(self, error: ModelError, post: Post | None) -> bool:
+        """Whether that was one refusal too many for a cell. One of the connection closes the line for all cells."""
+        policy = error.policy
+        if policy.is_of_line:
+            if self.streak.refused(policy):
+                self.refuse(error)
+            return False
+        if not error.retryable:
+            self.streak.answered()
+        return post is not None and bool(policy.stops_new) and post.streak.refused(policy, group.get())
+
+    async def halt(self, error: ModelError, post: Post | None, tries: int) -> NoReturn:
+        """The sample stays as it is, and its cell ends. Where nobody can be stopped, the request fails: it was sent so
+        often.
+        """
+        if post is None:
+            failed = ModelError(error.kind, error.message)  # its own: what many raise holds on to all of their frames
+            failed.tries = tries
+            raise failed
+        post.stop(f"{error.kind}: {error.message}")
+        await asyncio.get_running_loop().create_future()  # until the engine ends the sample
+        raise AssertionError("unreachable")
 
     def refuse(self, error: ModelError) -> None:
         """Nothing is asked from now on: whoever waits is let through, to meet that."""
@@ -223,11 +260,12 @@ class Way:
     async def enter(self, seconds: float) -> None:
         line = self._line
         self._tries += 1
+        was_probe, self._is_probe = self._is_probe, False
         if seconds or not line.turns.take(self._tokens):
             with self._held():
                 if seconds:
                     await asyncio.sleep(seconds)
-                self._is_probe = await line.turns.wait(self._tokens, first=self._tries > 1 and not self._is_probe)
+                self._is_probe = await line.turns.wait(self._tokens, first=self._tries > 1 and not was_probe)
         if not line.everywhere.take():
             await self._wait_everywhere()
         if line.draining or line.closed is not None:
@@ -238,9 +276,7 @@ class Way:
     def answered(self, answer: Answer) -> None:
         line = self._line
         now = line.clock()
-        line.streak.answered()
-        if self._post is not None:
-            self._post.streak.answered()
+        line.has_answered(self._post)
         if line.pace.answered(now, self._sent_at):
             line.turned()
         if line.pace.counts_tokens and isinstance(answer, Answer):
@@ -258,8 +294,8 @@ class Way:
         breaker = line.pace.breaker
         if breaker.is_over(now):
             line.refuse(ModelError(error.kind, f"no answer for {breaker.open_seconds(now):.0f} s: {error.message}"))
-        if self._is_refused(error) or line.closed is not None:
-            await self._stop(line.closed or error)
+        if line.is_refused(error, self._post) or line.closed is not None:
+            await line.halt(line.closed or error, self._post, self._tries)
         if breaker.is_open and policy.breaks:
             return Again(counts=self._is_probe and error.kind != "connection", waits=False)
         if not policy.is_free:
@@ -272,36 +308,14 @@ class Way:
         self._line.pace.dropped(self._is_probe)
         self._leave()
 
-    @contextlib.contextmanager
-    def _held(self) -> Iterator[None]:
-        """While it is held back: the sample's clock stands still, and the request's own counts."""
-        line, timer = self._line, self._timer
-        began = line.clock()
-        limited = line.turns.limited_seconds(began)
-        try:
-            with (running.get() or Stopwatch(line.clock)).stopped():
-                yield
-        finally:
-            now = line.clock()
-            if timer is not None:
-                timer.held(now - began, line.turns.limited_seconds(now) - limited)
+    def _held(self) -> HeldByLine:
+        return HeldByLine(self._line.clock, self._line.turns.limited_seconds)
 
     def _leave(self) -> None:
         line = self._line
         line.sending -= 1
         line.everywhere.give_back()
         line.turns.hand_out()
-
-    def _is_refused(self, error: ModelError) -> bool:
-        """Whether that was one refusal too many for the cell. One of the connection closes the line for all cells."""
-        line, policy = self._line, error.policy
-        if policy.is_of_line:
-            if line.streak.refused(policy):
-                line.refuse(error)
-            return False
-        if not error.retryable:
-            line.streak.answered()
-        return self._post is not None and bool(policy.stops_new) and self._post.streak.refused(policy)
 
     async def _wait_everywhere(self) -> None:
         line = self._line
@@ -321,16 +335,9 @@ class Way:
             if line.closed is None:
                 await asyncio.get_running_loop().create_future()  # until the engine ends
             else:
-                await self._stop(line.closed)
+                await line.halt(line.closed, self._post, self._tries - 1)
         finally:
             line.pace.dropped(self._is_probe)
-
-    async def _stop(self, error: ModelError) -> None:
-        """The sample stays as it is, and its cell ends. Where nobody can be stopped, the request fails."""
-        if self._post is None:
-            raise error
-        self._post.stop(f"{error.kind}: {error.message}")
-        await asyncio.get_running_loop().create_future()  # until the engine ends the sample
 
 
 class _Filled:

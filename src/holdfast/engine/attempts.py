@@ -6,6 +6,7 @@ had succeeded; after an error of the solver it asks anew.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
@@ -31,6 +32,7 @@ from holdfast.solve import (
     Recorded,
     Scope,
     Solver,
+    StepFailedError,
     Steps,
     Unsure,
 )
@@ -209,7 +211,7 @@ class Sampler:
             messages = work.renderer.messages(ticket.sample)
             ctx = Context(ticket.sample, messages, steps, seed, kit.means[ticket.cell.model])
             try:
-                answer = await _solve(work.solver, ticket.sample, ctx, kit.seconds, steps)
+                answer = await _solve(work.solver, ticket.sample, ctx, kit.seconds)
             finally:
                 steps.close()  # who still asks in the background asks nothing more, and uses nothing that is closed
                 if steps.is_busy:
@@ -318,21 +320,35 @@ def _looked_at(ticket: Ticket, kit: Kit, finished: SampleFinished) -> SampleFini
     return msgspec.structs.replace(finished, anomalies=found, looked=VERSION)
 
 
-async def _solve(solver: Solver, sample: Sample, ctx: Context, seconds: float | None, steps: Steps) -> Answer:
+async def _solve(solver: Solver, sample: Sample, ctx: Context, seconds: float | None) -> Answer:
+    """If a request fails, those that were asked at the same time end first: they are paid for, and the next attempt
+    replays what has succeeded. They have as long as all of the sample has.
+    """
+    try:
+        return await _solve_in_time(solver, sample, ctx, seconds)
+    except StepFailedError as error:
+        if error.failure.kind not in _SOLVER_KINDS:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await ctx.steps.finish()
+        raise
+
+
+async def _solve_in_time(solver: Solver, sample: Sample, ctx: Context, seconds: float | None) -> Answer:
     """What the steps that it replays took counts; what requests were held back for does not."""
     if seconds is None:
         return await solver.solve(sample, ctx)
-    limit = asyncio.timeout(max(seconds - steps.recorded_seconds, 0.001))
+    limit = asyncio.timeout(max(seconds - ctx.steps.recorded_seconds, 0.001))
     try:
         async with limit:
-            steps.watch.obey(limit)
+            ctx.steps.watch.obey(limit)
             return await solver.solve(sample, ctx)
     except TimeoutError:
         if limit.expired():
             raise LimitError(f"the sample took longer than its limit of {seconds:g} s", "timeout") from None
         raise
     finally:
-        steps.watch.obey(None)
+        ctx.steps.watch.obey(None)
 
 
 def _task(loop: asyncio.AbstractEventLoop) -> "asyncio.Task[object]":

@@ -18,7 +18,7 @@ from holdfast.journal import Entry, Position
 from holdfast.models import BatchApi, JobStanding, Mark, ModelError
 from holdfast.records import draft
 from holdfast.records.exchange import Answer
-from holdfast.records.facts import BatchJob, Failure, StepId
+from holdfast.records.facts import BatchJob, StepId
 from holdfast.solve.steps import Journal
 from holdfast.spec import Batch
 from holdfast.state import OpenJob
@@ -53,6 +53,8 @@ class Desk(msgspec.Struct, frozen=True):
     retried: Callable[[str], None]
     stop: Callable[[str], None]
     """Ends the run: what is in jobs cannot be had, and must not be bought again."""
+    refuse: Callable[[ModelError], None]
+    """Is told that the server makes no jobs of this model: that is the fault of no request."""
     changed: Callable[[], None] = lambda: None
 
     @property
@@ -79,8 +81,9 @@ class ServerJob:
         self.ended = False
         self.status = ""
         self.detail = ""
+        self.answered = 0
         self.whole = False
-        self.failure: Failure | None = None
+        self.refusal: ModelError | None = None
         self._file: BinaryIO | None = None
         self._places: dict[int, tuple[int, int]] = {}
 
@@ -114,21 +117,21 @@ class Carrier:
 
     async def submit(self, job: ServerJob, bodies: list[bytes]) -> None:
         """The server has it and its id is recorded, or it has refused it. Dying on the way, the next start looks for
-        the job by its token. ModelError if it takes nothing from us at all: the requests are to blame for nothing.
+        the job by its token. If it takes nothing from us the model is asked no more: no request is to blame for that.
         """
         with await asyncio.to_thread(self._write, job, bodies) as lines:
             bodies.clear()
+            tries = 0
             while not job.id:
                 try:
                     job.id = await self._desk.api.submit(job.token, lines)
                 except ModelError as error:
-                    if error.policy.is_of_line:
-                        raise
                     if not _may_pass(error):
-                        await self._end(job, _REFUSED, 0, Failure(error.kind, f"no job can be made: {error.message}"))
+                        await self._refuse(job, ModelError(error.kind, f"no job can be made: {error.message}"))
                         return
                     self._desk.retried(f"a job is submitted again: {error}")
-                    await self._pause(1, error)
+                    tries += 1
+                    await self._pause(tries, error)
                     if error.kind != "rate_limit":  # the one refusal after which it is certain that there is none
                         job.id = await self._search(job, time.time())
         await self._desk.journal.append(draft("batch", BatchJob(job.token, id=job.id)))
@@ -136,7 +139,7 @@ class Carrier:
     async def carry(self, job: ServerJob) -> None:
         """From wherever an earlier process or `submit` left it to its end."""
         if not job.id:
-            job.id = await self._search(job, job.at)
+            job.id = await self._search(job, time.time())  # who died may have tried until then
             if not job.id:
                 await self._end(job, NEVER_SENT, 0)
                 return
@@ -153,14 +156,19 @@ class Carrier:
         job.whole, job.detail = standing.whole, standing.detail
         await self._end(job, standing.status, answered)
 
-    async def _end(self, job: ServerJob, status: str, answered: int, failure: Failure | None = None) -> None:
-        job.status, job.failure = status, failure
+    async def _refuse(self, job: ServerJob, error: ModelError) -> None:
+        job.refusal, job.detail = error, error.message
+        self._desk.refuse(error)
+        await self._end(job, _REFUSED, 0)
+
+    async def _end(self, job: ServerJob, status: str, answered: int) -> None:
+        job.status, job.answered = status, answered
         if not job.collected:
             ended = BatchJob(job.token, id=job.id, status=status, answered=answered)
             await self._desk.journal.append(draft("batch", ended))
         job.ended = True
         if answered < len(job.requests) and status != NEVER_SENT:
-            reason = f": {job.detail}" if job.detail else f": {failure.message}" if failure else ""
+            reason = f": {job.detail}" if job.detail else ""
             told = f"job {job.id or job.token} is {status}, with {answered} of {len(job.requests)} answers{reason}"
             self._desk.tell("batch.incomplete", told)
 
@@ -261,7 +269,7 @@ def read_jobs(left: Iterable[OpenJob], record_at: Callable[[Position], Entry | N
     return jobs
 
 
-def usable(line: bytes, api: BatchApi) -> Answer | Failure | str:
+def usable(line: bytes, api: BatchApi) -> Answer | ModelError | str:
     """What a line of results says: an answer, a failure that trying again does not mend, or why it is neither. What
     speaks of the account or the model is none of the request's: asked alone, it stops whatever it concerns.
     """
@@ -272,7 +280,7 @@ def usable(line: bytes, api: BatchApi) -> Answer | Failure | str:
         return "it has no result"
     if result.error.retryable or result.error.policy.is_of_line:
         return str(result.error)
-    return Failure(result.error.kind, result.error.message)
+    return result.error
 
 
 def _nameless(folder: str) -> BinaryIO:

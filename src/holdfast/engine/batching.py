@@ -11,17 +11,17 @@ import asyncio
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
 
 import msgspec
 
 from holdfast.engine.batch_jobs import NEVER_SENT, Carrier, Desk, ServerJob, usable
+from holdfast.engine.holding import InJob
+from holdfast.errors import JournalError, told
 from holdfast.models import ModelError, Request
 from holdfast.records import draft
 from holdfast.records.exchange import Answer
 from holdfast.records.facts import BatchJob, Failure, StepId
 from holdfast.solve import AskFailedError
-from holdfast.solve.stopwatch import running
 
 _GATHERING_MAX = 10
 """Requests that keep trickling in are waited for so many quiet times at most."""
@@ -38,6 +38,14 @@ class Waiting(msgspec.Struct, frozen=True):
     requests: int = 0
     since: float = 0.0
     """When the oldest job was announced; 0 if there is none."""
+
+
+class UnansweredError(AskFailedError):
+    """A request was refused, and nothing else in its job was answered: it may not be its own fault."""
+
+    def __init__(self, error: ModelError, tries: int) -> None:
+        super().__init__(Failure(error.kind, error.message), tries)
+        self.error = error
 
 
 class _Item(msgspec.Struct, frozen=True):
@@ -97,6 +105,10 @@ class Batches:
             job.close()
         await self._desk.api.close()
 
+    def has(self, step: StepId) -> bool:
+        """Whether it is in a job already, and so paid for."""
+        return step in self._jobs
+
     async def ask(self, step: StepId, request: Request, single: Single) -> tuple[Answer, int, str]:
         """The answer, how often it was asked for, and the job that it came from; AskFailedError. What a job that did
         all its work has not answered is asked alone; what another left over goes into the next.
@@ -107,7 +119,7 @@ class Batches:
             if job is None and self._desk.batch is None:
                 answer, more = await single()
                 return answer, tries + more, ""
-            with _held():
+            with InJob():
                 if job is None:
                     job = await self._join(step, request)
                 if not job.ended:
@@ -116,8 +128,10 @@ class Batches:
             tries += job.status != NEVER_SENT
             if isinstance(found, Answer):
                 return found, tries, job.token
-            if isinstance(found, Failure):
-                raise AskFailedError(found, tries)
+            if isinstance(found, ModelError):
+                if not job.answered:
+                    raise UnansweredError(found, tries)
+                raise AskFailedError(Failure(found.kind, found.message), tries)
             if job.whole:
                 self._desk.retried(f"asked alone, for in its job: {found}")
                 answer, more = await single()
@@ -135,12 +149,12 @@ class Batches:
         finally:
             job.waiters.pop(step, None)
 
-    def _take(self, job: ServerJob, step: StepId) -> Answer | Failure | str:
+    def _take(self, job: ServerJob, step: StepId) -> Answer | ModelError | str:
         if self._jobs.get(step) is job:
             del self._jobs[step]
         line = job.take(step)
-        if job.failure is not None:
-            return job.failure
+        if job.refusal is not None:
+            return job.refusal
         if line is None:
             return job.detail or f"the job is {job.status}, without a result for it"
         return usable(line, self._desk.api)
@@ -198,8 +212,7 @@ class Batches:
     async def _send(self, job: ServerJob, items: dict[StepId, _Item]) -> None:
         self.sending += 1
         try:
-            announced = BatchJob(job.token, self._desk.line, job.requests)
-            await self._desk.journal.append(draft("batch", announced))
+            await self._announce(job, items)
             bodies = [item.body for item in items.values()]
             for step, item in items.items():
                 self._jobs[step] = job
@@ -212,6 +225,16 @@ class Batches:
         if not job.ended:
             await self._carrier.carry(job)
 
+    async def _announce(self, job: ServerJob, items: dict[StepId, _Item]) -> None:
+        """A journal that has stopped stops those who wait, and so the run."""
+        try:
+            await self._desk.journal.append(draft("batch", BatchJob(job.token, self._desk.line, job.requests)))
+        except JournalError as error:
+            for item in items.values():
+                if not item.joined.done():
+                    item.joined.set_exception(error)
+            raise
+
     def _follow(self, job: ServerJob, work: Awaitable[None]) -> None:
         job.followed = True
         self._active.add(job)
@@ -222,14 +245,15 @@ class Batches:
     async def _see_through(self, job: ServerJob, work: Awaitable[None]) -> None:
         try:
             await work
-        except ModelError as error:
-            # Its requests are paid for, or may be: whoever waits for them must not ask for them in another way.
-            what = "collected" if job.id else "made"
-            self._desk.stop(f"job {job.id or job.token} of {self._desk.line} cannot be {what}: {error}")
-        except Exception as error:  # noqa: BLE001 - whoever waits is told, whatever it is
+        except JournalError as error:
             for waiter in job.waiters.values():
                 if not waiter.done():
                     waiter.set_exception(error)
+        except Exception as error:  # noqa: BLE001 - a full disk, or our own mistake: what follows is the same
+            # Its requests are paid for, or may be: whoever waits for them must not ask for them in another way.
+            why = str(error) if isinstance(error, ModelError) else told(error)
+            what = "collected" if job.id else "made"
+            self._desk.stop(f"job {job.id or job.token} of {self._desk.line} cannot be {what}: {why}")
         finally:
             self._active.discard(job)
             self._desk.changed()
@@ -244,9 +268,3 @@ class Batches:
                 waiter.set_result(None)
             if number % _AT_ONCE == 0:
                 await asyncio.sleep(0)
-
-
-def _held() -> AbstractContextManager[None]:
-    """A sample's time of work stands still while it waits for others, and for a job."""
-    watch = running.get()
-    return nullcontext() if watch is None else watch.stopped()

@@ -1,9 +1,9 @@
 """What a run may use, over all its resumes: no request is sent that would go beyond it, as far as can be foreseen.
 
-Before a request is sent, what it may take is set aside: as much as the dearest that this model has answered, before
-that as much as `max_tokens` allows. Where nothing tells, one request is sent alone. So what a run uses beyond its
-budget is what single answers take more than all before them. A request that does not fit waits until those under way
-have ended; if it does not fit then, the run stops.
+Before a request is sent, what it may take is set aside: as much as the dearest that this model has answered, in any
+process, before that as much as `max_tokens` allows. Where nothing tells, one request is sent alone. So what a run uses
+beyond its budget is what single answers take more than all before them. A request that does not fit waits until those
+under way have ended; if it does not fit then, the run stops.
 
 Counted is what is recorded: answers, and failures with their tries. What is replayed was paid before, and counted then.
 """
@@ -15,12 +15,12 @@ from typing import Any
 
 import msgspec
 
+from holdfast.engine.holding import Held
 from holdfast.models import count_message_tokens
 from holdfast.records.exchange import Answer, Message, Usage
 from holdfast.records.facts import StepId
 from holdfast.records.keys import cell_names
 from holdfast.solve import AskFailedError, Asking
-from holdfast.solve.context import BATCH_PRICE
 from holdfast.spec import Price, RunLimits
 from holdfast.state import Story
 
@@ -69,12 +69,9 @@ class Budget:
             for role, bill in roles.items():
                 name = ("", role) if role else (cell_names(cell)[1], "")
                 price = prices.get(name)
-                halved = 0.0 if price is None else price.dollars(bill.batched) * (1 - BATCH_PRICE)
-                used = _amount(price, bill.usage, bill.requests) - Amount(halved)
-                self.spent += used
-                if bill.usage.requests:
-                    mean = used
-                    self._note(name, Amount(*(each / bill.usage.requests for each in (mean.cost_usd, mean.tokens))))
+                self.spent += _amount(price, bill.usage, bill.requests)
+                if bill.largest.requests:
+                    self._note(name, _amount(price, bill.largest, 1))
         self._worked_seconds = story.worked_seconds
         self._set_aside = Amount()
         self._under_way = 0
@@ -101,10 +98,13 @@ class Budget:
         async def ask(
             messages: list[Message], params: dict[str, Any], tools: list[dict[str, Any]]
         ) -> tuple[Answer, int]:
-            aside = await self._admitted(name, asking.price, messages, params) if self._is_choosy else self._begin()
+            aside = _NOTHING
+            if self._is_choosy:
+                aside = await self._admitted(_Asked(name, asking.price, messages, params))
+            self._begin(aside)
             try:
                 answer, tries = await asking.ask(messages, params, tools)
-                self._count(name, _taken(asking.price, answer, tries))
+                self._count(name, _amount(asking.price, answer.usage.of_one(), tries))
             except AskFailedError as error:
                 self.spent += Amount(requests=error.tries)
                 raise
@@ -118,12 +118,13 @@ class Budget:
             step: StepId, messages: list[Message], params: dict[str, Any], tools: list[dict[str, Any]]
         ) -> tuple[Answer, int, str]:
             assert batched is not None
-            longest = {"max_tokens": _GUESSED_OUTPUT, **params}  # a job of one, to learn more, would take a day
-            aside = await self._admitted(name, asking.price, messages, longest) if self._is_choosy else self._begin()
+            aside = _NOTHING
+            if self._is_choosy:
+                aside = await self._admitted(_Asked(name, asking.price, messages, params, in_job=True))
+            self._begin(aside)
             try:
                 answer, tries, job = await batched(step, messages, params, tools)
-                used = _taken(asking.price, answer, tries)
-                self._count(name, msgspec.structs.replace(used, cost_usd=used.cost_usd * BATCH_PRICE) if job else used)
+                self._count(name, _amount(asking.price, answer.usage.of_one(bool(job)), tries))
             except AskFailedError as error:
                 self.spent += Amount(requests=error.tries)
                 raise
@@ -138,21 +139,19 @@ class Budget:
         """Whether a request may have to wait: most runs have no limits, and every request passes here."""
         return self._is_limited or bool(self.reached)
 
-    async def _admitted(
-        self, name: Name, price: Price | None, messages: list[Message], params: dict[str, Any]
-    ) -> Amount:
-        """Wait until a request may be sent. What it may take is set aside until `_leave`."""
-        foreseen = self._foreseen(name, price, messages, params)
+    async def _admitted(self, asked: "_Asked") -> Amount:
+        """Wait until a request may be sent. What it may take is to be set aside at once, until `_leave`."""
+        foreseen = self._foreseen(asked)
         while not self._fits(foreseen):
-            await self._wait()
-            foreseen = self._foreseen(name, price, messages, params)  # those before it tell more now
-        return self._begin(foreseen)
+            with Held():
+                await self._wait()
+            foreseen = self._foreseen(asked)  # those before it tell more now
+        return foreseen
 
-    def _begin(self, aside: Amount = _NOTHING) -> Amount:
+    def _begin(self, aside: Amount) -> None:
         self._under_way += 1
         if aside is not _NOTHING:
             self._set_aside += aside
-        return aside
 
     def _leave(self, aside: Amount) -> None:
         self._under_way -= 1
@@ -205,16 +204,31 @@ class Budget:
         if used.cost_usd > dearest.cost_usd or used.tokens > dearest.tokens or name not in self._dearest:
             self._dearest[name] = dearest.at_least(used)
 
-    def _foreseen(self, name: Name, price: Price | None, messages: list[Message], params: dict[str, Any]) -> Amount:
-        known = self._dearest.get(name)
+    def _foreseen(self, asked: "_Asked") -> Amount:
+        known = self._dearest.get(asked.name)
         if known is not None:
             return msgspec.structs.replace(known, requests=1.0)
         if self._limits.cost_usd is None and self._limits.tokens is None:
             return Amount(requests=1.0)
-        most = output_limit(params)
-        if most is None:
+        return asked.most()
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    """A request that wants to be sent."""
+
+    name: Name
+    price: Price | None
+    messages: list[Message]
+    params: dict[str, Any]
+    in_job: bool = False
+
+    def most(self) -> Amount:
+        """What it may take, as far as it tells itself. A job of one, to learn more, would take a day."""
+        output = output_limit(self.params) or (_GUESSED_OUTPUT if self.in_job else None)
+        if output is None:
             return Amount(math.inf, math.inf, 1.0)
-        return _amount(price, Usage(sum(map(count_message_tokens, messages)), most, requests=1), 1)
+        usage = Usage(sum(map(count_message_tokens, self.messages)), output)
+        return _amount(self.price, usage.of_one(self.in_job), 1)
 
 
 def _is_limited(limits: RunLimits) -> bool:
@@ -225,11 +239,6 @@ def output_limit(params: Mapping[str, Any]) -> int | None:
     """How many tokens an answer may have, if the parameters say."""
     given = (params.get(name) for name in _OUTPUT_LIMITS)
     return next((each for each in given if isinstance(each, int) and not isinstance(each, bool)), None)
-
-
-def _taken(price: Price | None, answer: Answer, tries: int) -> Amount:
-    """By one answer."""
-    return Amount(0.0 if price is None else price.dollars(answer.usage.of_one()), answer.usage.tokens, tries)
 
 
 def _amount(price: Price | None, usage: Usage, requests: int) -> Amount:

@@ -407,6 +407,7 @@ class Engine:
                 tell=self._job.tell,
                 retried=self._count_retry,
                 stop=self._stop_for_batch,
+                refuse=line.refuse,
                 changed=self._count_batches,
             )
             line.batches = Batches(desk)

@@ -21,6 +21,7 @@ class Turns:
         self._pace = pace
         self._clock = clock
         self._waiting: deque[_Waiter] = deque()
+        self._released = False
         self._timer: asyncio.TimerHandle | None = None
         self._wakes_at = math.inf
         self._limited = 0.0
@@ -34,7 +35,7 @@ class Turns:
     def take(self, tokens: float) -> bool:
         """Take a turn if one is free and nobody waits; else `await wait()` for it."""
         now = self._clock()
-        if self._waiting or not self._pace.is_free(now):
+        if not self._released and (self._waiting or not self._pace.is_free(now)):
             return False
         self._pace.sent(now, tokens)
         return True
@@ -72,7 +73,7 @@ class Turns:
         now = self._clock()
         self.limited_seconds(now)
         while self._waiting:
-            seconds = self._pace.wait(now)
+            seconds = 0.0 if self._released else self._pace.wait(now)
             if seconds > 0:
                 self._held = self._pace.held_seconds(now)  # as it is behind those that were let through
                 self._wake_in(now, seconds)
@@ -82,11 +83,9 @@ class Turns:
                 turn.set_result(self._pace.sent(now, tokens))
 
     def release(self) -> None:
-        """Let everybody through, whatever the pace says: the line is closed, and they are to meet that."""
-        while self._waiting:
-            turn, _ = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(self._pace.sent(self._clock()))
+        """From now on let everybody through, whatever the pace says: the line is closed, and they are to meet that."""
+        self._released = True
+        self.hand_out()
 
     def close(self) -> None:
         if self._timer is not None:

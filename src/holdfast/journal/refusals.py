@@ -28,7 +28,11 @@ _CREDENTIALS = (
 def told_by_store(error: Exception, environ: Mapping[str, str] | None = None) -> str:
     """The most telling part of an error: what the store answered, else what the system said, else its first line."""
     text = str(error).strip()
-    return _without_secrets(_telling(text, type(error).__name__), os.environ if environ is None else environ)[:_SHOWN]
+    told = _telling(text, type(error).__name__)
+    if told == _CREDENTIALS:
+        return told
+    told = _without_secrets(told, os.environ if environ is None else environ)
+    return told if len(told) <= _SHOWN else f"{told[:_SHOWN]}…"
 
 
 def _telling(text: str, name: str) -> str:

@@ -13,10 +13,10 @@ import msgspec
 from multidict import CIMultiDict
 from yarl import URL
 
-from holdfast.errors import told
 from holdfast.models.endpoint import Endpoint, parse_url
 from holdfast.models.failures import BadConnectionError
 from holdfast.models.provider import Connection
+from holdfast.models.tunnel import ProxyError
 from holdfast.models.wire import Response, basic_auth
 
 LINE_BYTES_MAX = 64 * 1024 * 1024
@@ -115,6 +115,10 @@ class BatchWire:
     async def _exchange(self, method: str, url: URL, **more: Any) -> AsyncIterator[aiohttp.ClientResponse]:
         headers = CIMultiDict(basic_auth(url))
         headers.update(self._endpoint.headers, **more.pop("headers", {}))
+        if (proxy := self._endpoint.proxy) is not None:
+            more |= {"proxy": proxy.url, "proxy_headers": proxy.headers}
+            if url.scheme == "http":  # the proxy reads the request
+                headers.update(proxy.headers)
         plain = url.with_user(None)
         try:
             async with (
@@ -124,8 +128,10 @@ class BatchWire:
                 yield response
         except TimeoutError:
             self._endpoint.fail("timeout", "the batch API did not answer in time")
+        except aiohttp.ClientHttpProxyError as error:
+            self._endpoint.lose(ProxyError(f"the proxy refuses to connect: HTTP {error.status}", error.status))
         except (aiohttp.ClientError, OSError) as error:
-            self._endpoint.fail("connection", f"the connection failed ({told(error)})")
+            self._endpoint.lose(error)
 
     async def _success(self, response: aiohttp.ClientResponse) -> bytes:
         body = await response.content.read(_REPLY_BYTES_MAX)

@@ -2,7 +2,7 @@
 
 What all HTTP providers share. A request is sent once; redirects are not followed; `timeout_seconds` begins when it is
 sent, since whoever asks limits how many are under way. No secret (the API key, credentials in headers or in the URL)
-is ever in an error's text.
+is ever in an error's text. Who needs a proxy to get out names it in the environment.
 """
 
 import os
@@ -18,6 +18,7 @@ from holdfast.errors import told
 from holdfast.models.failures import BadConnectionError, Kind, ModelError, redact
 from holdfast.models.provider import Connection
 from holdfast.models.statuses import detail_of, kind_of, retry_after_seconds, retry_delay_seconds, shorten
+from holdfast.models.tunnel import ProxyError, proxy_for
 from holdfast.models.wire import BadResponseError, Response, Wire
 
 _CREDENTIAL_NAMES = ("auth", "key", "token", "secret", "cookie")
@@ -46,16 +47,18 @@ class Endpoint:
         """`headers`: what the protocol asks for; the user's own win, however they are spelled."""
         _check_limits(connection)
         self._connection = connection
-        self._url = url
         self._shown_url = str(url.with_query(None).with_user(None))
         self._key = key
         self._secrets = secrets_of(connection, key.value, url)
         self._headers = CIMultiDict({"User-Agent": "holdfast", "Accept": _ACCEPTED[connection.stream], **headers})
         self._headers.update(connection.headers)
         try:
-            self._wire = Wire(url, self._headers, connection.timeout_seconds)
-        except ValueError as error:
+            self.proxy = proxy_for(url)  # None: the server is asked directly
+            self._wire = Wire(url, self._headers, connection.timeout_seconds, proxy=self.proxy)
+        except (BadConnectionError, ValueError) as error:
             raise BadConnectionError(f"model {connection.model!r}: {error}") from None
+        if self.proxy is not None:
+            self._secrets |= self.proxy.secrets
 
     async def post(self, body: Mapping[str, Any], *, streams: bool = False) -> Response:
         """Send once. The response is a success, and says that it is JSON, or a stream of events, if it may be. Raises
@@ -68,7 +71,7 @@ class Endpoint:
             silent = "nothing more came for" if streams else "no answer within"
             self.fail("timeout", f"{silent} {self._connection.timeout_seconds:g} s")
         except (BadResponseError, OSError) as error:
-            self._lose(error)
+            self.lose(error)
         self._connection.listen(response.status, response.headers)
         if not 200 <= response.status < 300:
             self.refuse(response)
@@ -81,16 +84,16 @@ class Endpoint:
 
     async def look(self, url: URL, seconds: float) -> Response:
         """GET another URL of the server, once. ModelError if it is not there, or refuses the key."""
-        wire = Wire(url, self._headers, seconds, "GET")
+        wire = Wire(url, self._headers, seconds, "GET", self.proxy)
         try:
             response = await wire.send()
         except TimeoutError:
             self.fail("connection", f"no answer within {seconds:g} s")
         except (BadResponseError, OSError) as error:
-            self._lose(error)
+            self.lose(error)
         finally:
             await wire.close()
-        if response.status in (401, 403) or response.status // 100 in (1, 3, 5):
+        if response.status in (401, 403, 407) or response.status // 100 in (1, 3, 5):
             self.refuse(response)
         return response
 
@@ -117,8 +120,9 @@ class Endpoint:
 
     def fail(self, kind: Kind, what: str, status: int | None = None, retry_after: float | None = None) -> NoReturn:
         """`from None`: what another library's error holds may be secret."""
-        where = f" ({self._connection.model} at {self._shown_url})"
-        advice = _ADVICE.get(kind, "").format(variable=self._key.variable or "api_key_env (none is set)")
+        through = f" through the proxy {self.proxy.name}" if self.proxy is not None else ""
+        where = f" ({self._connection.model} at {self._shown_url}{through})"
+        advice = self._advice(kind, status)
         text = shorten(redact(what, self._secrets)) + redact(where, self._secrets)
         raise ModelError(kind, f"{text}; {advice}" if advice else text, retry_after, status) from None
 
@@ -128,10 +132,20 @@ class Endpoint:
         except (TypeError, ValueError, RecursionError) as error:
             self.fail("bad_request", f"the request cannot be written as JSON ({error}); nothing was sent")
 
-    def _lose(self, error: Exception) -> NoReturn:
+    def lose(self, error: Exception) -> NoReturn:
+        """Raise what the end of a connection without a response means."""
         if isinstance(error, BadResponseError):
             self.fail("malformed", str(error))
-        self.fail("connection", f"the connection failed ({told(error)}){_unused_proxy(self._url)}")
+        if isinstance(error, ProxyError):
+            self.fail("auth" if error.status == 407 else "connection", str(error), error.status)
+        self.fail("connection", f"the connection failed ({told(error)})")
+
+    def _advice(self, kind: Kind, status: int | None) -> str:
+        if self.proxy is not None and status == 407:
+            return f"check the user and the password in {self.proxy.variable}"
+        if self.proxy is not None and kind == "connection":
+            return f"check base_url, {self.proxy.variable} and NO_PROXY, and that server and proxy are up"
+        return _ADVICE.get(kind, "").format(variable=self._key.variable or "api_key_env (none is set)")
 
 
 def parse_url(text: str) -> URL:
@@ -172,15 +186,6 @@ def secrets_of(connection: Connection, key: str, url: URL | None = None) -> set[
         if any(word in name.lower() for word in _CREDENTIAL_NAMES):
             secrets |= {value, value.split(" ")[-1]}
     return secrets - {""}
-
-
-def _unused_proxy(url: URL) -> str:
-    """Whoever needs a proxy to get out has mostly set one, and wonders."""
-    from urllib.request import getproxies_environment, proxy_bypass  # slow, and seldom needed
-
-    if url.scheme not in getproxies_environment() or proxy_bypass(url.host or ""):
-        return ""
-    return f"; {url.scheme.upper()}_PROXY is set, and is not used: servers are asked directly"
 
 
 def _mapping(response: Response) -> CIMultiDict[str]:

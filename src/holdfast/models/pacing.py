@@ -199,7 +199,9 @@ class _Meter:
         """
         self._most = max(self._most, quota.limit or quota.remaining)
         self._spacing = 0.0
-        if quota.remaining < each and quota.reset_seconds:
+        if not quota.reset_seconds:
+            return  # all is there again, or will be at once
+        if quota.remaining < each:
             self.next_at = max(self.next_at, now + quota.reset_seconds)
         elif 2 * quota.remaining < self._most:
             self._spacing = quota.reset_seconds / quota.remaining

@@ -24,6 +24,7 @@ _KINDS: dict[int, Kind] = {
     402: "billing",
     403: "auth",
     404: "unknown_model",
+    407: "auth",
     408: "timeout",
     429: "rate_limit",
     503: "overload",

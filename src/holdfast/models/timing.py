@@ -4,10 +4,11 @@
 
 from contextvars import ContextVar
 
+from holdfast.records.durations import rounded
 from holdfast.records.facts import Timing
 
-_PER_SECOND = 10_000  # tenths of a millisecond: more is noise, and every step pays for it
-
+_TENTHS_OF_MS = 10_000  # more is noise, and every step pays for it
+_SHORTEST_SECONDS = 1e-6
 _NOTHING = Timing()
 """Its zeros are left out when it is written: msgspec knows a default by being the very object."""
 
@@ -15,19 +16,29 @@ _NOTHING = Timing()
 class Timer:
     """Of one request, over all of its tries."""
 
-    __slots__ = ("connect", "first", "limited", "lost", "queue")
+    __slots__ = ("began", "connect", "first", "in_job", "limited", "lost", "queue")
 
-    def __init__(self) -> None:
+    def __init__(self, began: float = 0.0) -> None:
+        self.began = began
         self.queue = 0.0
         self.limited = 0.0
         self.connect = 0.0
         self.first = 0.0
         self.lost = 0.0
+        self.in_job = 0.0
 
-    def held(self, seconds: float, limited: float) -> None:
+    def held(self, seconds: float, limited: float = 0.0) -> None:
         """It was not sent for so long; so much of that because of a rate limit."""
         self.queue += seconds
         self.limited += min(limited, seconds)
+
+    def was_in_job(self, seconds: float) -> None:
+        """It waited for a job of a batch API: that says nothing of the model, and is in no phase."""
+        self.in_job += seconds
+
+    def seconds(self, now: float) -> float:
+        """How long it was under way, by the clock that it began with. Never nothing: that would be no time at all."""
+        return max(rounded(now - self.began - self.queue - self.in_job), _SHORTEST_SECONDS)
 
     def failed(self, seconds: float) -> None:
         """A try came to nothing: what it took is no part of the next."""
@@ -39,24 +50,19 @@ class Timer:
         if not (self.first or self.queue or self.lost):
             return _NOTHING
         return Timing(
-            queue=_rounded(self.queue) or _NOTHING.queue,
-            limited=_rounded(self.limited) or _NOTHING.limited,
-            connect=_rounded(self.connect) or _NOTHING.connect,
-            first=_rounded(self.first) or _NOTHING.first,
-            lost=_rounded(self.lost) or _NOTHING.lost,
+            queue=rounded(self.queue, _TENTHS_OF_MS) or _NOTHING.queue,
+            limited=rounded(self.limited, _TENTHS_OF_MS) or _NOTHING.limited,
+            connect=rounded(self.connect, _TENTHS_OF_MS) or _NOTHING.connect,
+            first=rounded(self.first, _TENTHS_OF_MS) or _NOTHING.first,
+            lost=rounded(self.lost, _TENTHS_OF_MS) or _NOTHING.lost,
         )
 
 
 under_way: ContextVar[Timer | None] = ContextVar("under_way", default=None)
 
 
-def begin_timing() -> Timer:
+def begin_timing(now: float = 0.0) -> Timer:
     """For the request that this task makes next."""
-    timer = Timer()
+    timer = Timer(now)
     under_way.set(timer)
     return timer
-
-
-def _rounded(seconds: float) -> float:
-    """`round(seconds, 4)` makes a text of it and reads that, also of nothing."""
-    return round(seconds * _PER_SECOND) / _PER_SECOND if seconds else 0.0

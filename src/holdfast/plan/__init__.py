@@ -14,6 +14,7 @@ from holdfast.plan.files import (
     originals,
     planned_lines,
     read_lines,
+    rows_of,
 )
 from holdfast.plan.planning import Planned, Rows, Work, inputs_of, judges_of, models_of, prepare, survey, write_plan
 
@@ -45,6 +46,7 @@ __all__ = [
     "read_blob",
     "read_lines",
     "read_pieces",
+    "rows_of",
     "survey",
     "write_plan",
 ]

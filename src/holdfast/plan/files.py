@@ -120,6 +120,12 @@ def data_lines_in(path: str, offset: int) -> "Iterator[DataLine]":
     return map(_data_line.decode, read_lines(path, offset))
 
 
+def rows_of(run: str, cell: Cell) -> "Iterator[DataLine]":
+    """The rows of one cell of one block, and no other task's."""
+    last = max((line.r for line in planned_lines(run, cell)), default=0)
+    return itertools.takewhile(lambda line: line.r <= last, data_lines(run, cell))
+
+
 class StoredRows(Sequence[Row]):
     """The rows of a task as its run holds them, in the order of the data set; read when they are asked for."""
 
@@ -130,10 +136,7 @@ class StoredRows(Sequence[Row]):
     def __iter__(self) -> "Iterator[Row]":
         seen: set[str] = set()
         for cell in self._cells.values():
-            last = max((line.r for line in planned_lines(self._run, cell)), default=0)
-            for line in data_lines(self._run, cell):
-                if line.r > last:
-                    break
+            for line in rows_of(self._run, cell):
                 if line.id not in seen:
                     seen.add(line.id)
                     yield _row.decode(line.row)

@@ -9,7 +9,7 @@ import math
 import msgspec
 
 RELATIVE_ERROR = 0.025
-_SHORTEST = 1e-4
+SHORTEST = 1e-4
 _GROWTH = math.log(1.05)
 _BUCKETS = 1 / _GROWTH
 _LAST = 700
@@ -27,8 +27,8 @@ class Durations(msgspec.Struct, omit_defaults=True):
 
     def add(self, seconds: float) -> None:
         bucket = 0
-        if seconds >= _SHORTEST:
-            bucket = int(1.5 + math.log(seconds / _SHORTEST) * _BUCKETS)
+        if seconds >= SHORTEST:
+            bucket = int(1.5 + math.log(seconds / SHORTEST) * _BUCKETS)
             if bucket > _LAST:
                 bucket = _LAST
             self.seconds += seconds
@@ -56,5 +56,12 @@ class Durations(msgspec.Struct, omit_defaults=True):
         return 0.0
 
 
+def rounded(seconds: float, per_second: int = 1_000_000) -> float:
+    """To so many parts of a second. `round(seconds, 6)` makes a text of it and reads that, and every step pays for it
+    several times.
+    """
+    return round(seconds * per_second) / per_second if seconds else 0.0
+
+
 def _middle(bucket: int) -> float:
-    return _SHORTEST * math.exp((bucket - 1) * _GROWTH) if bucket else 0.0
+    return SHORTEST * math.exp((bucket - 1) * _GROWTH) if bucket else 0.0

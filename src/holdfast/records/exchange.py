@@ -36,6 +36,8 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Of the input, as are `cached_tokens`: put into the server's cache for requests to come."""
     requests: int = 0
     """In a sum: how many answers it is made of. The usage of one answer does not count itself."""
+    batched: "Usage | None" = None
+    """Of all this, what was answered in jobs of a batch API, which costs less."""
 
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(
@@ -45,6 +47,7 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
             self.reasoning_tokens + other.reasoning_tokens,
             self.cache_write_tokens + other.cache_write_tokens,
             self.requests + other.requests,
+            self.batched if other.batched is None else (self.batched or Usage()) + other.batched,
         )
 
     def __sub__(self, other: "Usage") -> "Usage":
@@ -55,15 +58,16 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
             self.reasoning_tokens - other.reasoning_tokens,
             self.cache_write_tokens - other.cache_write_tokens,
             self.requests - other.requests,
+            self.batched if other.batched is None else _left(self.batched or Usage(), other.batched),
         )
 
     @property
     def tokens(self) -> int:
         return self.input_tokens + self.output_tokens
 
-    def of_one(self) -> "Usage":
+    def of_one(self, batched: bool = False) -> "Usage":
         """The same as a part of a sum: one answer."""
-        return Usage(
+        one = Usage(
             self.input_tokens,
             self.output_tokens,
             self.cached_tokens,
@@ -71,6 +75,21 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
             self.cache_write_tokens,
             1,
         )
+        return one.as_batched() if batched else one
+
+    def at_least(self, other: "Usage") -> "Usage":
+        """Of each number the greater. In jobs only if both are."""
+        pairs = zip(msgspec.structs.astuple(self)[:-1], msgspec.structs.astuple(other)[:-1], strict=True)
+        most = Usage(*(max(pair) for pair in pairs))
+        return most.as_batched() if self.batched is not None and other.batched is not None else most
+
+    def as_batched(self) -> "Usage":
+        """The same, all of it in jobs of a batch API."""
+        return msgspec.structs.replace(self, batched=msgspec.structs.replace(self, batched=None))
+
+
+def _left(whole: Usage, part: Usage) -> Usage | None:
+    return None if whole == part else whole - part
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):

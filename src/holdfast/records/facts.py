@@ -283,6 +283,11 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     origin: int = 0
     """In a fork: the number that the parent's journal has for it. It was paid for there."""
 
+    @property
+    def usage(self) -> Usage:
+        """Of its answer, if it has one, as a part of a sum."""
+        return Usage() if self.answer is None else self.answer.usage.of_one(bool(self.batch))
+
 
 class RoleSpent(msgspec.Struct, frozen=True, omit_defaults=True):
     """What of an attempt's tokens is of the model of one role."""

@@ -17,13 +17,13 @@ from holdfast.records.keys import parse_key
 from holdfast.score.anomalies import KINDS, VERSION
 from holdfast.state import AnswerRow, Bits, Index
 
-_LONG = 100
+LONG = 100
 """An answer of so many characters is hardly made twice by chance; a shorter one may be the only one there is."""
-_ENOUGH_SAMPLES = 5
-_ENOUGH_ANSWERS = 20
-_TIMES_MEDIAN = 5.0
-_SECONDS_MORE = 1.0
-_FENCES = 3.0
+ENOUGH_SAMPLES = 5
+ENOUGH_ANSWERS = 20
+TIMES_MEDIAN = 5.0
+SECONDS_MORE = 1.0
+FENCES = 3.0
 
 
 class Across(msgspec.Struct, frozen=True):
@@ -75,11 +75,11 @@ def _across(index: Index, evaluation: str, kinds: frozenset[str]) -> Iterator[Ac
 def _slow(index: Index, cell: Cell) -> Iterator[Across]:
     """Far out by the quartiles of the logarithms, as times are not symmetric; and by enough for a person to care."""
     times = array("d", sorted(seconds for _, seconds in index.seconds(cell.first, cell.count)))
-    if len(times) < _ENOUGH_ANSWERS:
+    if len(times) < ENOUGH_ANSWERS:
         return
     low, median, high = (times[len(times) * quarter // 4] for quarter in (1, 2, 3))
     spread = high / low if low > 0 else 1.0
-    limit = max(high * spread**_FENCES, median * _TIMES_MEDIAN, median + _SECONDS_MORE)
+    limit = max(high * spread**FENCES, median * TIMES_MEDIAN, median + SECONDS_MORE)
     if times[-1] > limit:
         members = Bits()
         for o, seconds in index.seconds(cell.first, cell.count):
@@ -102,9 +102,9 @@ def _identical(index: Index, cell: Cell, temperature: float) -> Iterator[Across]
             continue
         for o, _, characters in told:
             every.add(o)
-            if characters >= _LONG:
+            if characters >= LONG:
                 long.add(o)
-    members = every if samples >= _ENOUGH_SAMPLES and not differing else long
+    members = every if samples >= ENOUGH_SAMPLES and not differing else long
     if members.count:
         yield Across("identical", f"in all repeats, at a temperature of {temperature:g}", members)
 

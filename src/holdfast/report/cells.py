@@ -7,7 +7,7 @@ do not make the data set larger.
 import contextlib
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -164,10 +164,10 @@ class Answers(msgspec.Struct, frozen=True):
     def rows(self, index: Index) -> Iterator[AnswerRow]:
         return itertools.chain.from_iterable(index.answers(first=cell.first, count=cell.count) for cell in self.cells)
 
-    def scores(self, index: Index) -> Iterator[ScoreRow]:
-        return itertools.chain.from_iterable(
-            index.scores(self.evaluation, cell.first, cell.count) for cell in self.cells
-        )
+    def scores(self, index: Index, answers: Container[int]) -> Iterator[ScoreRow]:
+        """Of these answers alone: another reader may have brought in more of a run at work since we looked at them."""
+        rows = (index.scores(self.evaluation, cell.first, cell.count) for cell in self.cells)
+        return (row for row in itertools.chain.from_iterable(rows) if row.o in answers)
 
 
 def _report(index: Index, wanted: Answers, cost: Cost, looked: tuple[Counts, Anomalies]) -> CellReport:
@@ -212,7 +212,7 @@ def _report(index: Index, wanted: Answers, cost: Cost, looked: tuple[Counts, Ano
         marks=dict(marks),
         marked=marked,
         cost=cost,
-        agreement=tuple(_agreement(index, wanted)),
+        agreement=tuple(_agreement(index, wanted, groups)),
         anomalies=dict(kinds_of_odd),
         odd=odd,
     )
@@ -226,7 +226,7 @@ def _scorers(index: Index, wanted: Answers, groups: dict[int, str]) -> Iterator[
     labels: dict[str, Counter[str]] = {}
     reduced = _reduced(index, wanted, groups)
     edited: Counter[str] = Counter()
-    for row in wanted.scores(index):
+    for row in wanted.scores(index, groups):
         numbers, members = values.setdefault(row.scorer, ([], []))
         edited[row.scorer] += bool(row.author)
         number = as_number(row.value)
@@ -255,9 +255,9 @@ def _reduced(index: Index, wanted: Answers, groups: Mapping[int, str]) -> dict[s
     for how in wanted.reductions:
         if how.name == MEAN:
             continue
-        answers = dict(_answers(index, wanted, how.answer)) if how.name == "cons_at_k" else {}
+        answers = dict(_answers(index, wanted, how.answer, groups)) if how.name == "cons_at_k" else {}
         repeats: dict[str, dict[str, list[Repeat]]] = {}
-        for row in wanted.scores(index):
+        for row in wanted.scores(index, groups):
             if row.scorer not in repeats:
                 repeats[row.scorer] = {sample: [] for sample in groups.values()}
             value = None if row.failure else row.value
@@ -267,12 +267,12 @@ def _reduced(index: Index, wanted: Answers, groups: Mapping[int, str]) -> dict[s
     return {name: tuple(each) for name, each in found.items()}
 
 
-def _answers(index: Index, wanted: Answers, scorer: str) -> Iterator[tuple[int, str]]:
+def _answers(index: Index, wanted: Answers, scorer: str, among: Container[int]) -> Iterator[tuple[int, str]]:
     """Which answer each one is: as a scorer's label says, or, without one, its text."""
     if not scorer:
         yield from _texts(index, wanted)
         return
-    for row in wanted.scores(index):
+    for row in wanted.scores(index, among):
         if row.scorer == scorer and isinstance(row.value, str) and not row.failure:
             yield row.o, row.value
 
@@ -285,11 +285,11 @@ def _texts(index: Index, wanted: Answers) -> Iterator[tuple[int, str]]:
                 yield row.o, _finished.decode(entry.line.d).answer.text
 
 
-def _agreement(index: Index, wanted: Answers) -> Iterator[Agreement]:
+def _agreement(index: Index, wanted: Answers, answers: Container[int]) -> Iterator[Agreement]:
     if not wanted.judges:
         return
     votes: dict[str, dict[int, Any]] = {}
-    for row in wanted.scores(index):
+    for row in wanted.scores(index, answers):
         if not row.failure:
             votes.setdefault(row.scorer, {})[row.o] = row.value
     yield from agreements(wanted.judges, votes)

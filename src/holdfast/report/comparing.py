@@ -68,11 +68,13 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 def compare(first: Answers, second: Answers) -> Iterator[Comparison]:
-    """Measure by measure, in the order of the first side's."""
-    theirs = second.measures()
-    for name, mine in first.measures().items():
-        if name in theirs:
-            yield _compare(first, second, mine, theirs[name])
+    """Measure by measure, in the order of the first side's. A side without a single score has a part in all of them."""
+    mine, theirs = first.measures(), second.measures()
+    for name, each in (mine or theirs).items():
+        one = mine.get(name) or first.unscored(each.scorer, each.reduction)
+        other = theirs.get(name) or second.unscored(each.scorer, each.reduction)
+        if one is not None and other is not None:
+            yield _compare(first, second, one, other)
 
 
 def adjusted(comparisons: Sequence[Comparison], how: Adjustment = "holm") -> list[Comparison]:

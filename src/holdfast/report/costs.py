@@ -12,7 +12,6 @@ import msgspec
 from holdfast.records.exchange import Usage
 from holdfast.records.keys import cell_names
 from holdfast.report.wording import dollars
-from holdfast.solve.context import BATCH_PRICE
 from holdfast.spec import Counts, Price
 from holdfast.state import Bill, Story
 
@@ -164,8 +163,7 @@ def cost_of(bill: Bill, price: Price | None, name: str) -> Cost:
     if price is None:
         used = bill.usage.requests or bill.saved.requests
         return Cost(unpriced=(name,) if used else ())
-    paid = price.dollars(bill.usage) - price.dollars(bill.batched) * (1 - BATCH_PRICE)
-    return Cost(paid, price.dollars(bill.saved), price.dollars(bill.orphaned))
+    return Cost(price.dollars(bill.usage), price.dollars(bill.saved), price.dollars(bill.orphaned))
 
 
 def used_dollars(used: Mapping[str, Usage], prices: Prices) -> float | None:

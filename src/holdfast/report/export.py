@@ -69,6 +69,11 @@ class ExportLine(msgspec.Struct, frozen=True):
     """What else is odd about the answer, by kind, each with what shows it."""
 
     @property
+    def edited(self) -> dict[str, str]:
+        """The scorers whose score a person has set, and who did so last."""
+        return {name: str(history[-1]["author"]) for name, history in self.scores_edited.items()}
+
+    @property
     def values(self) -> dict[str, Any]:
         """What the scorers said; None is no score. Those that broke are not in it."""
         return {name: score for name, score in self.scores.items() if not isinstance(score, dict)}
@@ -133,22 +138,22 @@ def write_jsonl(lines: Iterable[ExportLine], out: IO[str]) -> None:
 
 
 def write_csv(lines: Iterator[ExportLine], out: IO[str], scorers: list[str]) -> None:
-    """One column for each scorer, empty where it gave no score; `score_errors` says where one broke, and how, and
-    `reasons` what the others said.
+    """One column for each scorer, empty where it gave no score; `score_errors` says where one broke, and how,
+    `reasons` what the others said, and `edited` which scores were set by hand, and by whom.
     """
     writer = csv.writer(out)
-    taken = (*_PLAIN, "marks", "anomalies", "error", *_SPENT, "score_errors", "reasons")
+    taken = (*_PLAIN, "marks", "anomalies", "error", *_SPENT, "score_errors", "reasons", "edited")
     columns = [score_column(name, taken) for name in scorers]
-    writer.writerow(map(_harmless, [*taken[:-2], *columns, *taken[-2:]]))
+    writer.writerow(map(harmless, [*taken[:-3], *columns, *taken[-3:]]))
     for line in lines:
         plain = [getattr(line, name) for name in _PLAIN]
         spent = [getattr(line, name) for name in _SPENT]
         error = "" if line.error is None else f"{line.error.kind}: {line.error.message}"
         given = line.values
         values = [given.get(name) for name in scorers]
-        told = [_listed(line.broken), _listed(line.reasons)]
-        odd = [" ".join(line.marks), _listed(line.anomalies)]
-        writer.writerow(map(_harmless, [*plain, *odd, error, *spent, *values, *told]))
+        told = [listed(line.broken), listed(line.reasons), listed(line.edited)]
+        odd = [" ".join(line.marks), listed(line.anomalies)]
+        writer.writerow(map(harmless, [*plain, *odd, error, *spent, *values, *told]))
 
 
 def score_column(scorer: str, taken: Collection[str]) -> str:
@@ -156,7 +161,7 @@ def score_column(scorer: str, taken: Collection[str]) -> str:
     return f"score.{scorer}" if scorer in taken else scorer
 
 
-def _harmless(value: Any) -> Any:
+def harmless(value: Any) -> Any:
     """For a spreadsheet. Numbers are left alone, also those that are texts: an answer is often -5."""
     if not isinstance(value, str):
         return value
@@ -164,7 +169,7 @@ def _harmless(value: Any) -> Any:
     return f"'{text}" if _FORMULA.match(text) and not _NUMBER.match(text) else text
 
 
-def _listed(told: dict[str, str]) -> str:
+def listed(told: dict[str, str]) -> str:
     return "; ".join(f"{name}: {text}" for name, text in told.items())
 
 

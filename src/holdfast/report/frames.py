@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from holdfast.errors import UsageError
 from holdfast.report.costs import CostLine
-from holdfast.report.export import ExportLine, score_column
+from holdfast.report.export import ExportLine, listed, score_column
 from holdfast.report.scores import ScoreLine
 from holdfast.report.wording import first_line
 
@@ -115,9 +115,10 @@ def _sample_columns(lines: Sequence[ExportLine]) -> Columns:
     made["error"] = [line.error.message if line.error else None for line in lines]
     made |= {name: [getattr(line, name) for line in lines] for name in _SPENT}
     given = [line.values for line in lines]
+    edited = {"edited": [listed(line.edited) for line in lines]}
     for scorer in sorted({scorer for line in lines for scorer in line.scores}):
-        made[score_column(scorer, made)] = [values.get(scorer) for values in given]
-    return made
+        made[score_column(scorer, {**made, **edited})] = [values.get(scorer) for values in given]
+    return made | edited
 
 
 def _score_columns(lines: Sequence[ScoreLine]) -> Columns:

@@ -3,8 +3,8 @@
 What is judged is an interval, not a mean. It passes if all of it is at or above the bound (that is what a test of
 non-inferiority asks), is worse if all of it is below, and else there is not enough data; the caller says what that
 means, and is told how many samples would decide. Where no key is scored otherwise, or all differ by the same, there is
-nothing to be unsure of. Keys without a score are no pass: what failed may be what is hard. Of several measures each
-must pass by itself, so nothing is adjusted.
+nothing to be unsure of. Keys without a score are no pass: what failed may be what is hard; and where none has one,
+nothing lets it pass. Of several measures each must pass by itself, so nothing is adjusted.
 """
 
 from collections import Counter
@@ -111,10 +111,8 @@ def _verdict(answers: Answers, measure: Measure, judged: _Judged, bar: Bar) -> V
 
 def _outcome(judged: _Judged, bar: Bar) -> Outcome:
     interval = judged.interval
-    if sum(judged.missing.values()) > bar.missing_max:
+    if sum(judged.missing.values()) > bar.missing_max or interval.mean is None:
         return "missing"
-    if interval.mean is None:
-        return "unsure"
     low, high = interval.low, interval.high
     if (low is None or high is None) and interval.standard_error == 0:
         low = high = interval.mean

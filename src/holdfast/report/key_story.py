@@ -27,7 +27,6 @@ from holdfast.records.facts import (
     Step,
     StepStarted,
 )
-from holdfast.solve.context import BATCH_PRICE
 from holdfast.spec import Price
 
 _step = msgspec.json.Decoder(Step)
@@ -337,9 +336,7 @@ def _step_stories(number: int, found: KeyRecords, last: int, prices: Mapping[str
         whole = asked[n].filled(asked) if n in asked else None
         told = _step_story(n, at, step, whole, replayed=sitting < last)
         price = prices.get(told.role) if told.answer is not None else None
-        dollars = (
-            price.dollars(told.usage.of_one()) * (BATCH_PRICE if step.batch else 1.0) if price is not None else None
-        )
+        dollars = None if price is None else price.dollars(step.usage)
         yield msgspec.structs.replace(told, turn=turn, process=sitting, dollars=dollars)
 
 

@@ -1,13 +1,16 @@
-r"""A report as a LaTeX table for a paper: booktabs rules, means with their intervals, one row for each scorer.
+r"""A report as a LaTeX table for a paper: booktabs rules, means with their intervals, one row for each scorer
+and each way in which its repeats are reduced, as in the report.
 
 Invariant: nothing in a name means anything to LaTeX, or ends a row. Needs `\usepackage{booktabs}`; letters outside of
 ASCII are as they are, which LaTeX reads as UTF-8.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from holdfast.report.cells import CellReport, RunReport, ScorerReport
+from holdfast.report.cells import CellReport, RunReport
+from holdfast.report.tables import scorer_summaries
+from holdfast.stats import Summary
 
 _SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -16,7 +19,7 @@ _SPECIAL = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
-    '"': r"\textquotedbl{}",
+    '"': r"\textquotedblright{}",  # the straight one is missing from LaTeX's default encoding
     "'": r"\textquotesingle{}",
     "`": r"\textasciigrave{}",
     "--": "-{}-",
@@ -55,14 +58,14 @@ def _rows(cell: CellReport, *, priced: bool) -> Iterator[list[str]]:
     if not cell.scorers:
         yield [*names, "--", "--", "--", str(cell.finished), *rest]
     for each in cell.scorers:
-        yield [*names, _text(each.scorer), *_numbers(each), *rest]
+        for name, summary, labels in scorer_summaries(each):
+            yield [*names, _text(name), *_numbers(summary, labels), *rest]
 
 
-def _numbers(scorer: ScorerReport) -> list[str]:
-    summary = scorer.summary
+def _numbers(summary: Summary, labels: Mapping[str, int]) -> list[str]:
     if summary.mean is None:
-        shown = ", ".join(f"{label} {count}" for label, count in list(scorer.labels.items())[:4])
-        return [_text(shown) or "--", "--", str(sum(scorer.labels.values()))]
+        shown = ", ".join(f"{label} {count}" for label, count in list(labels.items())[:4])
+        return [_text(shown) or "--", "--", str(sum(labels.values()))]
     interval = "--" if summary.low is None or summary.high is None else f"$[{summary.low:.4f}, {summary.high:.4f}]$"
     return [f"${summary.mean:.4f}$", interval, str(summary.n)]
 

@@ -12,7 +12,17 @@ from holdfast.report.cells import CellReport, RunReport
 from holdfast.report.costs import unpriced_line
 from holdfast.report.plotting import Drawn
 from holdfast.report.sheets import Sheet
-from holdfast.report.tables import duration, evaluation_lines, html_table, marked_lines, report_rows, short
+from holdfast.report.tables import (
+    anomaly_lines,
+    duration,
+    edited_lines,
+    evaluation_lines,
+    html_table,
+    marked_lines,
+    reading_lines,
+    report_rows,
+    short,
+)
 from holdfast.report.wording import counted, dollars, shortened
 
 _MESSAGE_MAX = 2_000
@@ -60,7 +70,8 @@ def _run(sheet: Sheet) -> Iterator[str]:
         if line:
             yield f"<p>{_text(line)}</p>\n"
     yield _table(*report_rows(report))
-    for line in marked_lines(report.cells):
+    cells = report.cells
+    for line in (*reading_lines(cells), *edited_lines(cells), *marked_lines(cells), *anomaly_lines(report)):
         yield f"<p>{_text(line)}</p>\n"
     if report.anomalies:
         yield f"<p>{counted(report.anomalies, 'anomaly', 'anomalies')} in the journal: see holdfast verify</p>\n"

@@ -1,7 +1,8 @@
 """A run's lines as Parquet: typed columns, written in row groups, so that memory does not grow with the run.
 
 Texts are as they are. A scorer's column holds booleans, numbers or labels, as its values are; where it gave several
-kinds, all of them as text. Needs pyarrow when it is used; if that is missing, says how to install it.
+kinds, numbers if all of them can be read so (a boolean is 1 or 0), else text. Needs pyarrow when it is used; if that is
+missing, says how to install it.
 """
 
 import importlib
@@ -39,6 +40,7 @@ _COLUMNS = {
     "seconds": "float64",
     "score_errors": "texts",
     "reasons": "texts",
+    "edited": "texts",
 }
 
 
@@ -49,7 +51,10 @@ def score_kinds(index: Index, evaluation: str = "") -> dict[str, str]:
         kinds = found.setdefault(row.scorer, set())
         if row.value is not None and not row.failure:
             kinds.add(_kind_of(row.value))
-    return {name: next(iter(kinds), _NUMBER) if len(kinds) < 2 else _LABEL for name, kinds in sorted(found.items())}
+    return {
+        name: _LABEL if _LABEL in kinds else _BOOL if kinds == {_BOOL} else _NUMBER
+        for name, kinds in sorted(found.items())
+    }
 
 
 def write_parquet(lines: Iterable[ExportLine], path: str, kinds: Mapping[str, str]) -> None:
@@ -81,7 +86,7 @@ def _schema(arrow: Any, kinds: Mapping[str, str]) -> Any:
     }
     fields = [(name, types[kind]) for name, kind in _COLUMNS.items()]
     scores = [(score_column(name, _COLUMNS), types[kind]) for name, kind in kinds.items()]
-    return arrow.schema([*fields[:-2], *scores, *fields[-2:]])
+    return arrow.schema([*fields[:-3], *scores, *fields[-3:]])
 
 
 def _groups(lines: Iterable[ExportLine]) -> Iterator[list[ExportLine]]:
@@ -103,6 +108,7 @@ def _row(line: ExportLine, kinds: Mapping[str, str]) -> dict[str, Any]:
     row["error_kind"] = line.error.kind if line.error else None
     row["error"] = line.error.message if line.error else None
     row["score_errors"], row["reasons"] = list(line.broken.items()), list(line.reasons.items())
+    row["edited"] = list(line.edited.items())
     given = line.values
     return row | {score_column(name, _COLUMNS): _value(given.get(name), kind) for name, kind in kinds.items()}
 
@@ -116,7 +122,7 @@ def _value(value: Any, kind: str) -> Any:
 def _kind_of(value: Any) -> str:
     if isinstance(value, bool):
         return _BOOL
-    return _LABEL if as_number(value) is None else _NUMBER
+    return _NUMBER if isinstance(value, float) or as_number(value) is not None else _LABEL
 
 
 def _package(name: str) -> Any:

@@ -34,6 +34,8 @@ class Board(msgspec.Struct, frozen=True):
     scorer: str
     ranked: tuple[Ranked, ...]
     common_min: int | None = None
+    unranked: tuple[str, ...] = ()
+    """Models, each with its run, that were to do the task and have no number to be ranked by."""
 
 
 class _Entrant(msgspec.Struct, frozen=True):
@@ -53,21 +55,31 @@ class _Duel(msgspec.Struct, frozen=True):
 
 def boards(
     runs: Sequence[Mapping[Cell, Answers]],
-    costs: Mapping[str, Mapping[Cell, Cost]],
+    costs: Sequence[Mapping[Cell, Cost]],
     task: str | None = None,
     scorer: str | None = None,
 ) -> Iterator[Board]:
-    """By task, in the order of the first run's, then by measure; none for scorers that give labels. `costs`: by run."""
-    every = [each for run in runs for each in run.values() if task in (None, each.side.task)]
-    for name in dict.fromkeys(each.side.task for each in every):
+    """By task, in the order of the first run's, then by measure; none for scorers that give labels. `costs`: of
+    each run.
+    """
+    every = [
+        (each, cost[cell])
+        for run, cost in zip(runs, costs, strict=True)
+        for cell, each in run.items()
+        if task in (None, each.side.task)
+    ]
+    for name in dict.fromkeys(each.side.task for each, _ in every):
         entrants: dict[str, list[_Entrant]] = {}
-        for each in (each for each in every if each.side.task == name):
+        for each, cost in ((each, cost) for each, cost in every if each.side.task == name):
             side = each.side
-            cost = costs[side.run][side.task, side.model]
             for measure in chosen(each.measures(), scorer).values():
                 if measure.numbers() is not None:
                     entrants.setdefault(measure.name, []).append(_Entrant(side.run, side.model, measure, cost))
-        yield from (_board(name, measure, several) for measure, several in entrants.items())
+        asked = [(each.side.run, each.side.model) for each, _ in every if each.side.task == name]
+        for called, several in entrants.items():
+            ranked = {(each.run, each.model) for each in several}
+            left = tuple(f"{model} of {run}" for run, model in asked if (run, model) not in ranked)
+            yield msgspec.structs.replace(_board(name, called, several), unranked=left)
 
 
 def _board(task: str, scorer: str, entrants: Sequence[_Entrant]) -> Board:

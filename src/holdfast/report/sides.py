@@ -49,14 +49,15 @@ class Measure(msgspec.Struct, frozen=True):
     values: dict[Pair, Any]
     """A number (also a bool), or a label."""
     missing: dict[Pair, str]
-    """Why a planned key has no value: unfinished, failed, no_score, scorer_failed; of a sample: no_value."""
+    """Why a planned key has no value: unfinished, failed, no_score, scorer_failed, label (where others have a number);
+    of a sample: no_value.
+    """
     reduction: Reduction = Reduction()
 
     def numbers(self) -> dict[Pair, float] | None:
-        """None if some are labels, or there are none."""
+        """None if they are labels, or there are none."""
         found = {pair: as_number(value) for pair, value in self.values.items()}
-        kept = {pair: value for pair, value in found.items() if value is not None}
-        return kept if kept and len(kept) == len(found) else None
+        return {pair: value for pair, value in found.items() if value is not None} or None
 
     def summary(self, confidence: float = LEVEL) -> Summary:
         """As a report has it: of all answers with repeats in groups, or of one value a sample."""
@@ -92,15 +93,19 @@ class Answers:
         for scorer in dict.fromkeys(name for scores in self._scores.values() for name in scores):
             plain = self._plain(scorer)
             for each in self._reductions:
-                if each.name == MEAN or (plain.numbers() is None and each.name not in OF_LABELS):
+                takes = plain.numbers() is not None or each.name in OF_LABELS
+                if each.name == MEAN or not takes:
                     found[scorer] = plain
-                else:
+                if each.name != MEAN and (takes or not plain.values):  # without a value nobody knows which of the two
                     found[f"{scorer} {each.label}"] = self._reduced(plain, each)
         return found
 
-    def unanswered(self, name: str) -> Measure | None:
-        """Of a side that has not a single answer, so that nobody knows its scorers: a measure without a value."""
-        return None if self._scores else self._plain(name)
+    def unscored(self, scorer: str, how: Reduction | None = None) -> Measure | None:
+        """Of a side that has not a single score, so that nobody knows its scorers: a measure without a value."""
+        if any(self._scores.values()):
+            return None
+        plain = self._plain(scorer)
+        return plain if how is None or how.name == MEAN else self._reduced(plain, how)
 
     def _plain(self, scorer: str) -> Measure:
         measure = Measure(scorer, scorer, {}, {})
@@ -111,10 +116,15 @@ class Answers:
             value = self._scores[pair].get(scorer)
             if isinstance(value, dict):
                 measure.missing[pair] = "scorer_failed"
-            elif value is None:
+            elif value is None or (not isinstance(value, str) and as_number(value) is None):
                 measure.missing[pair] = "no_score"
             else:
                 measure.values[pair] = value
+        labels = [pair for pair, value in measure.values.items() if isinstance(value, str)]
+        if len(labels) < len(measure.values):  # a scorer of numbers, as in a report
+            for pair in labels:
+                del measure.values[pair]
+                measure.missing[pair] = "label"
         return measure
 
     def _reduced(self, plain: Measure, how: Reduction) -> Measure:

@@ -229,11 +229,16 @@ def scorer_rows(scorer: ScorerReport) -> Iterator[tuple[str, tuple[str, ...]]]:
     is told once.
     """
     missing = (str(scorer.no_score), str(scorer.failures))
+    for index, (name, summary, labels) in enumerate(scorer_summaries(scorer)):
+        yield name, (*_numbers(summary, labels), *(("0", "0") if index else missing))
+
+
+def scorer_summaries(scorer: ScorerReport) -> Iterator[tuple[str, Summary, Mapping[str, int]]]:
+    """What the task asks for of a scorer: the mean of all answers, and what reducers make of each sample's."""
     if scorer.plain:
-        yield scorer.scorer, (*_numbers(scorer.summary, scorer.labels), *missing)
-    for index, each in enumerate(scorer.reduced):
-        told = ("0", "0") if scorer.plain or index else missing
-        yield f"{scorer.scorer} {each.reducer}", (*_numbers(each.summary, each.labels), *told)
+        yield scorer.scorer, scorer.summary, scorer.labels
+    for each in scorer.reduced:
+        yield f"{scorer.scorer} {each.reducer}", each.summary, each.labels
 
 
 def _numbers(summary: Summary, labels: Mapping[str, int]) -> tuple[str, ...]:

@@ -38,7 +38,10 @@ _LINE = re.compile(r"^[ \t>#*_`(\[-]*+(?P<letter>[A-Z])(?:[)\].:*_]+(?=\s|$)|[ \
 _EMPHASIS = re.compile(r"\*\*[\s(\[]*(?P<letter>[A-Z])(?:[\s)\].:]*\*\*|[).:]\s)")
 _MENTION = re.compile(rf"{_START}(?P<letter>[A-Z]){_END}")
 
+_FULL_WIDTH = str.maketrans({0xFEE0 + ord(letter): letter for letter in _ALPHABET})
 _NEXT_WORD = re.compile(r"[ \t]+([a-z]+)")
+_NAMED = re.compile(r"(?:answer|choice|option|letter|is|be|choose|chose|pick|select|with)[ \t]+", re.IGNORECASE)
+_NAMED_MAX = 10
 _SENTENCE_GOES_ON = re.compile("and|as|based|because|but|due|for|if|in|is|or|per|since|so|therefore|thus|which|with")
 _CLOSED = re.compile(r"[\s*_`\"')\]}$]*(?:[.,;:)\]}*\n]|$)")
 
@@ -65,6 +68,8 @@ def choice(sample: Sample, answer: Answer, choices: int = 0) -> Score:
 
 def extract_letter(text: str, letters: str = _ALPHABET) -> str | None:
     """The letter that a text picks, in upper case; None if it picks none of `letters`."""
+    if not text.isascii():
+        text = text.translate(_FULL_WIDTH)
     whole = _WHOLE.fullmatch(text)
     if whole is not None:
         return whole[1].upper() if whole[1].upper() in letters else None
@@ -77,7 +82,7 @@ def extract_letter(text: str, letters: str = _ALPHABET) -> str | None:
 
 def _by_cue(text: str) -> Iterator[str]:
     matches = [match for match in _CUE.finditer(text) if _is_pick(text, match)]
-    matches += [match for match in _VERDICT.finditer(text) if not _is_word(text, match.end("letter"))]
+    matches += [match for match in _VERDICT.finditer(text) if not _is_word(text, match.start("letter"))]
     for match in sorted(matches, key=lambda match: match.start("letter")):
         yield match["letter"].upper()
 
@@ -96,7 +101,7 @@ def _by_emphasis(text: str) -> Iterator[str]:
 
 def _by_mention(text: str) -> Iterator[str]:
     for match in _MENTION.finditer(text):
-        if not _is_word(text, match.end()):
+        if not _is_word(text, match.start()):
             yield match["letter"]
 
 
@@ -106,14 +111,20 @@ _WAYS: tuple[Callable[[str], Iterator[str]], ...] = (_by_cue, _by_line, _by_emph
 def _is_pick(text: str, match: re.Match[str]) -> bool:
     """A small letter must close the phrase: "answer: b." picks one, "the answer is a matter of taste" does not."""
     if match["letter"].islower():
-        return _CLOSED.match(text, match.end("letter")) is not None
-    return not _is_word(text, match.end("letter"))
+        after = _NEXT_WORD.match(text, match.end("letter"))
+        goes_on = after is not None and _SENTENCE_GOES_ON.fullmatch(after[1]) is not None
+        return goes_on or _CLOSED.match(text, match.end("letter")) is not None
+    return not _is_word(text, match.start("letter"))
 
 
-def _is_word(text: str, end: int) -> bool:
-    """A and I, followed by a word that does not go on with "A because ..."."""
-    after = _NEXT_WORD.match(text, end) if text[end - 1] in "AI" else None
-    return after is not None and _SENTENCE_GOES_ON.fullmatch(after[1]) is None
+def _is_word(text: str, at: int) -> bool:
+    """A and I, followed by a word that does not go on with "A because ..."; but "option A fits" names one: an article
+    would be small there.
+    """
+    after = _NEXT_WORD.match(text, at + 1) if text[at] in "AI" else None
+    if after is None or _SENTENCE_GOES_ON.fullmatch(after[1]) is not None:
+        return False
+    return text[at] == "I" or not any(match.end() == at for match in _NAMED.finditer(text, max(at - _NAMED_MAX, 0), at))
 
 
 def _options(row: Row) -> list[Any]:

@@ -2,24 +2,22 @@
 `row_is`, which tells samples apart for them.
 
 A part is written as any scorer is, and may itself be made of parts. Parts are asked in their order, and no further than
-needed: put the cheap ones first. Invariant: a part that fails fails the whole; "no score" is unknown, never a zero.
+needed: put the cheap ones first. A part that gives several scores, as a rubric of several criteria does, counts with
+all of them; a panel of judges with what follows from its votes. Invariant: a part that fails fails the whole; "no
+score" is unknown, never a zero.
 """
 
-from collections.abc import Sequence
+import statistics
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.records.exchange import Answer, Sample, Score
 from holdfast.score.definition import Scorer, scorer, shortened
 from holdfast.score.judging import as_number, judge
-from holdfast.score.patterns import found_in
+from holdfast.score.refusing import refusal_in
 from holdfast.score.texts import exact_match
 
-_REFUSAL = (
-    r"(?i)\b(I'?m sorry|I apologi[sz]e|(I|we) (can(no|')t|am (not able|unable)|'m (not able|unable)|won't|will not)"
-    r"|as an AI|not able to (help|assist|comply))"
-)
-_BEGINNING = 300
-"""Refusals come first; a later "I can't" is part of an answer."""
+Number = bool | float
 
 
 def _some(of: Sequence[Scorer], **_: Any) -> str:
@@ -56,34 +54,40 @@ def _weights_fit(of: Sequence[Scorer], weights: Sequence[float], **_: Any) -> st
 
 @scorer(check=_weights_fit)
 async def weighted(sample: Sample, answer: Answer, ctx: Any = None, *, of: list[Scorer], weights: list[float]) -> Score:
-    """The weighted mean of their values."""
+    """The weighted mean of their values. Of a part with several scores their mean."""
     told, total = [], 0.0
     for part, weight in zip(of, weights, strict=True):
-        value = await _number(part, sample, answer, ctx)
-        told.append(f"{part.name}: {value}")
-        if value is None:
+        values = await _values(part, sample, answer, ctx)
+        told.append(_told(values))
+        known = _known(values)
+        if len(known) < len(values):
             return Score(None, "; ".join(told))
-        total += weight * value
+        total += weight * statistics.fmean(known)
     return Score(total / sum(weights), "; ".join(told))
 
 
 @scorer
 async def when(
     sample: Sample, answer: Answer, ctx: Any = None, *, test: Scorer, then: Scorer, otherwise: Scorer | None = None
-) -> Score:
+) -> Score | dict[str, Score]:
     """What `then` says where `test` holds, and what `otherwise` says elsewhere; without it, no score there."""
     holds = await _truth(test, sample, answer, ctx)
     if holds is None:
         return Score(None, f"{test.name} gives no score")
     chosen = then if holds else otherwise
-    return Score(None, f"{test.name} does not hold") if chosen is None else await _one(chosen, sample, answer, ctx)
+    if chosen is None:
+        return Score(None, f"{test.name} does not hold")
+    said = await judge(chosen, sample, answer, ctx)
+    return {name.removeprefix(chosen.name).removeprefix("."): score for name, score in said.items()}
 
 
 @scorer
 async def at_least(sample: Sample, answer: Answer, ctx: Any = None, *, of: Scorer, value: float) -> Score:
-    """The number that `of` gives is `value` or more."""
-    found = await _number(of, sample, answer, ctx)
-    return Score(None if found is None else found >= value, f"{of.name}: {found}")
+    """The number that `of` gives is `value` or more. If it gives several, all of them are."""
+    values = await _values(of, sample, answer, ctx)
+    return Score(
+        _all_hold({name: None if each is None else each >= value for name, each in values.items()}), _told(values)
+    )
 
 
 @scorer
@@ -108,8 +112,8 @@ async def taxonomy(
         return Score("empty")
     if answer.finish_reason == "length":
         return Score("truncated", "it was cut off at max_tokens")
-    if found_in(answer.text[:_BEGINNING], _REFUSAL):
-        return Score("refused", "it reads like a refusal")
+    if refusal := refusal_in(answer):
+        return Score("refused", refusal)
     return Score(None if right is None else "wrong", f"{correct.name}: {right}")
 
 
@@ -123,48 +127,57 @@ def row_is(sample: Sample, answer: Answer, column: str, equals: Any) -> bool:
 
 
 async def _extreme(of: Sequence[Scorer], given: tuple[Sample, Answer, Any], lowest: bool) -> Score:
-    """The lowest or highest value. One that decides by itself, 0 or 1, is the last that is asked for; if none does and
-    one is unknown, so is the whole.
+    """The lowest or highest value. A truth that decides by itself is the last that is asked for; if none does and one
+    is unknown, so is the whole.
     """
-    values, told = [], []
+    values: list[Number | None] = []
+    told = []
     for part in of:
-        value = await _number(part, *given)
-        values.append(value)
-        told.append(f"{part.name}: {value}")
-        if value is not None and (value <= 0 if lowest else value >= 1):
+        found = await _values(part, *given)
+        values += found.values()
+        told.append(_told(found))
+        if any(value is not lowest for value in found.values() if isinstance(value, bool)):
             break
     else:
         if None in values:
             return Score(None, "; ".join(told))
-    known = [value for value in values if value is not None]
-    found = (min if lowest else max)(known)
-    return Score(found if isinstance(found, bool) or not _booleans(known) else bool(found), "; ".join(told))
+    return Score((min if lowest else max)(value for value in values if value is not None), "; ".join(told))
 
 
-def _booleans(values: Sequence[float]) -> bool:
-    return all(isinstance(value, bool) for value in values)
+async def _values(part: Scorer, sample: Sample, answer: Answer, ctx: Any) -> dict[str, Number | None]:
+    """By name. A bool stays one."""
+    scores = await judge(part, sample, answer, ctx)
+    if part.name in scores:  # beside it stand the votes that led to it
+        scores = {part.name: scores[part.name]}
+    return {name: _value(name, score.value) for name, score in scores.items()}
 
 
-async def _number(part: Scorer, sample: Sample, answer: Answer, ctx: Any) -> float | None:
-    """A bool stays one."""
-    value = (await _one(part, sample, answer, ctx)).value
+def _value(name: str, value: Any) -> Number | None:
     if value is None or isinstance(value, bool):
         return value
     number = as_number(value)
     if number is None:
-        raise ValueError(f"{part.name} says {shortened(repr(value))}, which is no number: it cannot be a part of this")
+        raise ValueError(f"{name} says {shortened(repr(value))}, which is no number: it cannot be a part of this")
     return number
 
 
 async def _truth(part: Scorer, sample: Sample, answer: Answer, ctx: Any) -> bool | None:
-    value = await _number(part, sample, answer, ctx)
-    if value is None or value in (0, 1):
-        return None if value is None else bool(value)
-    raise ValueError(f"{part.name} says {value}, which is neither true nor false; use at_least: {{of: …, value: …}}")
+    values = await _values(part, sample, answer, ctx)
+    for name, value in values.items():
+        if value not in (None, 0, 1):
+            raise ValueError(f"{name} says {value}, which is neither true nor false; use at_least: {{of: …, value: …}}")
+    return _all_hold(values)
 
 
-async def _one(part: Scorer, sample: Sample, answer: Answer, ctx: Any) -> Score:
-    scores = await judge(part, sample, answer, ctx)
-    if len(scores) != 1:
-        raise ValueError(f"{part.name} gives several scores, {', '.join(scores)}; a part of another must give one")
-    return next(iter(scores.values()))
+def _all_hold(values: Mapping[str, Number | None]) -> bool | None:
+    """Unknown, if one is and no other decides."""
+    known = _known(values)
+    return False if not all(known) else (True if len(known) == len(values) else None)
+
+
+def _known(values: Mapping[str, Number | None]) -> list[Number]:
+    return [value for value in values.values() if value is not None]
+
+
+def _told(values: Mapping[str, Number | None]) -> str:
+    return "; ".join(f"{name}: {value}" for name, value in values.items())

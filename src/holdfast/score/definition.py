@@ -29,6 +29,8 @@ ScoringFunction = (
 """The first also lets a checker see what a lambda takes."""
 Check = Callable[..., str]
 """Given the arguments: what is wrong with them, or with this machine for them; empty if nothing."""
+Slow = Callable[..., bool]
+"""Given a text and the arguments: whether it may take longer than an event loop can be held up."""
 _SHOWN = 80
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -40,6 +42,7 @@ class Extractor(msgspec.Struct, frozen=True):
     function: Function
     args: dict[str, Any] = msgspec.field(default_factory=dict)
     check: Check | None = None
+    slow: Slow | None = None
 
     def __call__(self, text: str) -> str | None:
         found = self.function(text, **self.args)
@@ -68,6 +71,8 @@ class Scorer(msgspec.Struct, frozen=True):
     """What it needs besides Holdfast: their versions are part of what it is."""
     extra: str = ""
     """What installs them."""
+    slow: Slow | None = None
+    """If it may take long: then it is called in a thread."""
 
     def roles(self) -> list[str]:
         """The judges that it asks, as far as its arguments `roles` and `role` tell, and those that its parts ask."""
@@ -145,8 +150,18 @@ def scorer(
 
 
 def needing(extra: str, *packages: str) -> Callable[[Scorer], Scorer]:
-    """For a scorer that does its work with packages that only an extra installs."""
-    return lambda made: msgspec.structs.replace(made, packages=packages, extra=extra)
+    """For a scorer that does its work with packages that only an extra installs. To import them may take seconds."""
+
+    def noted(made: Scorer) -> Scorer:
+        slow = None if inspect.iscoroutinefunction(made.function) else _always
+        return msgspec.structs.replace(made, packages=packages, extra=extra, slow=slow)
+
+    return noted
+
+
+def slow_if(slow: Slow) -> Callable[[Scorer], Scorer]:
+    """For a scorer that may take long on some texts."""
+    return lambda made: msgspec.structs.replace(made, slow=slow)
 
 
 def arguments_of(function: Function) -> tuple[dict[str, inspect.Parameter], bool]:
@@ -170,6 +185,10 @@ def arguments_after(function: Function, given: int) -> tuple[dict[str, inspect.P
 def shortened(text: str) -> str:
     """For a reason."""
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+
+
+def _always(text: str, /, **_: Any) -> bool:
+    return True
 
 
 def _of_target(target: Any, extractors: Sequence[Extractor]) -> Any:

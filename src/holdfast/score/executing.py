@@ -3,19 +3,32 @@
 The code of a model never runs in this process: it is a command, confined as those of sandboxed tools are, with a folder
 of its own, limits, no network, and an end. Where the machine has no namespaces it is refused, unless who runs it
 accepts that, as for tools. Invariant: when a score is given, nothing of the code runs any more and its folder is gone.
+
+Whether the tests were gone through is told by a secret that is written when they were: whatever the code prints, or
+does to its standard output, neither hides it nor looks like it. Code that sets out to cheat its tests can: it is in the
+same process as they are.
 """
 
 import asyncio
 import contextlib
 import os
 import secrets
-import shutil
 import sys
 import tempfile
 import time
 from typing import Any
 
-from holdfast.confine.confining import PLAIN, Folder, Launch, Limits, Ran, make_folders, why_no_namespaces
+from holdfast.confine.confining import (
+    PLAIN,
+    Folder,
+    Launch,
+    Limits,
+    Ran,
+    SandboxFailedError,
+    make_folders,
+    remove_folder,
+    why_no_namespaces,
+)
 from holdfast.records.exchange import Answer, Sample, Score
 from holdfast.score.definition import scorer, shortened
 from holdfast.score.extracting import code
@@ -24,7 +37,25 @@ _FOLDER = "holdfast-code-"
 _FORGOTTEN_SECONDS = 86_400.0
 """Folders that are older were left by processes that were killed: nothing runs as long."""
 _SECONDS_MAX = 3600.0
-_PROGRAM = "program.py"
+_CODE, _TESTS = "program.py", "tests.py"
+_RUNNER = f"""
+import os, sys
+def run():
+    secret, out = os.read(0, 100), os.dup(1)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    program = type(sys)("program")
+    sys.modules["program"] = sys.modules["__main__"] = program
+    for name, path in (("program", {_CODE!r}), ("__main__", {_TESTS!r})):
+        program.__dict__.update(__name__=name, __file__=path)
+        with open(path, "rb") as file:
+            source = file.read()
+        exec(compile(source, path, "exec", dont_inherit=True), program.__dict__)
+    os.write(out, secret)
+    os._exit(0)
+run()
+"""
+"""The answer's code is no main program, so that what it would do as one (ask for input) does not keep it from its
+tests; the tests are. Nothing that the code has put off until its end can spoil the verdict."""
 
 
 def _problem_here(seconds: float = 10.0, memory_mb: int = 512, **_: Any) -> str:
@@ -48,49 +79,51 @@ async def code_tests(
     seconds: float = 10.0,
     memory_mb: int = 512,
 ) -> Score:
-    """The answer's Python code (its last fenced block, or all of it) passes the tests: code in the row's column `tests`
-    that runs after it, in the same program, and raises if something is wrong. `before`: a column with code that comes
-    first, for answers that go on where a prompt ends.
+    """The answer's Python code (its last fenced block that says python, or its last, or all of it) passes the tests:
+    code in the row's column `tests` that runs after it, in the same program, and raises if something is wrong.
+    `before`: a column with code that comes first, for answers that go on where a prompt ends.
     """
-    block = code(answer.text)
+    block = code(answer.text, "python") or code(answer.text)
     parts = [_column(sample, before) if before else "", answer.text if block is None else block]
     limits = Limits(seconds, memory_mb, files_mb=16, processes=32)
-    return await _run([*parts, _column(sample, tests)], limits)
+    return await _run({_CODE: "\n\n".join(parts), _TESTS: _column(sample, tests)}, limits)
 
 
-async def _run(parts: list[str], limits: Limits) -> Score:
+async def _run(files: dict[str, str], limits: Limits) -> Score:
     """A cancellation ends the command first."""
     path = await asyncio.to_thread(_new_folder)
     call = Launch(Folder(path, "score"), limits, namespaces=not why_no_namespaces())
-    through = secrets.token_hex(16)  # said by the last line: code that leaves early has not passed
-    program = "\n\n".join([*parts, f"print({through!r}, flush=True)\n"])
-    working = asyncio.ensure_future(asyncio.to_thread(_ran, call, path, program))
+    through = secrets.token_hex(16)
+    working = asyncio.ensure_future(asyncio.to_thread(_ran, call, path, files, through))
     try:
         ran = await asyncio.shield(working)
     finally:
         call.stop()
         with contextlib.suppress(Exception):  # what it came to was raised above
             await working
-        await asyncio.to_thread(shutil.rmtree, path, True)
+        await asyncio.to_thread(remove_folder, path)
     return _score(ran, through)
 
 
-def _ran(call: Launch, path: str, program: str) -> Ran:
+def _ran(call: Launch, path: str, files: dict[str, str], through: str) -> Ran:
     folder = Folder(path, "score")
     make_folders(folder)
-    with open(os.path.join(folder.work, _PROGRAM), "w", encoding="utf-8", errors="replace") as file:
-        file.write(program)
-    return call.run([sys.executable, "-I", _PROGRAM])
+    for name, source in files.items():
+        with open(os.path.join(folder.work, name), "w", encoding="utf-8", errors="replace") as file:
+            file.write(source)
+    return call.run([sys.executable, "-I", "-c", _RUNNER], through.encode())
 
 
 def _score(ran: Ran, through: str) -> Score:
+    """SandboxFailedError if it was ended from outside, by nobody of us: that says nothing of the code."""
     said = ran.stderr.strip().splitlines()
+    if ran.why == "stopped":
+        raise SandboxFailedError("the code was ended from outside, as when a machine is short of memory")
     if ran.why:
         return Score(False, f"ended at its limit: {ran.why}")
     if ran.code:
         return Score(False, shortened(said[-1]) if said else f"exit code {ran.code}")
-    last = ran.stdout.strip().splitlines()[-1:]
-    return Score(True) if last == [through] else Score(False, "it left before the tests were through")
+    return Score(True) if through in ran.stdout else Score(False, "it left before the tests were through")
 
 
 def _column(sample: Sample, column: str) -> str:
@@ -107,5 +140,5 @@ def _new_folder() -> str:
     for entry in os.scandir(place):
         with contextlib.suppress(OSError):  # another process was quicker
             if entry.name.startswith(_FOLDER) and time.time() - entry.stat().st_mtime > _FORGOTTEN_SECONDS:
-                shutil.rmtree(entry.path)
+                remove_folder(entry.path)
     return tempfile.mkdtemp(prefix=_FOLDER, dir=place)

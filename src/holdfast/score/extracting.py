@@ -4,7 +4,9 @@ Each is a function of a text, and arguments if it likes, that returns a text, or
 All of them take time that grows with the text's length and no faster; `regex` is ended if it takes too long.
 """
 
+import contextlib
 import functools
+import itertools
 import json
 import re
 import string
@@ -12,8 +14,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from holdfast.score.choices import extract_letter
-from holdfast.score.definition import Check, Extractor, Function
-from holdfast.score.patterns import compiled_pattern, first_group, last_group, problem_of
+from holdfast.score.definition import Check, Extractor, Function, Slow
+from holdfast.score.patterns import compiled_pattern, first_group, last_group, may_take_long, problem_of
 from holdfast.score.quantities import last_quantity
 
 EXTRACTORS: dict[str, Extractor] = {}
@@ -24,16 +26,16 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
-def _extractor(check: Check | None = None) -> Callable[[Function], Function]:
+def _extractor(check: Check | None = None, slow: Slow | None = None) -> Callable[[Function], Function]:
     def noted(function: Function) -> Function:
         name = function.__name__.removesuffix("_")
-        EXTRACTORS[name] = Extractor(name, function, check=check)
+        EXTRACTORS[name] = Extractor(name, function, check=check, slow=slow)
         return function
 
     return noted
 
 
-@_extractor(check=lambda pattern, group=None, **_: problem_of(pattern, group))
+@_extractor(check=lambda pattern, group=None, **_: problem_of(pattern, group), slow=may_take_long)
 def regex(
     text: str, pattern: str, group: int | str | None = None, first: bool = False, ignore_case: bool = False
 ) -> str | None:
@@ -139,27 +141,26 @@ def has_json(text: str, path: str) -> tuple[bool, Any]:
 
 
 def json_at(text: str, path: str) -> Any:
-    value = json_in(text)
+    """In the first JSON value of a text that has something there: `As [1] says, {"a": 2}` has an `a`."""
     steps = path.split(".") if path else []
-    return functools.reduce(_into, steps, value)
+    found = (functools.reduce(_into, steps, value) for value in _values_in(text))
+    return next((each for each in found if each is not _NOTHING), _NOTHING)
 
 
-def json_in(text: str) -> Any:
-    """The text as JSON; else its last fenced block; else the first object or list that is whole."""
-    for candidate in (text, code(text)):
-        if candidate is not None:
-            value = _decoded(candidate)
-            if value is not _NOTHING:
-                return value
-    decoder = json.JSONDecoder()
-    for count, match in enumerate(re.finditer(r"[\[{]", text)):
-        if count == _OPENINGS_MAX:
-            break
-        try:
-            return decoder.raw_decode(text, match.start())[0]
-        except (ValueError, RecursionError):
+def _values_in(text: str) -> Iterator[Any]:
+    """The text as JSON; else its last fenced block, then the objects and lists in it that are whole."""
+    whole = _decoded(text)
+    if whole is not _NOTHING:
+        yield whole
+        return
+    yield _decoded(code(text) or "")
+    decoder, end = json.JSONDecoder(), 0
+    for match in itertools.islice(re.finditer(r"[\[{]", text), _OPENINGS_MAX):
+        if match.start() < end:  # inside of one that was whole
             continue
-    return _NOTHING
+        with contextlib.suppress(ValueError, RecursionError):
+            value, end = decoder.raw_decode(text, match.start())
+            yield value
 
 
 def _decoded(text: str) -> Any:

@@ -1,35 +1,45 @@
 """What a scorer or a solver is made of, to tell whether it is still the same: name, arguments, a digest of its code.
 
 The digest covers the module's file, because a function is more than its own lines, without the scorers in it that it
-does not use: they are what they are by themselves. Code without a file (a notebook, a shell, `__main__`) is digested
-alone: other cells change all the time.
+does not use: they are what they are by themselves; and, of a scorer, the files of the modules that it imports, as far
+as they are the user's own and not installed. Of code in a notebook, a shell or a script (`__main__`) the function's own
+lines count, and the functions, the classes and, for a scorer, the constants there that it uses: other cells change all
+the time.
 """
 
 import ast
 import contextlib
+import dis
 import functools
 import importlib.metadata
+import importlib.util
 import inspect
+import os
 import re
 import sys
+import sysconfig
 import textwrap
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, ModuleType
 from typing import Any
 
+import msgspec
 import xxhash
 
 from holdfast.score.definition import Extractor, Scorer
+
+_DEEPEST = 20
+_CONSTANTS = (str, bytes, int, float, complex, tuple, list, dict, set, frozenset, re.Pattern)
+_first_seen: "weakref.WeakKeyDictionary[Any, list[Any]]" = weakref.WeakKeyDictionary()
 
 
 def identity(scorer: Scorer | Extractor) -> dict[str, Any]:
     """`name`, `function` (where it is defined), `args`, `source` (digest), as an evaluation records them; and, of those
     that have them, its extractors and the versions of the packages that it computes with.
     """
-    function = _innermost(scorer)
-    where = f"{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', '')}"
     args = {name: _plain(value) for name, value in scorer.args.items()}
-    told = {"name": scorer.name, "function": where, "args": args, "source": source_digest(scorer)}
+    told = {"name": scorer.name, "function": _where(scorer), "args": args, "source": source_digest(scorer)}
     if isinstance(scorer, Scorer):
         parts = {"extract": scorer.extract, "extract_target": scorer.extract_target}
         told |= {name: _plain(extractors) for name, extractors in parts.items() if extractors}
@@ -46,14 +56,27 @@ def version_of(package: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """An argument as it is recorded: scorers and extractors in it by what they are."""
+    """An argument as it is recorded: scorers, extractors and functions in it by what they are."""
     if isinstance(value, Scorer | Extractor):
         return identity(value)
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
     if isinstance(value, dict):
         return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, set | frozenset):
+        return sorted(map(_plain, value), key=repr)
+    if callable(value):
+        return {"function": _where(value), "source": source_digest(value)}
+    try:
+        msgspec.json.encode(value)
+    except (TypeError, ValueError, OverflowError):
+        return repr(_stable(value))
     return value
+
+
+def _where(function: Any) -> str:
+    innermost = _innermost(function)
+    return f"{getattr(innermost, '__module__', '')}:{getattr(innermost, '__qualname__', '')}"
 
 
 def source_digest(function: Callable[..., Any]) -> str:
@@ -61,15 +84,18 @@ def source_digest(function: Callable[..., Any]) -> str:
     its bytecode.
     """
     innermost = _innermost(function)
-    if getattr(innermost, "__module__", "__main__") != "__main__":
+    module = getattr(innermost, "__module__", "__main__")
+    if module != "__main__":
         content = _module_file(innermost)
         if content is not None:
-            return xxhash.xxh3_128_hexdigest(_without_others(content, innermost) + _bound_to(function))
-    try:
-        own = textwrap.dedent(inspect.getsource(innermost))
-    except (OSError, TypeError):
-        own = repr(_compiled(innermost))
-    return xxhash.xxh3_128_hexdigest(own.encode("utf-8", "surrogatepass") + _bound_to(function))
+            told = _without_others(content, innermost) + b"".join(_imported(content, module, {module}))
+            return xxhash.xxh3_128_hexdigest(told + _bound_to(function))
+    return _digest_alone(function, constants=True)
+
+
+def _digest_alone(function: Callable[..., Any], *, constants: bool) -> str:
+    told = "".join(_used_sources(_innermost(function), constants)).encode("utf-8", "surrogatepass")
+    return xxhash.xxh3_128_hexdigest(told + _bound_to(function))
 
 
 def solver_digest(function: Callable[..., Any]) -> str:
@@ -81,7 +107,7 @@ def solver_digest(function: Callable[..., Any]) -> str:
     innermost = _innermost(function)
     module = sys.modules.get(getattr(innermost, "__module__", ""))
     if module is None or module.__name__ == "__main__":
-        return source_digest(function)
+        return _digest_alone(function, constants=False)  # a list of results would be another one after every sample
     if module.__name__.partition(".")[0] == __name__.partition(".")[0]:
         return ""
     content = _module_file(innermost)
@@ -90,6 +116,89 @@ def solver_digest(function: Callable[..., Any]) -> str:
     lines = _without_scorers(content.splitlines(), module)
     told = b"\n".join(line for line in lines if line.strip())
     return xxhash.xxh3_128_hexdigest(told + _bound_to(function))
+
+
+def _used_sources(function: Any, constants: bool) -> Iterator[str]:
+    """Of a function that belongs to no file: its own, then those of the functions and classes beside it that it uses,
+    and of what those use.
+    """
+    seen, waiting = {id(function)}, [function]
+    while waiting:
+        one = waiting.pop(0)
+        yield _own_source(one)
+        beside = getattr(_routine_of(one), "__globals__", {})
+        for name in sorted(_names_in(one) & beside.keys()):
+            used = _innermost(beside[name]) if callable(beside[name]) else None
+            if used is None and constants and isinstance(beside[name], _CONSTANTS):
+                yield f"{name} = {_stable(beside[name])}"
+            elif getattr(used, "__module__", "") == "__main__" and id(used) not in seen:
+                seen.add(id(used))
+                waiting.append(used)
+
+
+def _own_source(function: Any) -> str:
+    try:
+        return textwrap.dedent(inspect.getsource(function))
+    except (OSError, TypeError):
+        return repr(_compiled(function))
+
+
+def _routine_of(function: Any) -> Any:
+    """A function as it is; of a class one of its own, which knows what is beside it."""
+    if not inspect.isclass(function):
+        return function
+    return next(filter(inspect.isfunction, vars(function).values()), None)
+
+
+def _names_in(function: Any) -> set[str]:
+    """That code looks up beside itself."""
+    parts = [function, *(vars(function).values() if inspect.isclass(function) else ())]
+    codes = [code for each in parts if isinstance(code := getattr(each, "__code__", None), CodeType)]
+    found: set[str] = set()
+    while codes:
+        code = codes.pop()
+        found |= {each.argval for each in dis.get_instructions(code) if each.opname == "LOAD_GLOBAL"}
+        codes += [each for each in code.co_consts if isinstance(each, CodeType)]
+    return found
+
+
+def _imported(content: bytes, module: str, seen: set[str]) -> Iterator[bytes]:
+    """The files of the modules that a module's file imports when it is loaded, and of those that they import."""
+    for name in _imports(content, module):
+        found = sys.modules.get(name)
+        path = getattr(found, "__file__", None) if name not in seen else None
+        seen.add(name)
+        if path is None or not path.endswith(".py") or _is_installed(name, path):
+            continue
+        with contextlib.suppress(OSError), open(path, "rb") as file:
+            own = file.read()
+            yield own
+            yield from _imported(own, name, seen)
+
+
+def _imports(content: bytes, module: str) -> list[str]:
+    """Not those inside functions: whether these are loaded changes while a process runs."""
+    try:
+        tree = ast.parse(content)
+    except (SyntaxError, ValueError, RecursionError):
+        return []
+    package = getattr(sys.modules.get(module), "__package__", None) or ""
+    found: list[str] = []
+    for node in tree.body:
+        if isinstance(node, ast.Import):
+            found += [each.name for each in node.names]
+        elif isinstance(node, ast.ImportFrom) and (package or not node.level):
+            source = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+            found += [source, *(f"{source}.{each.name}" for each in node.names)]
+    return found
+
+
+def _is_installed(name: str, path: str) -> bool:
+    """By a package manager, or with Python: its version tells what it is. So does ours."""
+    installed = [sysconfig.get_paths()[kind] for kind in ("stdlib", "platstdlib", "purelib", "platlib")]
+    return name.partition(".")[0] == __name__.partition(".")[0] or any(
+        os.path.realpath(path).startswith(os.path.realpath(each) + os.sep) for each in installed
+    )
 
 
 def _without_others(content: bytes, wanted: Any) -> bytes:
@@ -144,11 +253,16 @@ def _scorers_in(module: ModuleType) -> Iterator[tuple[str, tuple[int, int]]]:
 
 
 def _bound_to(function: Any) -> bytes:
-    """What a function was given beforehand: the arguments of partials, the values that it closes over."""
+    """What a function was given beforehand: the arguments of partials, the values that it closes over, those that its
+    object holds.
+    """
     told: list[Any] = []
     while True:
-        if isinstance(function, functools.partial):
-            told += [(_stable(function.args), _stable(function.keywords))] if function.args or function.keywords else []
+        if inspect.ismethod(function):
+            told += _as_first_seen(function.__self__)
+            function = function.__func__
+        elif isinstance(function, functools.partial):
+            told += _as_first_seen(function)
             function = function.func
         elif isinstance(function, Scorer | Extractor):
             function = function.function
@@ -156,10 +270,33 @@ def _bound_to(function: Any) -> bytes:
             function = function.__wrapped__
         else:
             break
-    for cell in getattr(function, "__closure__", None) or ():
+    told += _as_first_seen(function)
+    return repr(told).encode("utf-8", "surrogatepass") if told else b""
+
+
+def _as_first_seen(thing: Any) -> list[Any]:
+    """What a partial, a function or an object held then: what it counts and collects while it works is not what it
+    is.
+    """
+    try:
+        if thing not in _first_seen:
+            _first_seen[thing] = _held_by(thing)
+        return _first_seen[thing]
+    except TypeError:  # neither hashed nor referred to weakly
+        return _held_by(thing)
+
+
+def _held_by(thing: Any) -> list[Any]:
+    if isinstance(thing, functools.partial):
+        return [(_stable(thing.args), _stable(thing.keywords))] if thing.args or thing.keywords else []
+    if inspect.isclass(thing) or not inspect.isroutine(thing):
+        held = {} if inspect.isclass(thing) else getattr(thing, "__dict__", {})
+        return [_stable(held)] if held else []
+    told = []
+    for cell in getattr(thing, "__closure__", None) or ():
         with contextlib.suppress(ValueError):  # not filled yet
             told.append(_stable(cell.cell_contents))
-    return repr(told).encode("utf-8", "surrogatepass") if told else b""
+    return told
 
 
 def _innermost(function: Any) -> Any:
@@ -199,15 +336,25 @@ def _compiled(function: Any) -> Any:
     return f"{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', '')}"
 
 
-def _stable(constant: Any) -> Any:
+def _stable(constant: Any, depth: int = 0) -> Any:
     """A constant whose text is the same in every process: no addresses, no order of hashing."""
+    stable = functools.partial(_stable, depth=depth + 1)
+    if depth > _DEEPEST:  # it may hold itself
+        return type(constant).__qualname__
     if isinstance(constant, CodeType):
-        return constant.co_code, _stable(constant.co_consts), constant.co_names
-    if isinstance(constant, tuple):
-        return tuple(map(_stable, constant))
-    if isinstance(constant, frozenset):
-        return sorted(repr(_stable(each)) for each in constant)
+        return constant.co_code, stable(constant.co_consts), constant.co_names
+    if isinstance(constant, tuple | list):
+        return tuple(map(stable, constant))
+    if isinstance(constant, set | frozenset):
+        return sorted(repr(stable(each)) for each in constant)
     if isinstance(constant, dict):
-        return sorted((repr(name), repr(_stable(value))) for name, value in constant.items())
+        return sorted((repr(stable(name)), repr(stable(value))) for name, value in constant.items())
+    if isinstance(constant, re.Pattern):
+        return constant.pattern, constant.flags
+    if inspect.isfunction(constant):
+        return _own_source(constant)
+    fields = getattr(constant, "__struct_fields__", None) or getattr(constant, "__dataclass_fields__", ())
+    if fields and not inspect.isclass(constant):
+        return type(constant).__qualname__, [stable(getattr(constant, name, None)) for name in fields]
     plain = constant is None or constant is ... or isinstance(constant, str | bytes | int | float | complex)
     return repr(constant) if plain else type(constant).__qualname__

@@ -5,6 +5,8 @@ raises `ScoringFailed` with the user's own lines, and never counts as a zero. Ot
 untouched: a judge whose model or journal failed is no mistake of the scorer.
 """
 
+import asyncio
+import concurrent.futures.thread
 import inspect
 import math
 import numbers
@@ -17,9 +19,10 @@ import msgspec
 
 from holdfast.errors import HoldfastError, told
 from holdfast.records.exchange import Answer, Sample, Score
-from holdfast.score.definition import Scorer, shortened
+from holdfast.score.definition import Extractor, Scorer, shortened
 from holdfast.score.errors import ScoringFailed
 
+GREATEST = 1e150
 _MESSAGE_MAX = 1000
 _DETAIL_MAX = 8000
 _FRAMES_MAX = 20
@@ -29,9 +32,12 @@ _PLAIN = {bool, int, float, str, dict, Score, type(None)}
 async def judge(scorer: Scorer, sample: Sample, answer: Answer, ctx: Any = None) -> dict[str, Score]:
     """What a scorer says of an answer, by name: the scorer's, or `name.key` for each key of a dict that it returns.
 
-    Sync functions are called directly: they hold up the event loop for as long as they take.
+    Sync functions of users are called directly: they hold up the event loop for as long as they take. Ours that may
+    take long are called in a thread.
     """
-    sample, read = _read(scorer, sample, answer)
+    read: Any = answer
+    if scorer.extract or scorer.extract_target:
+        sample, read = await _read(scorer, sample, answer)
     scores = _scores(scorer, await _said(scorer, sample, read, ctx))
     if not scorer.extract:
         return scores
@@ -47,7 +53,7 @@ async def judge_group(
     """What a scorer of groups says of each of the answers: a list has one result for each; anything else is said of
     all of them.
     """
-    sample, read = _read(scorer, sample, list(answers))
+    sample, read = await _read(scorer, sample, list(answers))
     result = await _said(scorer, sample, read, ctx)
     if not isinstance(result, list | tuple):
         return [_scores(scorer, result) for _ in answers]
@@ -56,9 +62,10 @@ async def judge_group(
     return [_scores(scorer, each) for each in result]
 
 
-def _read(scorer: Scorer, sample: Sample, judged: Any) -> tuple[Sample, Any]:
+async def _read(scorer: Scorer, sample: Sample, judged: Answer | list[Answer]) -> tuple[Sample, Any]:
+    slow = _is_slow(scorer.extract, judged) or _is_slow(scorer.extract_target, Answer(str(sample.target)))
     try:
-        return scorer.read(sample, judged)
+        return await asyncio.to_thread(scorer.read, sample, judged) if slow else scorer.read(sample, judged)
     except HoldfastError:
         raise
     except Exception as error:
@@ -68,7 +75,10 @@ def _read(scorer: Scorer, sample: Sample, judged: Any) -> tuple[Sample, Any]:
 async def _said(scorer: Scorer, sample: Sample, judged: Answer | list[Answer], ctx: Any) -> Any:
     given = (sample, judged, ctx) if scorer.needs_ctx else (sample, judged)
     try:
-        result = scorer.function(*given, **scorer.args)
+        if scorer.slow is not None and _is_slow([scorer], judged):
+            result = await asyncio.to_thread(scorer.function, *given, **scorer.args)
+        else:
+            result = scorer.function(*given, **scorer.args)
         if type(result) not in _PLAIN and inspect.isawaitable(result):
             result = await result
     except HoldfastError:
@@ -78,15 +88,22 @@ async def _said(scorer: Scorer, sample: Sample, judged: Answer | list[Answer], c
     return result
 
 
+def _is_slow(parts: Sequence[Scorer | Extractor], judged: Answer | list[Answer]) -> bool:
+    answers = judged if isinstance(judged, list) else [judged]
+    return any(each.slow(answer.text, **each.args) for each in parts if each.slow is not None for answer in answers)
+
+
 def as_number(value: Any) -> float | None:
-    """A score's value as a number to average: a bool is 1 or 0; None for labels, "no score" and what is not finite."""
+    """A score's value as a number to average: a bool is 1 or 0; None for labels, "no score" and what is not finite, or
+    whose square is not.
+    """
     if not isinstance(value, int | float):
         return None
     try:
         number = float(value)
     except OverflowError:
         return None
-    return number if math.isfinite(number) else None
+    return number if abs(number) <= GREATEST else None
 
 
 def _scores(scorer: Scorer, result: Any) -> dict[str, Score]:
@@ -146,7 +163,12 @@ def _no_score(scorer: Scorer, what: str) -> ScoringFailed:
 
 def _failed(scorer: Scorer, error: Exception) -> ScoringFailed:
     """The user's lines only: ours are the same every time."""
-    ours = {__file__, Scorer.__call__.__code__.co_filename}
+    ours = {
+        __file__,
+        Scorer.__call__.__code__.co_filename,
+        asyncio.threads.__file__,
+        concurrent.futures.thread.__file__,
+    }
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename not in ours]
     lines = traceback.format_list(frames[-_FRAMES_MAX:]) + traceback.format_exception_only(error)
     return ScoringFailed(scorer.name, told(error)[:_MESSAGE_MAX], "".join(lines)[:_DETAIL_MAX])

@@ -7,6 +7,7 @@ loaded once for a process, and works in a thread. The pure part, how two matrice
 import asyncio
 import functools
 import os
+import threading
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -17,6 +18,8 @@ from holdfast.score.texts import references
 
 Vectors = Any
 """A numpy array; numpy is imported where it is used."""
+_one_at_a_time = threading.Lock()
+"""So that a model is loaded once, and because fast tokenizers do not bear two threads. It uses all cores by itself."""
 
 
 def _problem_of_model(model: str, **_: Any) -> str:
@@ -88,7 +91,8 @@ def _best(sample: Sample, answer: Answer, alike: Callable[[str, str], float]) ->
 def _of_two(text: str, wanted: str, alike: Callable[[str, str], float]) -> float:
     if not text.strip() or not wanted.strip():
         return float(text.strip() == wanted.strip())
-    return alike(text, wanted)
+    with _one_at_a_time:
+        return alike(text, wanted)
 
 
 @functools.lru_cache(maxsize=2)

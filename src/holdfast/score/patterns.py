@@ -47,8 +47,13 @@ def compiled_pattern(pattern: str, ignore_case: bool = False) -> re.Pattern[str]
     return re.compile(pattern, re.IGNORECASE if ignore_case else 0)
 
 
+def may_take_long(text: str, /, pattern: str, **_: Any) -> bool:
+    """Whether it is looked for by the other process, which is waited for."""
+    return len(text) > _SHORT or not _is_quick(pattern)
+
+
 def _asked(what: str, text: str, pattern: str, ignore_case: bool, group: int | str = 0) -> Any:
-    if len(text) <= _SHORT and _is_quick(pattern):
+    if not may_take_long(text, pattern):
         return looked_for(what, text, pattern, ignore_case, group)
     return within(SECONDS_MAX, f"{__name__}:looked_for", what, text, pattern, ignore_case, group)
 
@@ -69,6 +74,8 @@ def looked_for(what: str, text: str, pattern: str, ignore_case: bool, group: int
 @functools.lru_cache(maxsize=256)
 def _is_quick(pattern: str) -> bool:
     """At most one part is repeated without end, and that is a single character: quadratic in a short text at worst."""
+    if compiled_pattern(pattern).flags & re.VERBOSE:  # what is repeated may stand elsewhere
+        return False
     endless = sum(map(pattern.count, "*+{"))
     repeated_group = re.search(r"\)[*+{?]", pattern)
     return endless <= 1 and pattern.count("?") <= _OPTIONAL_MAX and repeated_group is None

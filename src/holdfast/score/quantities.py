@@ -1,7 +1,8 @@
 """Numbers in prose: the last quantity of a text, read as a person would, and the scorer `numeric`.
 
-Reads 1,234.5 and 1'234 and 1.234,5 and 1,23,456; 3e-4 and 3*10^-4; 1/2, 1 1/2, ½ and \\frac{1}{2}; 50% and $5; digits
-and minus signs of other scripts. A comma before fewer than three digits separates two numbers: `3,5` is a list.
+Reads 1,234.5 and 1'234 and 1.234,5 and 1,23,456; 3e-4 and 3*10^-4 and 2^10; 1/2, 1 1/2, ½ and \\frac{1}{2}; 50% and
+$5; digits and minus signs of other scripts. A comma before fewer than three digits separates two numbers: `3,5` is a
+list.
 
 Values are exact, integers or fractions: neither long integers nor decimals are rounded before they are compared.
 """
@@ -17,6 +18,7 @@ from holdfast.score.definition import scorer
 
 _DIGITS_MAX = 4000  # Python refuses to read longer integers
 _EXPONENT_MAX = 1000
+_POWER_DIGITS_MAX = 20_000
 
 _SIGNS = str.maketrans(
     {
@@ -40,7 +42,8 @@ _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
 _FOREIGN_DIGIT = re.compile(r"(?![0-9])\d")
 _ONE_CHARACTER_FRACTION = re.compile("([0-9])?([\u00bc-\u00be\u2150-\u215e\u2189])")
 _POWER = re.compile("10([⁻⁺]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+)")
-_LATEX_FRACTION = re.compile(r"([0-9])?\\[dt]?frac\s*\{\s*(\d+)\s*\}\s*\{\s*(\d+)\s*\}")
+_IN_BRACES = r"\s*\{\s*([-+]?)\s*([0-9]+(?:\.[0-9]+)?)\s*\}"
+_LATEX_FRACTION = re.compile(rf"([0-9])?\\[dt]?frac(?:\s*([0-9])([0-9])|{_IN_BRACES}{_IN_BRACES})")
 _LATEX_ESCAPE = re.compile(r"\\([%$,])|\{(,)\}")
 _DATE = re.compile(r"(?<![0-9])[0-9]++(?:/[0-9]++){2,}")
 
@@ -57,9 +60,10 @@ _NUMBER = re.compile(
       | (?P<plain>
             [0-9]{1,3}(?P<gap>[,'_\u00a0\u2009\u202f])(?:[0-9]{2,3}(?P=gap))*[0-9]{3}(?![0-9])(?:\.[0-9]+)?
           | [0-9]++(?:\.[0-9]+)?
-          | \.[0-9]+
+          | (?<![A-Za-z0-9])\.[0-9]+                   # in No.5 it is the end of a word
         )
     )
+    (?:(?:\^|\*\*)[({]?(?P<raised>[-+]?[0-9]+)[)}]?)?
     (?:[eE](?P<e>[-+]?[0-9]+) | \s*(?:[x\u00d7*\u00b7]|\\times|\\cdot)\s*10(?:\^|\*\*)[({]?(?P<power>[-+]?[0-9]+)}?)?
     (?:\s?/\s?(?P<divisor>[0-9]+(?:\.[0-9]+)?))?
     (?P<percent>\s?(?:%|per\s?cent\b))?
@@ -117,9 +121,16 @@ def _plain(text: str) -> str:
         text = _POWER.sub(lambda match: "10^" + match[1].translate(_RAISED), text)
         text = text.translate(_SIGNS)
     if "\\" in text or "{" in text:
-        text = _LATEX_FRACTION.sub(lambda match: (f"{match[1]} " if match[1] else "") + f"{match[2]}/{match[3]}", text)
+        text = _LATEX_FRACTION.sub(_fraction_written, text)
         text = _LATEX_ESCAPE.sub(lambda match: match[1] or match[2], text)
     return _DATE.sub(lambda match: match[0].replace("/", " "), text) if text.count("/") > 1 else text
+
+
+def _fraction_written(match: re.Match[str]) -> str:
+    """As a/b, with its sign in front."""
+    whole, over, under, sign_over, many_over, sign_under, many_under = match.groups()
+    sign = "-" if (sign_over == "-") != (sign_under == "-") else ""
+    return (f"{whole} " if whole else "") + f"{sign}{over or many_over}/{under or many_under}"
 
 
 def _value(match: re.Match[str]) -> int | Fraction | None:
@@ -127,11 +138,11 @@ def _value(match: re.Match[str]) -> int | Fraction | None:
         return int(match[0])
     if len(match[0]) > _DIGITS_MAX:
         return None
-    exponent = int(match["e"] or match["power"] or 0)
+    exponent, raised = int(match["e"] or match["power"] or 0), int(match["raised"] or 1)
     divisor = Fraction(match["divisor"] or 1)
     if match["whole"]:
         divisor *= int(match["under"])
-    if divisor == 0 or abs(exponent) > _EXPONENT_MAX:
+    if divisor == 0 or abs(exponent) > _EXPONENT_MAX or abs(raised) * len(match[0]) > _POWER_DIGITS_MAX:
         return None
     if match["whole"]:
         number = Fraction(int(match["whole"]) * int(match["under"]) + int(match["over"]))
@@ -139,7 +150,9 @@ def _value(match: re.Match[str]) -> int | Fraction | None:
         number = Fraction(match["european"].replace(".", "").replace(",", "."))
     else:
         number = Fraction(match["plain"].replace(match["gap"] or ",", ""))
-    number *= Fraction(10) ** exponent / divisor
+    if raised < 0 and number == 0:
+        return None
+    number = number**raised * Fraction(10) ** exponent / divisor
     return -number if match["sign"] == "-" else number
 
 

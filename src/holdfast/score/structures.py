@@ -1,6 +1,7 @@
 """Scorers of answers that are data: `json_field`, `json_schema`.
 
-The JSON of an answer is the whole text, or its last fenced block, or the first object or list in it that is whole.
+The JSON of an answer is the whole text, or its last fenced block, or the first object or list in it that is whole; for
+a path, the first of these that has something there.
 """
 
 from collections.abc import Iterator

@@ -3,12 +3,13 @@
 A target may be a list: any of its entries will do. A sample without a target has no score.
 """
 
+import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
 from holdfast.records.exchange import Answer, Sample
-from holdfast.score.definition import scorer
-from holdfast.score.patterns import found_in, last_group, problem_of
+from holdfast.score.definition import scorer, slow_if
+from holdfast.score.patterns import found_in, last_group, may_take_long, problem_of
 
 
 @scorer
@@ -19,14 +20,17 @@ def exact_match(sample: Sample, answer: Answer, ignore_case: bool = False, strip
 
 @scorer
 def includes(sample: Sample, answer: Answer, ignore_case: bool = True) -> bool | None:
-    """The answer contains the target, or one of several. An empty target is in every text, so it is no score."""
-    wanted = [reference for reference in references(sample.target) if reference]
+    """The answer contains the target, or one of several, without the blanks around it. An empty target is in every
+    text, so it is no score.
+    """
+    wanted = [reference for reference in references(sample.target) if reference.strip()]
     if not wanted:
         return None
     text = _folded(answer.text, ignore_case, strip=False)
-    return any(_folded(reference, ignore_case, strip=False) in text for reference in wanted)
+    return any(_folded(reference, ignore_case, strip=True) in text for reference in wanted)
 
 
+@slow_if(may_take_long)
 @scorer(check=lambda pattern, group=None, **_: problem_of(pattern, group))
 def regex(
     sample: Sample, answer: Answer, pattern: str, group: int | str | None = None, ignore_case: bool = False
@@ -64,5 +68,7 @@ def _is_one_of(text: str, wanted: Sequence[str], ignore_case: bool, strip: bool)
 
 
 def _folded(text: str, ignore_case: bool, strip: bool) -> str:
+    """As it is compared: an accent is the same, whether it is a sign of its own or not."""
+    text = text if text.isascii() else unicodedata.normalize("NFC", text)
     text = text.strip() if strip else text
     return text.casefold() if ignore_case else text

@@ -4,6 +4,7 @@ A solver needs no checkpoint code. It must only do through `ctx` what must not b
 time from `ctx` if it wants a replay to come out the same.
 """
 
+import asyncio
 import copy
 import functools
 import hashlib
@@ -28,8 +29,6 @@ from holdfast.solve.toolbox import find_own
 from holdfast.solve.tools import Tool, as_tool
 from holdfast.solve.workplace import Workplace
 
-BATCH_PRICE = 0.5
-"""What an answer of a batch API costs, as a part of what it costs alone."""
 PER_KEY = "per_key"
 """As the parameter `seed`: each key sends its own, so that repeats differ and can be had again."""
 
@@ -192,17 +191,22 @@ class Context:
 
         async def ask() -> Step:
             asked = self._conversations.asked(said, role, params, tools or [])
-            job, timer = "", begin_timing()
+            job, clock = "", asyncio.get_running_loop().time
+            timer = begin_timing(clock())
             try:
                 if asking.batched is not None and step_id is not None:
                     answer, tries, job = await asking.batched(step_id, said.messages, merged, tools or [])
                 else:
                     answer, tries = await asking.ask(said.messages, merged, tools or [])
             except AskFailedError as error:
-                return Step(0, "", "", asked=asked, failure=error.failure, timing=timer.timing(), tries=error.tries)
+                took, timing = timer.seconds(clock()), timer.timing()
+                return Step(
+                    0, "", "", asked=asked, failure=error.failure, seconds=took, timing=timing, tries=error.tries
+                )
             if not isinstance(answer, Answer):
                 raise BadRecordError(f"the model's provider returned {type(answer).__name__}, not an answer")
-            return Step(0, "", "", asked=asked, answer=answer, timing=timer.timing(), tries=tries, batch=job)
+            took, timing = timer.seconds(clock()), timer.timing()
+            return Step(0, "", "", asked=asked, answer=answer, seconds=took, timing=timing, tries=tries, batch=job)
 
         taken = await self._take(request, ask, asking=asking)
         assert taken.step.answer is not None
@@ -262,12 +266,12 @@ class Context:
             for meter in self._meters:
                 meter.seconds += error.seconds
             raise
-        usage = taken.step.answer.usage if taken.step.answer is not None else None
+        usage = taken.step.usage if asking is not None else None
         for meter in self._meters:
             meter.seconds += taken.step.seconds
             if usage is not None and asking is not None:
                 meter.tokens += usage.tokens
-                meter.dollars += asking.dollars(usage) * (BATCH_PRICE if taken.step.batch else 1.0)
+                meter.dollars += asking.dollars(usage)
         return taken
 
     def _check_allowance(self) -> None:

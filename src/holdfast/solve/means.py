@@ -41,8 +41,7 @@ class Asking(msgspec.Struct, frozen=True):
     """Asks in a job with others, where there is such a thing: it may take a day."""
 
     def dollars(self, usage: Usage) -> float:
-        """Of one answer."""
-        return 0.0 if self.price is None else self.price.dollars(usage.of_one())
+        return 0.0 if self.price is None else self.price.dollars(usage)
 
 
 class Allowance(msgspec.Struct, frozen=True):

@@ -9,9 +9,8 @@ import signal
 import subprocess
 from collections.abc import Iterator
 
-from holdfast.confine.confining import MARKER
+from holdfast.confine.confining import MARKER, remove_folder
 from holdfast.journal.lease import is_alive, owner_of
-from holdfast.solve.snapshots import remove_folder
 
 _DOCKER_SECONDS = 30.0
 

@@ -26,6 +26,7 @@ from holdfast.confine.confining import (
     Ran,
     SandboxFailedError,
     make_folders,
+    remove_folder,
     why_no_docker,
     why_no_namespaces,
 )
@@ -42,7 +43,6 @@ from holdfast.solve.snapshots import (
     LostFilesError,
     Snapshot,
     State,
-    remove_folder,
     restore,
     take_snapshot,
 )

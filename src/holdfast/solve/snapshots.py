@@ -7,7 +7,6 @@ extended attributes are not kept. What is no file, folder or link cannot be, and
 
 import contextlib
 import os
-import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -115,18 +114,6 @@ def restore(folder: str, state: State, blobs: Blobs) -> Snapshot:
     for path in reversed(folders):
         os.chmod(_inside(folder, path), state.entries[path].mode)
     return Snapshot(state, stamps)
-
-
-def remove_folder(path: str) -> None:
-    """Also what the command has forbidden itself to change."""
-    with contextlib.suppress(OSError):
-        os.chmod(path, 0o700)
-    for above, names, _ in os.walk(path):
-        for inner in (os.path.join(above, name) for name in names):
-            if not os.path.islink(inner):
-                with contextlib.suppress(OSError):
-                    os.chmod(inner, 0o700)
-    shutil.rmtree(path, ignore_errors=True)
 
 
 class _CannotKeepError(Exception):

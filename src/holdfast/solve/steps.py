@@ -20,7 +20,7 @@ import msgspec
 from holdfast.errors import HoldfastError
 from holdfast.journal.marks import Position
 from holdfast.records import Draft, draft
-from holdfast.records.exchange import Usage
+from holdfast.records.durations import rounded
 from holdfast.records.facts import Called, Failure, Files, RoleSpent, Spent, Step, StepId, StepStarted, checked
 from holdfast.solve.stopwatch import Stopwatch, running
 
@@ -120,6 +120,7 @@ class Steps:
     _closing = False
     _refused = 0
     _draining = False
+    _quiet: asyncio.Future[None] | None = None  # made by who waits for the last call to end
     _live = 0
     _replayed = 0
     _usage = _NO_USAGE
@@ -174,7 +175,7 @@ class Steps:
             if recorded is None:
                 live = ask if once is None else functools.partial(self._ask_once, ask, once, request, count)
                 recorded, told = await self._ask(live, request, count)
-                usage = _usage(recorded.step)
+                usage = recorded.step.usage
                 self._usage += usage
                 self._note_role(recorded.step, RoleSpent(usage=usage))
                 if is_kept(recorded.step):
@@ -182,7 +183,7 @@ class Steps:
             else:
                 told = _copy(recorded.step)
                 self._replayed += 1
-                saved = _usage(recorded.step)
+                saved = recorded.step.usage
                 self._saved += saved
                 self._note_role(recorded.step, RoleSpent(saved=saved))
         finally:
@@ -209,14 +210,14 @@ class Steps:
             replayed=self._replayed,
             usage=self._usage,
             saved=self._saved,
-            seconds=_microseconds(self._seconds),
+            seconds=rounded(self._seconds),
             roles=dict(self._roles),
         )
         if not self._orphans and not self._left:
             return spent
         left = (*self._orphans, *self._left)
         orphans = [each.step for each in left if not each.step.cancelled and not each.step.origin]
-        usage = sum(map(_usage, orphans), _NO_USAGE)
+        usage = sum((each.usage for each in orphans), _NO_USAGE)
         roles = functools.reduce(_with_orphan, orphans, spent.roles)
         return msgspec.structs.replace(spent, orphaned=len(orphans), orphaned_usage=usage, roles=roles)
 
@@ -264,6 +265,13 @@ class Steps:
         """From here on nothing new is asked: what is under way may end, the rest waits for the end."""
         self._draining = True
 
+    async def finish(self) -> None:
+        """Ask nothing new, and let what is under way end and be recorded: it is paid for."""
+        self.drain()
+        if self._in_flight:
+            self._quiet = asyncio.get_running_loop().create_future()
+            await self._quiet
+
     def close(self) -> None:
         """From here on a cancelled call is our doing, not the solver's, and is not recorded."""
         self._closing = True
@@ -292,14 +300,13 @@ class Steps:
         self._live += 1
         self._in_flight += 1
         started = self.moved = self._clock()
-        held = self.watch.held_seconds()
         running.set(self.watch)
+        self.watch.begin()
         try:
             answered = await ask()
             scope = self._scope
             self.moved = self._clock()
-            worked = self.moved - started - (self.watch.held_seconds() - held)
-            seconds = answered.seconds or _microseconds(worked)  # who had to wait knows better
+            seconds = answered.seconds or rounded(self.moved - started)  # who had to wait knows better
             step = msgspec.structs.replace(answered, o=scope.o, scope=scope.name, q=request, c=count, seconds=seconds)
             record, copy = checked("step", step, scope.key)
             position = await self._journal.append(record)
@@ -308,12 +315,15 @@ class Steps:
         except asyncio.CancelledError:
             # An answer that came in the same moment may already be on its way to the journal: the later record counts.
             if not self._closing:
-                seconds = _microseconds(self._clock() - started)
+                seconds = rounded(self._clock() - started)
                 gone = Step(self._scope.o, self._scope.name, request, count, cancelled=True, seconds=seconds)
                 self._journal.append_soon(draft("step", gone, self._scope.key))
             raise
         finally:
+            self.watch.end()
             self._in_flight -= 1
+            if self._quiet is not None and not self._in_flight and not self._quiet.done():
+                self._quiet.set_result(None)
         return Recorded(position.n, step, self._wall + self.moved), copy
 
     async def _ask_once(self, ask: Callable[[], Awaitable[Step]], once: "Once", request: str, count: int) -> Step:
@@ -461,11 +471,6 @@ def working_seconds(recorded: Sequence[Recorded]) -> float:
     return total
 
 
-def _microseconds(seconds: float) -> float:
-    """`round(seconds, 6)` makes a text of it and reads that: every sample would pay for it twice."""
-    return round(seconds * 1e6) / 1e6
-
-
 def _identity(step: Step) -> Identity:
     return step.q, step.c
 
@@ -476,13 +481,9 @@ def _last_of_each(recorded: Sequence[Recorded]) -> list[Recorded]:
     return [each for each in recorded if last[_identity(each.step)] is each]
 
 
-def _usage(step: Step) -> Usage:
-    return step.answer.usage.of_one() if step.answer is not None else _NO_USAGE
-
-
 def _with_orphan(roles: dict[str, RoleSpent], step: Step) -> dict[str, RoleSpent]:
     role = step.asked.role if step.asked is not None else ""
-    return {**roles, role: roles.get(role, RoleSpent()) + RoleSpent(orphaned_usage=_usage(step))} if role else roles
+    return {**roles, role: roles.get(role, RoleSpent()) + RoleSpent(orphaned_usage=step.usage)} if role else roles
 
 
 def _copy(step: Step) -> Step:

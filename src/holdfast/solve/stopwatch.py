@@ -1,21 +1,23 @@
-"""A sample's time of work: it stands still while a request of the sample is held back by its model's line.
+"""A sample's time of work: it stands still while all that the sample has asked for is held back: by a model's line, by
+its run's budget, in a job.
 
 So neither a time limit nor a recorded duration depends on how busy the line is. Whoever holds a request back finds the
 sample's stopwatch in `running`; code outside of any sample has none.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from contextvars import ContextVar
 
 
 class Stopwatch:
-    """Of one attempt. What is held back at the same time counts once."""
+    """Of one attempt. What is held back at the same time counts once, and not while something else is under way."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
+        self._asked = 0
         self._holding = 0
+        self._is_still = False
         self._since = 0.0
         self._held = 0.0
         self._limit: asyncio.Timeout | None = None
@@ -23,25 +25,41 @@ class Stopwatch:
 
     def held_seconds(self) -> float:
         """For how long it has stood still."""
-        return self._held + (self._clock() - self._since if self._holding else 0.0)
+        return self._held + (self._clock() - self._since if self._is_still else 0.0)
 
     def obey(self, limit: asyncio.Timeout | None) -> None:
         """A time limit that is put off by as long as it stands still; None when it is over."""
         self._limit = limit
 
-    @contextmanager
-    def stopped(self) -> Iterator[None]:
-        if not self._holding:
+    def begin(self) -> None:
+        """Something is asked for; `end` when it is there."""
+        self._asked += 1
+        if self._holding:
+            self._look()
+
+    def end(self) -> None:
+        self._asked -= 1
+        if self._holding:
+            self._look()
+
+    def hold(self) -> None:
+        """Something that was asked for is held back; `let_go` when it no longer is."""
+        self._holding += 1
+        self._look()
+
+    def let_go(self) -> None:
+        self._holding -= 1
+        self._look()
+
+    def _look(self) -> None:
+        is_still = 0 < self._holding >= self._asked
+        if is_still and not self._is_still:
             self._since = self._clock()
             self._put_off()
-        self._holding += 1
-        try:
-            yield
-        finally:
-            self._holding -= 1
-            if not self._holding:
-                self._held += self._clock() - self._since
-                self._put_back()
+        elif self._is_still and not is_still:
+            self._held += self._clock() - self._since
+            self._put_back()
+        self._is_still = is_still
 
     def _put_off(self) -> None:
         limit = self._limit

@@ -24,6 +24,10 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """A part of a spec: fields by name only, and none that we do not know."""
 
 
+BATCH_PRICE = 0.5
+"""What an answer of a batch API costs, as a part of what it costs alone."""
+
+
 @classified
 class Price(_Part, frozen=True, kw_only=True):
     """What a model costs, in dollars for a million tokens, and for each request. It changes no answer."""
@@ -36,12 +40,15 @@ class Price(_Part, frozen=True, kw_only=True):
     source: Annotated[str, THROUGHPUT] = ""
 
     def dollars(self, usage: Usage) -> float:
-        """Tokens that a cache gave or took cost what other input does, where there is no price of their own."""
+        """Tokens that a cache gave or took cost what other input does, where there is no price of their own. What was
+        answered in jobs costs half.
+        """
         plain = max(usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens, 0)
         cached = self.input if self.cached_input is None else self.cached_input
         written = self.input if self.cache_write is None else self.cache_write
         tokens = self.input * plain + cached * usage.cached_tokens + written * usage.cache_write_tokens
-        return (tokens + self.output * usage.output_tokens) / 1e6 + self.request * usage.requests
+        alone = (tokens + self.output * usage.output_tokens) / 1e6 + self.request * usage.requests
+        return alone if usage.batched is None else alone - (1 - BATCH_PRICE) * self.dollars(usage.batched)
 
 
 @classified
@@ -79,6 +86,11 @@ class Model(_Part, frozen=True, kw_only=True):
     patience_seconds: Annotated[float, THROUGHPUT, Meta(ge=0)] = 600.0
     price: Annotated[Price | None, NESTED] = None
     batch: Annotated[Batch | None, NESTED] = None
+
+    def dollars(self, used: Usage) -> float | None:
+        """What it costs to ask for so much, in jobs if that is how it is asked; None without a price."""
+        asked = used.as_batched() if self.batch is not None else msgspec.structs.replace(used, batched=None)
+        return None if self.price is None else self.price.dollars(asked)
 
 
 @classified

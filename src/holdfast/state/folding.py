@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, MutableMapping
 import msgspec
 
 from holdfast.journal.marks import Damage, Entry, Position
+from holdfast.records.exchange import MARKS
 from holdfast.records.facts import LookedAgain, SampleFailed, SampleFinished, ScoreGiven
 from holdfast.score.anomalies import VERSION
 from holdfast.state.story import StepGist, Story
@@ -101,8 +102,9 @@ class Trail(msgspec.Struct):
     failures: dict[int, str] = msgspec.field(default_factory=dict)
 
 
-OWN_KINDS = frozenset({"scorer", "judge", "record", "cancelled", "stalled"})
-"""Failures of a scorer's own making: asking again would come to the same. Any other is one of a judge's server."""
+OWN_KINDS = frozenset({"scorer", "judge", "record", "cancelled", "stalled", *MARKS})
+"""Failures of a scorer's or an answer's own making: asking again would come to the same. Any other is one of a judge's
+server, or of this machine."""
 step_gist = msgspec.json.Decoder(StepGist)
 finished_data = msgspec.json.Decoder(SampleFinished)
 failed_data = msgspec.json.Decoder(SampleFailed)

@@ -22,7 +22,7 @@ from holdfast.state.profile import Profile, TimedGist
 from holdfast.state.rows import AnswerRow, EditRow, EvaluationCounts, MadeRow, ScoreRow
 from holdfast.state.story import Story
 
-_VERSION = 9
+_VERSION = 10
 _timed_gist = msgspec.json.Decoder(TimedGist)
 _BATCH = 10_000
 _MEMORY = ":memory:"

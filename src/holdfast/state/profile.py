@@ -17,7 +17,7 @@ from holdfast.state.story import BEGINNINGS, ENDS, StepGist
 
 SPANS_MAX = 60
 _WIDTH_SECONDS = 1 / 64
-_APART_SECONDS = 60.0
+APART_SECONDS = 60.0
 """Scoring has no record of its own that it ends: steps so far apart are of two sittings."""
 _ended = msgspec.json.Decoder(RunEnded)
 
@@ -210,7 +210,7 @@ class Profile(msgspec.Struct):
             self.spans.start = since
         if not self.sitting:
             self.sitting = since
-        elif not self.alive and since - self.seen > _APART_SECONDS:
+        elif not self.alive and since - self.seen > APART_SECONDS:
             self._stand_up(self.seen)
             self.sitting = since
         if at > self.seen:

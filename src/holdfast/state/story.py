@@ -81,22 +81,21 @@ class Bill(msgspec.Struct):
     """That were sent, also those that failed and were sent again."""
     usage: Usage = Usage()
     """Of every answer that was asked for here: what was paid."""
-    batched: Usage = Usage()
-    """Of these, what was asked in jobs of a batch API, for half the price."""
     taken: Usage = Usage()
     """Of answers that a fork took over: its parent paid them."""
     saved: Usage = Usage()
     """Of every answer that was replayed instead of being asked again."""
     orphaned: Usage = Usage()
     """Of recorded answers that the code did not ask for again: what came in their place was paid too."""
+    largest: Usage = Usage()
+    """What the largest answer took, in each of the numbers: those that were taken over count too."""
 
-    def add(self, other: "Bill") -> None:
-        self.requests += other.requests
-        self.usage += other.usage
-        self.batched += other.batched
-        self.taken += other.taken
-        self.saved += other.saved
-        self.orphaned += other.orphaned
+    def note(self, usage: Usage) -> None:
+        most = self.largest
+        if not most.requests:
+            self.largest = usage
+        elif usage.input_tokens > most.input_tokens or usage.output_tokens > most.output_tokens:
+            self.largest = most.at_least(usage)
 
 
 class OpenJob(msgspec.Struct):
@@ -223,7 +222,7 @@ class Story(msgspec.Struct):
                 self.anomalies.append(_anomaly.decode(line.d))
 
     def answered(self, step: StepGist, key: str | None) -> None:
-        usage = step.answer.usage.of_one() if step.answer is not None else _NO_USAGE
+        usage = _NO_USAGE if step.answer is None else step.answer.usage.of_one(bool(step.batch))
         if step.origin:
             self.taken += 1
         else:
@@ -235,12 +234,12 @@ class Story(msgspec.Struct):
         if step.asked is None:
             return  # a tool, the clock, or a call that was cancelled
         bill = self._bill(key, step.asked.role)
+        bill.note(usage)
         if step.origin:
             bill.taken += usage
         else:
             bill.requests += step.tries
             bill.usage += usage
-            bill.batched += usage if step.batch else _NO_USAGE
 
     def _batch(self, entry: Entry, record: BatchJob) -> None:
         if record.requests:

@@ -59,7 +59,7 @@ def permutation_test(
     if exact:
         sums, chances = _outcomes(sizes, counts)
         as_extreme = np.abs(sums) >= observed
-        p = 1.0 if as_extreme.all() else float(chances[as_extreme].sum())
+        p = 1.0 if as_extreme.all() else min(1.0, float(chances[as_extreme].sum()))
     else:
         p = (_drawn_as_extreme(sizes, counts, observed, resamples, seed) + 1) / (resamples + 1)
     return PairedTest("permutation", units.count, units.mean, max(p, np.finfo(float).tiny), exact)

@@ -33,6 +33,8 @@ Value = TypeVar("Value", bound=Hashable)
 Reducer = Callable[[Sequence[float | None]], float | None]
 
 THRESHOLD = 1.0
+_SURE = 1e-10
+"""So close to 0 or 1, a chance that was added up from logarithms is 0 or 1: what is certain is to look certain."""
 
 
 def reducer(name: str, threshold: float = THRESHOLD) -> Reducer:
@@ -118,7 +120,8 @@ def cons_at_k(
         for answer in counts
         if right[answer]
     )
-    return min(1.0, math.fsum(shares))
+    found = math.fsum(shares)
+    return float(round(found)) if abs(found - round(found)) < _SURE else found
 
 
 def _present(values: Sequence[float | None]) -> list[float]:

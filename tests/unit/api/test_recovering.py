@@ -47,6 +47,18 @@ def test_samples_that_had_begun_keep_their_steps(cut: Kept, tmp_path: Path) -> N
     assert tree_of(os.path.join(found.place.folder, "journal")) == tree_of(str(cut.journal))
 
 
+def test_a_mirror_given_as_a_folder_is_no_lost_run(cut: Kept, tmp_path: Path) -> None:
+    folder = cut.url.removeprefix("file://")
+    for mistaken, meant in (
+        (lambda: recover(folder, Wanted(output=str(tmp_path / "new"))), cut.url),
+        (lambda: find_run(str(cut.store), folder), cut.url),
+        (lambda: list(list_recoverable(str(cut.mirror))), f"file://{cut.mirror}"),
+    ):
+        with pytest.raises(UsageError, match=f"is a mirror; write it as a URL: {meant}$"):
+            mistaken()
+    assert not (tmp_path / "new").exists()
+
+
 def test_a_copy_that_is_fully_covered_is_removed_and_only_then(cut: Kept, tmp_path: Path) -> None:
     old = str(cut.journal.parent)
     kept = recover(old, Wanted(output=str(tmp_path / "a"), cleanup=False))

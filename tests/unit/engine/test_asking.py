@@ -3,13 +3,14 @@
 import asyncio
 from typing import Any
 
-from holdfast.engine.asking import Line
+from holdfast.engine.asking import Line, Post, group
 from holdfast.engine.places import Places
 from holdfast.models import Request
 from holdfast.records.exchange import Answer, Message
-from holdfast.solve import AskFailedError
+from holdfast.solve import AskFailedError, Asking
 from holdfast.spec import Model
 from holdfast.testing import Behaviour, Fault, ModelServer, Stats
+from tests.unit.testing.patience import until
 
 
 def line(
@@ -113,6 +114,50 @@ def test_a_line_that_is_refused_sends_nothing_more_and_tells_everybody_why() -> 
     assert {each.failure.kind for each in outcomes if isinstance(each, AskFailedError)} == {"auth"}
     assert len(outcomes) == 50
     assert stats.requests <= 2
+
+
+def test_who_asks_after_a_line_was_closed_for_its_silence_hears_of_it_at_once() -> None:
+    """A judge's requests have no cell that could be stopped; the breaker is open, and no probe will close it."""
+
+    async def run() -> list[BaseException | Answer]:
+        async with ModelServer(Behaviour(faults=[Fault("reset")])) as server:
+            asked = line(server, connections=8, request_retries=1, patience_seconds=0.01)
+            first = await asyncio.gather(*(ask(asked, number) for number in range(8)), return_exceptions=True)
+            assert asked.closed is not None
+            late = [asyncio.ensure_future(ask(asked, number)) for number in range(20)]
+            done, _ = await asyncio.wait(late, timeout=5)
+            assert len(done) == 20
+            await asked.close()
+            return [*first, *await asyncio.gather(*late, return_exceptions=True)]
+
+    outcomes = asyncio.run(run())
+    failed = [each for each in outcomes if isinstance(each, AskFailedError)]
+    assert len(failed) == 28
+    assert {each.tries for each in failed[8:]} == {0}, "nothing was sent for those"
+
+
+def test_one_sample_that_no_server_takes_stops_no_cell_and_five_do() -> None:
+    """However often it is repeated, and whatever else it asks."""
+    stopped: list[str] = []
+
+    async def ask_as(asked: Asking, sample: str) -> None:
+        group.set(sample)
+        await asked.ask([{"role": "user", "content": sample}], {}, [])
+
+    async def run() -> None:
+        async with ModelServer(Behaviour(faults=[Fault("400")])) as server:
+            refused = line(server, connections=8)
+            asked = refused.asking(post=Post(stopped.append, has_answers=False))
+            await asyncio.gather(*(ask_as(asked, "odd") for _ in range(20)), return_exceptions=True)
+            assert stopped == []
+            others = [asyncio.ensure_future(ask_as(asked, f"s{number}")) for number in range(4)]
+            await until(lambda: bool(stopped))
+            for each in others:
+                each.cancel()
+            await refused.close()
+
+    asyncio.run(run())
+    assert stopped[0].startswith("bad_request: HTTP 400")
 
 
 def test_an_account_that_runs_dry_stops_a_line_that_works_at_once() -> None:

@@ -424,6 +424,38 @@ def test_answers_that_were_on_their_way_when_another_failed_are_kept(solve: Any)
     assert story.asked.count("question") == 6
 
 
+@pytest.mark.parametrize("late", [False, True])
+def test_what_a_solver_of_ones_own_asked_at_the_same_time_is_kept_too(late: bool) -> None:
+    """`gather` raises with the first failure: the others are paid for, and the next attempt gets them."""
+
+    async def solve(sample: Sample, ctx: Context) -> str:
+        return " ".join(await asyncio.gather(say(ctx, "long"), say(ctx, "short")))
+
+    world = World(latency=lambda question, number: 5.0 if question == "long" else 1.0)
+    failing_until(world, "short", "server", 1)
+    if not late:
+        story = answer(solve, world)
+        assert sorted(story.asked) == ["long", "short", "short"]
+        assert story.finished[0].spent.replayed == 1
+        return
+    first = answer(solve, world, Setting(retries=0))
+    assert first.kinds == ["server"]
+    again = answer(solve, world, past=past_of(first), first=100)
+    assert again.asked == ["short"]
+    assert again.text.startswith("long#1 ")
+
+
+def test_what_is_under_way_when_another_failed_has_no_longer_than_the_sample() -> None:
+    async def solve(sample: Sample, ctx: Context) -> str:
+        return " ".join(await asyncio.gather(say(ctx, "long"), say(ctx, "short")))
+
+    world = World(latency=lambda question, number: 1000.0 if question == "long" else 1.0)
+    failing_until(world, "short", "server", 9)
+    story = answer(solve, world, Setting(retries=0, seconds=10.0))
+    assert story.kinds == ["server"]
+    assert [each.step.failure is not None for each in story.journal.steps()] == [True]
+
+
 def test_who_asks_in_the_background_has_ended_before_what_belongs_to_the_attempt_is_closed() -> None:
     told: list[str] = []
 

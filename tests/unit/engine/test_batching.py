@@ -9,10 +9,12 @@ import msgspec
 import pytest
 
 from holdfast.engine.batch_jobs import Desk, usable
-from holdfast.engine.batching import Batches
-from holdfast.models import Connection, JobStanding, Request, open_batches
+from holdfast.engine.batching import Batches, UnansweredError
+from holdfast.errors import StoppedError
+from holdfast.models import Connection, JobStanding, ModelError, Request, open_batches
 from holdfast.models.batches_openai import OpenAIBatches
-from holdfast.records.facts import BatchJob, Failure, StepId
+from holdfast.records.facts import BatchJob, StepId
+from holdfast.solve import AskFailedError
 from holdfast.spec import Batch
 from holdfast.testing import BatchBehaviour, Behaviour, ModelServer
 from tests.unit.solve.stage import MemoryJournal
@@ -53,7 +55,8 @@ def on_stage(folder: Path, work: Callable[[Stage], Awaitable[None]], settings: d
                 retries=1,
                 tell=lambda event, message: told.append(f"{event}: {message}"),
                 retried=told.append,
-                stop=told.append,
+                stop=lambda why: told.append(f"stop: {why}"),
+                refuse=lambda error: told.append(f"refuse: {error}"),
             )
             stage = Stage(Batches(desk), journal, told)
             try:
@@ -85,19 +88,6 @@ def test_a_full_job_does_not_wait_for_a_quiet_moment(tmp_path: Path) -> None:
     on_stage(tmp_path, work, {"requests": 2, "quiet_seconds": 1000.0})
 
 
-def test_a_server_that_takes_nothing_from_us_stops_the_run_and_fails_no_request(tmp_path: Path) -> None:
-    async def work(stage: Stage) -> None:
-        asked = asyncio.ensure_future(stage.ask(1))
-        await until(lambda: bool(stage.told))
-        assert "models.m cannot be made: billing: HTTP 402" in stage.told[0]
-        assert not asked.done()
-        assert [each.status for each in stage.records()] == [""]
-        asked.cancel()
-        await asyncio.wait([asked])
-
-    on_stage(tmp_path, work, {}, refusals=(402,))
-
-
 def test_a_job_whose_results_are_no_longer_kept_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Servers keep them for about a month: a run that comes back later must not be stuck."""
     look = OpenAIBatches.look
@@ -123,7 +113,7 @@ def test_a_line_that_the_request_is_not_to_blame_for_is_asked_alone(status: int,
     body = {"status_code": status, "body": {"error": {"message": "no", "code": code}}}
     line = msgspec.json.encode({"custom_id": "a", "response": body})
     found = usable(line, open_batches(Connection("openai", "m")))
-    assert isinstance(found, Failure) == is_for_good
+    assert isinstance(found, ModelError) == is_for_good
 
 
 def test_a_job_is_cut_before_it_is_too_large(tmp_path: Path) -> None:
@@ -177,3 +167,71 @@ def test_of_two_results_for_one_request_the_first_counts(tmp_path: Path) -> None
         assert any("batch.strange_lines" in each and "2 of its lines" in each for each in stage.told)
 
     on_stage(tmp_path, work, {}, doubled_every=2)
+
+
+def test_a_journal_that_has_stopped_stops_those_who_wait_for_a_job(tmp_path: Path) -> None:
+    async def work(stage: Stage) -> None:
+        stage.journal.stopped = True
+        for each in await asyncio.gather(*(stage.ask(i) for i in range(3)), return_exceptions=True):
+            assert isinstance(each, StoppedError)
+
+    on_stage(tmp_path, work, {})
+
+
+def test_results_that_cannot_be_kept_stop_the_run_and_are_not_asked_for_in_another_way(tmp_path: Path) -> None:
+    """The disk is full, or the folder gone: what is in the job is paid for."""
+
+    async def work(stage: Stage) -> None:
+        asked = asyncio.ensure_future(stage.ask(1))
+        await until(lambda: stage.batches.waiting().jobs == 1 and len(stage.records()) == 2)
+        await asyncio.to_thread(tmp_path.rmdir)
+        await until(lambda: any(each.startswith("stop: job batch_1 of models.m cannot be") for each in stage.told))
+        assert not asked.done()
+        asked.cancel()
+        await asyncio.to_thread(tmp_path.mkdir)
+
+    on_stage(tmp_path, work, {"poll_seconds": 0.1}, polls=3)
+
+
+@pytest.mark.parametrize(("status", "kind"), [(400, "bad_request"), (402, "billing")])
+def test_a_job_that_the_server_will_not_make_is_the_fault_of_none_of_its_requests(
+    tmp_path: Path, status: int, kind: str
+) -> None:
+    async def work(stage: Stage) -> None:
+        for each in await asyncio.gather(*(stage.ask(i) for i in range(3)), return_exceptions=True):
+            assert isinstance(each, UnansweredError)
+            assert each.failure.kind == kind
+        assert sum(each.startswith(f"refuse: {kind}: no job can be made") for each in stage.told) == 1
+        assert [each.status for each in stage.records()][-1] == "refused"
+
+    on_stage(tmp_path, work, {}, refusals=[status])
+
+
+@pytest.mark.parametrize(("refused_every", "unanswered"), [(1, True), (2, False)])
+def test_a_refused_request_is_its_own_fault_if_its_job_has_answers(
+    tmp_path: Path, refused_every: int, unanswered: bool
+) -> None:
+    async def work(stage: Stage) -> None:
+        came = await asyncio.gather(*(stage.ask(i) for i in range(4)), return_exceptions=True)
+        failed = [each for each in came if isinstance(each, AskFailedError)]
+        assert len(failed) == 4 / refused_every
+        assert {isinstance(each, UnansweredError) for each in failed} == {unanswered}
+
+    on_stage(tmp_path, work, {}, refused_every=refused_every)
+
+
+def test_pauses_between_submissions_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paused: list[float] = []
+    plain = asyncio.sleep
+
+    async def sleep(seconds: float) -> None:
+        paused.append(seconds)
+        await plain(0)
+
+    async def work(stage: Stage) -> None:
+        monkeypatch.setattr("holdfast.engine.batch_jobs.asyncio.sleep", sleep)
+        assert (await stage.ask(2))[0] == "4"
+        monkeypatch.undo()
+
+    on_stage(tmp_path, work, {"poll_seconds": 4.0}, refusals=[429] * 5)
+    assert [each for each in paused if each >= 0.5] == [0.5, 1.0, 2.0, 4.0, 4.0]

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from holdfast.engine.budget import Amount, Budget, output_limit
+from holdfast.models.timing import Timer, begin_timing
 from holdfast.records.exchange import Answer, Usage
-from holdfast.records.facts import Failure
+from holdfast.records.facts import Failure, StepId
 from holdfast.solve import AskFailedError, Asking
 from holdfast.spec import Price, RunLimits
 from holdfast.state import Bill, Story
@@ -107,6 +108,33 @@ def test_max_tokens_lets_the_first_go_together() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize(("params", "at_once"), [({"max_completion_tokens": 395}, 5), ({}, 1)])
+def test_what_goes_into_a_job_is_set_aside_at_its_price_and_a_guess_only_where_nothing_tells(
+    params: dict[str, Any], at_once: int
+) -> None:
+    async def main() -> None:
+        budget, _ = budget_of(cost_usd=1000.0)
+        in_jobs: list[StepId] = []
+
+        async def never(step: StepId, *_: Any) -> tuple[Answer, int, str]:
+            in_jobs.append(step)
+            await asyncio.get_running_loop().create_future()
+            raise AssertionError("unreachable")
+
+        async def alone(*_: Any) -> tuple[Answer, int]:
+            raise AssertionError("it was asked alone")
+
+        batched = budget.watched(("m", ""), Asking({}, {}, alone, PRICE, never)).batched
+        assert batched is not None
+        steps = [StepId(number, "solve/1", "q") for number in range(9)]
+        tasks = [asyncio.ensure_future(batched(step, list(ASKED), params, [])) for step in steps]
+        await settled()
+        assert len(in_jobs) == at_once  # each is 5 in and at most 395 out, or 1,000; for half the price
+        await end(tasks)
+
+    asyncio.run(main())
+
+
 def test_it_is_used_up_and_no_more_than_one_answer_beyond_it() -> None:
     async def main() -> None:
         budget, stopped = budget_of(cost_usd=25.0)
@@ -144,6 +172,9 @@ def test_a_failed_request_counts_with_its_tries_and_costs_nothing_that_is_known(
 
 def test_what_earlier_processes_spent_counts_and_what_was_taken_over_or_replayed_does_not() -> None:
     mine = Bill(requests=3, usage=Usage(0, 6, requests=2), taken=Usage(0, 99, requests=9), saved=Usage(0, 99))
+    mine.note(Usage(0, 2).of_one())
+    mine.note(Usage(0, 4).of_one())
+    mine.note(Usage(0, 3).of_one())
     story = Story(bills={"task/m": {"": mine, "judge": Bill(requests=1, usage=Usage(0, 4, requests=1))}})
     budget, _ = budget_of(story, cost_usd=20.0)
     assert budget.spent == Amount(10.0, 10, 4)
@@ -152,7 +183,7 @@ def test_what_earlier_processes_spent_counts_and_what_was_taken_over_or_replayed
         model = Model(budget)
         tasks = [model.ask() for _ in range(9)]
         await settled()
-        assert len(model.under_way) == 3  # of three dollars each, as on the average before
+        assert len(model.under_way) == 2  # of four dollars each, as the dearest before
         await end(tasks)
 
     asyncio.run(main())
@@ -168,6 +199,26 @@ def test_who_waits_goes_on_when_the_limit_is_raised() -> None:
         budget.change(RunLimits(requests=3))
         await settled()
         assert len(model.under_way) == 3
+        await end(tasks)
+
+    asyncio.run(main())
+
+
+def test_who_waits_for_what_is_left_is_not_under_way() -> None:
+    async def main() -> None:
+        budget, _ = budget_of(requests=2)
+        model, timers = Model(budget), list[Timer]()
+
+        async def timed() -> None:
+            timers.append(begin_timing())
+            await model.ask()
+
+        tasks = [asyncio.ensure_future(timed()) for _ in range(3)]
+        await settled()
+        assert len(model.under_way) == 2
+        budget.change(RunLimits(requests=3))
+        await settled()
+        assert [timer.queue > 0 for timer in timers] == [False, False, True]
         await end(tasks)
 
     asyncio.run(main())

@@ -1,11 +1,13 @@
 """Answers that are none, or not all of one: marked, counted, scored as the spec says. Failures are never answers."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast.api import Run, find_run
+from holdfast.api.scoring import score
 from holdfast.models import ModelError, Request
 from holdfast.records.exchange import Answer, Sample
 from holdfast.score import scorer
@@ -97,6 +99,14 @@ def test_how_an_empty_answer_counts_is_the_specs_to_say(tmp_path: Path, counts: 
     found = line.scores["polite"]
     assert (set(found) if isinstance(found, dict) else found) == value
     assert line.output == " \n"
+
+
+def test_an_answer_that_counts_as_failed_is_not_scored_again_and_again(tmp_path: Path) -> None:
+    """It is no judge that could not be asked: it would fail in the same way."""
+    asked = Asked(rows=rows(len(REPLIES)), scorers=(polite,), fields={"counts": {"empty": "failed"}})
+    wanted = given([asked], [model("odd", reply)])
+    go(tmp_path, wanted)
+    assert asyncio.run(score(wanted, find_run(str(tmp_path), RUN))).scored == 0
 
 
 def test_the_report_counts_them_by_cell_and_the_mean_is_of_the_others(tmp_path: Path) -> None:

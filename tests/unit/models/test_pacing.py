@@ -139,6 +139,12 @@ def test_nothing_left_is_waited_for() -> None:
     assert paced.wait(0.0) == 30.0
 
 
+def test_nothing_left_until_a_moment_that_is_past_is_not_waited_for() -> None:
+    paced = pace()
+    paced.heard(0.0, [Quota(0, 0.0, 100)])
+    assert paced.wait(0.0) == 0.0
+
+
 def test_tokens_that_are_left_hold_the_line_too() -> None:
     paced = pace()
     paced.heard(0.0, [Quota(0, 12.0, 1000, "tokens")])

@@ -6,8 +6,7 @@ import shutil
 import ssl
 import subprocess
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -15,47 +14,7 @@ from yarl import URL
 
 from holdfast.models import wire
 from holdfast.models.wire import BadResponseError, Response, Wire
-
-OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
-
-
-class Server:
-    """Answers the requests of all connections with the given bytes, one after another; then closes, if told so."""
-
-    def __init__(self, *responses: bytes, closes: bool = False) -> None:
-        self.responses = list(responses)
-        self.closes = closes
-        self.connections = 0
-        self.heads: list[bytes] = []
-        self.bodies: list[bytes] = []
-        self.writers: list[asyncio.StreamWriter] = []
-
-    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        self.writers.append(writer)
-        try:
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
-                self.heads.append(head)
-                self.bodies.append(await reader.readexactly(length))
-                if not self.responses:
-                    await asyncio.sleep(3600)
-                writer.write(self.responses.pop(0))
-                if self.closes:
-                    break
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        finally:
-            writer.close()
-
-
-@asynccontextmanager
-async def serving(server: Server, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
-    async with await asyncio.start_server(server.handle, "127.0.0.1", 0, ssl=tls) as listening:
-        yield f"{'https' if tls else 'http'}://localhost:{listening.sockets[0].getsockname()[1]}/v1/x?a=b"
-        for writer in server.writers:
-            writer.close()
+from tests.unit.models.byte_server import OK, Server, serving
 
 
 def use(server: Server, story: Callable[[Wire], Awaitable[None]], seconds: float = 5.0) -> None:

@@ -13,6 +13,7 @@ from holdfast.solve import Context
 from holdfast.state import Index
 from holdfast.stats import summarise
 from tests.unit.engine.runs import Asked, folder, given, go, mock, rows
+from tests.unit.state.stories import entries, finished, new_run, score, scoring, started, write
 
 
 def cells(store: Path, evaluation: str = "") -> list[CellReport]:
@@ -120,3 +121,24 @@ def test_two_scorers_of_one_kind_with_other_arguments_are_both_reported(tmp_path
     except HoldfastError:
         return
     assert len(scorers(tmp_path)) == 2
+
+
+def test_what_another_reader_brings_in_meanwhile_has_no_part_and_breaks_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run is at work; `watch` brings the index up to date between our look at the answers and at the scores."""
+    run = new_run(tmp_path, [started(2), scoring(), finished(0)])
+    of_first = [each.line.n for each in entries(run) if each.line.t == "sample.finished"]
+    write(run, [score(0, of_first[0])])
+    index, before = Index(run), Index.scores
+    (second,) = write(run, [finished(1)])[-1:]
+    write(run, [score(1, second.n, value=False)])
+
+    def later(self: Index, *wanted: Any) -> Any:
+        Index(run).close()
+        return before(self, *wanted)
+
+    monkeypatch.setattr(Index, "scores", later)
+    (cell,) = report_cells(index)
+    index.close()
+    assert (cell.finished, [each.summary.n for each in cell.scorers]) == (1, [1])

@@ -11,7 +11,7 @@ import pytest
 from holdfast.api import Run
 from holdfast.journal import journal_folder
 from holdfast.records.exchange import Answer, Sample
-from holdfast.report import write_csv, write_jsonl
+from holdfast.report import sample_table, write_csv, write_jsonl
 from holdfast.solve import Context
 from tests.journals import flipped
 from tests.unit.engine.runs import Asked, cut_after, folder, given, go, lines, mock, rows
@@ -174,3 +174,15 @@ def csv_rows(store: Path) -> list[dict[str, str]]:
     with Run.find(str(store), "run-1") as run:
         write_csv(run.lines(), out, run.scorers())
     return list(csv.DictReader(io.StringIO(out.getvalue())))
+
+
+def test_scores_that_people_set_are_marked_in_every_table() -> None:
+    history = {"label": [{"value": "a", "reason": ""}, {"value": "b", "reason": "", "author": "ann", "at": "now"}]}
+    lines = [line(scores={"label": "b", "edited": 1}, scores_edited=history), line(1, scores={"label": "a"})]
+    out = io.StringIO()
+    write_csv(iter(lines), out, ["label", "edited"])
+    first, second = csv.DictReader(io.StringIO(out.getvalue()))
+    assert (first["label"], first["edited"], first["score.edited"]) == ("b", "label: ann", "1")
+    assert second["edited"] == ""
+    columns = sample_table(lines).columns()
+    assert (columns["edited"], columns["score.edited"]) == (["label: ann", ""], [1, None])

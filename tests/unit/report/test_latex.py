@@ -6,6 +6,7 @@ from holdfast.records.exchange import Usage
 from holdfast.report import CellReport, RunReport, ScorerReport
 from holdfast.report.costs import Cost
 from holdfast.report.latex import latex
+from holdfast.report.reducing import Reduced
 from holdfast.stats import Summary
 from tests.unit.report.export_lines import HOSTILE
 
@@ -51,3 +52,22 @@ def test_several_runs_are_one_table_with_a_column_for_the_run_and_one_for_cost()
     assert r"r1 & a & model & exact & $0.5000$ & $[0.2500, 0.7500]$ & 3 & 1 & \$1.50 \\" in text
     assert r"r2 & a & model & exact & $0.5000$ & $[0.2500, 0.7500]$ & 3 & 1 & -- \\" in text
     assert r"\begin{tabular}{llllrrrrr}" in text
+
+
+def test_what_becomes_of_repeats_has_rows_of_its_own_as_in_the_report() -> None:
+    reduced = Reduced("pass@2", Summary(2, 0.75, 0.1, 0.5, 1.0), 0)
+    only = ScorerReport("exact", Summary(4, 0.5), 0, 0, {}, reduced=(reduced,), plain=False)
+    both = ScorerReport("f1", Summary(4, 0.5), 0, 0, {}, reduced=(reduced,))
+    text = latex([report("r", cell("sums", only, both))])
+    shown = [row.split(" & ")[2:5] for row in text.splitlines() if row.startswith("sums")]
+    interval = "$[0.5000, 1.0000]$"
+    assert shown == [
+        ["exact pass@2", "$0.7500$", interval],
+        ["f1", "$0.5000$", "--"],
+        ["f1 pass@2", "$0.7500$", interval],
+    ]
+
+
+def test_only_commands_that_the_default_encoding_has_are_used() -> None:
+    text = latex([report("r", cell('a "quoted" name', mean()))])
+    assert r"a \textquotedblright{}quoted\textquotedblright{} name" in text

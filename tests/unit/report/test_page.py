@@ -3,12 +3,16 @@
 import re
 from html.parser import HTMLParser
 
+import msgspec
+
 from holdfast.records.exchange import Usage
 from holdfast.report import CellReport, Example, RunReport, ScorerReport
+from holdfast.report.agreeing import Agreement
 from holdfast.report.costs import Cost, CostLine
 from holdfast.report.page import page
 from holdfast.report.plotted import Plotted, Point
 from holdfast.report.plotting import draw
+from holdfast.report.reducing import Reduced
 from holdfast.report.sheets import Origin, Sheet
 from holdfast.stats import Summary
 from tests.unit.report.export_lines import HOSTILE
@@ -73,6 +77,27 @@ def test_a_page_has_figures_failures_cost_and_origin() -> None:
     assert seen.tags.count("svg") == 2
     for each in ("0.5000", "0.2500 .. 0.7500", "$1.50", "$0.5000", "replay saved $0.2500", "2 anomalies", "The spec"):
         assert each in seen.text, each
+
+
+def test_a_page_says_what_a_reader_of_its_numbers_must_know() -> None:
+    """Whose hand is in them, what was left out of them, how far judges agree, and what is odd about the answers."""
+    reduced = Reduced("pass@2", Summary(1, 1.0), 2)
+    scorer = ScorerReport("exact", Summary(3, 0.5), 0, 0, {}, reduced=(reduced,), edited=1)
+    agreed = Agreement("rubric", ("a", "b"), 3, 1.0, 0.5, 0.25)
+    cell = CellReport("t", "m", 3, 3, 0, 0, {}, Usage(), 0.0, (scorer,), agreement=(agreed,))
+    odd = {"loop": Example("t/m/s/1", HOSTILE)}
+    cell = msgspec.structs.replace(cell, anomalies={"loop": 2}, odd=odd)
+    report = RunReport("r", "e", "completed", "", "", (cell,), {}, Usage(), Usage(), 0, unlooked=4)
+    text = "".join(page([Sheet(report, (), Origin(()))], ()))
+    for told in (
+        "1 score edited by hand",
+        "2 samples without a value",
+        "kappa 0.2500",
+        "loop in 2 answers",
+        "4 answers",
+    ):
+        assert told in text, told
+    assert "<img" not in text
 
 
 def test_a_page_of_runs_without_scores_has_no_figures() -> None:

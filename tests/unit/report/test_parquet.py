@@ -34,7 +34,11 @@ def test_every_text_comes_back_as_it_was(tmp_path: Path) -> None:
 def test_a_score_that_failed_and_one_that_was_not_given_are_told_apart(tmp_path: Path) -> None:
     lines = [
         line(0, scores={"a": True, "b": 0.25, "c": "good"}, reasons={"b": "a quarter"}),
-        line(1, scores={"a": None, "b": {"failure": {"message": "broke"}}, "c": "bad"}),
+        line(
+            1,
+            scores_edited={"c": [{"author": "ann"}]},
+            scores={"a": None, "b": {"failure": {"message": "broke"}}, "c": "bad"},
+        ),
         failed(2, "timeout", "too slow"),
     ]
     found = written(tmp_path / "x.parquet", lines, {"a": "bool", "b": "number", "c": "label"})
@@ -44,6 +48,7 @@ def test_a_score_that_failed_and_one_that_was_not_given_are_told_apart(tmp_path:
     assert found.column("b").to_pylist() == [0.25, None, None]
     assert found.column("c").to_pylist() == ["good", "bad", None]
     assert found.column("score_errors").to_pylist() == [[], [("b", "broke")], []]
+    assert found.column("edited").to_pylist() == [[], [("c", "ann")], []]
     assert found.column("reasons").to_pylist() == [[("b", "a quarter")], [], []]
     assert found.column("error_kind").to_pylist() == [None, None, "timeout"]
 
@@ -54,7 +59,14 @@ def test_a_scorer_with_the_name_of_another_column_has_one_of_its_own(tmp_path: P
 
 
 def moody(sample: Sample, answer: Answer) -> Any:
-    return {"flag": sample.id == "s0", "mixed": 1 if sample.id == "s0" else "none", "silent": None, "huge": 10**400}
+    either = True if sample.id == "s0" else 0.5
+    return {
+        "flag": sample.id == "s0",
+        "either": either,
+        "mixed": 1 if sample.id == "s0" else "none",
+        "silent": None,
+        "huge": 10**400,
+    }
 
 
 def test_the_types_of_scores_follow_from_their_values_and_pandas_and_polars_read_them(tmp_path: Path) -> None:
@@ -64,9 +76,16 @@ def test_the_types_of_scores_follow_from_their_values_and_pandas_and_polars_read
         kinds = run.score_kinds()
         write_parquet(run.lines(), str(path), kinds)
         sheet = run.samples().to_pandas()
-    assert kinds == {"moody.flag": "bool", "moody.huge": "label", "moody.mixed": "label", "moody.silent": "number"}
+    assert kinds == {
+        "moody.either": "number",
+        "moody.flag": "bool",
+        "moody.huge": "label",
+        "moody.mixed": "label",
+        "moody.silent": "number",
+    }
     read = pandas.read_parquet(path)
     assert read["moody.mixed"].tolist() == ["1", "none"]
+    assert read["moody.either"].tolist() == [1.0, 0.5]
     assert read["output"].tolist() == sheet["output"].tolist() == ["question 0", "question 1"]
     assert polars.read_parquet(path)["moody.flag"].to_list() == [True, False]
 

@@ -1,5 +1,6 @@
 """`verify --scores` computes every number a second time: what it finds is what a report says, unless one is wrong."""
 
+import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.api import RunPlace, find_run
+from holdfast.api import Run, RunPlace, find_run
 from holdfast.api.recounting import ScoresChecked, check_scores
 from holdfast.journal import Reader, Request
 from holdfast.records import draft
@@ -52,6 +53,21 @@ def ran(store: Path) -> RunPlace:
     return find_run(str(store), "run-1")
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> RunPlace:
+    """Nobody changes it."""
+    return ran(tmp_path_factory.mktemp("whole"))
+
+
+@pytest.fixture
+def copied(whole: RunPlace, tmp_path: Path) -> RunPlace:
+    """The same, with an index, to be changed."""
+    with Run(whole) as run:
+        run.report()
+    shutil.copytree(whole.store, tmp_path, dirs_exist_ok=True)
+    return find_run(str(tmp_path), "run-1")
+
+
 def test_every_number_is_as_reported_also_after_a_kill_and_with_several_evaluations(tmp_path: Path) -> None:
     ran(tmp_path)
     cut_after(tmp_path, lambda kind, data: kind != "score" or data["o"] < 20)
@@ -81,7 +97,7 @@ def test_a_run_without_scores_or_without_answers_has_its_counts_checked(tmp_path
         ("UPDATE scores SET value = CAST('1.0' AS BLOB) WHERE scorer = 'mixed.grade' AND o = 0", "mixed.grade: mean"),
         ("DELETE FROM scores WHERE scorer = 'exact_match' AND o = 0", "exact_match: n: the report says 14"),
         ("UPDATE scores SET failure = '' WHERE failure != ''", "scorer failed: the report says 0"),
-        ("UPDATE scores SET value = CAST('\"good\"' AS BLOB) WHERE scorer = 'mixed.tone'", "label 'bad'"),
+        ("UPDATE scores SET value = CAST('\"good\"' AS BLOB) WHERE scorer = 'mixed.tone'", "label bad"),
         ("UPDATE answers SET status = 'failed', kind = 'odd' WHERE o = 0", "finished: the report says 14"),
         ("UPDATE answers SET output_tokens = 21 WHERE o = 0", "output tokens: the report says 301, the journal 300"),
         ("UPDATE answers SET seconds = seconds + 1 WHERE o = 0", "seconds: "),
@@ -89,16 +105,14 @@ def test_a_run_without_scores_or_without_answers_has_its_counts_checked(tmp_path
         ("UPDATE answers SET kind = 'timeout' WHERE kind = 'solver'", "failed, timeout"),
     ],
 )
-def test_an_index_that_was_tampered_with_is_found(tmp_path: Path, change: str, told: str) -> None:
-    place = ran(tmp_path)
-    assert check_scores(place).differences == []
-    tamper(place, change)
-    assert any(told in each for each in check_scores(place).differences), check_scores(place).differences
+def test_an_index_that_was_tampered_with_is_found(copied: RunPlace, change: str, told: str) -> None:
+    tamper(copied, change)
+    found = check_scores(copied).differences
+    assert any(told in each for each in found), found
 
 
-def test_dollars_tokens_and_steps_that_were_tampered_with_are_found(tmp_path: Path) -> None:
-    place = ran(tmp_path)
-    check_scores(place)
+def test_dollars_tokens_and_steps_that_were_tampered_with_are_found(copied: RunPlace) -> None:
+    place = copied
     database = sqlite3.connect(Path(place.folder, "index.db"))
     (raw,) = database.execute("SELECT value FROM meta WHERE name = 'story'").fetchone()
     story = msgspec.json.decode(raw)
@@ -125,15 +139,14 @@ def ungrouped(report: Callable[..., Any]) -> Callable[..., Any]:
 
 @pytest.mark.parametrize("broken", [halved, ungrouped])
 def test_a_mistake_in_the_statistics_of_reports_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: Callable[..., Any]
+    whole: RunPlace, monkeypatch: pytest.MonkeyPatch, broken: Callable[..., Any]
 ) -> None:
-    place = ran(tmp_path)
     monkeypatch.setattr(cells_module, "summarise", broken(summarise))
-    assert any("mixed.grade: standard error" in each for each in check_scores(place).differences)
+    assert any("mixed.grade: standard error" in each for each in check_scores(whole).differences)
 
 
-def test_a_recorded_score_that_the_scorer_would_not_give_is_found(tmp_path: Path) -> None:
-    place = ran(tmp_path)
+def test_a_recorded_score_that_the_scorer_would_not_give_is_found(copied: RunPlace, tmp_path: Path) -> None:
+    place = copied
     scores = [data for kind, data in records(tmp_path) if kind == "score" and data["scorer"] == "exact_match"]
     told = next(data for data in scores if data["o"] == 0)
     forged = ScoreGiven(told["o"], told["of"], told["evaluation"], "exact_match", False, last=True)
@@ -142,8 +155,10 @@ def test_a_recorded_score_that_the_scorer_would_not_give_is_found(tmp_path: Path
     assert check_scores(place).differences == ["task/a/s0/1: exact_match: recorded is False, scored again True"]
 
 
-def test_a_score_set_by_hand_counts_and_what_the_scorer_said_itself_is_made_again(tmp_path: Path) -> None:
-    place = ran(tmp_path)
+def test_a_score_set_by_hand_counts_and_what_the_scorer_said_itself_is_made_again(
+    copied: RunPlace, tmp_path: Path
+) -> None:
+    place = copied
     told = next(data for kind, data in records(tmp_path) if kind == "score" and data["scorer"] == "exact_match")
     at = "2026-01-01T00:00:00+00:00"
     words = [("exact_match", False), ("exact_match", None), ("mixed.grade", 0.125), ("manners", "good")]
@@ -158,17 +173,9 @@ def test_a_score_set_by_hand_counts_and_what_the_scorer_said_itself_is_made_agai
     assert any("mixed.grade: edited by hand: the report says 0" in each for each in check_scores(place).differences)
 
 
-def test_what_is_not_computed_again_is_told(tmp_path: Path) -> None:
-    fields = {"repeats": 2, "reduce": ["mean", "median", "pass@2"]}
-    go(tmp_path, given([Asked(rows=rows(3), scorers=[BUILT_IN["exact_match"]], fields=fields)]))
-    found = check_scores(find_run(str(tmp_path), "run-1"))
-    assert (found.differences, found.unchecked) == ([], ["median", "pass@2"])
-
-
-def test_a_scorer_whose_code_has_changed_is_not_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = ran(tmp_path)
+def test_a_scorer_whose_code_has_changed_is_not_asked_again(whole: RunPlace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rescoring, "identity", lambda each: {**identity(each), "source": "other"})
-    found: ScoresChecked = check_scores(place)
+    found: ScoresChecked = check_scores(whole)
     assert found.skipped["exact_match"] == "its code, or a package that it computes with, has changed since"
     assert (found.rescored, found.differences) == ({}, [])
 
@@ -187,6 +194,20 @@ def test_composed_scorers_are_asked_again_with_their_extractors_and_those_with_p
     assert set(found.skipped) == {"own", "consistency"}
 
 
+def test_a_number_beyond_measure_breaks_no_report(tmp_path: Path) -> None:
+    """Its square is no number any more."""
+
+    def wild(sample: Sample, answer: Answer) -> float:
+        return 1e200 if sample.id == "s1" else 1.5
+
+    go(tmp_path, given([Asked(rows=rows(3), scorers=[wild])]))
+    with Run.find(str(tmp_path), "run-1") as run:
+        (found,) = run.report().cells[0].scorers
+        assert (found.summary.mean, found.summary.n, found.no_score) == (1.5, 2, 1)
+        assert run.score_kinds() == {"wild": "number"}
+    assert check_scores(find_run(str(tmp_path), "run-1")).differences == []
+
+
 def right(sample: Sample, answer: Answer) -> bool:
     return bool(answer.text == sample.target)
 
@@ -198,8 +219,8 @@ def tamper(place: RunPlace, change: str) -> None:
     database.close()
 
 
+@pytest.mark.usefixtures("copied")
 def test_the_folder_is_left_as_it_was_but_for_the_index(tmp_path: Path) -> None:
-    ran(tmp_path)
     before = sorted(path.name for path in Path(folder(tmp_path)).rglob("*") if "index" not in path.name)
     check_scores(find_run(str(tmp_path), "run-1"))
     assert sorted(path.name for path in Path(folder(tmp_path)).rglob("*") if "index" not in path.name) == before

@@ -33,6 +33,14 @@ def test_labels_are_compared_without_numbers() -> None:
     assert [(each.before, each.after) for each in found.changed] == [("b", "c")]
 
 
+def test_a_label_among_numbers_is_left_out_and_told_and_so_is_a_number_beyond_measure() -> None:
+    """The numbers are what a report has the mean of: they must not vanish from comparisons and gates."""
+    mine, theirs = side(0.5, 1.0, "unreadable", 10**400, 1e200), side(0.0, 0.0, 0.0, 0.0, 0.0)
+    (found,) = compare(theirs, mine)
+    assert (found.common, found.mean_second, found.missing_second) == (2, 0.75, {"no_score": 2, "label": 1})
+    assert outcome(mine, Bar(at_least=0.0)) == "missing"
+
+
 def test_without_a_common_key_there_is_no_number() -> None:
     first, second = side(True), sides_of("r", [line("y", True)])["t", "m"]
     (found,) = compare(first, second)
@@ -95,8 +103,7 @@ def test_a_name_means_a_measure_or_all_of_a_scorer() -> None:
 
 
 def board_of(*sides: Answers) -> list[tuple[str, int]]:
-    costs = {each.side.run: {("t", "m"): Cost()} for each in sides}
-    (found,) = boards([{("t", "m"): each} for each in sides], costs)
+    (found,) = boards([{("t", "m"): each} for each in sides], [{("t", "m"): Cost()}] * len(sides))
     return [(each.run, each.rank) for each in found.ranked]
 
 

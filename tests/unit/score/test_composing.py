@@ -31,6 +31,8 @@ def of(name: str, *values: Any) -> Any:
         ("all_of", [None, False], False),
         ("all_of", [0.5, 0.75], 0.5),
         ("all_of", [True, 0.5], 0.5),
+        ("all_of", [-1, -3, 2], -3),
+        ("any_of", [2, 5], 5),
         ("any_of", [False, True], True),
         ("any_of", [False, False], False),
         ("any_of", [False, None], None),
@@ -70,6 +72,34 @@ def test_no_more_parts_are_asked_than_needed() -> None:
     assert value({"all_of": {"of": [part("a", True), part("b", False), part("c", True)]}}, "4", "4") is False
     assert value({"any_of": {"of": [part("d", None), part("e", True), part("f", True)]}}, "4", "4") is True
     assert asked == ["a", "b", "d", "e"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "scores", "wanted"),
+    [
+        ("all_of", {"a": True, "b": False}, {"all_of": False}),
+        ("all_of", {"a": 4, "b": 2}, {"all_of": 2}),
+        ("any_of", {"a": 4, "b": 2}, {"any_of": 4}),
+        ("any_of", {"a": 4, "b": None}, {"any_of": None}),
+        ("all_of", {"": 3, "a": 4, "b": 2}, {"all_of": 3}),
+        ({"weighted": {"weights": [1]}}, {"a": 4, "b": 2}, {"weighted": 3}),
+        ({"weighted": {"weights": [1]}}, {"a": 4, "b": None}, {"weighted": None}),
+        ({"at_least": {"value": 3}}, {"a": 4, "b": 2}, {"at_least": False}),
+        ({"at_least": {"value": 3}}, {"a": 4, "b": 3}, {"at_least": True}),
+        ({"at_least": {"value": 3}}, {"a": 4, "b": None}, {"at_least": None}),
+        ({"at_least": {"value": 3}}, {"a": 2, "b": None}, {"at_least": False}),
+        ({"when": {"test": says({"a": True, "b": False}), "otherwise": "numeric"}}, {"a": 1}, {"when": True}),
+        ({"when": {"test": says({"a": True, "b": 1})}}, {"a": 1, "b": "x"}, {"when.a": 1, "when.b": "x"}),
+    ],
+)
+def test_a_part_with_several_scores_counts_with_all_of_them_a_panel_with_the_joint_one(
+    entry: Any, scores: dict[str, Any], wanted: dict[str, Any]
+) -> None:
+    name, args = next(iter(entry.items())) if isinstance(entry, dict) else (entry, {})
+    part = "then" if name == "when" else "of"
+    given = says(scores) if name in ("when", "at_least") else [says(scores)]
+    said = asyncio.run(judge(resolve({name: {**args, part: given}}, "here"), sample("4"), answer("4")))
+    assert {each: score.value for each, score in said.items()} == wanted
 
 
 def test_the_reason_tells_what_each_part_said() -> None:
@@ -137,6 +167,7 @@ def test_in_python_parts_are_given_with_using() -> None:
         ("5 and then", "length", "truncated"),
         ("I'm sorry, but I cannot help with that.", "stop", "refused"),
         ("I can't assist with this", "stop", "refused"),
+        ("I\u2019m unable to help with that.", "stop", "refused"),
         ("5", "stop", "wrong"),
         ("five", "stop", "in words"),
         ("5" * 400 + " I cannot say more", "stop", "wrong"),
@@ -161,7 +192,7 @@ def test_a_part_that_fails_fails_the_whole() -> None:
     ("entry", "problem"),
     [
         ({"all_of": {"of": [says("label")]}}, "s says 'label', which is no number"),
-        ({"all_of": {"of": [says({"a": 1, "b": 2})]}}, "s gives several scores, s.a, s.b"),
+        ({"all_of": {"of": [says({"a": 1, "b": "x"})]}}, "s.b says 'x', which is no number"),
         (
             {"when": {"test": says(0.5), "then": "exact_match"}},
             "s says 0.5, which is neither true nor false",

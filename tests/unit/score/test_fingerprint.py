@@ -1,15 +1,20 @@
 """The digest of a scorer's code: the same while the code is the same, another when it changes."""
 
+import dataclasses
 import functools
+import importlib
 import importlib.util
+import json
 import linecache
+import re
+import sys
 from pathlib import Path
 from types import FunctionType
 from typing import Any
 
 import pytest
 
-from holdfast.score import Scorer, exact_match, identity, resolve, scorer, source_digest
+from holdfast.score import Scorer, exact_match, identity, resolve, scorer, solver_digest, source_digest
 from holdfast.score.files import scorers_in
 
 
@@ -132,3 +137,135 @@ def test_the_identity_tells_scorers_apart() -> None:
     assert told["function"] == "holdfast.score.quantities:numeric"
     assert told["source"] == source_digest(resolve("numeric", "place"))
     assert identity(Scorer("x", exact_match.function)) != identity(Scorer("x", resolve("includes", "place").function))
+
+
+class Near:
+    """A scorer that holds how near is near enough."""
+
+    def __init__(self, tolerance: float, words: list[str]) -> None:
+        self.tolerance = tolerance
+        self.words = words
+        self.calls = 0
+
+    def __call__(self, sample: Any, answer: Any) -> bool:
+        self.calls += 1
+        return True
+
+    def method(self, sample: Any, answer: Any) -> bool:
+        return self(sample, answer)
+
+
+def holding(value: Any) -> Any:
+    def held(sample: Any, answer: Any) -> bool:
+        return answer.text in value
+
+    return held
+
+
+def listed(sample: Any, answer: Any, words: list[str]) -> bool:
+    return answer.text in words
+
+
+@dataclasses.dataclass
+class Settings:
+    limit: int
+
+
+def knot(text: str) -> list[Any]:
+    """A list that holds itself."""
+    made: list[Any] = [text]
+    made.append(made)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("one", "same", "other"),
+    [
+        (holding(["a"]), holding(["a"]), holding(["b"])),
+        (holding({"a", "b"}), holding({"b", "a"}), holding({"a", "c"})),
+        (holding({"a": ["x"]}), holding({"a": ["x"]}), holding({"a": ["y"]})),
+        (holding(re.compile("a")), holding(re.compile("a")), holding(re.compile("a", re.IGNORECASE))),
+        (holding(Settings(1)), holding(Settings(1)), holding(Settings(2))),
+        (holding(len), holding(len), holding(Settings)),
+        (holding(knot("a")), holding(knot("a")), holding(knot("b"))),
+        (
+            functools.partial(listed, words=["a"]),
+            functools.partial(listed, words=["a"]),
+            functools.partial(listed, words=["b"]),
+        ),
+        (Near(1, ["a"]), Near(1, ["a"]), Near(2, ["a"])),
+        (Near(1, ["a"]).method, Near(1, ["a"]).method, Near(1, ["b"]).method),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_what_a_function_or_an_object_holds_is_a_part_of_it(one: Any, same: Any, other: Any) -> None:
+    assert source_digest(one) == source_digest(same) != source_digest(other)
+
+
+def test_what_is_counted_and_collected_while_it_works_is_no_part_of_it() -> None:
+    collected: list[int] = []
+    near, counting = Near(1, []), holding(collected)
+    before = source_digest(near), solver_digest(counting)
+    near(None, None)
+    collected.append(1)
+    assert (source_digest(near), solver_digest(counting)) == before
+
+
+def test_a_function_among_the_arguments_is_recorded_by_what_it_is() -> None:
+    taking = scorer(lambda sample, answer, by=None, among=(): True, name="s")
+    one, same, other = (
+        identity(resolve(taking.using(by=by, among={1}), "here")) for by in (str.lower, str.lower, str.upper)
+    )
+    assert json.dumps(one) == json.dumps(same) != json.dumps(other)
+
+
+HELPER = "from lowered_deeply import DEEPER\ndef lower(text): return text.lower()\n"
+USING = "import json\nfrom lowered import lower\ndef f(sample, answer): return lower(answer.text)\n"
+
+
+@pytest.mark.parametrize(("file", "changes"), [("lowered", True), ("lowered_deeply", True), ("beside", False)])
+def test_a_scorer_changes_with_the_users_modules_that_it_imports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, changes: bool
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    texts = {"lowered": HELPER, "lowered_deeply": "DEEPER = 1\n", "beside": "X = 1\n", "using_lowered": USING}
+    for name, text in texts.items():
+        tmp_path.joinpath(f"{name}.py").write_text(text)
+    found = []
+    for addition in ("", "\nMORE = 1\n"):
+        tmp_path.joinpath(f"{file}.py").write_text(texts[file] + addition)
+        found.append(source_digest(importlib.import_module("using_lowered").f))
+        for name in texts:
+            monkeypatch.delitem(sys.modules, name, raising=False)
+    assert (found[0] != found[1]) is changes
+
+
+SCRIPT = """
+LIMIT = 1
+WORDS = ["a"]
+UNUSED = 1
+class Kind:
+    def of(self): return LIMIT
+def unused(): return 1
+def lower(text): return Kind().of()
+def f(sample, answer): return [lower(each) for each in WORDS]
+"""
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "scorer_changes", "solver_changes"),
+    [
+        ("return Kind()", "return not Kind()", True, True),
+        ("return LIMIT", "return -LIMIT", True, True),
+        ("LIMIT = 1", "LIMIT = 2", True, False),
+        ('["a"]', '["b"]', True, False),
+        ("UNUSED = 1", "UNUSED = 2", False, False),
+        ("def unused(): return 1", "def unused(): return 2", False, False),
+    ],
+)
+def test_a_function_of_a_script_changes_with_what_it_uses_there(
+    was: str, now: str, scorer_changes: bool, solver_changes: bool
+) -> None:
+    one, other = made(SCRIPT), made(SCRIPT.replace(was, now))
+    assert (source_digest(one) != source_digest(other)) is scorer_changes
+    assert (solver_digest(one) != solver_digest(other)) is solver_changes

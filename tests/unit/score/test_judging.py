@@ -3,6 +3,7 @@
 import asyncio
 import math
 import pickle
+import threading
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -16,6 +17,7 @@ from holdfast.errors import HoldfastError, StoppedError
 from holdfast.records.exchange import Answer, Sample, Score
 from holdfast.records.facts import Failure
 from holdfast.score import BUILT_IN, ScoringFailed, as_number, judge, resolve, scorer
+from holdfast.score.definition import needing
 from tests.unit.score.answers import answer, sample
 
 
@@ -187,6 +189,8 @@ def test_a_target_that_cannot_be_used_is_a_failure_not_a_zero() -> None:
         (math.nan, None),
         (math.inf, None),
         (10**400, None),
+        (-1e200, None),
+        (1e150, 1e150),
     ],
 )
 def test_as_number(value: Any, wanted: float | None) -> None:
@@ -207,3 +211,14 @@ def test_any_result_is_a_score_or_a_failure(result: Any) -> None:
         assert (
             score.value is None or isinstance(score.value, bool | int | str) or math.isfinite(float(str(score.value)))
         )
+
+
+def test_a_scorer_that_works_with_a_heavy_package_does_not_hold_up_the_event_loop() -> None:
+    """To import one takes seconds."""
+
+    def where(sample: Any, answer: Any) -> str:
+        return threading.current_thread().name
+
+    made = needing("text", "rapidfuzz")(scorer(where))
+    assert asyncio.run(judge(made, sample("4"), answer("4")))["where"].value != threading.main_thread().name
+    assert all(BUILT_IN[name].slow for name in ("edit_similarity", "bleu", "chrf", "rouge", "meteor"))

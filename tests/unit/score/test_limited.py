@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.score import ScoringFailed, limited, patterns
+from holdfast.score import ScoringFailed, judge, limited, patterns, resolve
 from holdfast.score.limited import apart, within
-from tests.unit.score.answers import score, value
+from tests.unit.score.answers import answer, sample, score, value
 
 CATASTROPHE = "(a+)+$"
 LONG = "a" * 60 + "b"
@@ -99,7 +99,9 @@ def test_a_pattern_that_never_ends_is_a_failure_never_a_zero(name: str, monkeypa
         score(entry, "4", LONG)
 
 
-@pytest.mark.parametrize("pattern", [r"\d+", r"a?b", r"(\w)\1", r"(ab|cd)", r"(?:x+)y*z", r"^a{2,}$", r"(a|b)*c", "é"])
+@pytest.mark.parametrize(
+    "pattern", [r"\d+", r"a?b", r"(\w)\1", r"(ab|cd)", r"(?:x+)y*z", r"^a{2,}$", r"(a|b)*c", "(?x)(a|aa) *b", "é"]
+)
 @settings(max_examples=30, deadline=None)
 @given(text=st.text("abcdxyz12é \n", max_size=30))
 def test_here_and_there_a_pattern_finds_the_same(pattern: str, text: str) -> None:
@@ -116,3 +118,30 @@ def _is_running(process: int) -> bool:
             return file.read().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+LOOKING = [
+    ({"regex": {"pattern": CATASTROPHE}}, None),
+    ({"exact_match": {"extract": {"regex": {"pattern": CATASTROPHE}}}}, "4"),
+    ({"exact_match": {"extract_target": {"regex": {"pattern": CATASTROPHE}}}}, LONG),
+]
+
+
+@pytest.mark.parametrize(("entry", "target"), LOOKING)
+def test_while_a_pattern_is_looked_for_the_event_loop_goes_on(
+    entry: Any, target: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patterns, "SECONDS_MAX", 0.2)
+    made = resolve(entry, "here")
+
+    async def turns() -> int:
+        looking = asyncio.ensure_future(judge(made, sample(target), answer(LONG)))
+        count = 0
+        while not looking.done():
+            await asyncio.sleep(0.001)
+            count += 1
+        with pytest.raises(ScoringFailed, match="it took longer than"):
+            await looking
+        return count
+
+    assert asyncio.run(turns()) > 5

@@ -4,6 +4,7 @@ Their packages are too large to be had here: small ones of the same interface, w
 folder, are loaded by the real code. Weights are what a word hashes to.
 """
 
+import asyncio
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.score import ScorerError, identity, neural, resolve
+from holdfast.score import ScorerError, identity, judge, neural, resolve
 from holdfast.score.neural import cosine, greedy_match
-from tests.unit.score.answers import score, value
+from tests.unit.score.answers import answer, sample, score, value
 
 TORCH = """
 import contextlib
@@ -23,6 +24,7 @@ no_grad = contextlib.nullcontext
 """
 TRANSFORMERS = """
 import os
+import time
 import zlib
 import numpy
 
@@ -40,6 +42,12 @@ class AutoTokenizer:
         return {"words": [words], "special_tokens_mask": [[1] + [0] * (len(words) - 2) + [1]]}
 
 class AutoModel(AutoTokenizer):
+    loaded = 0
+
+    def __init__(self):
+        AutoModel.loaded += 1
+        time.sleep(0.02)
+
     def eval(self):
         pass
 
@@ -85,6 +93,16 @@ def test_a_text_is_most_like_itself(name: str, model: str) -> None:
     assert value(entry, ["a dog ran", "the cat sat"], "the cat sat") == pytest.approx(1)
     assert value(entry, None, "x") is None
     assert (value(entry, "", ""), value(entry, "x", " "), value(entry, "x", "y" * 100_001)) == (1, 0, None)
+
+
+def test_answers_that_are_scored_at_once_load_the_model_once(model: str) -> None:
+    made = resolve({"bert_score": {"model": model}}, "here")
+
+    async def scored() -> None:
+        await asyncio.gather(*(judge(made, sample("the cat"), answer(f"cat {each}")) for each in range(4)))
+
+    asyncio.run(scored())
+    assert sys.modules["transformers"].AutoModel.loaded == 1
 
 
 def test_bert_score_has_three_measures_and_a_layer(model: str) -> None:

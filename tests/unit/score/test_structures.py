@@ -29,6 +29,8 @@ SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"enum
         ("a", [1, 2], '{"a": 2}', True),
         ("a.b.0", "x", '{"a": {"b": ["x"]}}', True),
         ("a.b.0", "x", "```json\n{}\n```", False),
+        ("a", 2, 'As [1] says, {"a": 2}', True),
+        ("a", 2, 'From {"b": {"a": 2}} follows {"a": 3}', False),
         ("", {"a": {"b": 1}}, 'so {"a": {"b": 1}}', True),
         ("a", {"b": 1}, '{"a": {"b": 1, "c": 2}}', False),
         ("a", 4, "no data", False),

@@ -12,7 +12,7 @@ from tests.unit.solve.stage import MemoryJournal
 QUESTION: list[Message] = [{"role": "user", "content": "q"}]
 
 
-def test_a_batched_answer_names_its_job_and_costs_half() -> None:
+def test_a_batched_answer_names_its_job_and_costs_half_also_when_it_is_replayed() -> None:
     asked: list[StepId] = []
 
     async def alone(*_: Any) -> tuple[Answer, int]:
@@ -22,10 +22,12 @@ def test_a_batched_answer_names_its_job_and_costs_half() -> None:
         asked.append(step)
         return Answer("batched", usage=Usage(100, 100)), 1, "" if step.c else "job"
 
+    price = Price(input=1e6, output=1e6)
+
     async def run() -> None:
         journal = MemoryJournal()
         steps = Steps(Scope(7, "t/m/s/1", "solve/2"), journal)
-        asking = Asking({}, {}, alone, Price(input=1e6, output=1e6), batched)
+        asking = Asking({}, {}, alone, price, batched)
         ctx = Context(Sample("s", "q", None, {}), QUESTION, steps, "0/k/1", Means({"": asking}))
         costs = [ctx.used.cost_usd]
         for _ in range(2):
@@ -35,5 +37,11 @@ def test_a_batched_answer_names_its_job_and_costs_half() -> None:
         assert costs == [0.0, 100.0, 300.0], "the second one was asked alone after all"
         assert [step.batch for step in recorded] == ["job", ""]
         assert asked == [StepId(step.o, step.scope, step.q, step.c) for step in recorded]
+        again = Steps(Scope(7, "t/m/s/1", "solve/2"), journal, journal.steps())
+        ctx = Context(Sample("s", "q", None, {}), QUESTION, again, "0/k/1", Means({"": asking}))
+        await ctx.generate()
+        spent = again.spent()
+        assert price.dollars(steps.spent().usage) == 300.0
+        assert (price.dollars(spent.saved), price.dollars(spent.orphaned_usage)) == (100.0, 200.0)
 
     asyncio.run(run())

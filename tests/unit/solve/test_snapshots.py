@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.confine.confining import remove_folder
 from holdfast.engine.keeping import blobs_of
 from holdfast.records.facts import Files, KeptFile
 from holdfast.solve.snapshots import (
@@ -21,7 +22,6 @@ from holdfast.solve.snapshots import (
     LostFilesError,
     Snapshot,
     State,
-    remove_folder,
     restore,
     take_snapshot,
 )
@@ -204,6 +204,7 @@ def test_a_path_that_leads_out_is_refused(tmp_path: Path, blobs: Blobs, path: st
 
 CLOSED = """
 import os, sys, tempfile
+from holdfast.confine.confining import remove_folder
 from holdfast.engine.keeping import blobs_of
 from holdfast.solve.snapshots import *
 place = tempfile.mkdtemp()

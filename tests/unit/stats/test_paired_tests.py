@@ -179,3 +179,9 @@ def test_false_findings_are_5_in_100(test: Callable[..., PairedTest]) -> None:
     found = false_findings(test, times)
     assert found <= scipy_stats.binom.ppf(1 - 1e-4, times, 0.05)
     assert found >= scipy_stats.binom.ppf(1e-4, times, 0.02)  # McNemar's steps are coarse, so it is careful
+
+
+def test_a_p_of_nearly_one_is_a_probability() -> None:
+    """The chances of thousands of outcomes are rounded: their sum may lie above 1, which no adjustment takes."""
+    test = permutation_test([1.0] * 29_999 + [-1.0, -30_000.5])
+    assert (test.exact, test.p) == (True, 1.0)

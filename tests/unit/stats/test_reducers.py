@@ -146,3 +146,11 @@ def test_k_begins_at_one(reduce: object) -> None:
     assert callable(reduce)
     with pytest.raises(ValueError, match="k 0: at least 1"):
         reduce([1.0], 0)
+
+
+@pytest.mark.parametrize(("right", "wrong", "k"), [(3, 0, 2), (2, 1, 3), (7, 2, 5), (40, 3, 9), (150, 90, 240)])
+def test_a_consensus_that_is_certain_is_exactly_so(right: int, wrong: int, k: int) -> None:
+    """Or the interval of a share, Wilson's, would be taken for that of a mean."""
+    answers, values = ["a"] * right + ["b"] * wrong, [1.0] * right + [0.0] * wrong
+    assert cons_at_k(answers, values, k) == 1.0
+    assert cons_at_k(answers, [1.0 - value for value in values], k) == 0.0

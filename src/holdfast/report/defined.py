@@ -1,0 +1,204 @@
+"""Statistics as docs/statistics.md defines them, a second time: by numpy, scipy and plain counting, without `stats`.
+
+For `verify --scores` alone. Nothing is made quick or small here; what is computed must be easy to believe. Formulas are
+other ones than those of `stats` where there are two.
+"""
+
+import itertools
+import math
+import statistics
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from holdfast.spec.reducing import Reduction
+
+_CLOSE = 1e-9
+_UPPER = 0.975
+_CHANCES = ("pass_at_k", "pass_power_k", "cons_at_k")
+_OF_LABELS = ("mode", "majority")
+
+
+class Defined(msgspec.Struct, frozen=True):
+    """What a summary should say."""
+
+    n: int
+    mean: float | None = None
+    error: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+class Given(msgspec.Struct, frozen=True):
+    """One answer to a sample: its score, and what tells it from others."""
+
+    value: Any
+    answer: Hashable = None
+
+
+class Agreed(msgspec.Struct, frozen=True):
+    """What an agreement should say."""
+
+    n: int
+    share: float | None
+    alpha: float | None
+    kappa: float | None
+
+
+def is_number(value: Any) -> bool:
+    """To average. A bool is 1 or 0; what is not finite, or whose square is not, is none."""
+    return isinstance(value, int | float) and abs(value) <= 1e150
+
+
+def summary(values: Sequence[float], groups: Sequence[Hashable]) -> Defined:
+    """Mean, standard error and the ends of the interval, values of one group being one observation."""
+    import numpy
+
+    n = len(values)
+    if not n:
+        return Defined(0)
+    place = {group: index for index, group in enumerate(dict.fromkeys(groups))}
+    given, names, count = numpy.asarray(values), numpy.asarray([place[group] for group in groups]), len(place)
+    mean = float(given.mean())
+    if count < 2:
+        return Defined(n, mean)
+    sizes, sums = numpy.bincount(names), numpy.bincount(names, weights=given)
+    error = float(numpy.sqrt(((sums - sizes * mean) ** 2).sum() * count / (count - 1)) / n)
+    shares = sums / sizes
+    right = int(shares.sum()) if set(shares) <= {0.0, 1.0} and set(values) <= {0.0, 1.0} else None
+    if right is not None and (len(set(sizes)) == 1 or right in (0, count)):
+        return Defined(n, mean, error, *_not_rejected(right / count, count))
+    if error <= _CLOSE * abs(mean):
+        return Defined(n, mean, error)
+    half = _t_quantile(count - 1) * error
+    low, high = mean - half, mean + half
+    if set(values) <= {0.0, 1.0}:
+        low, high = max(low, 0.0), min(high, 1.0)
+    return Defined(n, mean, error, low, high)
+
+
+def reduced_summary(how: Reduction, values: Sequence[float]) -> Defined:
+    """Of one value a sample; the interval of a chance ends at 0 and 1."""
+    found = summary(values, range(len(values)))
+    if how.name not in _CHANCES or found.low is None or found.high is None:
+        return found
+    return msgspec.structs.replace(found, low=max(found.low, 0.0), high=min(found.high, 1.0))
+
+
+def reduced(how: Reduction, given: Sequence[Given], repeats: int) -> float | str | None:
+    """What the answers to one sample, of so many repeats that there should be, come to."""
+    labels = [each.value for each in given if isinstance(each.value, str)]
+    if how.name in _OF_LABELS and labels:
+        most = statistics.multimode(labels)
+        return most[0] if len(most) == 1 else None
+    values = [float(each.value) for each in given if is_number(each.value)]
+    n, right = len(values), sum(value >= how.threshold for value in values)
+    if how.name == "cons_at_k":
+        return _consensus(how, given)
+    if how.name == "pass_at_k":
+        return None if n < how.k else 1 - math.prod((n - right - i) / (n - i) for i in range(how.k))
+    if how.name == "pass_power_k":
+        return None if n < how.k else math.prod((right - i) / (n - i) for i in range(how.k))
+    if how.name == "at_least":
+        open_ends = max(repeats, len(given)) - n
+        return 1.0 if right >= how.k else 0.0 if n and right + open_ends < how.k else None
+    if not values:
+        return None
+    if how.name in _OF_LABELS:
+        return statistics.fmean(statistics.multimode(values))
+    return max(values) if how.name == "max" else float(statistics.median(values))
+
+
+def agreed(votes: Sequence[Mapping[int, Any]]) -> Agreed:
+    """Of several judges, each with what they said of each answer."""
+    import numpy
+
+    answers = {answer for each in votes for answer in each}
+    rows = [[float(each[o]) for each in votes if is_number(each.get(o))] for o in sorted(answers)]
+    units = [unit for unit in rows if len(unit) > 1]
+    if not units:
+        return Agreed(0, None, None, None)
+    pairs = [list(itertools.combinations(unit, 2)) for unit in units]
+    share = statistics.fmean(statistics.fmean(one == other for one, other in each) for each in pairs)
+    flat = [vote for unit in units for vote in unit]
+    _, place, counts = numpy.unique(flat, return_inverse=True, return_counts=True)
+    ranks = iter((numpy.cumsum(counts) - (counts - 1) / 2)[place])
+    ranked = [[float(next(ranks)) for _ in unit] for unit in units]
+    observed = math.fsum(2 * len(unit) * _squares(unit) / (len(unit) - 1) for unit in ranked)
+    expected = 2 * len(flat) * _squares([rank for unit in ranked for rank in unit])
+    varies = len(set(flat)) > 1
+    alpha = 1 - (len(flat) - 1) * observed / expected if varies else None
+    return Agreed(len(units), share, alpha, _kappa(units) if len(votes) == 2 else None)
+
+
+def _not_rejected(share: float, n: int) -> tuple[float, float]:
+    """The ends of Wilson's interval: the shares p for which n (share - p)^2 = z^2 p (1 - p)."""
+    import numpy
+
+    z = statistics.NormalDist().inv_cdf(_UPPER)
+    low, high = sorted(float(root) for root in numpy.roots([n + z**2, -(2 * n * share + z**2), n * share**2]).real)
+    return low, high
+
+
+def _t_quantile(freedom: int) -> float:
+    """By the distribution of freedom / (freedom + t^2), which is a beta."""
+    from scipy.special import betaincinv  # type: ignore[import-untyped]  # scipy has no types
+
+    found = float(betaincinv(freedom / 2, 0.5, 2 * (1 - _UPPER)))
+    return math.sqrt(freedom * (1 / found - 1))
+
+
+def _kappa(units: Sequence[Sequence[float]]) -> float | None:
+    n = len(units)
+    first, second = Counter(unit[0] for unit in units), Counter(unit[1] for unit in units)
+    chance = math.fsum(first[vote] * second[vote] for vote in first) / n**2
+    same = sum(unit[0] == unit[1] for unit in units) / n
+    return (same - chance) / (1 - chance) if chance < 1 else None
+
+
+def _squares(values: Sequence[float]) -> float:
+    centre = math.fsum(values) / len(values)
+    return math.fsum((value - centre) ** 2 for value in values)
+
+
+def _consensus(how: Reduction, given: Sequence[Given]) -> float | None:
+    """None also if an answer is scored both right and wrong."""
+    verdicts: dict[Hashable, set[bool]] = {}
+    counts: Counter[Hashable] = Counter()
+    for each in given:
+        if each.answer is not None and is_number(each.value):
+            verdicts.setdefault(each.answer, set()).add(each.value >= how.threshold)
+            counts[each.answer] += 1
+    if counts.total() < how.k or any(len(each) > 1 for each in verdicts.values()):
+        return None
+    won = Fraction(0)
+    for answer, verdict in verdicts.items():
+        if True in verdict:
+            others = tuple(sorted(count for other, count in counts.items() if other != answer))
+            won += _subsets_won(counts[answer], others, how.k)
+    return float(won / math.comb(counts.total(), how.k))
+
+
+@lru_cache(maxsize=4096)  # the samples of a data set have few different patterns of counts
+def _subsets_won(own: int, others: tuple[int, ...], k: int) -> Fraction:
+    """How many subsets of k an answer given `own` times is the most frequent of; where t others are as frequent, a
+    (t + 1)-th of each.
+    """
+    won = Fraction(0)
+    for mine in range(1, min(own, k) + 1):
+        ways = {(0, 0): 1}  # drawn of the others, as often as mine
+        for count in others:
+            after: Counter[tuple[int, int]] = Counter()
+            for (drawn, ties), number in ways.items():
+                for more in range(min(count, mine, k - mine - drawn) + 1):
+                    after[drawn + more, ties + (more == mine)] += number * math.comb(count, more)
+            ways = after
+        rest = sum(
+            (Fraction(number, ties + 1) for (drawn, ties), number in ways.items() if drawn == k - mine), Fraction(0)
+        )
+        won += math.comb(own, mine) * rest
+    return won

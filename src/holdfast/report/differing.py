@@ -1,0 +1,247 @@
+"""Every number of a report a second time: what the report says beside what follows from the journal.
+
+Nothing is shared with what makes reports: records are read by `recounting`, numbers are what `defined` says of them.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from holdfast.records.exchange import Usage
+from holdfast.records.keys import parse_key
+from holdfast.report import defined
+from holdfast.report.agreeing import Agreement, panels
+from holdfast.report.cells import CellReport, RunReport, ScorerReport
+from holdfast.report.costs import Cost, Told
+from holdfast.report.defined import Defined, Given, is_number
+from holdfast.report.oddities import not_looked_at, odd_answers
+from holdfast.report.profiling import ModelProfile
+from holdfast.report.recounting import Recount, Said
+from holdfast.report.reducing import Reduced
+from holdfast.report.speeds import COUNTS, quantiles
+from holdfast.spec.reducing import MEAN, Reduction, stored_reductions
+from holdfast.stats import Summary
+
+_CLOSE = 1e-9
+_ROUNDED = 0.0006
+"""Seconds, and what is said for each second, are rounded to three digits in a report."""
+
+
+class Tally:
+    """Numbers beside each other: how many, and which of them differ."""
+
+    def __init__(self) -> None:
+        self.numbers = 0
+        self.wrong: list[str] = []
+
+    def number(self, name: str, reported: float | None, found: float | None, slack: float = 0.0) -> None:
+        self.numbers += 1
+        if reported is None or found is None:
+            same = reported is found
+        else:
+            same = math.isclose(reported, found, rel_tol=_CLOSE, abs_tol=max(slack, 1e-12))
+        if not same:
+            self.wrong.append(f"{name}: the report says {_told(reported)}, the journal {_told(found)}")
+
+    def numbers_of(self, name: str, reported: Mapping[str, int], found: Mapping[str, int]) -> None:
+        """Counts by name: what one of them does not have is 0 there."""
+        for each in {**reported, **found}:
+            self.number(f"{name}{each}", reported.get(each, 0), found.get(each, 0))
+
+    def names(self, place: str, reported: Sequence[str], found: Sequence[str]) -> None:
+        """What has numbers at all."""
+        if set(reported) != set(found):
+            told = (", ".join(names) or "nothing" for names in (reported, found))
+            self.wrong.append("{}: the report has {}, the journal {}".format(place, *told))
+
+    def summary(self, place: str, reported: Summary, found: Defined) -> None:
+        self.number(f"{place}n", reported.n, found.n)
+        self.number(f"{place}mean", reported.mean, found.mean)
+        self.number(f"{place}standard error", reported.standard_error, found.error)
+        self.number(f"{place}lower end", reported.low, found.low)
+        self.number(f"{place}upper end", reported.high, found.high)
+
+    def usage(self, place: str, reported: Usage, found: Usage) -> None:
+        for field in Usage.__struct_fields__:
+            if field != "batched":
+                self.number(f"{place}, {field}", getattr(reported, field), getattr(found, field))
+        if reported.batched is not None or found.batched is not None:
+            self.usage(f"{place} in batches", reported.batched or Usage(), found.batched or Usage())
+
+    def cost(self, place: str, reported: Cost, found: Cost) -> None:
+        for name in ("dollars", "saved_dollars", "orphaned_dollars"):
+            self.number(f"{place}{name.replace('_', ' ')}", getattr(reported, name), getattr(found, name))
+        self.names(f"{place}models without a price", reported.unpriced, found.unpriced)
+
+
+def differences(report: RunReport, recount: Recount) -> Tally:
+    """Each number of the report, and those that are not what the journal says."""
+    tally = Tally()
+    tally.names("evaluations", list(report.evaluations), list(recount.evaluations))
+    tally.numbers_of("steps ", report.steps, recount.steps)
+    tally.usage("tokens", report.usage, recount.usage)
+    tally.usage("tokens saved", report.saved, recount.saved)
+    tally.cost("", report.cost, _cost(recount, None))
+    tally.number("anomalies of the journal", report.anomalies, recount.losses)
+    tally.number("answers that were not looked at", report.unlooked, not_looked_at(recount))
+    _compare_speeds(tally, report.models, recount)
+    planned: Counter[tuple[str, str]] = Counter()
+    for cell in recount.cells:
+        planned[cell.task, cell.model] += cell.count
+    told = {(cell.task, cell.model): cell for cell in report.cells}
+    tally.names("cells", list(map("/".join, told)), list(map("/".join, planned)))
+    odd = odd_answers(recount, report.evaluation)
+    for where in (each for each in told if each in planned):
+        _Cell(told[where], recount, report.evaluation, odd).compare(tally, planned[where])
+    return tally
+
+
+class _Cell:
+    """One task with one model."""
+
+    def __init__(self, told: CellReport, recount: Recount, evaluation: str, odd: Mapping[int, set[str]]) -> None:
+        self._told, self._recount, self._odd = told, recount, odd
+        self._place = f"{told.task}/{told.model}: "
+        self._ordinals = list(recount.members(told.task, told.model))
+        self._finished = {o: recount.finished[o] for o in self._ordinals if o in recount.finished}
+        self._given = recount.counting(evaluation, self._ordinals)
+        self._scorers = recount.evaluations.get(evaluation, [])
+
+    def compare(self, tally: Tally, planned: int) -> None:
+        told, place, kept = self._told, self._place, self._finished.values()
+        kinds = Counter(self._recount.failed[o] for o in self._ordinals if o in self._recount.failed)
+        counts = {
+            "planned": (told.planned, planned),
+            "finished": (told.finished, len(kept)),
+            "failed": (told.failed, kinds.total()),
+            "unfinished": (told.unfinished, planned - len(kept) - kinds.total()),
+            "input tokens": (told.usage.input_tokens, sum(each.input_tokens for each in kept)),
+            "output tokens": (told.usage.output_tokens, sum(each.output_tokens for each in kept)),
+        }
+        for name, (reported, found) in counts.items():
+            tally.number(f"{place}{name}", reported, found)
+        tally.number(f"{place}seconds", told.seconds, math.fsum(each.seconds for each in kept), _ROUNDED)
+        tally.numbers_of(f"{place}failed, ", told.failures, kinds)
+        tally.numbers_of(f"{place}answers, ", told.marks, Counter(mark for each in kept for mark in each.marks))
+        odd = Counter(kind for o in self._finished for kind in self._odd.get(o, ()))
+        tally.numbers_of(f"{place}anomaly ", told.anomalies, odd)
+        tally.cost(place, told.cost, _cost(self._recount, (told.task, told.model)))
+        self._agreements(tally)
+        scorers = {each.scorer: each for each in told.scorers}
+        tally.names(f"{place}scorers", list(scorers), list(self._given))
+        for name in (each for each in scorers if each in self._given):
+            self._scorer(tally, scorers[name], self._given[name])
+
+    def _scorer(self, tally: Tally, told: ScorerReport, said: Mapping[int, Said]) -> None:
+        place = f"{self._place}{told.scorer}: "
+        values = {o: each.value for o, each in said.items() if not each.failure}
+        numbers = {o: float(value) for o, value in values.items() if is_number(value)}
+        labels = Counter(value for value in values.values() if isinstance(value, str))
+        tally.number(f"{place}no score", told.no_score, len(values) - len(numbers) - labels.total())
+        tally.number(f"{place}scorer failed", told.failures, len(said) - len(values))
+        tally.number(f"{place}edited by hand", told.edited, sum(each.by_hand for each in said.values()))
+        groups = [self._sample(o) for o in numbers]
+        tally.summary(place, told.summary, defined.summary(list(numbers.values()), groups))
+        tally.numbers_of(f"{place}label ", told.labels, labels)
+        reduced = {each.reducer: each for each in told.reduced}
+        ways = stored_reductions(self._recount.spec).get(self._told.task, (Reduction(),))
+        made = {how.label: self._reduced(how, values) for how in ways if how.name != MEAN}
+        shown = [label for label, each in made.items() if numbers or any(isinstance(one, str) for one in each)]
+        tally.names(f"{place}reducers", list(reduced), shown)
+        for how in ways:
+            if how.label in reduced and how.label in made:
+                _compare_reduced(tally, f"{place}{how.label}: ", reduced[how.label], how, made[how.label])
+
+    def _reduced(self, how: Reduction, values: Mapping[int, Any]) -> list[float | str | None]:
+        """Of each sample that has an answer."""
+        samples: dict[str, list[Given]] = {self._sample(o): [] for o in self._finished}
+        for o, value in values.items():
+            samples[self._sample(o)].append(Given(value, self._answer(how, o)))
+        repeats = {task["name"]: int(task.get("repeats", 1)) for task in self._recount.spec.get("tasks", ())}
+        return [defined.reduced(how, each, repeats.get(self._told.task, 1)) for each in samples.values()]
+
+    def _answer(self, how: Reduction, o: int) -> object:
+        """What tells an answer from others: its text, or a scorer's label."""
+        if not how.answer:
+            return self._finished[o].text
+        said = self._given.get(how.answer, {}).get(o)
+        label = None if said is None or said.failure else said.value
+        return label.strip() if isinstance(label, str) else None
+
+    def _agreements(self, tally: Tally) -> None:
+        votes = {
+            name: {o: each.value for o, each in said.items() if not each.failure} for name, said in self._given.items()
+        }
+        told = {each.scorer: each for each in self._told.agreement}
+        found: dict[str, tuple[str, ...]] = {}
+        for panel, roles in panels(self._scorers, self._told.task).items():
+            for name in votes:
+                is_of_it = name == panel or name.startswith(f"{panel}.")
+                if is_of_it and all(votes.get(f"{name}.{role}") for role in roles):
+                    found[name] = roles
+        tally.names(f"{self._place}agreement", list(told), list(found))
+        for name in (each for each in told if each in found):
+            _compare_agreement(tally, self._place, told[name], [votes[f"{name}.{role}"] for role in found[name]])
+
+    def _sample(self, o: int) -> str:
+        return parse_key(self._finished[o].key).sample_id
+
+
+def _compare_reduced(
+    tally: Tally, place: str, told: Reduced, how: Reduction, made: Sequence[float | str | None]
+) -> None:
+    labels = Counter(each for each in made if isinstance(each, str))
+    tally.summary(place, told.summary, defined.reduced_summary(how, [each for each in made if isinstance(each, float)]))
+    tally.numbers_of(f"{place}label ", told.labels, labels)
+    tally.number(f"{place}samples without a value", told.no_value, sum(each is None for each in made))
+
+
+def _compare_agreement(tally: Tally, place: str, told: Agreement, votes: Sequence[Mapping[int, Any]]) -> None:
+    found = defined.agreed(votes)
+    name = f"{place}agreement on {told.scorer}, "
+    tally.number(f"{name}n", told.n, found.n)
+    tally.number(f"{name}say the same", told.agreement, found.share)
+    tally.number(f"{name}alpha", told.alpha, found.alpha)
+    tally.number(f"{name}kappa", told.kappa, found.kappa)
+
+
+def _compare_speeds(tally: Tally, told: Sequence[ModelProfile], recount: Recount) -> None:
+    found = {name: each for name, each in recount.speeds.models.items() if each.requests or each.phases}
+    tally.names("models", [each.name for each in told], [name for name, _ in found])
+    worked = recount.speeds.worked
+    for each in told:
+        speed, place = found.get((each.name, each.role)), f"{each.title}: "
+        if speed is None:
+            continue
+        for name in COUNTS:
+            tally.number(f"{place}{name.replace('_', ' ')}", getattr(each, name), getattr(speed, name))
+        rates = (speed.requests / worked, speed.output_tokens / worked) if worked else (None, None)
+        tally.number(f"{place}requests a second", each.requests_per_second, rates[0], _ROUNDED)
+        tally.number(f"{place}output tokens a second", each.output_tokens_per_second, rates[1], _ROUNDED)
+        tally.number(f"{place}held by rate limits", each.rate_limited_share, speed.limited_share, _ROUNDED)
+        shown = {name: phase for name, phase in each.phases.items() if phase is not None}
+        tally.names(f"{place}phases", list(shown), list(speed.phases))
+        for phase in (name for name in shown if name in speed.phases):
+            for name, (seconds, slack) in quantiles(speed.phases[phase]).items():
+                tally.number(f"{place}{phase}, {name}", getattr(shown[phase], name), seconds, slack)
+
+
+def _cost(recount: Recount, only: tuple[str, str] | None) -> Cost:
+    """Of one cell, or of all."""
+    told, cost = Told.of(recount.spec), Cost()
+    for (task, model, role), account in recount.accounts.items():
+        if only is not None and only != (task, model):
+            continue
+        price = told.prices(model).get(role)
+        if price is None:
+            used = account.paid.requests or account.saved.requests
+            cost += Cost(unpriced=(f"{role} (a role)" if role else model,) if used else ())
+        else:
+            paid, saved, orphaned = map(price.dollars, (account.paid, account.saved, account.orphaned))
+            cost += Cost(paid, saved, orphaned)
+    return cost
+
+
+def _told(number: float | None) -> str:
+    return "nothing" if number is None else f"{number:.12g}"

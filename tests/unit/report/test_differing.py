@@ -1,0 +1,215 @@
+"""`verify --scores` computes again what repeats come to, how far judges agree, what is odd, and how fast models are."""
+
+import itertools
+import random
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.api import Run, RunPlace, find_run
+from holdfast.api.recounting import check_scores
+from holdfast.journal import Entry, Reader, Request
+from holdfast.models import Request as Asking
+from holdfast.records import draft
+from holdfast.records.exchange import Answer, Sample
+from holdfast.records.facts import LookedAgain
+from holdfast.report import agreeing, defined, reducing
+from holdfast.report.defined import Given
+from holdfast.report.defined import reduced as by_definition
+from holdfast.report.reducing import Repeat, reduced_value
+from holdfast.score import scorer
+from holdfast.score.anomalies import VERSION
+from holdfast.spec.reducing import Reduction, reductions
+from holdfast.stats import summarise
+from tests.journals import flipped, write_session
+from tests.unit.engine.runs import Asked, cut_after, given, go, model, rows
+from tests.unit.report.test_anomalies import answered, begun
+from tests.unit.report.test_recounting import tamper
+from tests.unit.state.stories import new_run, scoring
+
+WAYS = ["mean", "median", "mode", "max", "at_least_2", "pass@2", "pass^2", "cons@2"]
+BY_LABEL = {"cons_at_k": {"k": 2, "answer": "panel.tone"}}
+LONG = "an answer that is long enough that nobody gives it twice by chance, if the temperature is not zero " * 2
+
+
+def ran(store: Path) -> RunPlace:
+    """Three repeats; judges agree in part, a scorer is moody, one answer declines, one is always the same."""
+    turn, mood = Counter[str](), itertools.count()
+
+    async def reply(request: Asking) -> str:
+        question = str(request.messages[-1]["content"])
+        turn[question] += 1
+        said = {"question 0": "I cannot help with that.", "question 1": LONG}
+        return said.get(question, question if turn[question] % 2 else "something else")
+
+    def panel(sample: Sample, answer: Answer, roles: Any = ()) -> Any:
+        number = int(sample.id[1:])
+        if number == 4 and answer.text == "something else":
+            raise ValueError("no")
+        vote = {"clear": number, "clear.a": number, "clear.b": number if number < 3 else 1}
+        return {**vote, "tone": "good" if number % 2 else "bad", "right": answer.text == sample.target}
+
+    def moody(sample: Sample, answer: Answer) -> float | None:
+        return None if sample.id == "s2" else next(mood) / 10
+
+    scorers = [scorer(panel).using(roles=["a", "b"]), moody]
+    task = Asked(rows=rows(5), scorers=scorers, fields={"repeats": 3, "reduce": [*WAYS, BY_LABEL]})
+    roles = {name: {"provider": "mock"} for name in "ab"}
+    go(store, given([task], [model("warm", reply, params={"temperature": 0.7})], roles=roles))
+    return find_run(str(store), "run-1")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> RunPlace:
+    """Nobody changes it."""
+    return ran(tmp_path_factory.mktemp("whole"))
+
+
+@pytest.fixture
+def copied(place: RunPlace, tmp_path: Path) -> RunPlace:
+    """The same, to be changed."""
+    shutil.copytree(place.store, tmp_path / "copy")
+    return find_run(str(tmp_path / "copy"), "run-1")
+
+
+def test_reducers_agreement_anomalies_and_speeds_are_as_reported(place: RunPlace) -> None:
+    with Run(place) as run:
+        report = run.report()
+    (cell,) = report.cells
+    assert {len(each.reduced) for each in cell.scorers if each.summary.n} == {8}
+    assert [each.scorer for each in cell.agreement] == ["panel.clear"]
+    assert {"refusal", "identical", "scores_differ"} <= set(cell.anomalies)
+    assert report.models[0].phases["request"] is not None
+    found = check_scores(place)
+    assert (found.differences, found.unchecked) == ([], [])
+    assert found.numbers > 350
+
+
+def other(function: Callable[..., Any], change: Callable[[Any], Any]) -> Callable[..., Any]:
+    return lambda *given, **named: change(function(*given, **named))
+
+
+@pytest.mark.parametrize("way", [each.name for each in reductions([*WAYS[1:], BY_LABEL])])
+def test_a_mistake_in_a_reducer_is_found(place: RunPlace, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+
+    def half(how: Reduction, *rest: Any) -> Any:
+        value = reduced_value(how, *rest)
+        return value / 2 if how.name == way and isinstance(value, float) else value
+
+    monkeypatch.setattr(reducing, "reduced_value", half)
+    (label,) = {each.label for each in reductions([*WAYS, BY_LABEL]) if each.name == way} - {"cons@2 by panel.tone"}
+    found = check_scores(place).differences
+    assert any(f"panel.right: {label}: mean" in each for each in found), found
+    assert all(f": {label}" in each for each in found)
+
+
+@pytest.mark.parametrize("name", ["krippendorff_alpha", "cohens_kappa", "percent_agreement"])
+def test_a_mistake_in_an_agreement_is_found(place: RunPlace, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(agreeing, name, other(getattr(agreeing, name), lambda value: value / 2))
+    (found,) = check_scores(place).differences
+    assert "agreement on panel.clear" in found
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("UPDATE answers SET found = CAST('{}' AS BLOB) WHERE found != CAST('{}' AS BLOB)", "anomaly refusal"),
+        ("UPDATE answers SET said = o", "anomaly identical"),
+        ("UPDATE answers SET said = o", "anomaly scores_differ"),
+        ("UPDATE answers SET looked = 0 WHERE o < 2", "not looked at: the report says 2, the journal 0"),
+        ("UPDATE scores SET value = CAST('true' AS BLOB) WHERE scorer = 'panel.right'", "panel.right: pass@2: mean"),
+        ("UPDATE scores SET value = CAST('5' AS BLOB) WHERE scorer = 'panel.clear.b'", "panel.clear, alpha"),
+        ("UPDATE scores SET failure = '' WHERE failure != ''", "panel: scorer failed"),
+    ],
+)
+def test_an_index_that_was_tampered_with_is_found(copied: RunPlace, change: str, told: str) -> None:
+    tamper(copied, change)
+    found = check_scores(copied).differences
+    assert any(told in each for each in found), found
+
+
+def test_a_model_that_is_said_to_be_faster_than_it_was_is_found(
+    place: RunPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Run(place) as run:
+        report = run.report()
+    (told,) = report.models
+    phase = told.phases["request"]
+    assert phase is not None
+    quicker = {**told.phases, "request": msgspec.structs.replace(phase, p50=phase.p50 / 2 + 1)}
+    wrong = msgspec.structs.replace(told, phases=quicker, answered=1, output_tokens_per_second=1e6)
+    monkeypatch.setattr(Run, "report", lambda *_: msgspec.structs.replace(report, models=(wrong,)))
+    found = [each.partition(": the report")[0] for each in check_scores(place).differences]
+    assert found == ["warm: answered", "warm: output tokens a second", "warm: request, p50"]
+
+
+def test_what_is_found_by_looking_again_counts(copied: RunPlace) -> None:
+    place = copied
+    entries = (entry for entry in Reader(place.journal).read() if isinstance(entry, Entry))
+    answer = next(entry for entry in entries if entry.line.t == "sample.finished")
+    data = msgspec.json.decode(answer.line.d)
+    again = LookedAgain(data["o"], answer.line.n, VERSION, {"loop": "again and again"})
+    uid = Reader(place.journal).uid
+    write_session(place.journal, [draft("anomaly", again, answer.line.k)], wanted=Request(uid))
+    with Run(place) as run:
+        assert run.report().cells[0].anomalies["loop"] == 1
+    assert check_scores(place).differences == []
+
+
+def test_a_slow_answer_is_counted_again(tmp_path: Path) -> None:
+    drafts = [
+        begun(30),
+        scoring(),
+        *(answered(o, f"t/m0/s{o}/1", f"{o}", 30.0 if o == 7 else 1 + o / 99) for o in range(30)),
+    ]
+    place = RunPlace(str(tmp_path), "exp", "run", new_run(tmp_path, drafts))
+    with Run(place) as run:
+        assert run.report().cells[0].anomalies == {"slow": 1}
+    assert check_scores(place).differences == []
+    tamper(place, "UPDATE answers SET seconds = 1 WHERE o = 7")
+    assert any("anomaly slow: the report says 0, the journal 1" in each for each in check_scores(place).differences)
+
+
+def test_losses_of_the_journal_are_counted_again_also_after_a_resume(tmp_path: Path) -> None:
+    place = ran(tmp_path)
+    cut_after(tmp_path, lambda kind, data: kind != "run.completed")
+    path = Path(place.journal, "000001.jsonl")
+    content = path.read_bytes()
+    path.write_bytes(flipped(content, content.index(b'"sample.finished"') + 60))
+    with Run(place) as run:
+        assert run.report().anomalies == 1
+    assert check_scores(place).differences == []
+    ran(tmp_path)
+    assert check_scores(place).differences == []
+
+
+def test_both_ways_to_reduce_come_to_the_same() -> None:
+    draw = random.Random(7)
+    for _ in range(1_000):
+        n, k = draw.randint(0, 7), draw.randint(1, 5)
+        names = ("median", "mode", "majority", "max", "at_least", "pass_at_k", "pass_power_k", "cons_at_k")
+        how = Reduction(draw.choice(names), k, draw.choice([1.0, 0.5]))
+        answers = [draw.choice("abc") for _ in range(n)]
+        values = {each: draw.choice([True, False, 0.5, 1, None]) for each in "abc"}
+        told = [Repeat(values[each], each) for each in answers]
+        mine = reduced_value(how, told, 6)
+        theirs = by_definition(how, [Given(values[each], each) for each in answers], 6)
+        assert theirs == (mine if mine is None else pytest.approx(mine, abs=1e-12)), (how, told)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[], [1.0], [0.0] * 3, [1.0] * 7, [1.0, 0.0] * 9, [1.0] * 999 + [0.0], [0.5, 0.25, 3.5], [0.1] * 3, [2.0, -9.0]],
+)
+def test_a_summary_by_definition_is_that_of_a_report(values: list[float]) -> None:
+    for groups in (range(len(values)), [index // 2 for index in range(len(values))]):
+        told, found = summarise(values, list(groups)), defined.summary(values, list(groups))
+        close = [
+            None if each is None else pytest.approx(each, rel=1e-9, abs=1e-12) for each in msgspec.structs.astuple(told)
+        ]
+        assert list(msgspec.structs.astuple(found)) == close

@@ -135,6 +135,9 @@ class Wire:
             timer.connect = clock() - began
         return connection
 
+    def _made(self) -> "_Connection":
+        return _Connection(self._all, self._waiting)
+
     async def _connect(self) -> "_Connection":
         url = self._url
         assert url.host is not None
@@ -144,9 +147,9 @@ class Wire:
         try:
             async with asyncio.timeout(seconds):
                 if self._proxy is not None:
-                    return await connect_through(self._proxy, url, tls, lambda: _Connection(self._all))
+                    return await connect_through(self._proxy, url, tls, self._made)
                 _, connection = await asyncio.get_running_loop().create_connection(
-                    lambda: _Connection(self._all, self._waiting),
+                    self._made,
                     url.host,
                     url.port,
                     ssl=tls,

@@ -205,11 +205,14 @@ def test_each_of_several_requests_has_a_time_of_its_own() -> None:
         first = asyncio.ensure_future(made.send(b"first"))
         while not server.bodies:  # noqa: ASYNC110 - of another task
             await asyncio.sleep(0.01)
-        for late in (first, made.send(b"second"), made.send(b"third")):
-            with pytest.raises(TimeoutError):
-                await late
+        second = asyncio.ensure_future(made.send(b"second"))
+        async with asyncio.timeout(10):
+            for late in (first, second, made.send(b"third")):
+                with pytest.raises(TimeoutError):
+                    await late
+        assert second.done()
 
-    use(server, story, seconds=0.1)
+    use(server, story, seconds=0.2)
     assert server.connections == 3
 
 

@@ -151,7 +151,7 @@ def live(program: Node, recorded: Sequence[Recorded], pace: int, failing: bool, 
 
     async def process() -> Told:
         journal = MemoryJournal(len(recorded) + 1, commit_seconds)
-        steps = Steps(Scope(0, KEY, "solve/1"), journal, recorded, asyncio.get_running_loop().time)
+        steps = Steps(Scope(0, KEY, "solve/1"), journal, recorded)
         asking = Asking({}, {}, Model(pace, failing).ask)
         player = Player(Context(SAMPLE, [], steps, "", Means({"": asking})), journal)
         result = await player.play(program)

@@ -11,6 +11,8 @@ import xxhash
 from holdfast.datasets.errors import DataError
 from holdfast.records.exchange import Row
 
+_BYTES = (bytes, bytearray, memoryview)
+
 
 def digest_row(row: Row) -> bytes:
     """16 bytes: xxh3-128 of the row as JSON with sorted keys."""
@@ -20,7 +22,7 @@ def digest_row(row: Row) -> bytes:
 def as_stored(row: Row) -> Row:
     """The row as it reads after it was stored: tuples are lists, NaN and infinity are None, keys are text."""
     for column, value in row.items():
-        if isinstance(value, bytes | bytearray | memoryview):  # as text it would be another value
+        if isinstance(value, _BYTES):  # as text it would be another value
             raise DataError("a data row", f"column {column!r} holds bytes; name it in dataset.files")
     stored: Row = msgspec.json.decode(_encoded(_as_given, row))
     return stored

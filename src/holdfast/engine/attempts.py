@@ -138,6 +138,7 @@ class Sampler:
         self._read = read
         self._closing = False
         self._draining = False
+        self._loop: asyncio.AbstractEventLoop | None = None  # the engine's; asking for it is a system call
         self.flights: set[Flight] = set()
 
     def drain(self) -> None:
@@ -176,7 +177,8 @@ class Sampler:
         first = attempt = past.attempt()
         while True:
             scope = Scope(ticket.o, ticket.key, f"solve/{attempt}")
-            steps = Steps(scope, self._journal, past.recorded(attempt), unsure=past.unsure())
+            loop = flight.task.get_loop()
+            steps = Steps(scope, self._journal, past.recorded(attempt), past.unsure(), loop)
             flight.steps, flight.doing = steps, "solving"
             if self._draining:
                 steps.drain()
@@ -198,7 +200,7 @@ class Sampler:
                 return
             past = past.and_then(steps, {attempt: result.failure.kind})
             attempt += 1
-            flight.since = asyncio.get_running_loop().time()
+            flight.since = loop.time()
 
     async def _attempt(self, ticket: Ticket, kit: Kit, flight: Flight, attempt: int) -> Answer | Failed:
         work, steps = kit.work, flight.steps
@@ -301,7 +303,8 @@ class Sampler:
         """From here on the worker's code may be the user's."""
         inside.set(True)
         group.set(ticket.key.rpartition("/")[0])
-        flight = Flight(ticket.key, _task(), asyncio.get_running_loop().time(), seconds)
+        loop = self._loop = self._loop or asyncio.get_running_loop()
+        flight = Flight(ticket.key, _task(loop), loop.time(), seconds)
         flight.cell = ticket.cell
         self.flights.add(flight)
         return flight
@@ -349,8 +352,8 @@ async def _solve_in_time(solver: Solver, sample: Sample, ctx: Context, seconds: 
         ctx.steps.watch.obey(None)
 
 
-def _task() -> "asyncio.Task[object]":
-    task = asyncio.current_task()
+def _task(loop: asyncio.AbstractEventLoop) -> "asyncio.Task[object]":
+    task = asyncio.current_task(loop)
     assert task is not None
     return task
 

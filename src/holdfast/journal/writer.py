@@ -43,9 +43,10 @@ _BUSY_SECONDS = 0.001
 _GATHER_SECONDS = 0.0005
 _FLOWING = 3
 _FLOWING_SECONDS = 0.0035
+_FADING = 0.9
 """When several records came at once and the next comes at their heels, wait a moment and sync more of them together. If
-they flow, and fewer are here than last time, wait once more: a sync and the switch between threads cost as much for one
-record as for fifty. A record that comes alone does not wait, and no group waits for more than itself."""
+they flow, and fewer are here than came together of late, wait once more: a sync and the switch between threads cost as
+much for one record as for fifty. A record that comes alone does not wait, and no group waits for more than itself."""
 
 Tell = Callable[[str, str], None]
 _Waiting = tuple[Draft, "asyncio.Future[Position] | None"]  # None: nobody waits for it
@@ -122,6 +123,7 @@ class Writer:
         self._stopped: StoppedError | None = None
         self._in_hand: list[_Waiting] = []
         self._committed = 0.0  # when the last batch was durable, on the monotonic clock
+        self._together = 0.0  # how many records came together of late: the largest batch, fading
         self._ended: asyncio.Future[None] = loop.create_future()
         self._held: deque[tuple[_Waiting, Position]] = deque()  # durable here, and somebody waits for there too
         self.mirror = self._mirror_of(options.mirror)
@@ -328,12 +330,14 @@ class Writer:
     def _commit_next(self) -> bool:
         """Commit one batch; False when the queue has been closed."""
         last = len(self._in_hand)
+        self._together = max(last, self._together * _FADING)
         self._in_hand = []
         size = 0
         waiting = self._queue.get()
-        if 1 < last < _SMALL_BATCH and waiting is not None and time.monotonic() - self._committed < _BUSY_SECONDS:
+        flows = self._together >= 2 and last < _SMALL_BATCH
+        if flows and waiting is not None and time.monotonic() - self._committed < _BUSY_SECONDS:
             time.sleep(_GATHER_SECONDS)
-            if _FLOWING <= self._queue.qsize() < last - 1:
+            if _FLOWING <= self._queue.qsize() < self._together - 1:
                 time.sleep(_FLOWING_SECONDS)
         while waiting is not None:
             self._in_hand.append(waiting)

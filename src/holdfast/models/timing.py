@@ -4,10 +4,10 @@
 
 from contextvars import ContextVar
 
+from holdfast.records.durations import rounded
 from holdfast.records.facts import Timing
 
-_DIGITS = 4  # tenths of a millisecond: more is noise, and every step pays for it
-
+_TENTHS_OF_MS = 10_000  # more is noise, and every step pays for it
 _SHORTEST_SECONDS = 1e-6
 _NOTHING = Timing()
 """Its zeros are left out when it is written: msgspec knows a default by being the very object."""
@@ -38,7 +38,7 @@ class Timer:
 
     def seconds(self, now: float) -> float:
         """How long it was under way, by the clock that it began with. Never nothing: that would be no time at all."""
-        return max(round(now - self.began - self.queue - self.in_job, 6), _SHORTEST_SECONDS)
+        return max(rounded(now - self.began - self.queue - self.in_job), _SHORTEST_SECONDS)
 
     def failed(self, seconds: float) -> None:
         """A try came to nothing: what it took is no part of the next."""
@@ -50,11 +50,11 @@ class Timer:
         if not (self.first or self.queue or self.lost):
             return _NOTHING
         return Timing(
-            queue=round(self.queue, _DIGITS) or _NOTHING.queue,
-            limited=round(self.limited, _DIGITS) or _NOTHING.limited,
-            connect=round(self.connect, _DIGITS) or _NOTHING.connect,
-            first=round(self.first, _DIGITS) or _NOTHING.first,
-            lost=round(self.lost, _DIGITS) or _NOTHING.lost,
+            queue=rounded(self.queue, _TENTHS_OF_MS) or _NOTHING.queue,
+            limited=rounded(self.limited, _TENTHS_OF_MS) or _NOTHING.limited,
+            connect=rounded(self.connect, _TENTHS_OF_MS) or _NOTHING.connect,
+            first=rounded(self.first, _TENTHS_OF_MS) or _NOTHING.first,
+            lost=rounded(self.lost, _TENTHS_OF_MS) or _NOTHING.lost,
         )
 
 

@@ -71,6 +71,8 @@ class Wire:
         self._eyeballs_seconds = None if _is_address(url.host) else _EYEBALLS_SECONDS  # one address races with none
         self._free: list[_Connection] = []
         self._all: set[_Connection] = set()
+        self._waiting: dict[_Connection, float] = {}  # for an answer, since when; who waits longest comes first
+        self._timer: asyncio.TimerHandle | None = None
 
     async def send(self, body: bytes = b"", *, streams: bool = False) -> Response:
         """Send one request, once. TimeoutError if no answer came in time, else OSError or BadResponseError.
@@ -79,7 +81,9 @@ class Wire:
         """
         connection = self._take() or await self._connect_timed()
         request = b"%b%d\r\n\r\n%b" % (self._head, len(body), body)
-        answer = connection.ask(request, self._timeout_seconds, streams)
+        answer = connection.ask(request, streams)
+        if self._timer is None:
+            self._timer = connection.loop.call_later(self._timeout_seconds, self._look_at_clock, connection.loop)
         try:
             response = await answer
         except BaseException:
@@ -96,11 +100,24 @@ class Wire:
 
     async def close(self) -> None:
         """Ends what is under way. Idempotent; a later request connects again."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         for connection in list(self._all):
             connection.drop()
         self._free.clear()
         while self._all:  # noqa: ASYNC110 - transports tell of their end in the next round
             await asyncio.sleep(0)
+
+    def _look_at_clock(self, loop: asyncio.AbstractEventLoop) -> None:
+        """End what has waited too long. One timer for all requests: each may wait as long as any other."""
+        self._timer = None
+        for connection, since in list(self._waiting.items()):
+            left = since + self._timeout_seconds - loop.time()
+            if left > 0:
+                self._timer = loop.call_later(left, self._look_at_clock, loop)
+                return
+            connection.run_out()
 
     def _take(self) -> "_Connection | None":
         while self._free:
@@ -118,6 +135,9 @@ class Wire:
             timer.connect = clock() - began
         return connection
 
+    def _made(self) -> "_Connection":
+        return _Connection(self._all, self._waiting)
+
     async def _connect(self) -> "_Connection":
         url = self._url
         assert url.host is not None
@@ -127,9 +147,9 @@ class Wire:
         try:
             async with asyncio.timeout(seconds):
                 if self._proxy is not None:
-                    return await connect_through(self._proxy, url, tls, lambda: _Connection(self._all))
+                    return await connect_through(self._proxy, url, tls, self._made)
                 _, connection = await asyncio.get_running_loop().create_connection(
-                    lambda: _Connection(self._all),
+                    self._made,
                     url.host,
                     url.port,
                     ssl=tls,
@@ -143,20 +163,20 @@ class Wire:
 class _Connection(asyncio.Protocol):
     """One connection: a request, its response, and perhaps the next request."""
 
-    def __init__(self, every: "set[_Connection]") -> None:
+    def __init__(self, every: "set[_Connection]", waiting: "dict[_Connection, float]") -> None:
+        """It keeps itself in both: in `every` while it is open, in `waiting` while an answer is to come."""
         self.loop = asyncio.get_running_loop()
         self.idle_since = 0.0
         self.first_seconds = 0.0
         """Of the last response: from the request to its first byte."""
         self._asked_at = 0.0
         self._every = every
+        self._waiting = waiting
         self._parser = httptools.HttpResponseParser(self)
         self._transport: asyncio.Transport | None = None
         self._answer: asyncio.Future[Response] | None = None
-        self._limit: asyncio.TimerHandle | None = None
         self._keeps = True
         self._streams = False
-        self._heard_at = 0.0
         self._begin()
 
     def _begin(self) -> None:
@@ -169,11 +189,11 @@ class _Connection(asyncio.Protocol):
     def is_reusable(self) -> bool:
         return self._keeps and self._transport is not None
 
-    def ask(self, request: bytes, timeout_seconds: float, streams: bool) -> "asyncio.Future[Response]":
+    def ask(self, request: bytes, streams: bool) -> "asyncio.Future[Response]":
         answer = self._answer = self.loop.create_future()
         self._streams = streams
         self.first_seconds, self._asked_at = 0.0, self.loop.time()
-        self._limit = self.loop.call_later(timeout_seconds, self._run_out, timeout_seconds)
+        self._waiting[self] = self._asked_at
         if self._transport is None:  # closed by the server in this very moment
             self._fail(ConnectionResetError("the server closed the connection"))
         else:
@@ -182,10 +202,13 @@ class _Connection(asyncio.Protocol):
 
     def drop(self) -> None:
         self._keeps = False
-        if self._limit is not None:
-            self._limit.cancel()
+        self._waiting.pop(self, None)
         if self._transport is not None:
             self._transport.abort()
+
+    def run_out(self) -> None:
+        """The time for the answer is up."""
+        self._fail(TimeoutError())
 
     # What the event loop calls.
 
@@ -215,7 +238,8 @@ class _Connection(asyncio.Protocol):
             self.first_seconds = self.loop.time() - self._asked_at
         self._length += len(data)
         if self._streams:
-            self._heard_at = self.loop.time()
+            self._waiting.pop(self, None)
+            self._waiting[self] = self.loop.time()  # the pause begins anew, behind all others
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -249,8 +273,7 @@ class _Connection(asyncio.Protocol):
 
     def _end(self) -> None:
         answer, self._answer = self._answer, None
-        if self._limit is not None:
-            self._limit.cancel()
+        self._waiting.pop(self, None)
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         response = Response(self._status, self._headers, body)
         self._begin()
@@ -263,14 +286,6 @@ class _Connection(asyncio.Protocol):
             answer.set_result(_plain(response))
         except BadResponseError as error:
             answer.set_exception(error)
-
-    def _run_out(self, seconds: float) -> None:
-        """The time is up, unless something came meanwhile and that is enough."""
-        left = self._heard_at + seconds - self.loop.time()
-        if self._streams and left > 0:
-            self._limit = self.loop.call_later(left, self._run_out, seconds)
-        else:
-            self._fail(TimeoutError())
 
     def _fail(self, error: Exception) -> None:
         answer, self._answer = self._answer, None

@@ -76,7 +76,7 @@ class MismatchError(Exception):
 def _is_same(run: str, spec: Spec, work: Work, model: Model, cells: Sequence[Cell]) -> bool:
     stored = [planned_lines(run, cell) for cell in cells]
     try:
-        return not any(new for _, new in is_new(stored, cell_lines(spec, work, model, 0, 0)))
+        return not any(new for _, new in is_new(stored, cell_lines(spec, work, model, work.samples(spec))))
     except MismatchError:
         return False
 
@@ -84,7 +84,7 @@ def _is_same(run: str, spec: Spec, work: Work, model: Model, cells: Sequence[Cel
 def _described(run: str, spec: Spec, work: Work, model: Model, cells: Sequence[Cell]) -> str:
     """In a refusal only: both plans are held in memory."""
     was = dict(_firsts(line for cell in cells for line in planned_lines(run, cell)))
-    now = dict(_firsts(cell_lines(spec, work, model, 0, 0)))
+    now = dict(_firsts(cell_lines(spec, work, model, work.samples(spec))))
     told = [
         _named([key for key in now if key not in was], "added"),
         _named([key for key in was if key not in now], "removed"),

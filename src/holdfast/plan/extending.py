@@ -71,7 +71,8 @@ class Extension:
     def _lines(self, task: str, model: Model) -> Iterator[tuple[PlanLine, bool]]:
         """Every key of a cell, and whether it is new. The row is the sample's number in its data set."""
         mine = [cell for cell in self._cells if (cell.task, cell.model) == (task, model.name)]
-        given = cell_lines(self._spec, self._works[task], model, 0, 0)
+        work = self._works[task]
+        given = cell_lines(self._spec, work, model, work.samples(self._spec))
         return is_new([planned_lines(self._run, cell) for cell in mine], given)
 
     def _new(self, task: str, model: Model) -> Iterator[PlanLine]:

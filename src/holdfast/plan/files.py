@@ -112,7 +112,12 @@ def planned_lines(run: str, cell: Cell) -> "Iterator[PlanLine]":
 
 def data_lines(run: str, cell: Cell) -> "Iterator[DataLine]":
     """The rows from those of a cell on, to the end of their block."""
-    return map(_data_line.decode, read_lines(data_path(run, cell.block), cell.data_at))
+    return data_lines_in(data_path(run, cell.block), cell.data_at)
+
+
+def data_lines_in(path: str, offset: int) -> "Iterator[DataLine]":
+    """The rows of one data file, from an offset on."""
+    return map(_data_line.decode, read_lines(path, offset))
 
 
 def rows_of(run: str, cell: Cell) -> "Iterator[DataLine]":

@@ -9,7 +9,7 @@ import difflib
 import itertools
 import os
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -30,7 +30,7 @@ from holdfast.datasets import (
 )
 from holdfast.errors import SpecError
 from holdfast.plan.blobs import BlobStore
-from holdfast.plan.files import DataLine, LineFile, PlanLine, StoredRows, data_path, plan_path
+from holdfast.plan.files import DataLine, LineFile, PlanLine, StoredRows, data_lines_in, data_path, plan_path
 from holdfast.records.exchange import Row, Sample
 from holdfast.records.facts import Cell, Stored, TaskInputs
 from holdfast.records.keys import escape
@@ -108,6 +108,14 @@ def _counting(samples: Iterator[Sample], counted: Callable[[], None]) -> Iterato
     for sample in samples:
         counted()
         yield sample
+
+
+class _Part(msgspec.Struct, frozen=True):
+    """Where the rows of one task are in the data file: from which byte on, behind how many rows, and how many."""
+
+    at: int
+    before: int
+    count: int
 
 
 class Planned(msgspec.Struct, frozen=True):
@@ -248,14 +256,14 @@ def write_plan(folder: str, spec: Spec, works: Mapping[str, Work], parent: str =
     `parent` has is taken over from there.
     """
     data_file = LineFile(data_path(folder))
-    starts: dict[str, int] = {}
+    parts: dict[str, _Part] = {}
     store = BlobStore(folder, parent)
     store.remove_leftovers()
-    data = data_file.write(_data_lines(data_file, spec, works, starts, store))
+    data = data_file.write(_data_lines(data_file, spec, works, parts, store))
     keep_shots(works, store)
     plan_file = LineFile(plan_path(folder))
     cells: list[Cell] = []
-    plan = plan_file.write(_plan_lines(plan_file, spec, works, starts, cells))
+    plan = plan_file.write(_plan_lines(folder, plan_file, spec, works, parts, cells))
     return Planned(plan, data, tuple(cells))
 
 
@@ -267,28 +275,41 @@ def keep_shots(works: Mapping[str, Work], store: BlobStore) -> None:
 
 
 def _data_lines(
-    file: LineFile, spec: Spec, works: Mapping[str, Work], starts: dict[str, int], store: BlobStore
+    file: LineFile, spec: Spec, works: Mapping[str, Work], parts: dict[str, _Part], store: BlobStore
 ) -> Iterator[bytes]:
     for name, work in works.items():
-        starts[name] = file.bytes
+        at, before = file.bytes, file.count
         columns: Columns | None = None
         for sample in work.samples(spec, surveyed=True, store=store):
             columns = columns or resolved(sample.row, work.columns)
             yield data_line(file.count + 1, sample, columns, spec)
+        parts[name] = _Part(at, before, file.count - before)
 
 
 def _plan_lines(
-    file: LineFile, spec: Spec, works: Mapping[str, Work], starts: Mapping[str, int], cells: list[Cell]
+    folder: str,
+    file: LineFile,
+    spec: Spec,
+    works: Mapping[str, Work],
+    parts: Mapping[str, _Part],
+    cells: list[Cell],
 ) -> Iterator[bytes]:
-    row = 0
     for name, work in works.items():
-        first_row = row
+        part = parts[name]
         for model in models_of(spec, work.task):
-            first, at, row = file.count, file.bytes, first_row
-            for line in cell_lines(spec, work, model, first, first_row, surveyed=True):
-                row = line.r
+            first, at = file.count, file.bytes
+            for line in cell_lines(spec, work, model, _stored(folder, spec, work, part), first, part.before):
                 yield msgspec.json.encode(line)
-            cells.append(Cell(name, model.name, first, file.count - first, at, starts[name]))
+            cells.append(Cell(name, model.name, first, file.count - first, at, part.at))
+
+
+def _stored(folder: str, spec: Spec, work: Work, part: _Part) -> Iterator[Sample]:
+    """The task's samples as the run holds them: that takes half of the time, and cannot differ from what it holds."""
+    if not spec.record_data:
+        return work.samples(spec, surveyed=True)
+    lines = itertools.islice(data_lines_in(data_path(folder), part.at), part.count)
+    every = (line.sample() for line in lines)
+    return every if work.counted is None else _counting(every, work.counted)
 
 
 def data_line(number: int, sample: Sample, columns: Columns, spec: Spec) -> bytes:
@@ -297,13 +318,13 @@ def data_line(number: int, sample: Sample, columns: Columns, spec: Spec) -> byte
 
 
 def cell_lines(
-    spec: Spec, work: Work, model: Model, first: int, first_row: int, *, surveyed: bool = False
+    spec: Spec, work: Work, model: Model, samples: Iterable[Sample], first: int = 0, first_row: int = 0
 ) -> Iterator[PlanLine]:
     """The plan of one cell, whose first key has the ordinal `first` and whose rows follow row `first_row`."""
     digest = _cell_digest(spec, work, model)
     cell = f"{escape(work.task.name)}/{escape(model.name)}"
     ordinals = itertools.count(first)
-    for row, sample in enumerate(work.samples(spec, surveyed=surveyed), first_row + 1):
+    for row, sample in enumerate(samples, first_row + 1):
         asked = xxhash.xxh3_128(digest + _canonical([sample.id, sample.row]))
         for repeat in range(1, work.task.repeats + 1):
             key = f"{cell}/{escape(sample.id)}/{repeat}"

@@ -56,5 +56,12 @@ class Durations(msgspec.Struct, omit_defaults=True):
         return 0.0
 
 
+def rounded(seconds: float, per_second: int = 1_000_000) -> float:
+    """To so many parts of a second. `round(seconds, 6)` makes a text of it and reads that, and every step pays for it
+    several times.
+    """
+    return round(seconds * per_second) / per_second if seconds else 0.0
+
+
 def _middle(bucket: int) -> float:
     return SHORTEST * math.exp((bucket - 1) * _GROWTH) if bucket else 0.0

@@ -20,7 +20,7 @@ import msgspec
 from holdfast.errors import HoldfastError
 from holdfast.journal.marks import Position
 from holdfast.records import Draft, draft
-from holdfast.records.exchange import Usage
+from holdfast.records.durations import rounded
 from holdfast.records.facts import Called, Failure, Files, RoleSpent, Spent, Step, StepId, StepStarted, checked
 from holdfast.solve.stopwatch import Stopwatch, running
 
@@ -35,7 +35,7 @@ _OUTSIDE_SECONDS = 0.02
 _REFUSALS = 3
 """So often a closed scope says no; then it keeps whoever asks."""
 
-_NO_USAGE = Usage()
+_NO_USAGE = Spent().saved  # the default itself, which is not written
 _encode = msgspec.json.Encoder().encode
 _step = msgspec.json.Decoder(Step)
 
@@ -102,55 +102,60 @@ class Scope(msgspec.Struct, frozen=True):
 class Steps:
     """The steps of one scope, live and replayed."""
 
+    note_files: Callable[[Files], None] | None = None
+    """Is told what a step changed in the sandbox, when it is delivered, live or replayed."""
+    calling = 0
+    """Tools that are being called."""
+    # What most samples never change stands here: each of them makes one of these, and Python makes an object of more
+    # than 30 attributes the slow way.
+    _begun = 0
+    _in_flight = 0
+    _programs = 0
+    _turn: asyncio.Lock | None = None  # made when two calls are in flight
+    _asked = 0  # grows whenever the sample asks for something or stops waiting for it
+    _news: asyncio.Event | None = None  # made when there is something to replay
+    _driver: asyncio.Task[None] | None = None
+    _outside = False
+    _handed_at = -math.inf
+    _closing = False
+    _refused = 0
+    _draining = False
+    _quiet: asyncio.Future[None] | None = None  # made by who waits for the last call to end
+    _live = 0
+    _replayed = 0
+    _usage = _NO_USAGE
+    _saved = _NO_USAGE
+    _seconds = 0.0
+
     def __init__(
         self,
         scope: Scope,
         journal: Journal,
         recorded: Sequence[Recorded] = (),
-        clock: Callable[[], float] | None = None,
         unsure: Sequence[Unsure] = (),
+        loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
+        """`loop`: the one that runs; whoever knows it saves asking for it, which is a system call."""
         self._scope = scope
-        self.note_files: Callable[[Files], None] | None = None
-        """Is told what a step changed in the sandbox, when it is delivered, live or replayed."""
         self._journal = journal
-        self._clock = clock or asyncio.get_running_loop().time
+        self._loop = loop or asyncio.get_running_loop()
+        self._clock = self._loop.time
         self.watch = Stopwatch(self._clock)
         self._made: dict[str, int] = {}
         self._left = _last_of_each(recorded) if recorded else []
         self._unsure = {(each.started.q, each.started.c) for each in unsure}
         self.recorded_seconds = working_seconds(self._left) if recorded else 0.0
         self._orphans: list[Recorded] = []
-        self._begun = 0
         self._asked_at: dict[Identity, float] = {}
-        self._in_flight = 0
-        self.calling = 0
-        """Tools that are being called."""
-        self._programs = 0
-        self._turn: asyncio.Lock | None = None  # made when two calls are in flight
         self._settling: set[asyncio.Task[None]] = set()
         self._callers: set[asyncio.Task[object]] = set()
         self._waiting: dict[Identity, asyncio.Future[Recorded | None]] = {}
-        self._asked = 0  # grows whenever the sample asks for something or stops waiting for it
-        self._news: asyncio.Event | None = None  # made when there is something to replay
-        self._driver: asyncio.Task[None] | None = None
-        self._outside = False
-        self._handed_at = -math.inf
-        self._closing = False
-        self._refused = 0
-        self._draining = False
-        self._quiet: asyncio.Future[None] | None = None  # made by who waits for the last call to end
         self.moved = self._clock()
         """When this scope last asked for something or was answered."""
         self._wall = time.time() - self.moved
         self.succeeded: list[Recorded] = []  # asked live in this scope, for a further attempt
         self.begun: list[Unsure] = []  # announced in this scope
-        self._live = 0
-        self._replayed = 0
-        self._usage = _NO_USAGE
-        self._saved = _NO_USAGE
         self._roles: dict[str, RoleSpent] = {}
-        self._seconds = 0.0
 
     async def take(self, request: str, ask: Callable[[], Awaitable[Step]], once: "Once | None" = None) -> Taken:
         """The step for a request: recorded, or asked live and made durable. StepFailedError if it failed."""
@@ -162,7 +167,7 @@ class Steps:
         count = self._made.get(request, 0)
         self._made[request] = count + 1
         self._begun += 1
-        caller = asyncio.current_task()
+        caller = asyncio.current_task(self._loop)
         assert caller is not None
         self._callers.add(caller)
         try:
@@ -205,7 +210,7 @@ class Steps:
             replayed=self._replayed,
             usage=self._usage,
             saved=self._saved,
-            seconds=round(self._seconds, 6),
+            seconds=rounded(self._seconds),
             roles=dict(self._roles),
         )
         if not self._orphans and not self._left:
@@ -301,7 +306,7 @@ class Steps:
             answered = await ask()
             scope = self._scope
             self.moved = self._clock()
-            seconds = answered.seconds or round(self.moved - started, 6)  # who had to wait knows better
+            seconds = answered.seconds or rounded(self.moved - started)  # who had to wait knows better
             step = msgspec.structs.replace(answered, o=scope.o, scope=scope.name, q=request, c=count, seconds=seconds)
             record, copy = checked("step", step, scope.key)
             position = await self._journal.append(record)
@@ -310,7 +315,7 @@ class Steps:
         except asyncio.CancelledError:
             # An answer that came in the same moment may already be on its way to the journal: the later record counts.
             if not self._closing:
-                seconds = round(self._clock() - started, 6)
+                seconds = rounded(self._clock() - started)
                 gone = Step(self._scope.o, self._scope.name, request, count, cancelled=True, seconds=seconds)
                 self._journal.append_soon(draft("step", gone, self._scope.key))
             raise

@@ -197,6 +197,25 @@ def test_a_late_answer_is_a_timeout_and_is_never_given_to_the_next_request() -> 
     assert server.connections == 2
 
 
+def test_each_of_several_requests_has_a_time_of_its_own() -> None:
+    """They share one timer: it goes on to the next, and begins anew when there was none."""
+    server = Server()
+
+    async def story(made: Wire) -> None:
+        first = asyncio.ensure_future(made.send(b"first"))
+        while not server.bodies:  # noqa: ASYNC110 - of another task
+            await asyncio.sleep(0.01)
+        second = asyncio.ensure_future(made.send(b"second"))
+        async with asyncio.timeout(10):
+            for late in (first, second, made.send(b"third")):
+                with pytest.raises(TimeoutError):
+                    await late
+        assert second.done()
+
+    use(server, story, seconds=0.2)
+    assert server.connections == 3
+
+
 def test_a_response_that_streams_may_take_long_if_no_pause_in_it_does() -> None:
     """Eight pieces, a fifth of the limit apart: together they take longer than the limit."""
     server = Server()

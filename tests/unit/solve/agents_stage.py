@@ -83,7 +83,7 @@ def attempt(entry: Any, models: dict[str, Model], recorded: Sequence[Recorded] =
 
     async def process() -> tuple[str, list[Recorded]]:
         journal = MemoryJournal(recorded[-1].n + 1 if recorded else 1)
-        steps = Steps(Scope(0, KEY, "solve/1"), journal, recorded, asyncio.get_running_loop().time)
+        steps = Steps(Scope(0, KEY, "solve/1"), journal, recorded)
         asking = {role: Asking({"model": role}, {}, model.ask, PRICE) for role, model in models.items()}
         ctx = Context(SAMPLE, [{"role": "user", "content": "2 + 3"}], steps, "0/key/1", Means(asking))
         answer = await solver.solve(SAMPLE, ctx)

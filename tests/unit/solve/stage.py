@@ -187,7 +187,7 @@ async def playing(
     commit_seconds: float = 0.0,
 ) -> Played:
     journal = MemoryJournal(recorded[-1].n + 1 if recorded else 1, commit_seconds)
-    steps = Steps(Scope(0, KEY, "solve/1"), journal, recorded, asyncio.get_running_loop().time)
+    steps = Steps(Scope(0, KEY, "solve/1"), journal, recorded)
     messages = [{"role": "user", "content": "question"}]
     means = Means({"": world.asking()}, allowance or Allowance(), open_door=lambda host: NoDoor())
     ctx = Context(SAMPLE, messages, steps, "0/key/1", means)

@@ -1,6 +1,5 @@
 """Solvers of several turns, each cut off after every record: nothing is asked or done twice."""
 
-import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
@@ -127,7 +126,7 @@ def test_a_second_look() -> None:
 def test_majority_and_best_of_ask_the_same_several_times() -> None:
     async def once(name: str, model: Model, **arguments: Any) -> str:
         journal = MemoryJournal()
-        steps = Steps(Scope(0, KEY, "solve/1"), journal, (), asyncio.get_running_loop().time)
+        steps = Steps(Scope(0, KEY, "solve/1"), journal)
         ctx = Context(
             SAMPLE, [{"role": "user", "content": "q"}], steps, "0/k/1", Means({"": Asking({}, {}, model.ask)})
         )

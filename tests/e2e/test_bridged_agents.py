@@ -184,11 +184,9 @@ def go_on(folder: Path, times: int) -> Done:
 @pytest.mark.parametrize(
     ("kind", "turns"),
     [
-        ("asynchronous", 6),
-        ("streamed", 3),
-        ("responding", 3),
-        ("in a thread", 3),
-        ("a program", 6),
+        ("asynchronous", 3),
+        ("a program", 3),
+        *(pytest.param(kind, 3, marks=pytest.mark.long) for kind in ("streamed", "responding", "in a thread")),
         *(pytest.param(kind, 50, marks=pytest.mark.long) for kind in SOLVERS),
     ],
 )
@@ -217,7 +215,11 @@ def test_killed_after_every_answer_it_asks_exactly_as_often_as_it_has_turns(
 )
 @pytest.mark.parametrize(
     ("solver", "samples"),
-    [("mine:plain", 3), ({"command": {"run": ["python", "mine.py", "{prompt}", ""]}}, 3), ("mine:crowd", 1)],
+    [
+        ("mine:plain", 3),
+        pytest.param({"command": {"run": ["python", "mine.py", "{prompt}", ""]}}, 3, marks=pytest.mark.long),
+        pytest.param("mine:crowd", 1, marks=pytest.mark.long),
+    ],
     ids=["in threads", "programs", "a crowd in one sample"],
 )
 def test_killed_at_random_it_asks_again_only_what_was_in_flight(
@@ -328,7 +330,7 @@ def changed(folder: Path, old: str, new: str) -> None:
     path.write_text(path.read_text().replace(old, new))
 
 
-@pytest.mark.parametrize("kind", ["in a thread", "a program"])
+@pytest.mark.parametrize("kind", ["in a thread", pytest.param("a program", marks=pytest.mark.long)])
 def test_replay_and_fork_run_it_on_its_recorded_steps(tmp_path: Path, kind: str) -> None:
     (tmp_path / "points").mkdir()
     for turn in range(4):

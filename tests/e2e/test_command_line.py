@@ -338,6 +338,7 @@ def test_export_as_csv_has_a_column_for_each_scorer(finished: Path, tmp_path: Pa
         "reasons",
         "marks",
         "anomalies",
+        "edited",
     }
     assert [row["numeric"] for row in rows] == ["True", *["False"] * 5]
 

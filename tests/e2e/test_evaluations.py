@@ -52,7 +52,7 @@ KEY = "sums/arith/s0001/1"
 
 
 def completed(folder: Path, rows: int = 6, **changes: Any) -> Path:
-    write_spec(folder, rows, **changes)
+    write_spec(folder, rows, **{"fail_on_error": 100, **changes})
     assert call("run", "eval.yaml", "--id", "r", "--store", folder / "runs", cwd=folder).code == 0
     return folder / "runs"
 
@@ -162,7 +162,7 @@ def completed_judged(folder: Path) -> Path:
 
 def test_scoring_asks_nothing_even_where_the_model_is_gone(tmp_path: Path) -> None:
     with start_server_process(Behaviour()) as server:
-        write_spec(tmp_path, 6, server.base_url)
+        write_spec(tmp_path, 6, server.base_url, fail_on_error=100)
         assert call("run", "eval.yaml", "--id", "r", "--store", tmp_path / "runs", cwd=tmp_path).code == 0
     done = score(tmp_path)  # nobody listens there any more
     assert done.code == 0, done.err
@@ -279,7 +279,7 @@ def test_a_score_set_by_hand_counts_and_keeps_its_history_whatever_comes_after(t
     [
         ("sums/arith/s0009/1", "numeric=1", (), "r has no key 'sums/arith/s0009/1'; did you mean"),
         (KEY, "numerc=1", (), f"{KEY} has no score of 'numerc' in the evaluation"),
-        (KEY, "numeric=good", (), "numeric gives numbers; write true, false, a number, or null for no score"),
+        (KEY, "numeric=good", (), "numeric gives right or wrong; write true, false, or null for no score"),
         (KEY, "numeric=inf", (), "a score must be finite"),
         (KEY, "numeric", (), "write SCORER=VALUE"),
         (KEY, "numeric=1", ("--evaluation", "nothing"), "r has no evaluation 'nothing'"),

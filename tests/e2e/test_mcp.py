@@ -205,6 +205,7 @@ def fork(folder: Path, spec: Path) -> Done:
     return run("fork", "r", spec, "--id", "k", "--store", folder / "runs", cwd=folder)
 
 
+@pytest.mark.long
 def test_a_fork_that_chooses_other_tools_offers_them_without_asking_the_server_again(tmp_path: Path) -> None:
     with serving(calling("note", "note")) as server:
         offers = [{"mcp": {"command": command(tmp_path), "tools": tools}} for tools in (["note"], ["note", "fail"])]

@@ -2,7 +2,7 @@
 
 Nothing is replaced in the journal: it is one more `score` record, and the last one that was set by hand counts. What
 cannot be meant is refused before anything is written: another key, a scorer that said nothing of this answer, a text
-where the scorer gives numbers.
+where the scorer gives numbers, or a number between where it says right or wrong.
 """
 
 import math
@@ -57,15 +57,22 @@ def _value(edit: Edit, example: Any) -> bool | int | float | str | None:
         return None
     if isinstance(example, str):
         return text
-    if text.lower() in _TRUE_FALSE:
-        return _TRUE_FALSE[text.lower()]
-    try:
-        number = float(text)
-    except ValueError as error:
-        if example is None and text:
-            return text
-        wanted = "true, false, a number, or null for no score"
-        raise UsageError(f"{edit.scorer}={edit.value}: {edit.scorer} gives numbers; write {wanted}") from error
-    if not math.isfinite(number):
+    found = _TRUE_FALSE[text.lower()] if text.lower() in _TRUE_FALSE else _number(text)
+    if isinstance(found, float) and not math.isfinite(found):
         raise UsageError(f"{edit.scorer}={edit.value}: a score must be finite; write null for no score")
-    return int(text) if text.lstrip("+-").isdigit() else number
+    if example is None and text:
+        return text if found is None else found
+    if isinstance(example, bool) and found in (0, 1):
+        return bool(found)
+    if found is None or isinstance(example, bool) or isinstance(found, bool):
+        gives, wanted = ("right or wrong", "true, false") if isinstance(example, bool) else ("numbers", "a number")
+        problem = f"{edit.scorer} gives {gives}; write {wanted}, or null for no score"
+        raise UsageError(f"{edit.scorer}={edit.value}: {problem}")
+    return found
+
+
+def _number(text: str) -> int | float | None:
+    try:
+        return int(text) if text.lstrip("+-").isdigit() else float(text)
+    except ValueError:
+        return None

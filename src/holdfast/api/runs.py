@@ -41,13 +41,22 @@ from holdfast.report.choosing import Wanted, choose
 from holdfast.report.costs import Cost, CostLine, Told, cost_lines, total
 from holdfast.report.events import EventLine, with_events
 from holdfast.report.groups import Groups
-from holdfast.report.key_story import AttemptStory, Doing, KeyRecords, attempts_of, collect, doing_of, scores_of
+from holdfast.report.key_story import (
+    AttemptStory,
+    Doing,
+    KeyRecords,
+    attempts_of,
+    collect,
+    doing_of,
+    judgings_of,
+    scores_of,
+)
 from holdfast.report.parquet import score_kinds
 from holdfast.report.profiling import ProfileReport, model_profiles, profile_report
 from holdfast.report.sheets import Sheet
 from holdfast.spec import Spec
 from holdfast.spec.reducing import Reduction, stored_reductions
-from holdfast.state import Catalogue, Index, Standing, is_held, stamp_of, standing_of, status_of
+from holdfast.state import Catalogue, Index, Standing, Story, is_held, stamp_of, standing_of, status_of
 
 
 class Run:
@@ -125,7 +134,7 @@ class Run:
             status=status,
             reason=reason,
             evaluation=found or story.evaluation,
-            evaluations={each: _called(started) for each, started in story.evaluations.items()},
+            evaluations=_names(story),
             cells=tuple(report_cells(self._index, found)),
             steps=self._steps(),
             usage=story.usage,
@@ -176,7 +185,7 @@ class Run:
             saved=story.saved,
             scores=list(_scores(cells)),
             evaluations=list(story.evaluations),
-            evaluation_names={each: _called(started) for each, started in story.evaluations.items()},
+            evaluation_names=_names(story),
             resumes=[
                 {"at": each.at, "changes": list(map(_plain, each.resumed.changes)), "live": each.resumed.live}
                 for each in story.resumes
@@ -345,7 +354,8 @@ class Run:
         found = collect(Reader(self.place.journal).read(live=True), key)
         planned = self.planned(key)
         finished = found.finished
-        attempts = attempts_of(found, Told.of(self._index.story.spec).prices(parse_key(key).model))
+        prices = Told.of(self._index.story.spec).prices(parse_key(key).model)
+        attempts = attempts_of(found, prices)
         row = self._index.answer(key)
         status = row.status if row is not None else "unfinished"
         doing = _doing(standing, key, found, attempts) if status == "unfinished" else None
@@ -365,6 +375,7 @@ class Run:
             in_progress=doing,
             resumes=tuple(found.begun_again),
             anomalies={} if row is None else Anomalies(self._index, wanted).of(row),
+            judgings=judgings_of(found, prices, _names(self._index.story)),
         )
 
     def scorers(self, evaluation: str = "") -> list[str]:
@@ -475,6 +486,11 @@ def _scores(cells: Sequence[CellReport]) -> Iterator[dict[str, Any]]:
 def _digest(row: msgspec.Raw) -> str:
     """The same whatever the order of its columns."""
     return xxhash.xxh3_64_hexdigest(msgspec.json.encode(msgspec.json.decode(row), order="sorted"))
+
+
+def _names(story: Story) -> dict[str, str]:
+    """What each evaluation is called, or its scorers."""
+    return {each: _called(started) for each, started in story.evaluations.items()}
 
 
 def _called(started: ScoringStarted) -> str:

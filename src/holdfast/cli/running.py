@@ -294,6 +294,11 @@ def _has_failed(report: RunReport, spec: Spec) -> bool:
     in_cell = spec.fail_on_error_in_cell
     if in_cell is not None and any(is_too_many(cell.failed, cell.planned, in_cell) for cell in report.cells):
         return True
+    return scorers_broke(report, spec)
+
+
+def scorers_broke(report: RunReport, spec: Spec) -> bool:
+    """On more answers than `fail_on_error` allows: for `run`, and for `score` afterwards."""
     broken = sum(each.failures for cell in report.cells for each in cell.scorers)
     answered = sum(cell.finished for cell in report.cells for _ in cell.scorers)
     return is_too_many(broken, answered, spec.fail_on_error)

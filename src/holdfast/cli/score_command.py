@@ -36,6 +36,7 @@ def score(
     The scores become a new evaluation of the run; earlier ones stay. Scores of scorers that have not changed are taken
     over without calling them. The same scorers again go on where they were. A score that is set by hand counts in place
     of the scorer's, which stays in the run's history; report says how many there are, show RUN KEY who, when and why.
+    Exit code 1 if a scorer broke on more answers than the spec's `fail_on_error` allows, as with run.
     """
     from holdfast.cli.evaluating import list_evaluations, set_score
     from holdfast.cli.scoring import look_again, score_run, watch_scorers

@@ -12,7 +12,7 @@ from holdfast.api import Given, Run, RunPlace
 from holdfast.api.scoring import Scored, Trial, score, try_scorers, with_scorers
 from holdfast.api.scoring import look_again as look_for_anomalies
 from holdfast.cli.output import print_table, say
-from holdfast.cli.running import Choice, given_of_run
+from holdfast.cli.running import Choice, given_of_run, scorers_broke
 from holdfast.cli.stopping import Stopper, run_stoppable
 from holdfast.cli.waiting import patience
 from holdfast.engine import Engine
@@ -23,6 +23,7 @@ from holdfast.report.wording import counted, dollars, first_line, own_words
 from holdfast.score import Scorer, as_number, resolve
 from holdfast.score.anomalies import VERSION
 from holdfast.score.files import scorers_in
+from holdfast.spec import Spec
 from holdfast.spec.reading import parse_yaml
 
 _LOOK_SECONDS = 0.3
@@ -39,7 +40,7 @@ def score_run(name: str, entries: Sequence[str], label: str, store: str | None) 
     if entries:
         given = with_scorers(given, find(entries))
     work = partial(_score, given, place, label)
-    return run_stoppable(work, _recorded_as, "interrupted before anything was scored")
+    return run_stoppable(work, partial(_recorded_as, given.spec), "interrupted before anything was scored")
 
 
 def look_again(name: str, store: str | None) -> int:
@@ -65,15 +66,16 @@ async def _score(given: Given, place: RunPlace, label: str, stopper: Stopper) ->
         return await score(given, place, label, observe)
 
 
-def _recorded_as(done: Scored) -> int:
+def _recorded_as(spec: Spec, done: Scored) -> int:
     said = [f"{counted(done.scored, 'answer')} scored"]
     said += [f"{done.left} left, the same command goes on"] if done.left else []
     said += [f"{counted(done.taken, 'score')} of unchanged scorers taken over"] if done.taken else []
     said += [_asked(done)]
     sys.stderr.write(f"evaluation {done.evaluation}: {'; '.join(said)}\n")
     with Run(done.place) as run:
-        print_table(report_table(run.report(done.evaluation), done.place.command))
-    return 130 if done.left else 0
+        report = run.report(done.evaluation)
+    print_table(report_table(report, done.place.command))
+    return 130 if done.left else int(scorers_broke(report, spec))
 
 
 def _asked(done: Scored) -> str:

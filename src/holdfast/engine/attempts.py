@@ -243,7 +243,8 @@ class Sampler:
             await self._give_up(ticket, kit, failed, flight)
             return
         position = await self._journal.append(record)
-        self._ended(ticket, Outcome(None, finished.spent, len(finished.anomalies)))
+        odd = 0 if kit.expected is None else len(finished.anomalies) + len(finished.answer.marks)
+        self._ended(ticket, Outcome(None, finished.spent, odd))
         if not kit.bench.scorers:
             return
         if kit.groups is None:

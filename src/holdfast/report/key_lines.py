@@ -17,6 +17,11 @@ SizeOf = Callable[[str], int | None]
 Line = tuple[str, str]
 """A text without a line break in it, and its style."""
 
+_MARKED = {
+    "filtered": "the server says that it was filtered",
+    "empty": "there is no text and no tool call",
+    "truncated": "the server says that it was cut off",
+}
 _LINES_MAX = 6
 _CHARACTERS_MAX = 600
 
@@ -43,12 +48,18 @@ def story_lines(story: KeyStory, size_of: SizeOf = lambda reference: None, *, fu
     row = "is not recorded" if story.row is None else _compact(told)
     yield from _text(f"row: {row}", 2, manner)
     for attempt in story.attempts:
-        yield from _attempt(attempt, manner, is_live=story.in_progress is not None)
+        yield from _attempt(f"attempt {attempt.attempt}", attempt, manner, is_live=story.in_progress is not None)
     if story.answer is not None:
         yield "answer", "bold"
         yield from _indented(story.answer.text, 2)
+        for mark in story.answer.marks:
+            yield f"  anomaly {mark}: {_MARKED[mark]}", "yellow"
     for kind, shown in story.anomalies.items():
         yield from _indented(f"anomaly {kind}: {shown}", 2, "yellow")
+    for each in story.judgings:
+        title = f"judges of the evaluation {each.evaluation}{f' ({each.name})' if each.name else ''}"
+        title += f", attempt {each.told.attempt}" if each.told.attempt > 1 else ""
+        yield from _attempt(title, each.told, manner, is_live=False)
     if story.scores:
         yield "scores", "bold"
     for score in story.scores:
@@ -93,9 +104,9 @@ def _turns(steps: Sequence[StepStory]) -> Iterator[_Turn]:
         yield turn
 
 
-def _attempt(attempt: AttemptStory, manner: _Manner, *, is_live: bool) -> Iterator[Line]:
+def _attempt(title: str, attempt: AttemptStory, manner: _Manner, *, is_live: bool) -> Iterator[Line]:
     times = " .. ".join(at[:19] for at in dict.fromkeys((attempt.began, attempt.ended)) if at)
-    yield f"attempt {attempt.attempt}  {attempt.status}  {times}".rstrip(), "bold"
+    yield f"{title}  {attempt.status}  {times}".rstrip(), "bold"
     before: _Turn | None = None
     for turn in _turns(attempt.steps):
         yield from _turn(turn, before, manner)

@@ -103,6 +103,17 @@ class AttemptStory(msgspec.Struct, frozen=True):
     begun: tuple[BegunStory, ...] = ()
 
 
+class JudgingStory(msgspec.Struct, frozen=True):
+    """One try at scoring the answer in an evaluation that asks judges: what they were asked. It is finished when every
+    scorer of the evaluation has had its say.
+    """
+
+    evaluation: str
+    name: str
+    """What the evaluation is called, or its scorers."""
+    told: AttemptStory
+
+
 class Doing(msgspec.Struct, frozen=True):
     """What a sample of a live run is doing, as far as its journal and its lease tell."""
 
@@ -165,6 +176,8 @@ class KeyStory(msgspec.Struct, frozen=True):
     """When further processes went on with the run: the second, the third, …"""
     anomalies: dict[str, str] = msgspec.field(default_factory=dict)
     """What is odd about its answer, by kind, each with what shows it."""
+    judgings: tuple[JudgingStory, ...] = ()
+    """What judges were asked about its answers, by evaluation."""
 
     def __str__(self) -> str:
         from holdfast.report.key_lines import story_lines
@@ -185,7 +198,7 @@ class KeyRecords(msgspec.Struct):
     steps: list[tuple[int, str, int, Step]] = msgspec.field(default_factory=list)
     """n, at, sitting, step. A sitting is one process's work on the run, counted from 1."""
     ends: list[tuple[int, str, int, SampleFinished | SampleFailed]] = msgspec.field(default_factory=list)
-    scores: list[tuple[str, ScoreGiven]] = msgspec.field(default_factory=list)
+    scores: list[tuple[str, int, ScoreGiven]] = msgspec.field(default_factory=list)
     begun: list[tuple[int, str, int, StepStarted]] = msgspec.field(default_factory=list)
     begun_again: list[str] = msgspec.field(default_factory=list)
     """When further processes went on with the run."""
@@ -217,7 +230,7 @@ def collect(entries: Iterable[object], key: str) -> KeyRecords:
         elif line.t == "sample.failed":
             found.ends.append((line.n, line.at, sitting, _failed.decode(line.d)))
         elif line.t == "score":
-            found.scores.append((line.at, _score.decode(line.d)))
+            found.scores.append((line.at, sitting, _score.decode(line.d)))
     return found
 
 
@@ -226,17 +239,36 @@ def attempts_of(found: KeyRecords, prices: Mapping[str, Price | None]) -> tuple[
     role, that of the evaluated model under the empty one.
     """
     ends = {end.attempt: (at, sitting, end) for _, at, sitting, end in reversed(found.ends)}
-    scopes = [step.scope for *_, step in found.steps] + [started.scope for *_, started in found.begun]
-    numbers = sorted({*ends, *map(_attempt, scopes)})
+    numbers = sorted({*ends, *(number for what, _, number in _scopes(found) if what == "solve")})
     return tuple(_attempt_story(number, found, ends.get(number), prices) for number in numbers)
+
+
+def judgings_of(
+    found: KeyRecords, prices: Mapping[str, Price | None], names: Mapping[str, str]
+) -> tuple[JudgingStory, ...]:
+    """In the order in which they began. `names`: what the evaluations are called."""
+    told = []
+    for what, evaluation, number in _scopes(found):
+        if what != "score":
+            continue
+        ends = [each for each in found.scores if each[2].evaluation == evaluation and each[2].last]
+        at, last, data = ends[number - 1] if number <= len(ends) else ("", len(found.begun_again) + 1, None)
+        blank = AttemptStory(
+            number, "unfinished" if data is None else "finished", "", at, (), None, data is not None, None
+        )
+        spent = None if data is None else data.spent
+        story = _with_steps(blank, f"score/{evaluation}/{number}", found, last, prices)
+        named = names.get(evaluation, "")
+        told.append(JudgingStory(evaluation, named, msgspec.structs.replace(story, spent=spent)))
+    return tuple(told)
 
 
 def scores_of(found: KeyRecords, evaluation: str) -> tuple[ScoreStory, ...]:
     """Every score that was ever given, those of the evaluation last, what people set behind what scorers said."""
     counts = found.finished[0] if found.finished else 0
-    last = {(each.evaluation, each.of, each.scorer): each for _, each in found.scores if each.author}
+    last = {(each.evaluation, each.of, each.scorer): each for *_, each in found.scores if each.author}
     told: list[tuple[bool, ScoreStory]] = []
-    for at, score in found.scores:
+    for at, _, score in found.scores:
         is_here = score.evaluation == evaluation and score.of == counts
         replaced = last.get((score.evaluation, score.of, score.scorer), score) is not score
         story = ScoreStory(
@@ -308,29 +340,41 @@ def _attempt_story(
 ) -> AttemptStory:
     at, last, data = end if end is not None else ("", len(found.begun_again) + 1, None)
     failed = data if isinstance(data, SampleFailed) else None
-    steps = tuple(_step_stories(number, found, last, prices))
-    priced = [step.dollars for step in steps if step.dollars is not None]
-    return AttemptStory(
+    story = AttemptStory(
         attempt=number,
         status="unfinished" if data is None else "failed" if failed is not None else "finished",
-        began=min((step.at for step in steps), default=at),
+        began="",
         ended=at,
-        steps=steps,
+        steps=(),
         failure=failed.failure if failed is not None else None,
         final=failed.final if failed is not None else data is not None,
         spent=data.spent if data is not None else None,
+    )
+    return _with_steps(story, f"solve/{number}", found, last, prices)
+
+
+def _with_steps(
+    story: AttemptStory, scope: str, found: KeyRecords, last: int, prices: Mapping[str, Price | None]
+) -> AttemptStory:
+    """With all that is recorded in its scope. `last`: the process that ended it."""
+    steps = tuple(_step_stories(scope, found, last, prices))
+    priced = [step.dollars for step in steps if step.dollars is not None]
+    return msgspec.structs.replace(
+        story,
+        began=min((step.at for step in steps), default=story.ended),
+        steps=steps,
         turns=max((step.turn for step in steps), default=0),
         usage=sum((step.usage for step in steps), Usage()),
         dollars=sum(priced) if priced else None,
-        begun=tuple(_unsure(number, found)),
+        begun=tuple(_unsure(scope, found)),
     )
 
 
-def _step_stories(number: int, found: KeyRecords, last: int, prices: Mapping[str, Price | None]) -> Iterator[StepStory]:
+def _step_stories(scope: str, found: KeyRecords, last: int, prices: Mapping[str, Price | None]) -> Iterator[StepStory]:
     asked = {n: step.asked for n, _, _, step in found.steps if step.asked is not None}
     turn = 0
     for n, at, sitting, step in found.steps:
-        if _attempt(step.scope) != number:
+        if step.scope != scope:
             continue
         turn += step.kind == "generate"
         whole = asked[n].filled(asked) if n in asked else None
@@ -340,11 +384,11 @@ def _step_stories(number: int, found: KeyRecords, last: int, prices: Mapping[str
         yield msgspec.structs.replace(told, turn=turn, process=sitting, dollars=dollars)
 
 
-def _unsure(number: int, found: KeyRecords) -> Iterator[BegunStory]:
+def _unsure(scope: str, found: KeyRecords) -> Iterator[BegunStory]:
     """As a resume judges it: what was begun, and has no step that says what came of it."""
     done = {(step.scope, step.q, step.c) for *_, step in found.steps if not step.cancelled}
     for n, at, sitting, started in found.begun:
-        if _attempt(started.scope) == number and (started.scope, started.q, started.c) not in done:
+        if started.scope == scope and (started.scope, started.q, started.c) not in done:
             yield BegunStory(n, at, sitting, started.called)
 
 
@@ -383,5 +427,9 @@ def _tool_names(tools: Iterable[dict[str, Any]]) -> Iterator[str]:
         yield str(function.get("name") if isinstance(function, dict) else tool.get("name", "tool"))
 
 
-def _attempt(scope: str) -> int:
-    return int(scope.split("/")[1]) if scope.startswith("solve/") else 0
+def _scopes(found: KeyRecords) -> Iterator[tuple[str, str, int]]:
+    """`solve` or `score`, the evaluation, and the number of the attempt, in the order in which they began."""
+    begun = [(n, step.scope) for n, _, _, step in found.steps] + [(n, each.scope) for n, _, _, each in found.begun]
+    for scope in dict.fromkeys(scope for _, scope in sorted(begun)):
+        what, *evaluation, number = scope.split("/")
+        yield what, "/".join(evaluation), int(number)

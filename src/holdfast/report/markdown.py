@@ -37,7 +37,7 @@ def markdown(report: RunReport) -> str:
     lines += [row for cell in report.cells for row in _rows(cell)]
     found = [
         *cost_lines(report.cost),
-        *speed_lines(report.models),
+        *speed_lines(report),
         *reading_lines(report.cells),
         *edited_lines(report.cells),
     ]

@@ -53,6 +53,8 @@ class ModelProfile(msgspec.Struct, frozen=True):
     """Of the time from asking to the answer, over all requests: how much a rate limit held them back."""
     phases: dict[str, Percentiles | None]
     """None: the run does not tell."""
+    evaluations: dict[str, int] = msgspec.field(default_factory=dict)
+    """How often it was asked as a judge, by evaluation; by the samples themselves under the empty one."""
 
     @property
     def title(self) -> str:
@@ -137,4 +139,5 @@ def _model_profile(name: str, is_role: bool, times: ModelTimes, worked: float) -
         output_tokens_per_second=round(times.output_tokens / worked, 3) if worked else None,
         rate_limited_share=round(times.limited_seconds / waited, 4) if waited and tells else None,
         phases={phase: Percentiles.of(times.phases.get(phase)) for phase in PHASES},
+        evaluations=dict(times.evaluations),
     )

@@ -19,7 +19,7 @@ from holdfast.errors import JournalError
 from holdfast.journal import Entry
 from holdfast.journal.marks import Damage
 from holdfast.plan import planned_lines, rows_of
-from holdfast.records import Line
+from holdfast.records import Line, Segment
 from holdfast.records.exchange import Usage
 from holdfast.records.facts import (
     Cell,
@@ -143,6 +143,8 @@ class Recount:
             self.evaluations[started["evaluation"]] = started["scorers"]
         elif line.t == "anomaly":
             self._anomaly(entry)
+        elif line.t == "segment":
+            self.speeds.opened(msgspec.json.decode(line.d, type=Segment).epoch)
         elif line.t.startswith("run."):
             self._run(line)
 

@@ -82,10 +82,17 @@ class Speeds:
         self._seen = 0.0
         self._is_process = False
         """It is that of a process which has not said that it ended; else somebody scores."""
+        self._epoch = 0
 
     @property
     def worked(self) -> float:
         return self._over + (0.0 if self._since is None else max(self._seen - self._since, 0.0))
+
+    def opened(self, epoch: int) -> None:
+        """A segment begins, perhaps that of another process."""
+        if epoch != self._epoch:
+            self._end(self._seen)
+            self._epoch = epoch
 
     def began(self, line: Line) -> None:
         self._end(self._seen)

@@ -11,7 +11,6 @@ from holdfast.records.exchange import Usage
 from holdfast.report.cells import CellReport, Example, RunReport, ScorerReport
 from holdfast.report.costs import Cost, unpriced_line
 from holdfast.report.grids import Grid
-from holdfast.report.profiling import ModelProfile
 from holdfast.report.wording import brief, count_of, counted, dollars, first_line
 from holdfast.score.anomalies import KINDS
 from holdfast.stats import Summary
@@ -189,11 +188,11 @@ def cost_lines(cost: Cost) -> Iterator[str]:
     yield line if not cost.unpriced else f"{line}; {unpriced_line(cost.unpriced)}"
 
 
-def speed_lines(models: Iterable[ModelProfile]) -> Iterator[str]:
-    """One line a model, for a report."""
-    for model in models:
+def speed_lines(report: RunReport) -> Iterator[str]:
+    """One line a model. Judges that only other evaluations asked have no part in what is reported."""
+    for model in report.models:
         request = model.phases["request"]
-        if request is None:
+        if request is None or model.evaluations.keys().isdisjoint(("", report.evaluation)):
             continue
         told = f"{model.title}: a request takes {brief(request.p50)} (p50), {brief(request.p90)} (p90)"
         if model.output_tokens_per_second:
@@ -271,7 +270,7 @@ def _footnotes(report: RunReport, command: Command | None) -> Iterable[Renderabl
     yield _line(line, style="dim")
     told = (
         ("dim", cost_lines(report.cost)),
-        ("dim", speed_lines(report.models)),
+        ("dim", speed_lines(report)),
         ("", reading_lines(report.cells)),
         ("yellow", edited_lines(report.cells)),
         ("yellow", marked_lines(report.cells)),

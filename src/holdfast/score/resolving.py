@@ -28,6 +28,7 @@ GROUP = "holdfast.scorers"
 """The entry point group where installed packages offer scorers."""
 EXTRACTOR_GROUP = "holdfast.extractors"
 
+_OF_EVERY_SCORER = ("name", "extract", "extract_target")
 Entry = str | Mapping[str, Mapping[str, Any] | None] | Scorer | Callable[..., Any]
 
 
@@ -41,7 +42,7 @@ def resolve(entry: Entry, place: str) -> Scorer:
     found = _find(named, place) if isinstance(named, str) else _as_scorer(named, place)
     known, _ = arguments_of(found.function)
     args = {**found.args, **args}
-    own = {arg: args.pop(arg) for arg in ("name", "extract", "extract_target") if arg in args and arg not in known}
+    own = {arg: args.pop(arg) for arg in _OF_EVERY_SCORER if arg in args and arg not in known}
     extractors = {arg: _extractors(own[arg], f"{place}.{arg}") for arg in own if arg != "name"}
     made = _with_args(found, args, place)
     return msgspec.structs.replace(made, name=str(own.get("name", made.name)), **extractors)
@@ -188,7 +189,8 @@ def _check_args(made: Scorer | Extractor, known: Mapping[str, inspect.Parameter]
     """Names, what is missing, types, and what the thing itself has against them."""
     for arg in made.args:
         if arg not in known and not open_ended:
-            names = _nearest(arg, list(known)) if known else "it takes none"
+            takes = {*known, *(_OF_EVERY_SCORER if isinstance(made, Scorer) else ())}
+            names = _nearest(arg, sorted(takes)) if takes else "it takes none"
             raise ScorerError(place, f"{made.name} has no argument {arg!r}; {names}")
     for arg, parameter in known.items():
         if parameter.default is inspect.Parameter.empty and arg not in made.args:

@@ -22,7 +22,7 @@ from holdfast.state.profile import Profile, TimedGist
 from holdfast.state.rows import AnswerRow, EditRow, EvaluationCounts, MadeRow, ScoreRow
 from holdfast.state.story import Story
 
-_VERSION = 10
+_VERSION = 11
 _timed_gist = msgspec.json.Decoder(TimedGist)
 _BATCH = 10_000
 _MEMORY = ":memory:"
@@ -139,8 +139,13 @@ class Index:
         ]
 
     def example_of(self, evaluation: str, scorer: str) -> object:
-        """A value that a scorer gave of any answer; None if it gave none."""
-        query = "SELECT value FROM scores WHERE evaluation = ? AND scorer = ? AND value != x'6e756c6c' LIMIT 1"
+        """A value that a scorer gave of any answer; None if it gave none. True or False only if it gave nothing else:
+        of an answer that is none, False is said in place of the scorer.
+        """
+        query = (
+            "SELECT value FROM scores WHERE evaluation = ? AND scorer = ? AND value != x'6e756c6c' "
+            "ORDER BY value IN (x'74727565', x'66616c7365') LIMIT 1"
+        )
         found = self._database.execute(query, (evaluation, scorer)).fetchone()
         return None if found is None else msgspec.json.decode(found[0])
 

@@ -18,7 +18,8 @@ from holdfast.state.story import BEGINNINGS, ENDS, StepGist
 SPANS_MAX = 60
 _WIDTH_SECONDS = 1 / 64
 APART_SECONDS = 60.0
-"""Scoring has no record of its own that it ends: steps so far apart are of two sittings."""
+"""Scoring has no record that it ends. In a condensed journal, which does not tell one process from the next, records so
+far apart are of two sittings."""
 _ended = msgspec.json.Decoder(RunEnded)
 
 
@@ -29,6 +30,15 @@ class _Live(msgspec.Struct, frozen=True):
 
 
 _live = msgspec.json.Decoder(_Live)
+
+
+class _Opened(msgspec.Struct, frozen=True):
+    """Every process that adds to a run has an epoch of its own."""
+
+    epoch: int = 0
+
+
+_opened = msgspec.json.Decoder(_Opened)
 
 
 class TimedGist(StepGist, frozen=True):
@@ -100,6 +110,8 @@ class ModelTimes(msgspec.Struct):
     sent_seconds: float = 0.0
     """Of all requests, under way."""
     phases: dict[str, Durations] = msgspec.field(default_factory=dict)
+    evaluations: dict[str, int] = msgspec.field(default_factory=dict)
+    """How often it was asked as a judge, by evaluation; by the samples themselves under the empty one."""
 
     def took(self, phase: str, seconds: float) -> None:
         found = self.phases.get(phase)
@@ -129,9 +141,13 @@ class Profile(msgspec.Struct):
     """When the last record of a sitting was written."""
     alive: bool = False
     """The last process has not said that it ended."""
+    epoch: int = 0
+    """Of the process that wrote last."""
 
     def apply(self, line: Line) -> None:
-        if line.t in BEGINNINGS and not _live.decode(line.d).live:
+        if line.t == "segment":
+            self._opened(_opened.decode(line.d).epoch)
+        elif line.t in BEGINNINGS and not _live.decode(line.d).live:
             at = _seconds(line.at)
             self._stand_up(self.seen)
             self._see(at, at)
@@ -177,6 +193,8 @@ class Profile(msgspec.Struct):
         return self.models.setdefault(_model_of(cell_of(key or "")), ModelTimes())
 
     def _asked(self, model: ModelTimes, step: TimedGist, at: float) -> None:
+        judges = step.scope.split("/")[1] if step.scope.startswith("score/") else ""
+        model.evaluations[judges] = model.evaluations.get(judges, 0) + 1
         model.requests += step.tries
         model.retries += max(step.tries - 1, 0)
         if step.answer is None:
@@ -203,6 +221,12 @@ class Profile(msgspec.Struct):
                 model.took("connect", timing.connect)
                 model.took("first byte", timing.first)
                 model.took("generate", step.seconds - timing.lost - timing.connect - timing.first)
+
+    def _opened(self, epoch: int) -> None:
+        """Another process adds to the run: whoever did before was at work until its last record."""
+        if epoch != self.epoch:
+            self._stand_up(self.seen)
+            self.epoch = epoch
 
     def _see(self, since: float, at: float) -> None:
         """Something happened; outside of a process's work on the run somebody scores."""

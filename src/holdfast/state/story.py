@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.journal.marks import Entry, Position
-from holdfast.records import Anomaly, Line
+from holdfast.records import Anomaly, Line, Segment
 from holdfast.records.exchange import Usage
 from holdfast.records.facts import (
     BatchJob,
@@ -145,6 +145,8 @@ class Story(msgspec.Struct):
     """Of processes that have ended, from their first record to their last."""
     sitting: str = ""
     """When the process began that worked on it last, if it has not said that it ended."""
+    epoch: int = 0
+    """Of the process that wrote last."""
     anomalies: list[Anomaly] = msgspec.field(default_factory=list)
     notes: list[Noted] = msgspec.field(default_factory=list)
     jobs: dict[str, OpenJob] = msgspec.field(default_factory=dict)
@@ -205,6 +207,8 @@ class Story(msgspec.Struct):
         line = entry.line
         if line.t.startswith("run."):
             self._run(line)
+        elif line.t == "segment":
+            self._opened(msgspec.json.decode(line.d, type=Segment).epoch)
         elif line.t == "score.started":
             started = msgspec.json.decode(line.d, type=ScoringStarted)
             before = self.evaluations.get(started.evaluation)
@@ -272,8 +276,14 @@ class Story(msgspec.Struct):
     def _bill(self, key: str | None, role: str) -> Bill:
         return self.bills.setdefault(cell_of(key or ""), {}).setdefault(role, Bill())
 
+    def _opened(self, epoch: int) -> None:
+        """Another process adds to the run. One before it that was killed worked until its last record."""
+        if epoch != self.epoch:
+            self._stand_up(self.updated)
+            self.epoch = epoch
+
     def _sit_down(self, at: str) -> None:
-        """A process begins to work. One before it that was killed worked until its last record."""
+        """A process begins to work. A condensed journal does not tell when the one before it was killed."""
         self._stand_up(self.updated)
         self.sitting = at
 

@@ -5,12 +5,14 @@ import sys
 from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 
-from holdfast.engine.attempts import Past, Sampler
+from holdfast.engine.attempts import Outcome, Past, Sampler
 from holdfast.errors import StoppedError
 from holdfast.records.exchange import Answer, Sample
 from holdfast.records.facts import Step
+from holdfast.score.anomalies import Expected
 from holdfast.solve import Allowance, Context, Recorded, StepFailedError, ToolFailedError, Workplace
 from holdfast.solve.composing import best_of, majority
 from holdfast.solve.steps import working_seconds
@@ -490,3 +492,16 @@ def test_what_went_on_at_the_same_time_counts_once_against_the_time_limit() -> N
     assert working_seconds([at(10.0, 4.0), at(10.0, 4.0), at(11.0, 2.0)]) == pytest.approx(5.0)
     assert working_seconds([at(10.0, 4.0), at(20.0, 4.0)]) == pytest.approx(8.0)
     assert working_seconds([at(0.0, 4.0), at(0.0, 4.0)]) == pytest.approx(8.0)
+
+
+@pytest.mark.parametrize(("text", "looks", "odd"), [("", True, 1), ("8", True, 0), ("", False, 0)])
+def test_an_empty_answer_is_counted_as_an_anomaly_where_somebody_looks(text: str, looks: bool, odd: int) -> None:
+    async def solve(sample: Sample, ctx: Context) -> str:
+        return text
+
+    ends: list[Outcome] = []
+    plain = kit(solve, World(), Setting())
+    looking = msgspec.structs.replace(plain, expected={"model": Expected()} if looks else None)
+    sampler = Sampler(MemoryJournal(1), lambda _, outcome: ends.append(outcome))
+    run(sampler.answer(ticket(), looking, Past()))
+    assert [each.anomalies for each in ends] == [odd]

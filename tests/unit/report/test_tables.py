@@ -4,12 +4,14 @@ import io
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from rich.console import Console
 
 from holdfast.api import Run
 from holdfast.records.exchange import Answer, Sample
-from holdfast.report.tables import failure_lines, report_table
+from holdfast.report.profiling import ModelProfile, Percentiles
+from holdfast.report.tables import failure_lines, report_table, speed_lines
 from holdfast.solve import Context
 from tests.unit.engine.runs import RUN, Asked, given, go, rows
 
@@ -86,3 +88,14 @@ def test_one_failure_is_told_in_the_singular(tmp_path: Path) -> None:
         (line,) = failure_lines(run.cells())
     assert line.startswith("task/mock: 1 sample failed: solver")
     assert "1 sample failed in the solver's code" in shown(tmp_path)
+
+
+def test_how_fast_a_judge_is_that_only_another_evaluation_asked_is_not_told(mixed: Path) -> None:
+    phases: dict[str, Percentiles | None] = {"request": Percentiles(1, 0.5, 0.5, 0.5, 0.5, 0.5)}
+    nobody = ModelProfile("m", False, 1, 1, 0, 0, 0, 1, 1, 1.0, 1.0, None, phases)
+    with Run.find(str(mixed), RUN) as run:
+        report = run.report()
+    asked = {"adviser": {"": 2}, "judge": {report.evaluation: 1}, "old": {"another": 3}, "both": {"another": 1, "": 1}}
+    models = [msgspec.structs.replace(nobody, name=name, evaluations=by) for name, by in asked.items()]
+    lines = speed_lines(msgspec.structs.replace(report, models=tuple(models)))
+    assert [line.partition(":")[0] for line in lines] == ["adviser", "judge", "both"]

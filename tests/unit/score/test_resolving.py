@@ -96,7 +96,9 @@ def test_an_unknown_name_is_refused_with_the_nearest() -> None:
 
 def test_an_unknown_argument_is_refused_with_the_nearest() -> None:
     assert "numeric has no argument 'tolerence'; did you mean 'tolerance'?" in refusal({"numeric": {"tolerence": 1}})
-    assert "numeric has no argument 'zzz'; known: relative, tolerance" in refusal({"numeric": {"zzz": 1}})
+    known = "known: extract, extract_target, name, relative, tolerance"
+    assert f"numeric has no argument 'zzz'; {known}" in refusal({"numeric": {"zzz": 1}})
+    assert "numeric has no argument 'extrct'; did you mean 'extract'?" in refusal({"numeric": {"extrct": "number"}})
     assert "has no argument 'sample'" in refusal({"numeric": {"sample": 1}})
 
 

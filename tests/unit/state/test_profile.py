@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from holdfast.records import Line
+from holdfast.records import Line, Segment
 from holdfast.records.durations import RELATIVE_ERROR, Durations
 from holdfast.records.exchange import Answer, Usage
 from holdfast.records.facts import Asked, Called, Failure, RunEnded, RunResumed, Step, Timing
@@ -27,6 +27,9 @@ class Told:
 
     def __init__(self) -> None:
         self.profile = Profile()
+
+    def open(self, at: float, epoch: int) -> None:
+        self.profile.apply(line("segment", Segment(1, "uid", 1, epoch, 1), at))
 
     def begin(self, at: float = 0.0, kind: str = "run.resumed", *, live: bool = False) -> None:
         self.profile.apply(line(kind, RunResumed(live=live), at))
@@ -203,3 +206,23 @@ def test_scoring_after_the_end_is_time_at_work_and_its_sessions_are_apart(told: 
     told.profile.scored(2.0, line("score", {}, 102.0))
     told.profile.scored(2.0, line("score", {}, 502.0))
     assert told.report().worked_seconds == pytest.approx(14.0)
+
+
+def test_the_time_between_two_processes_that_score_is_no_time_at_work(told: Told) -> None:
+    told.end(10.0)
+    for epoch, at in ((2, 15.0), (3, 40.0)):
+        told.open(at, epoch)
+        told.profile.scored(2.0, line("score", {}, at + 2.0))
+    assert told.report().worked_seconds == pytest.approx(14.0)
+
+
+def test_a_killed_process_was_at_work_until_its_last_record_whoever_scores_later() -> None:
+    told = Told()
+    told.open(0.0, 1)
+    told.begin(kind="run.started")
+    told.step(5.0, asked(1.0))
+    told.open(6.0, 1)  # the same process goes on in another segment
+    told.step(10.0, asked(1.0))
+    told.open(500.0, 2)
+    told.profile.scored(2.0, line("score", {}, 502.0))
+    assert told.report().worked_seconds == pytest.approx(12.0)

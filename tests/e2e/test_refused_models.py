@@ -64,7 +64,7 @@ def test_a_cell_beside_one_that_is_refused_goes_on(tmp_path: Path) -> None:
         model: dict[str, Any] = {"provider": "openai", "model": "m"}
         models = [{**model, "name": name, "base_url": at.base_url} for name, at in (("bad", bad), ("good", good))]
         write_spec(tmp_path, 50, models=models)
-        done = run(*RUN, "--limit", 50, cwd=tmp_path)
+        done = run(*RUN, "--limit", "50", cwd=tmp_path)
     assert done.code == 1
     assert done.err.splitlines()[-1].endswith("go on with: holdfast resume x")
     assert "This was a part" not in done.out

@@ -5,9 +5,11 @@ every time (ours, the event loop's), and none of the secrets that the spec names
 """
 
 import asyncio
+import contextlib
 import os
 import re
 import traceback
+import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -64,7 +66,7 @@ def is_ours(file: str) -> bool:
 
 def secrets_of(spec: Spec, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """What must not be in a record: values of the variables that the spec takes keys, headers and addresses from, and
-    of those that are called like a credential.
+    of those that are called like a credential, and passwords of proxies.
     """
     named: set[str] = set()
     for model in (*spec.models, *spec.roles.values()):
@@ -74,7 +76,16 @@ def secrets_of(spec: Spec, environ: Mapping[str, str] = os.environ) -> tuple[str
     for task in spec.tasks:
         named |= set(_VARIABLE.findall(" ".join(_server_texts(task.solver))))
     called = {name for name, value in environ.items() if _CREDENTIAL.search(name) and len(value) >= _CHARACTERS_MIN}
-    return tuple(sorted({environ.get(name, "") for name in named | called} - {""}))
+    return tuple(sorted({*(environ.get(name, "") for name in named | called), *_proxy_passwords(environ)} - {""}))
+
+
+def _proxy_passwords(environ: Mapping[str, str]) -> Iterator[str]:
+    """As they stand in the URL, and as they are meant."""
+    for name, value in environ.items():
+        if name.upper().endswith("_PROXY"):
+            with contextlib.suppress(ValueError):
+                password = urllib.parse.urlsplit(value).password or ""
+                yield from (password, urllib.parse.unquote(password))
 
 
 def _server_texts(value: Any, inside: bool = False) -> Iterator[str]:

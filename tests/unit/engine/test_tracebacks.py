@@ -147,5 +147,9 @@ def test_secrets_are_what_the_spec_names_and_what_is_called_like_one() -> None:
         "OTHER_API_KEY": "other-secret",
         "KEYBOARD": "us",
         "PATH": "some/folder",
+        "https_proxy": "http://me:pass%20word@proxy.example:3128",
+        "ALL_PROXY": "http://[no",
+        "NO_PROXY": "localhost",
     }
-    assert set(secrets_of(whole, environ)) == {"odd-value", "team-value", "host-value", "other-secret"}
+    proxy = {"pass%20word", "pass word"}
+    assert set(secrets_of(whole, environ)) == {"odd-value", "team-value", "host-value", "other-secret", *proxy}

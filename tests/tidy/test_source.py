@@ -13,7 +13,7 @@ import holdfast
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
-PROGRAMS = [*SOURCES, *sorted((ROOT / "bench").rglob("*.py"))]
+PROGRAMS = [*SOURCES, *sorted((ROOT / "bench").glob("*.py"))]  # below it peers may be installed
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 FORBIDDEN_NAMES = {"utils", "util", "common", "helpers", "helper", "core", "base", "misc", "manager"}
 ASSERTING = ("assert", "raises", "expect(")

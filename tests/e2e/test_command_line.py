@@ -54,7 +54,7 @@ SHOWN = {
     "anomalies",
 }
 EXPORTED = {"key", "task", "model", "sample_id", "repeat", "status", "output", "error", "scores"}
-ADDED = ("anomalies", "cached_tokens", "cost_usd", "marks", "reasoning_tokens", "scores_edited")
+ADDED = ("anomalies", "cached_tokens", "cost_usd", "group", "marks", "reasoning_tokens", "scores_edited")
 READABLE_ID = re.compile(r"\d{8}-\d{6}-[a-z]+-[a-z]+")
 
 

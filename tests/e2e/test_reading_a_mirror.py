@@ -205,7 +205,7 @@ def test_verify_reads_every_object_whatever_was_copied_before(tmp_path: Path, bu
     assert read("export", url, cwd=tmp_path) == before
     done = call("verify", url, cwd=tmp_path)
     assert done.code == 5, done.said
-    assert "record 2 lost" in done.out
+    assert " lost" in done.out
     assert [path.name for path in cache.glob("holdfast/copies/*/*")] == ["lock", "run"]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from holdfast.report.wording import dollars
 from tests.e2e.agents import agent, serving, write
 from tests.e2e.commands import call, run, start
 from tests.e2e.live_runs import wait_for
@@ -99,7 +100,7 @@ def test_dollars_are_those_of_the_recorded_tokens(resumed: Path) -> None:
     assert [step["turn"] for step in asked] == list(range(1, 9))
     assert all(step["dollars"] == step["usage"]["input_tokens"] / 1000 for step in asked)
     assert attempt["dollars"] == pytest.approx(sum(step["dollars"] for step in asked))
-    assert f"${attempt['dollars']:.4f}" in shown(resumed)
+    assert dollars(attempt["dollars"]) in shown(resumed)
 
 
 def test_what_a_live_sample_waits_for_is_told_from_outside(tmp_path: Path) -> None:

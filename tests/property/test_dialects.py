@@ -101,7 +101,7 @@ def test_a_stream_and_a_whole_body_are_the_same_answer(dialect: Dialect, tongue:
 def test_a_stream_that_is_cut_anywhere_is_never_an_answer(dialect: Dialect, tongue: Tongue) -> None:
     whole = b"".join(tongue.events(TOLD))
     kinds = set()
-    for length in range(len(whole) - 1):
+    for length in range(len(whole.rstrip())):  # the line breaks behind the last event tell nothing
         with pytest.raises(ModelError) as raised:
             dialect.answer(dialect.joined(list(parse_events(whole[:length]))))
         kinds.add(raised.value.kind)

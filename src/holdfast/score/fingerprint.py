@@ -19,6 +19,7 @@ import re
 import sys
 import sysconfig
 import textwrap
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, ModuleType
@@ -30,6 +31,7 @@ import xxhash
 from holdfast.score.definition import Extractor, Scorer
 
 _DEEPEST = 20
+_PARSING = threading.Lock()
 _CONSTANTS = (str, bytes, int, float, complex, tuple, list, dict, set, frozenset, re.Pattern)
 _first_seen: "weakref.WeakKeyDictionary[Any, list[Any]]" = weakref.WeakKeyDictionary()
 
@@ -179,7 +181,7 @@ def _imported(content: bytes, module: str, seen: set[str]) -> Iterator[bytes]:
 def _imports(content: bytes, module: str) -> list[str]:
     """Not those inside functions: whether these are loaded changes while a process runs."""
     try:
-        tree = ast.parse(content)
+        tree = _parsed(content)
     except (SyntaxError, ValueError, RecursionError):
         return []
     package = getattr(sys.modules.get(module), "__package__", None) or ""
@@ -191,6 +193,12 @@ def _imports(content: bytes, module: str) -> list[str]:
             source = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
             found += [source, *(f"{source}.{each.name}" for each in node.names)]
     return found
+
+
+def _parsed(source: str | bytes) -> ast.Module:
+    """One at a time: two threads that do this at once break each other in Python 3.11."""
+    with _PARSING:
+        return ast.parse(source)
 
 
 def _is_installed(name: str, path: str) -> bool:
@@ -223,7 +231,7 @@ def _without_scorers(lines: list[bytes], module: ModuleType, wanted: Any = None)
 def _words(code: bytes) -> set[str]:
     """The names in it, and texts that may be one; all of its words if it cannot be understood."""
     try:
-        tree = ast.parse(code)
+        tree = _parsed(code)
     except (SyntaxError, ValueError, RecursionError):
         return set(re.findall(r"\w+", code.decode("utf-8", "replace")))
     found = set()

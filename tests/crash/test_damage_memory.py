@@ -83,6 +83,7 @@ def test_a_first_line_of_two_gigabytes_is_read_over_in_bounded_memory(folder: st
     assert set(child("read", folder)["numbers"]) == set(journal.lines) - {header.n}
 
 
+@pytest.mark.long
 def test_two_gigabytes_of_nuls_in_the_place_of_a_sealed_segment(folder: str) -> None:
     journal = small_journal(folder)
     with open(os.path.join(folder, "000002.jsonl.zst"), "wb") as file:

@@ -117,7 +117,7 @@ def is_at_work(course: Stage, process: "subprocess.Popen[str]") -> bool:
 
 
 @pytest.mark.parametrize(
-    ("signals", "rows"), [(20, 60), pytest.param(200, 500, marks=pytest.mark.long)], ids=["20 signals", "200 signals"]
+    ("signals", "rows"), [(12, 40), pytest.param(200, 500, marks=pytest.mark.long)], ids=["12 signals", "200 signals"]
 )
 def test_random_signals_never_leave_a_wrong_status_and_lose_nothing(tmp_path: Path, signals: int, rows: int) -> None:
     seed = int(os.environ.get("HOLDFAST_SEED", random.SystemRandom().randrange(10**6)))

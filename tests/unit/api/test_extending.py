@@ -143,7 +143,7 @@ def joined(one: Size, other: Size) -> Size:
     return Size(tasks, max(one.models, other.models), limit)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 @drawn_from(sizes=st.lists(SIZES, min_size=2, max_size=4))
 def test_however_a_run_grows_it_ends_as_if_planned_so(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[Size]

@@ -2,12 +2,14 @@
 
 import dataclasses
 import functools
+import gc
 import importlib
 import importlib.util
 import json
 import linecache
 import re
 import sys
+import threading
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -269,3 +271,42 @@ def test_a_function_of_a_script_changes_with_what_it_uses_there(
     one, other = made(SCRIPT), made(SCRIPT.replace(was, now))
     assert (source_digest(one) != source_digest(other)) is scorer_changes
     assert (solver_digest(one) != solver_digest(other)) is solver_changes
+
+
+def test_scorers_of_several_threads_have_their_fingerprints_at_once() -> None:
+    """In Python 3.11 two threads that parse at once break each other, if what is collected meanwhile runs code."""
+    found: list[str] = []
+    broken: list[BaseException] = []
+
+    @scorer
+    def mine(sample: Any, answer: Any) -> bool:
+        return bool(answer.text)
+
+    class Litter:
+        itself: "Litter"
+
+        def __del__(self) -> None:
+            sum(range(200))
+
+    def look() -> None:
+        try:
+            for _ in range(20):
+                litter = Litter()
+                litter.itself = litter
+                found.extend([source_digest(mine)])
+        except SystemError as error:
+            broken.append(error)
+
+    before, collected = sys.getswitchinterval(), gc.get_threshold()
+    sys.setswitchinterval(1e-6)
+    gc.set_threshold(50)
+    try:
+        threads = [threading.Thread(target=look) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+        gc.set_threshold(*collected)
+    assert (broken, len(found), len(set(found))) == ([], 80, 1)

@@ -6,6 +6,7 @@ not about what a power loss leaves.
 
 import contextlib
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -237,6 +238,11 @@ def read_all(folder: str, disk: Disk = QUICK, uid: str | None = UID) -> Seen:
 
 def flipped(data: bytes, at: int, mask: int = 0x01) -> bytes:
     return data[:at] + bytes([data[at] ^ mask]) + data[at + 1 :]
+
+
+def frames_of(packed: bytes) -> list[int]:
+    """Where the frames of a sealed segment begin: its header has one, and so has every megabyte of other records."""
+    return [found.start() for found in re.finditer(rb"\x28\xb5\x2f\xfd", packed)]
 
 
 def without(lines: Sequence[bytes], *indexes: int) -> bytes:

@@ -1,6 +1,5 @@
 """`holdfast recover` from a damaged mirror: one warning for each loss, right counts, never a traceback."""
 
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.e2e.commands import Done, call
-from tests.journals import flipped
+from tests.journals import flipped, frames_of
 from tests.mirrors import RUN, SAMPLES, Kept, copied, finished_so_far, run_and_mirror
 
 FINISHED = 10
@@ -128,15 +127,14 @@ def test_every_chunk_that_can_be_lost_alone_loses_its_own_records_only(cut: Kept
 
 
 SEALED = [
-    Case("a frame's head is damaged", lambda kept, other: spoil(kept.sealed()[0], frames(kept.sealed()[0])[1]), 2),
+    Case("a frame's head is damaged", lambda kept, other: spoil_frame(kept.sealed()[0]), 2),
     Case("it is cut short", lambda kept, other: cut_short(kept.sealed()[0]), 2),
     Case("only its table is damaged", lambda kept, other: spoil(kept.sealed()[0], -3), 0, lost=False),
 ]
 
 
-def frames(path: Path) -> list[int]:
-    """Where the compressed frames begin: the header has one, and all other records of so short a run."""
-    return [found.start() for found in re.finditer(rb"\x28\xb5\x2f\xfd", path.read_bytes())]
+def spoil_frame(path: Path) -> None:
+    spoil(path, frames_of(path.read_bytes())[1])
 
 
 def spoil(path: Path, at: int) -> None:

@@ -36,10 +36,7 @@ def test_a_server_that_is_killed_and_started_again_costs_no_sample(tmp_path: Pat
             done = finish(process)
     assert done.code == 0, done.err
     assert (course.show()["finished"], course.show()["failed"]) == (200, 0)
-    told = [event for event in course.events() if event.startswith("model.")]
-    # What the server had sent before it died may come behind the connections that were lost: it answered, and was gone.
-    assert (told[0], told[-1]) == ("model.waiting", "model.answers")
-    assert told.count("model.waiting") == told.count("model.answers")
+    assert course.events().count("model.answers") == 1
     assert "run.stalled" not in course.events()
 
 

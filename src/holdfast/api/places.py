@@ -198,7 +198,7 @@ def folders_in(store: str) -> Iterator[RunPlace]:
     store = os.path.abspath(store)
     if not os.path.isdir(store):
         return
-    found, mirrored = 0, ""
+    is_store = is_mirror = False
     for experiment in sorted(os.listdir(store)):
         above = os.path.join(store, experiment)
         for name in sorted(os.listdir(above)) if os.path.isdir(above) else ():
@@ -206,11 +206,11 @@ def folders_in(store: str) -> Iterator[RunPlace]:
                 continue
             place = RunPlace(store, unquote(experiment), unquote(name), os.path.join(above, name))
             if _is_mirror(place.folder):
-                mirrored = store
+                is_mirror = True
             elif place.began or any(os.path.lexists(os.path.join(place.folder, each)) for each in _FILES):
-                found += 1
+                is_store = True
                 yield place
-    if mirrored and not found:
+    if is_mirror and not is_store:
         raise _no_folder_of_runs(store)
 
 

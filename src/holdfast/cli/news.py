@@ -8,8 +8,6 @@ import os
 import sys
 from typing import Any, TextIO, cast
 
-_OVER = "\r\x1b[2K"
-
 
 class News:
     """A stream in the place of another."""
@@ -20,26 +18,31 @@ class News:
         """The terminal's cursor stands behind a line that will be written over."""
 
     def write(self, text: str) -> int:
-        shown = f"{_OVER}{text}" if self._has_line and text[:1] not in ("\r", "\n") else text
+        shown = text
+        if self._has_line and text[:1] not in ("\r", "\n"):
+            from holdfast.report.wording import written_over  # loaded by whoever wrote the line
+
+            shown = written_over("", 0) + text
         self._has_line = text.startswith("\r") and not text.endswith("\n")
         try:
             self._stream.write(shown)
         except OSError:
-            self._fall_silent()
+            fall_silent(self._stream)
         return len(text)
 
     def flush(self) -> None:
         try:
             self._stream.flush()
         except OSError:
-            self._fall_silent()
-
-    def _fall_silent(self) -> None:
-        """What the stream still holds must not fail at the end of the process either."""
-        os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+            fall_silent(self._stream)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+def fall_silent(stream: TextIO) -> None:
+    """Nobody reads it any more. What it still holds must not fail at the end of the process either."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def tell_news() -> None:

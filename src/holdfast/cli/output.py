@@ -1,7 +1,6 @@
 """Where commands print: people's output and JSON on standard output, news on standard error."""
 
 import contextlib
-import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -13,6 +12,7 @@ from rich.console import Console, RenderableType
 
 from holdfast.api import RunPlace
 from holdfast.api.summaries import WaitingJob
+from holdfast.cli.news import fall_silent
 from holdfast.errors import UsageError
 from holdfast.report.progress import told_jobs
 
@@ -21,7 +21,7 @@ class _Output(Console):
     """Whoever has seen enough may stop reading: the work goes on, and the exit code is that of the work."""
 
     def on_broken_pipe(self) -> None:
-        _fall_silent()
+        fall_silent(sys.stdout)
 
 
 console = _Output(highlight=False, markup=False)
@@ -52,11 +52,7 @@ def end_quietly() -> Iterator[None]:
         yield
         sys.stdout.flush()
     except BrokenPipeError:
-        _fall_silent()
-
-
-def _fall_silent() -> None:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        fall_silent(sys.stdout)
 
 
 def print_json(value: Any) -> None:

@@ -1,10 +1,11 @@
 """The circuit breaker of one model's line: a server that is down is waited for, with one request now and then.
 
 Pure: time is given. Invariant: while it is open at most one request is under way as a probe, at growing intervals; any
-answer of the server closes it. It opens only after failures of several kinds in a row that speak of the server, never
-because of one that an answer came between. Where nothing was heard of the server at all (a connection that failed) a
-few are enough; an error or a time-out may be the request's own doing, so those must be of many requests: what is left
-at the end of a run may be just the samples that no server can answer.
+answer to what was sent since the failures began closes it: what a server sent before it died may come later. It opens
+only after failures of several kinds in a row that speak of the server, never because of one that an answer came
+between. Where nothing was heard of the server at all (a connection that failed) a few are enough; an error or a
+time-out may be the request's own doing, so those must be of many requests: what is left at the end of a run may be just
+the samples that no server can answer.
 """
 
 import math
@@ -73,8 +74,10 @@ class Breaker:
         """The probe came to nothing, in whatever way: another may be sent."""
         self._is_probing = False
 
-    def heard(self) -> bool:
-        """The server has answered, whatever it said. True if that closed the breaker."""
+    def heard(self, sent_at: float) -> bool:
+        """The server has answered, whatever it said, a request of that time. True if that closed the breaker."""
+        if self.is_open and sent_at < self._since:
+            return False
         was_open, self.is_open = self.is_open, False
         self.failures = 0
         self._unheard = 0

@@ -103,7 +103,7 @@ class Pace:
         self.in_flight -= 1
         self._strikes = 0
         self.window.answered(now, sent_at)
-        return self.breaker.failures > 0 and self._hear()
+        return self.breaker.failures > 0 and self._hear(sent_at)
 
     def used(self, input_tokens: int, output_tokens: int, guessed: float) -> None:
         """What an answer took: the guess is put right."""
@@ -125,7 +125,7 @@ class Pace:
         if policy.breaks:
             is_unheard = error.kind == "connection"
             return self.breaker.failed(now, str(error), request, is_unheard=is_unheard, was_probe=was_probe)
-        return self._hear()
+        return self._hear(sent_at)
 
     def heard(self, now: float, quotas: Sequence[Quota]) -> None:
         """What the server says it still takes."""
@@ -157,8 +157,8 @@ class Pace:
         self._not_before = max(self._not_before, until)
         self.why_paused = str(error)
 
-    def _hear(self) -> bool:
-        if not self.breaker.heard():
+    def _hear(self, sent_at: float) -> bool:
+        if not self.breaker.heard(sent_at):
             return False
         self.window.restart()
         self._strikes = 0

@@ -210,6 +210,17 @@ def test_any_answer_closes_the_breaker() -> None:
     assert (paced.breaker.is_open, paced.wait(1.5)) == (False, 0.0)
 
 
+def test_what_a_server_sent_before_it_died_does_not_close_the_breaker() -> None:
+    paced = pace()
+    paced.sent(0.0)
+    for _ in range(TRIPS_AFTER):
+        fail(paced, 1.0, "connection")
+    assert not paced.answered(1.1, 0.0)
+    assert paced.breaker.is_open
+    paced.sent(2.0)
+    assert paced.answered(2.1, 2.0)
+
+
 def test_a_refused_request_is_an_answer_of_a_server_that_works() -> None:
     paced = pace()
     for number in range(TRIPS_AFTER_REQUESTS - 1):

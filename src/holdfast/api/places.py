@@ -222,11 +222,13 @@ def refuse_mirror(folder: str) -> None:
 
 def _is_mirror(folder: str) -> bool:
     """Where a run has files of segments, its mirror has a folder for each epoch."""
-    with contextlib.suppress(OSError):
-        with os.scandir(journal_folder(folder)) as entries:
-            names = {entry.name: entry.is_dir() for entry in entries}
-        return any(is_folder and name.isdecimal() for name, is_folder in names.items()) and all(names.values())
-    return False
+    has_epochs = False
+    with contextlib.suppress(OSError), os.scandir(journal_folder(folder)) as entries:
+        for entry in entries:
+            if not entry.is_dir():
+                return False
+            has_epochs = has_epochs or entry.name.isdecimal()
+    return has_epochs
 
 
 def _no_folder_of_runs(path: str) -> UsageError:

@@ -187,11 +187,7 @@ class Resumption:
     def _refuse_missing_keys(self) -> None:
         """Whoever has all answers of a model needs its key no more."""
         finished = self._fold.finished
-        asked = {
-            cell.model
-            for cell in self._fold.story.cells
-            if not all(ordinal in finished for ordinal in range(cell.first, cell.first + cell.count))
-        }
+        asked = {cell.model for cell in self._fold.story.cells if not finished.has_all(cell.first, cell.count)}
         spec = self._prepared.spec
         with naming(self._given.where):
             refuse_missing_keys(spec, {model.name for model in spec.models} - asked)

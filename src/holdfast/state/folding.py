@@ -5,6 +5,7 @@ Memory does not grow with the run: a bit for each key, and a few numbers for tho
 here comes from the journal and can be made again.
 """
 
+import itertools
 from array import array
 from collections.abc import Iterable, Iterator, MutableMapping
 
@@ -17,6 +18,12 @@ from holdfast.score.anomalies import VERSION
 from holdfast.state.story import StepGist, Story
 
 _SPARE = 1024
+
+
+def _whole_bytes(first: int, last: int) -> tuple[range, Iterable[int]]:
+    """Of the bits from one to before another: the bytes that are all of these, and the bits beside them."""
+    inner = range(-(-first // 8), max(last // 8, -(-first // 8)))
+    return inner, itertools.chain(range(first, min(inner.start * 8, last)), range(max(inner.stop * 8, first), last))
 
 
 class Bits:
@@ -32,12 +39,13 @@ class Bits:
 
     def has_any(self, first: int, count: int) -> bool:
         """Of so many from one on."""
-        last = first + count
-        inner = range(-(-first // 8), last // 8)  # whole bytes
-        if inner and any(self._bytes[inner.start : inner.stop]):
-            return True
-        edges = (range(first, min(inner.start * 8, last)), range(max(inner.stop * 8, first), last))
-        return any(number in self for edge in edges for number in edge)
+        inner, edges = _whole_bytes(first, first + count)
+        return any(self._bytes[inner.start : inner.stop]) or any(number in self for number in edges)
+
+    def has_all(self, first: int, count: int) -> bool:
+        inner, edges = _whole_bytes(first, first + count)
+        full = self._bytes[inner.start : inner.stop].count(0xFF)
+        return full == len(inner) and all(number in self for number in edges)
 
     def add(self, number: int) -> bool:
         """True if it was not there."""

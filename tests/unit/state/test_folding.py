@@ -120,9 +120,10 @@ def test_many_positions_are_kept_as_a_dict_keeps_them(changes: list[tuple[int, b
         kept[5000]
 
 
-@given(st.sets(st.integers(0, 60)), st.integers(0, 70), st.integers(0, 70))
-def test_bits_know_of_a_range_whether_any_is_set(numbers: set[int], first: int, count: int) -> None:
+@given(st.sets(st.integers(0, 60)) | st.integers(0, 60).map(lambda last: set(range(last))), *[st.integers(0, 70)] * 2)
+def test_bits_know_of_a_range_whether_any_or_all_are_set(numbers: set[int], first: int, count: int) -> None:
     bits = Bits()
     for number in numbers:
         bits.add(number)
-    assert bits.has_any(first, count) == any(first <= number < first + count for number in numbers)
+    wanted = set(range(first, first + count))
+    assert (bits.has_any(first, count), bits.has_all(first, count)) == (bool(numbers & wanted), numbers >= wanted)

@@ -6,11 +6,13 @@ HoldfastError
 ├── UsageError          a command or call that cannot be carried out as it was given
 ├── DriftError          a resume that would mix two experiments; nothing was changed
 ├── StoreError          an object store could not do what was asked of it, or nobody knows whether it did
+├── DiskError           the disk or folder under a run failed (full, I/O error, removed); the run can be resumed
 ├── BadRecordError      one record that cannot be saved (not serialisable, too large, unknown type); nothing was written
 └── JournalError        about one run's journal
     ├── StoppedError      the writer has stopped; everything acknowledged is kept
     │   └── FencedError     a newer epoch has taken the run over
     ├── HeldError         another live process is writing this run
+    ├── DamagedError      stored originals (journal, plan, data) are missing or not what was written
     ├── StaleCursorError  a reader's cursor no longer matches the journal: read again from the start
     └── FormatError       the journal holds what this version does not know (a newer format, an unknown record type)
 
@@ -67,6 +69,12 @@ class StoreError(HoldfastError):
     """A mirror's store failed. It may have done what it was asked all the same."""
 
 
+class DiskError(HoldfastError):
+    """Local storage failed: full, an I/O error, or the run's folder is gone. What was acknowledged before is kept, and
+    the run can be resumed once there is storage again. Exit code 8.
+    """
+
+
 class BadRecordError(HoldfastError):
     """A record is refused before it is queued; other records are not affected."""
 
@@ -85,6 +93,12 @@ class FencedError(StoppedError):
 
 class HeldError(JournalError):
     """Another live process holds the run's lock."""
+
+
+class DamagedError(JournalError):
+    """A run's originals are missing or differ from what was written, so a number made from them could be wrong. The
+    message says what is damaged, what is left, and the command that helps. Exit code 5.
+    """
 
 
 class StaleCursorError(JournalError):

@@ -7,7 +7,7 @@ from itertools import takewhile
 import msgspec
 
 from holdfast.cli.output import terminal_width
-from holdfast.errors import DriftError, FencedError, HeldError, HoldfastError, JournalError
+from holdfast.errors import DiskError, DriftError, FencedError, HeldError, HoldfastError, JournalError
 from holdfast.records.facts import Change
 from holdfast.report.wording import shortened
 from holdfast.spec.drift import extending
@@ -25,6 +25,8 @@ def explain(error: HoldfastError) -> int:
     sys.stderr.write(f"holdfast: {error}\n")
     if isinstance(error, HeldError | FencedError):
         return 4
+    if isinstance(error, DiskError):
+        return 8
     return 5 if isinstance(error, JournalError) else 2
 
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from holdfast.api.forking import is_abandoned, remove_leftovers
-from holdfast.api.going_on import command_to_go_on
 from holdfast.api.places import RunPlace, folders_in
 from holdfast.api.provenance import SPEC_FILE, check_spec_file, is_spec_file_new, lost_of, write_spec_file
 from holdfast.api.resuming import read_fold, untold
@@ -107,7 +106,7 @@ def _of_run(place: RunPlace) -> Iterator[Trouble]:
         return
     with Run(place) as run:
         summary = run.summary()
-        again = command_to_go_on(place, summary.reason, run.spec().limits.run)
+        again = run.command_to_go_on(summary.reason)
     status, reason = summary.status, summary.reason
     kept = f"{summary.finished}/{summary.planned} kept"
     if status in {"interrupted", "failed", "cancelled"}:
@@ -140,8 +139,7 @@ def _headless(place: RunPlace, fold: Fold) -> Finding:
         means = "it cannot go on: restore the journal from a copy, or start a run with another id"
         return Finding("the record that began it is damaged", means, place.command("verify"), place.run_id)
     means = "a process died before its first record: nothing was asked, nothing is lost; the same command begins it"
-    command = shlex.join(["holdfast", "run", "SPEC", "--id", place.run_id, "--store", place.store])
-    return Finding("planned, and not begun", means, command, place.run_id)
+    return Finding("planned, and not begun", means, place.command_to_begin(), place.run_id)
 
 
 def _files(place: RunPlace, fold: Fold) -> Iterator[Trouble]:

@@ -13,6 +13,7 @@ import uuid
 
 from holdfast import __version__
 from holdfast.api.estimating import estimate
+from holdfast.api.going_on import not_begun
 from holdfast.api.mirroring import Claimed, bring_home, claim_run
 from holdfast.api.places import RunPlace, make_run_id, place_of
 from holdfast.api.preparing import Given, Prepared, check_experiment, naming, refuse_missing_keys
@@ -52,7 +53,7 @@ async def extend(given: Given, place: RunPlace, observe: Observe | None = None) 
     """Plan more keys for a run, and go on with it."""
     prepared, reading = await asyncio.to_thread(read_and_prepare, given, place)
     if reading.fold.story.started is None:
-        raise UsageError(f"{place.run_id} has not begun: start it with: holdfast run SPEC --id {place.run_id}")
+        raise not_begun(place)
     return await Resumption(prepared, reading, given, _ALL).extend(observe)
 
 

@@ -18,6 +18,7 @@ import msgspec
 
 from holdfast.api.executing import started
 from holdfast.api.forecasting import Forecast, Guess, Mean
+from holdfast.api.going_on import not_begun
 from holdfast.api.places import RunPlace
 from holdfast.api.preparing import Given, Prepared, find_scorers, naming, prepare_given
 from holdfast.datasets import Digests
@@ -219,7 +220,7 @@ class _Parent:
         self.folder = place.folder
         self.index = Index(place.folder)
         if self.index.story.started is None:
-            raise UsageError(f"{place.run_id} has not begun: there is nothing to fork")
+            raise not_begun(place)
         self.source = self.index.story.started.source
         self.spec = msgspec.convert(self.index.story.spec, Spec)
         self._traces = Traces(place.journal)

@@ -134,8 +134,14 @@ class RunPlace(msgspec.Struct, frozen=True):
         """A command about this run that works when it is copied."""
         if self.url:
             return shlex.join(["holdfast", verb, self.url, *options])
-        store = [] if os.path.abspath(default_store()) == self.store else ["--store", self.store]
-        return shlex.join(["holdfast", verb, self._unmistakable(), *options, *store])
+        return shlex.join(["holdfast", verb, self._unmistakable(), *options, *self._store_option()])
+
+    def command_to_begin(self) -> str:
+        """Starts a run of this id. Only the user knows where its spec is."""
+        return shlex.join(["holdfast", "run", "SPEC", "--id", self.run_id, *self._store_option()])
+
+    def _store_option(self) -> list[str]:
+        return [] if os.path.abspath(default_store()) == self.store else ["--store", self.store]
 
     def _unmistakable(self) -> str:
         """The id alone, unless another experiment has a run of that id too."""

@@ -9,6 +9,7 @@ import xxhash
 
 from holdfast.api.elsewhere import find_to_read
 from holdfast.api.estimating import Observed
+from holdfast.api.going_on import command_to_go_on, not_begun
 from holdfast.api.places import RunPlace, default_store, runs_in
 from holdfast.api.provenance import origin_of
 from holdfast.api.recovering import Moved
@@ -213,14 +214,25 @@ class Run:
             jobs=self.jobs(),
         )
 
+    @property
+    def has_begun(self) -> bool:
+        """False if its process died, or still is, before the record that a run begins with."""
+        return self._index.story.started is not None
+
     def spec(self) -> Spec:
-        """As it is in force."""
+        """The spec in force. UsageError if the run has not begun."""
+        if not self.has_begun:
+            raise not_begun(self.place)
         return msgspec.convert(self._index.story.spec, Spec)
 
     def limits(self) -> dict[str, Any]:
-        """What the run may use in all, as far as anything is limited."""
-        found: dict[str, Any] = _plain(self.spec().limits.run)
+        """Of the whole run, those that are set."""
+        found: dict[str, Any] = _plain(self.spec().limits.run) if self.has_begun else {}
         return found
+
+    def command_to_go_on(self, reason: str) -> str:
+        """`reason` is that of its status."""
+        return command_to_go_on(self.place, reason, self.spec().limits.run if self.has_begun else None)
 
     def cost_lines(self) -> list[CostLine]:
         """What each model was asked in each cell, and what that cost."""

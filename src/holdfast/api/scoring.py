@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
+from holdfast.api.going_on import not_begun
 from holdfast.api.places import RunPlace
 from holdfast.api.preparing import Given, Prepared
 from holdfast.api.resuming import Reading, claim, open_claimed, read_and_prepare
@@ -67,7 +68,7 @@ async def score(given: Given, place: RunPlace, name: str = "", observe: Observe 
     """Record what the scorers in `given` say of every answer that they have not scored."""
     prepared, reading = await asyncio.to_thread(read_and_prepare, given, place)
     if reading.fold.story.started is None:
-        raise UsageError(f"{place.run_id} has not begun: there is nothing to score")
+        raise not_begun(place)
     reading.fold.judge_again()
     story = reading.fold.story
     is_named = not name or (
@@ -109,7 +110,7 @@ async def look_again(given: Given, place: RunPlace) -> Looked:
     """Look for anomalies in every answer with the list in force, and record what is new. Asks nothing."""
     prepared, reading = await asyncio.to_thread(read_and_prepare, given, place)
     if reading.fold.story.started is None:
-        raise UsageError(f"{place.run_id} has not begun: there is nothing to look at")
+        raise not_begun(place)
     if not prepared.spec.anomalies:
         again = place.command("resume", "--set", "anomalies=true")
         raise UsageError(

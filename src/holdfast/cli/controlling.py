@@ -4,6 +4,7 @@ import asyncio
 
 from holdfast.api import Run, RunPlace, default_store, find_run
 from holdfast.api.control import Wish, ask_run
+from holdfast.api.going_on import not_begun
 from holdfast.api.resuming import Reading, claim, open_claimed, stored_spec
 from holdfast.api.tuning import record_of
 from holdfast.api.working import close_quietly
@@ -65,6 +66,9 @@ def _find_live(name: str, store: str | None) -> RunPlace:
 
 def _ask_live(place: RunPlace, wish: Wish) -> None:
     if not standing_of(place.folder).held:
+        with Run(place) as run:
+            if not run.has_begun:
+                raise not_begun(place)
         raise UsageError(f"{place.run_id} is not running; if it should, go on with it: {resume_command(place)}")
     answer = ask_run(place.folder, wish)
     if answer is None:
@@ -87,6 +91,8 @@ def write_wish(place: RunPlace, wish: Wish) -> None:
 
 async def _append(place: RunPlace, wish: Wish) -> None:
     reading = await asyncio.to_thread(Reading, place)
+    if reading.fold.story.started is None:
+        raise not_begun(place)
     writer, logbook = await open_claimed(reading, await claim(reading, stored_spec(reading.fold).mirror))
     try:
         await writer.append(record_of(wish))

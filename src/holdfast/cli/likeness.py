@@ -4,7 +4,8 @@ import contextlib
 from collections.abc import Iterator, Sequence
 
 from holdfast.api import Run
-from holdfast.cli.finding import run_to_read
+from holdfast.api.going_on import not_begun
+from holdfast.cli.finding import run_to_show
 from holdfast.report.comparing import unlike_scorers
 from holdfast.report.sides import Answers, Cell, sides_of
 from holdfast.report.wording import counted
@@ -13,9 +14,15 @@ from holdfast.spec.reducing import Reduction
 
 @contextlib.contextmanager
 def opened_runs(names: Sequence[str], store: str | None) -> Iterator[list[Run]]:
-    """Open until the end of a `with`, whichever of them cannot be found."""
+    """Open until the end of a `with`, whichever of them cannot be found. UsageError if one has not begun: it has no
+    scores to weigh.
+    """
     with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(run_to_read(name, store)) for name in names]
+        runs = [stack.enter_context(run_to_show(name, store)) for name in names]
+        for run in runs:
+            if not run.has_begun:
+                raise not_begun(run.place)
+        yield runs
 
 
 def all_sides(runs: Sequence[Run], evaluation: str = "") -> list[dict[Cell, Answers]]:

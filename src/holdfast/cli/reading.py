@@ -8,9 +8,8 @@ from typing import Any
 import msgspec
 
 from holdfast.api import Run, RunPlace, RunSummary
-from holdfast.api.going_on import command_to_go_on
 from holdfast.api.summaries import MirrorStanding
-from holdfast.cli.finding import run_to_read
+from holdfast.cli.finding import run_to_read, run_to_show
 from holdfast.cli.output import (
     end_quietly,
     jobs_line,
@@ -49,10 +48,10 @@ _FORMATS = {"jsonl", "csv", "parquet"}
 
 
 def print_run(name: str, store: str | None, as_json: bool, evaluation: str = "") -> None:
-    with run_to_read(name, store) as run:
+    with run_to_show(name, store) as run:
         place, summary = run.place, run.summary(evaluation)
         report = None if as_json else run.report(evaluation)
-        again = command_to_go_on(place, summary.reason, run.spec().limits.run)
+        again = run.command_to_go_on(summary.reason)
     if report is None:
         print_json(summary)
         return

@@ -10,7 +10,7 @@ from typing import IO
 import msgspec
 
 from holdfast.api import Run
-from holdfast.cli.finding import run_to_read
+from holdfast.cli.finding import run_to_show
 from holdfast.cli.output import end_quietly, opened, print_json, print_table, say, tell_written, warn
 from holdfast.cli.waiting import counting
 from holdfast.errors import UsageError
@@ -46,7 +46,7 @@ def print_report(names: Sequence[str], store: str | None, paper: Paper) -> None:
     paper = msgspec.structs.replace(paper, format=_SHORT.get(paper.format, paper.format))
     _check(paper, len(names))
     with contextlib.ExitStack() as stack:
-        runs = [stack.enter_context(run_to_read(name, store)) for name in names]
+        runs = [stack.enter_context(run_to_show(name, store)) for name in names]
         reports = [run.report(paper.evaluation) for run in runs]
         _write(runs, reports, paper)
         if paper.plots is not None:

@@ -25,7 +25,7 @@ from holdfast.api import (
 )
 from holdfast.api.forecasting import Forecast
 from holdfast.api.forking import Fork
-from holdfast.api.going_on import command_to_go_on
+from holdfast.api.going_on import command_to_go_on, not_begun
 from holdfast.api.homecoming import bring_to, check_mirror
 from holdfast.api.places import newest_runs
 from holdfast.api.preparing import find_modules_beside
@@ -38,7 +38,7 @@ from holdfast.cli.repeating import assigning, offering
 from holdfast.cli.stopping import Stopper, run_stoppable
 from holdfast.cli.waiting import patience
 from holdfast.engine import Engine
-from holdfast.errors import HoldfastError, SpecError, UsageError
+from holdfast.errors import HoldfastError, SpecError
 from holdfast.journal.objects import is_url
 from holdfast.report import CellReport, RunReport
 from holdfast.report.tables import report_table, short
@@ -175,8 +175,7 @@ def given_of_run(name: str, path: str | None, store: str | None, choice: Choice)
     place = find_run(store or default_store(), name)
     fold = read_fold(place)
     if fold.story.started is None:
-        begin = f"holdfast run SPEC --id {place.run_id}"
-        raise UsageError(f"{place.run_id} has not begun: its journal holds no run; start it with: {begin}")
+        raise not_begun(place)
     find_modules_beside(path or fold.story.started.source)
     if path is not None:
         spec = load(path, choice)
@@ -311,7 +310,7 @@ def _point_to_interrupted(spec: Spec, store: str) -> None:
             with Run(place) as run:
                 status, reason = run.status()
                 mine = status == "interrupted" and not refused(differences(stored_spec(read_fold(place)), spec))
-                again = command_to_go_on(place, reason, run.spec().limits.run)
+                again = run.command_to_go_on(reason)
         except (HoldfastError, msgspec.ValidationError):
             continue  # a run that cannot be read is not the one to point to
         if mine:

@@ -18,6 +18,8 @@ from holdfast.state.story import Story
 
 COPIED = "beat.json"
 """In a folder that is a copy of a mirror: what the mirror last said of the run. It has no lock of any writer."""
+NOT_BEGUN = "killed before it began: nothing was asked and nothing is lost; run the same command again"
+"""The reason of a journal that has a header and no `run.started`."""
 _SLACK_SECONDS = 2.0
 
 
@@ -91,7 +93,7 @@ def status_of(story: Story, unfinished: int, standing: Standing, damaged: bool =
     if story.end is None and damaged:
         return "interrupted", "records were lost to damage; `verify` tells which, a resume asks for them again"
     if story.end is None:
-        return "interrupted", _how_it_ended(standing, story.updated)
+        return "interrupted", _how_it_ended(standing, story.updated) if story.started else NOT_BEGUN
     if story.end.kind == "run.completed" and unfinished > 0:
         lost = "1 answer was" if unfinished == 1 else f"{unfinished} answers were"
         return "interrupted", f"{lost} lost to damage after the run had completed"

@@ -10,7 +10,8 @@ HoldfastError
 ├── BadRecordError      one record that cannot be saved (not serialisable, too large, unknown type); nothing was written
 └── JournalError        about one run's journal
     ├── StoppedError      the writer has stopped; everything acknowledged is kept
-    │   └── FencedError     a newer epoch has taken the run over
+    │   ├── FencedError     a newer epoch has taken the run over
+    │   └── WriteFailedError  the writer has stopped because storage failed; it is a DiskError as well
     ├── HeldError         another live process is writing this run
     ├── DamagedError      stored originals (journal, plan, data) are missing or not what was written
     ├── StaleCursorError  a reader's cursor no longer matches the journal: read again from the start
@@ -89,6 +90,12 @@ class StoppedError(JournalError):
 
 class FencedError(StoppedError):
     """A newer epoch owns the run; what this writer still holds must not be written."""
+
+
+class WriteFailedError(StoppedError, DiskError):
+    """The writer has stopped because its storage failed: an I/O error, no space, or files that were deleted or moved
+    while they were being written.
+    """
 
 
 class HeldError(JournalError):

@@ -148,7 +148,7 @@ async def _leased(undertaking: Undertaking, fold: Fold) -> AsyncIterator[None]:
     now, spec, writer = time.time(), undertaking.prepared.spec, undertaking.writer
     counts = (fold.planned, fold.finished.count, fold.failed.count)
     stand = Lease(this_process(), writer.epoch, 1, now, now, spec.stall_seconds, *counts)
-    lease = msgspec.structs.replace(stand, scoring=True, end=fold.story.end.kind)
+    lease = msgspec.structs.replace(stand, scoring=True, end=fold.story.end.kind, lock=writer.lock_inode)
 
     def write(lease: Lease) -> None:
         if not writer.lost:

@@ -193,6 +193,7 @@ async def _watched(undertaking: Undertaking, engine: Engine, fold: Fold) -> None
         mirrored=undertaking.writer.mirrored,
         commits=lambda: undertaking.writer.commits,
         lost=lambda: undertaking.writer.lost,
+        lock_inode=undertaking.writer.lock_inode,
         tell=undertaking.logbook.tell,
         obey=lambda: _obey(undertaking, engine, fold),
     )
@@ -297,7 +298,8 @@ async def _record_failure(undertaking: Undertaking, stand: Ended, error: Excepti
     except FencedError:
         pass  # it goes on elsewhere, and how it ends is recorded there
     except JournalError as unwritable:
-        _tell_unwritten(undertaking, str(unwritable), said)
+        if str(unwritable) != str(error):  # else the caller reports this very error, and says how to continue
+            _tell_unwritten(undertaking, str(unwritable), said)
 
 
 def _tell_unwritten(undertaking: Undertaking, why: str, said: str) -> None:

@@ -57,6 +57,7 @@ _TOLD_ELSEWHERE = (
     "run.cancelled",
     "run.failed",
     "run.shutdown",
+    "journal.stopped",
 )
 _WITHOUT_DATA = "the run can go on only while its data files are there, unchanged, and cannot be audited without them"
 

@@ -146,6 +146,7 @@ class Engine:
         self._judges = judges_of(job.spec, job.works)
         self._kits = {name: self._kit(work) for name, work in job.works.items()}
         self._workers: list[asyncio.Task[None]] = []
+        writer.on_failure(self.stop_now)  # an answer that cannot be recorded must not be paid for
         self._tickets: dict[int, Tickets] = {}  # by the cell's first ordinal
         self._crews: dict[int, int] = {}
         self._stopping = False

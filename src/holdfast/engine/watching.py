@@ -44,7 +44,8 @@ class Orders(msgspec.Struct, frozen=True):
     commits: Callable[[], Durations | None] = lambda: None
     """How long records took to be durable, so far."""
     lost: Callable[[], bool] = lambda: False
-    """Whether another process has taken the run over."""
+    """Whether this process may no longer write to the run's folder."""
+    lock_inode: int = 0
 
 
 class Watch:
@@ -96,7 +97,7 @@ class Watch:
         return await loop.run_in_executor(self._writing, self._write_unless_lost, lease)
 
     def _write_unless_lost(self, lease: Lease) -> bool:
-        """False if it is lost: a process that was stopped, and has lost the run meanwhile, has no say any more."""
+        """False, and nothing is written, if the run's folder or the right to write to it is lost."""
         if self._orders.lost():
             return False
         write_lease(self._orders.run, lease)
@@ -108,7 +109,7 @@ class Watch:
             self._last_beat = time.monotonic()
             try:
                 if not await self._write(self._look()):
-                    self._engine.stop_now()  # another process has the run: whatever is asked now is paid for twice
+                    self._engine.stop_now()  # what is requested now is paid for twice, or cannot be recorded
                     return
                 if self._obeying is None or self._obeying.done():  # it may have to wait for a thread
                     self._obeying = asyncio.ensure_future(self._obey())
@@ -159,6 +160,7 @@ class Watch:
             stall=stall,
             oom_kills=self._oom_kills,
             commits=self._orders.commits(),
+            lock=self._orders.lock_inode,
         )
         return self._lease
 

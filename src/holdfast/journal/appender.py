@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from holdfast.errors import FencedError, StoppedError
+from holdfast.errors import FencedError, WriteFailedError
 from holdfast.journal.disk import Disk, remove_if_there, write_all
 from holdfast.journal.marks import Position
 from holdfast.journal.places import segment_path
@@ -62,7 +62,7 @@ class Appender:
         self._start(number, opening)
 
     def commit(self, batch: Sequence[Draft]) -> list[Position]:
-        """Make a batch durable. On return it survives anything; on StoppedError nothing of it was promised."""
+        """Make a batch durable. On return it survives anything; on WriteFailedError nothing of it was promised."""
         self._rotate_if_full()
         failed_before = False
         while True:
@@ -75,12 +75,16 @@ class Appender:
                 if error.errno in NO_SPACE:
                     self._hooks.wait_for_space(error)
                 elif failed_before:
-                    raise StoppedError(
-                        f"{self._folder}: writing failed twice ({error.strerror or error}); "
-                        "everything acknowledged is kept: mend the disk and resume the run"
+                    raise WriteFailedError(
+                        f"{self._folder}: writing failed twice ({error.strerror or error}); everything acknowledged "
+                        "is kept: repair the disk, then resume the run"
                     ) from error
                 else:
                     failed_before = True
+
+    def hot_file(self) -> tuple[str, int] | None:
+        """Path and handle of the segment that is being written; None after a failed write."""
+        return None if self._handle is None else (segment_path(self._folder, self._number), self._handle)
 
     def close(self) -> None:
         if self._handle is not None:

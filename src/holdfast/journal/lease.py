@@ -83,6 +83,10 @@ class Lease(msgspec.Struct, frozen=True, omit_defaults=True):
     """It scores the answers of a run that has ended, and answers nothing."""
     commits: Durations | None = None
     """How long its records took to be durable."""
+    lock: int = 0
+    """The inode of the lock file that the holder has locked; 0 if it is not known. Another one at its path means that
+    the lock protects nothing (`lock`).
+    """
     end: str = ""
     """The kind of the record that ended the run, for whoever sees its heartbeat and not its journal."""
 

@@ -1,8 +1,12 @@
 """The run's lock: one writer.
 
-An empty file, flocked by the writer and never replaced or deleted: a lock on a file that is gone protects nothing.
-The kernel lets go of it when the process dies, however it dies, so a stale lock cannot exist. A child process that was
-forked lets go of it at once: it must not keep a dead run alive.
+An empty file, flocked by the writer. The kernel releases it when the process dies, however it dies, so a stale lock
+cannot exist. A forked child closes it at once: it must not keep a dead run locked.
+
+Holdfast never replaces or deletes the file, but people do, and a lock on a deleted file protects nothing. Two checks
+cover that. The holder compares its open file with the path once a second and stops (`location`). A process that takes
+the lock reads the lease: if it names another lock file than this one, a live holder may not have noticed yet, so the
+process watches the heartbeat for a few seconds and refuses if it changes.
 
 Where the file system has no flock, numbered leases and their beats take its place (`terms`).
 """
@@ -16,6 +20,8 @@ import weakref
 from collections.abc import Callable, Iterable
 
 from holdfast.errors import HeldError
+from holdfast.journal.lease import Lease, is_gone, read_lease, this_process
+from holdfast.journal.location import Location, inode_of, is_same_file
 from holdfast.journal.terms import TERMS, Term
 
 LOCK = "lock"
@@ -23,6 +29,8 @@ LOCK_NAMES = (LOCK, TERMS)
 """What in a run's folder says who writes it."""
 WAIT_SECONDS = 2.0
 _PAUSE_SECONDS = 0.05
+BEAT_WATCH_SECONDS = 3.0
+"""How long the heartbeat of a holder that has another lock file is watched: it beats once a second."""
 KERNEL_LIST = "/proc/locks"
 NO_FLOCK = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 _held: "weakref.WeakSet[Lock]" = weakref.WeakSet()
@@ -38,21 +46,39 @@ class Lock:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        path = os.path.join(run, LOCK)
-        self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._path = os.path.join(run, LOCK)
+        self._handle = -1
         self._term: Term | None = None
+        self._location: Location | None = None
         self._taken = False
         end = clock() + wait_seconds
         while not self._try(run):
             if clock() >= end:
                 holder = _holder(self._handle)
-                os.close(self._handle)
+                self.forget()
                 raise HeldError(
                     f"{run} is being written by another live process{holder}; wait for it, or stop it with: "
                     f"holdfast cancel {os.path.basename(run)}"
                 )
             sleep(_PAUSE_SECONDS)
+        try:
+            self._refuse_live_holder(run, clock, sleep)
+            self._location = Location(run)
+            self._location.watch_file("lock file", self._path, self._handle)
+        except BaseException:
+            self.release()
+            raise
         _held.add(self)
+
+    @property
+    def location(self) -> Location:
+        """The run's folder and lock file, to be checked while they are in use."""
+        assert self._location is not None
+        return self._location
+
+    @property
+    def inode(self) -> int:
+        return inode_of(self._handle)
 
     @property
     def lost(self) -> bool:
@@ -74,25 +100,57 @@ class Lock:
         self.forget()
 
     def forget(self) -> None:
-        """Close our handle and nothing else: in a forked child, the parent still holds the run."""
+        """Close our handles and nothing else: in a forked child, the parent still holds the run."""
+        if self._location is not None:
+            self._location.close()
         if self._handle >= 0:
             os.close(self._handle)
             self._handle = -1
 
     def _try(self, run: str) -> bool:
+        if self._handle < 0:
+            self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
         except OSError as error:
             if error.errno not in NO_FLOCK:
+                self.forget()
                 raise
             try:
                 self._term = Term(run)
             except BaseException:
                 self.forget()
                 raise
-        return True
+        if is_same_file(self._path, self._handle):
+            return True
+        self.release()  # it was deleted or replaced between opening and locking: lock the file that is there now
+        return False
+
+    def _refuse_live_holder(self, run: str, clock: Callable[[], float], sleep: Callable[[float], None]) -> None:
+        """Raise HeldError if a process that locked another file at this path still writes a heartbeat."""
+        lease = read_lease(run)
+        if self._term is not None or lease is None or not _may_be_held(lease, self.inode):
+            return
+        end = clock() + BEAT_WATCH_SECONDS
+        while clock() < end:
+            now = read_lease(run)
+            if now is not None and now.beat != lease.beat and not now.released:
+                raise HeldError(
+                    f"{run} is being written by process {now.holder.pid} on {now.holder.host}, whose lock file was "
+                    "deleted or replaced; that process stops as soon as it notices: run this command again then"
+                )
+            sleep(_PAUSE_SECONDS)
+
+
+def _may_be_held(lease: Lease, inode: int) -> bool:
+    """Whether a lease is of a process that locked another file, and may still run. Its lock is 0 if an older version
+    wrote it: then the flock decides alone.
+    """
+    if lease.released or lease.lock in (0, inode) or lease.holder == this_process():
+        return False
+    return not is_gone(lease.holder)
 
 
 def _forget_all() -> None:

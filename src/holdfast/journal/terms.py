@@ -54,7 +54,8 @@ class Term:
         self._number = last + 1
         self.lost = False
         self._over = threading.Event()
-        if not _claim(self._folder, self._number):
+        self._nonce = uuid.uuid4().hex
+        if not _claim(self._folder, self._number, self._nonce):
             raise HeldError(f"{run} was taken over by another process a moment ago; wait for it, or stop it first")
         self._beat(0)
         self._beating = threading.Thread(target=self._keep_beating, name="holdfast-term", daemon=True)
@@ -76,9 +77,18 @@ class Term:
             self._beat(count)
 
     def look(self) -> bool:
-        """Whether it is lost, as of now: a process that was stopped may not have come to its next beat."""
-        self.lost = self.lost or _greatest(self._folder) > self._number
+        """Whether it is lost, as of now: a process that was stopped may not have come to its next beat. A claim that
+        was deleted is lost too: the next process would take the same number.
+        """
+        self.lost = self.lost or _greatest(self._folder) > self._number or self._is_deleted()
         return self.lost
+
+    def _is_deleted(self) -> bool:
+        """Whether the claim file is certainly not ours any more; one that cannot be read proves nothing."""
+        if not os.path.exists(os.path.join(self._folder, f"{self._number:06}")):
+            return True
+        claim = _read_claim(self._folder, self._number)
+        return claim is not None and claim.nonce != self._nonce
 
     def _beat(self, count: int) -> None:
         path = _beat_path(self._folder, self._number)
@@ -116,9 +126,9 @@ def _is_over(
     return True
 
 
-def _claim(folder: str, number: int) -> bool:
+def _claim(folder: str, number: int, nonce: str) -> bool:
     path = os.path.join(folder, f"{number:06}")
-    claim = _Claim(uuid.uuid4().hex, this_process())
+    claim = _Claim(nonce, this_process())
     with contextlib.suppress(FileExistsError):
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
@@ -127,7 +137,7 @@ def _claim(folder: str, number: int) -> bool:
         finally:
             os.close(handle)
     found = _read_claim(folder, number)
-    return found is not None and found.nonce == claim.nonce
+    return found is not None and found.nonce == nonce
 
 
 def _read_claim(folder: str, number: int) -> _Claim | None:

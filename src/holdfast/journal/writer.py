@@ -1,8 +1,8 @@
 """Saving from an event loop: records go through a capped queue to one thread, and come back acknowledged, in order.
 
 Invariants: the loop never waits for the disk; an append is acknowledged only when it is durable; memory is bounded by
-the queue's cap. When the thread ends, for whatever reason, everyone who waits is told, and nobody can append any
-more.
+the queue's cap. When the thread ends, for whatever reason, every pending append raises, and so does every later one.
+Once a second the thread checks that its files are still at their paths, and stops if they are not (`location`).
 """
 
 import asyncio
@@ -17,10 +17,11 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from holdfast.errors import FencedError, JournalError, StoppedError
+from holdfast.errors import FencedError, JournalError, StoppedError, WriteFailedError
 from holdfast.journal.appender import Hooks
 from holdfast.journal.disk import OS_DISK, Disk
 from holdfast.journal.lease import read_lease, write_lease
+from holdfast.journal.location import CHECK_SECONDS
 from holdfast.journal.lock import WAIT_SECONDS, Lock
 from holdfast.journal.marks import Damage, Position
 from holdfast.journal.mirror import BEAT_SECONDS, Keeping, Mirror
@@ -121,7 +122,10 @@ class Writer:
         """How long whoever waited for a record to be durable has waited."""
         self._open = True
         self._stopped: StoppedError | None = None
+        self._on_failure: list[Callable[[], None]] = []
         self._in_hand: list[_Waiting] = []
+        self._checked = time.monotonic()
+        self._check_soon = False
         self._committed = 0.0  # when the last batch was durable, on the monotonic clock
         self._together = 0.0  # how many records came together of late: the largest batch, fading
         self._ended: asyncio.Future[None] = loop.create_future()
@@ -137,8 +141,21 @@ class Writer:
 
     @property
     def lost(self) -> bool:
-        """Another process has taken the run over, as of now."""
+        """Whether this process may no longer write to the run's folder: another one has taken the run over, or the
+        folder is not the one that was opened. From any thread.
+        """
+        if self._parts.lock.location.is_gone():
+            self._check_soon = True  # the writer's thread reports it, before it commits anything
+            return True
         return self._parts.lock.look()
+
+    @property
+    def lock_inode(self) -> int:
+        return self._parts.lock.inode
+
+    def on_failure(self, call: Callable[[], None]) -> None:
+        """Call it in the event loop when the writer stops by itself, also if nothing is being appended."""
+        self._on_failure.append(call)
 
     @property
     def damage(self) -> tuple[Damage, ...]:
@@ -296,6 +313,8 @@ class Writer:
                 if acknowledged is not None and not acknowledged.done():
                     acknowledged.set_exception(self._refusal())
             self._give_up_held()
+            for call in self._on_failure:
+                call()
         self._admit()
         self._ended.set_result(None)
 
@@ -318,9 +337,8 @@ class Writer:
         except JournalError as error:
             failure = error
         except BaseException as error:  # noqa: BLE001 - whatever ends this thread, those who wait must hear of it
-            failure = StoppedError(
-                f"{self._parts.folder}: the writer failed ({error!r}); everything acknowledged is kept"
-            )
+            kind = WriteFailedError if isinstance(error, OSError) else StoppedError
+            failure = kind(f"{self._parts.folder}: the writer failed ({error!r}); everything acknowledged is kept")
         with contextlib.suppress(OSError):  # everything acknowledged was synced
             self._appender.close()
         if failure is not None:
@@ -333,7 +351,7 @@ class Writer:
         self._together = max(last, self._together * _FADING)
         self._in_hand = []
         size = 0
-        waiting = self._queue.get()
+        waiting = self._next_waiting()
         flows = self._together >= 2 and last < _SMALL_BATCH
         if flows and waiting is not None and time.monotonic() - self._committed < _BUSY_SECONDS:
             time.sleep(_GATHER_SECONDS)
@@ -349,6 +367,7 @@ class Writer:
             except queue.Empty:
                 break
         if self._in_hand:
+            self._check_location()  # a process that was stopped for a while must check before it writes
             if self._parts.lock.lost:
                 self._options.tell("lease.lost", f"{self._parts.folder}: another process has taken the run over")
                 raise self._fenced()
@@ -361,6 +380,24 @@ class Writer:
                 took = f"{self._committed - began:.1f} s for {len(self._in_hand)} records"
                 self._options.tell("journal.commit_slow", f"{self._parts.folder}: a commit took {took}")
         return waiting is not None
+
+    def _next_waiting(self) -> _Waiting | None:
+        """The next record; until one comes, check the files once a second."""
+        while True:
+            try:
+                return self._queue.get(timeout=CHECK_SECONDS)
+            except queue.Empty:
+                self._check_location()
+
+    def _check_location(self) -> None:
+        """Whether the run was taken over comes first: the new writer seals, and so removes, our segment."""
+        if not self._check_soon and time.monotonic() - self._checked < CHECK_SECONDS:
+            return
+        if self._parts.lock.look():
+            self._options.tell("lease.lost", f"{self._parts.folder}: another process has taken the run over")
+            raise self._fenced()
+        self._parts.lock.location.check(self._appender.hot_file())
+        self._checked = time.monotonic()
 
     def _in_loop(self, function: Callable[..., None], *arguments: object) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
@@ -425,8 +462,9 @@ def _open(run: str, request: Request, options: Options, held: Lock | None) -> _P
             told_at = time.monotonic()
             advice = "free some space, and it goes on by itself; nothing is lost meanwhile, nor by stopping it"
             options.tell("journal.disk_full", f"{folder}: {error.strerror}; {advice}")
+        lock.location.check()
         if closing.wait(_SPACE_PAUSE_SECONDS):
-            raise StoppedError(
+            raise WriteFailedError(
                 f"{folder}: {error.strerror}; everything acknowledged is kept: free some space and resume"
             )
 
@@ -441,6 +479,8 @@ def _open(run: str, request: Request, options: Options, held: Lock | None) -> _P
     sealer = Sealer(options.disk, folder, seal_failed)
     hooks = Hooks(options.clock, sealer.submit, poisoned, wait_for_space)
     try:
+        options.disk.make_folder(folder)
+        lock.location.watch_folder("journal folder", folder)
         opened = open_to_write(options.disk, folder, request, hooks)
     except BaseException as error:
         sealer.finish()

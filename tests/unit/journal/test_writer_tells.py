@@ -112,8 +112,9 @@ def test_opening_a_journal_keeps_the_event_loop_free(tmp_path: Path, monkeypatch
         return open_file(file, *arguments, **named)
 
     async def reopen() -> None:
+        claimed = claim_run(None, place)
         monkeypatch.setattr("builtins.open", watched)
-        opened, logbook = await open_journal(place, uid, claim_run(None, place))
+        opened, logbook = await open_journal(place, uid, claimed)
         await opened.close()
         logbook.close()
 

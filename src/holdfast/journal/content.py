@@ -9,7 +9,7 @@ from typing import Protocol
 
 import msgspec
 
-from holdfast.journal.disk import Disk
+from holdfast.journal.disk import Disk, NotAFileError
 from holdfast.journal.seekable import FRAME_BYTES_MAX, Frame, is_cut, is_whole, read_table, salvage, unpack, walk_frames
 
 PIECE_BYTES = 1024 * 1024
@@ -55,6 +55,29 @@ def open_content(disk: Disk, path: str, piece_bytes: int = PIECE_BYTES, recent_f
     except BaseException:
         disk.close(handle)
         raise
+
+
+def open_segment(disk: Disk, path: str, piece_bytes: int = PIECE_BYTES, recent_frames: int = _RECENT_FRAMES) -> Content:
+    """The same for reading a journal: something that is not a file holds nothing, and is reported like a lost file."""
+    try:
+        return open_content(disk, path, piece_bytes, recent_frames)
+    except NotAFileError:
+        return NoContent()
+
+
+class NoContent:
+    """What a folder or link holds that lies in the place of a segment."""
+
+    cut = True
+
+    def size(self) -> int:
+        return 0
+
+    def pieces(self, offset: int, end: int | None = None) -> Iterator[Piece]:
+        return iter(())
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 class PlainContent:
@@ -144,7 +167,7 @@ class SealedContent:
 
 def read_line(disk: Disk, path: str, offset: int, limit: int) -> bytes:
     """The line at `offset` with its newline, at most `limit`, unpacking only the frames that it is in."""
-    content = open_content(disk, path, piece_bytes=LOOKUP_BYTES)
+    content = open_segment(disk, path, piece_bytes=LOOKUP_BYTES)
     try:
         return line_at(content, offset, limit)
     finally:

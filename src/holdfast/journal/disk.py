@@ -8,13 +8,20 @@ about. Paths are absolute strings.
 import contextlib
 import errno
 import os
+import stat
 import sys
 from collections.abc import Sequence
 from typing import Protocol
 
 IOV_MAX = min(os.sysconf("SC_IOV_MAX"), 1024) if "SC_IOV_MAX" in os.sysconf_names else 16
 
+_NOT_A_FILE = {errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO}
+"""What the kernel says of a symbolic link, a folder and a socket or pipe that is opened as a file."""
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL}
+
+
+class NotAFileError(OSError):
+    """A folder, a symbolic link, a pipe or a device lies where a file of the run should be."""
 
 
 class Disk(Protocol):
@@ -28,7 +35,8 @@ class Disk(Protocol):
     def create(self, path: str) -> int:
         """A new file, for appending. FileExistsError if the name is taken."""
 
-    def open(self, path: str, *, write: bool = False) -> int: ...
+    def open(self, path: str, *, write: bool = False) -> int:
+        """An existing file. NotAFileError if it is anything else: symbolic links are not followed."""
 
     def read(self, handle: int, offset: int, size: int) -> bytes:
         """At most `size` bytes from `offset`; fewer only at the end of the file."""
@@ -68,7 +76,17 @@ class OsDisk:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
 
     def open(self, path: str, *, write: bool = False) -> int:
-        return os.open(path, (os.O_RDWR | os.O_APPEND if write else os.O_RDONLY) | os.O_CLOEXEC)
+        flags = (os.O_RDWR | os.O_APPEND if write else os.O_RDONLY) | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        try:
+            handle = os.open(path, flags)  # without O_NONBLOCK a named pipe would wait for a writer
+        except OSError as error:
+            if error.errno in _NOT_A_FILE:
+                raise NotAFileError(error.errno, "not a regular file", path) from error
+            raise
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            os.close(handle)
+            raise NotAFileError(errno.EISDIR, "not a regular file", path)
+        return handle
 
     def read(self, handle: int, offset: int, size: int) -> bytes:
         data = os.pread(handle, size, offset)

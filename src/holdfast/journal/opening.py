@@ -11,11 +11,11 @@ from collections.abc import Iterator
 
 import msgspec
 
-from holdfast.errors import FencedError
+from holdfast.errors import DamagedError, FencedError
 from holdfast.journal.appender import SEGMENT_BYTES, Appender, Hooks
 from holdfast.journal.chain import Chain, SegmentFile, list_chain
-from holdfast.journal.content import PIECE_BYTES, Content, open_content
-from holdfast.journal.disk import Disk, remove_if_there, write_all
+from holdfast.journal.content import PIECE_BYTES, Content, open_segment
+from holdfast.journal.disk import Disk, NotAFileError, remove_if_there, write_all
 from holdfast.journal.marks import Damage, Entry
 from holdfast.journal.places import quarantine_folder
 from holdfast.journal.reader import Reader, end_of
@@ -59,6 +59,7 @@ def open_to_write(disk: Disk, folder: str, request: Request, hooks: Hooks) -> Op
     epoch = chain.epoch + 1 if request.epoch is None else request.epoch
     if epoch <= chain.epoch:
         raise FencedError(f"{folder} was already written under epoch {chain.epoch}; epoch {epoch} has lost the run")
+    _require_files(disk, chain)
     _tidy(disk, folder, chain)
     number = chain.next_number()
     end = _find_end(disk, folder, chain)
@@ -71,6 +72,21 @@ def open_to_write(disk: Disk, folder: str, request: Request, hooks: Hooks) -> Op
     appender.begin(number, fence, [draft("anomaly", damage.anomaly(kept)) for damage, kept in lost])
     unsealed = tuple(file.number for file in chain.segments if not file.sealed and not file.misnamed)
     return Opened(appender, epoch, tuple(damage for damage, _ in lost), unsealed)
+
+
+def _require_files(disk: Disk, chain: Chain) -> None:
+    """Refuse to write behind a segment that is a link or a folder: what it stands for may still exist, and closing the
+    journal without it would make its loss final.
+    """
+    for file in chain.segments:
+        if file.header is None:
+            try:
+                disk.close(disk.open(file.path))
+            except NotAFileError as error:
+                raise DamagedError(
+                    f"{file.path} is a folder, a link or a device instead of a file; put the file back, or remove what "
+                    "is in its place to ask for its answers again; nothing was changed"
+                ) from error
 
 
 def _skip_acknowledged(fence: Fence | None, acknowledged_n: int, number: int) -> tuple[Fence, Damage]:
@@ -107,7 +123,7 @@ def _find_end(disk: Disk, folder: str, chain: Chain) -> _End:
     scanner = Scanner(last.number, seed_of(chain.uid), n)
     if not last.sealed:
         _sync(disk, last.path)  # what we are about to trust must not be only in the page cache
-    content = open_content(disk, last.path)
+    content = open_segment(disk, last.path)
     try:
         damage = [each for each in _scan(scanner, content) if isinstance(each, Damage)]
         tail = scanner.tail()

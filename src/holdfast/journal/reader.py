@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from holdfast.errors import StaleCursorError
 from holdfast.journal.chain import Chain, HeaderCache, SegmentFile, fence_between, list_chain
-from holdfast.journal.content import LOOKUP_BYTES, LOOKUP_FRAMES, Content, line_at, open_content, read_line
+from holdfast.journal.content import LOOKUP_BYTES, LOOKUP_FRAMES, Content, line_at, open_segment, read_line
 from holdfast.journal.disk import OS_DISK, Disk
 from holdfast.journal.marks import START, Cursor, Damage, Entry
 from holdfast.journal.scan import RECORD_START, Scanner
@@ -51,7 +51,7 @@ class Reader:
                 if not files:
                     return
                 n_end = self._first_number(files)
-                content = open_content(self._disk, files[0].path)
+                content = open_segment(self._disk, files[0].path)
             except FileNotFoundError:
                 continue  # sealed or quarantined since we listed it
             try:
@@ -90,7 +90,7 @@ class Reader:
         """The segment of the last lookup stays open: the next one is mostly near."""
         if self._lookup is None or self._lookup[0] != path:
             self.close()
-            self._lookup = (path, open_content(self._disk, path, LOOKUP_BYTES, LOOKUP_FRAMES))
+            self._lookup = (path, open_segment(self._disk, path, LOOKUP_BYTES, LOOKUP_FRAMES))
         return self._lookup[1]
 
     @property
@@ -118,7 +118,7 @@ class Reader:
         tail = b',"x":"%b"}\n' % self.cursor.x.encode()
         found = b""
         if file is not None and file.number == self.cursor.segment and self.cursor.offset >= len(tail):
-            content = open_content(self._disk, file.path)
+            content = open_segment(self._disk, file.path)
             try:
                 pieces = content.pieces(self.cursor.offset - len(tail), self.cursor.offset)
                 found = b"".join(piece.data for piece in pieces)
@@ -194,7 +194,7 @@ class Reader:
 
     def _first_record(self, file: SegmentFile) -> int | None:
         """The number of a segment's unreadable header, as the first readable record behind it tells."""
-        content = open_content(self._disk, file.path)
+        content = open_segment(self._disk, file.path)
         try:
             scanner = Scanner(file.number, self._seed, 0)
             for piece in content.pieces(0):

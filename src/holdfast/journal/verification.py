@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.errors import FormatError
 from holdfast.journal.chain import Chain, SegmentFile, fence_between, list_chain
-from holdfast.journal.content import Content, SealedContent, open_content
+from holdfast.journal.content import Content, SealedContent, open_segment
 from holdfast.journal.disk import OS_DISK, Disk
 from holdfast.journal.marks import Damage
 from holdfast.journal.reader import Reader
@@ -94,7 +94,7 @@ def _layout(disk: Disk, folder: str, uid: str | None) -> tuple[dict[int, int], i
     total = 0
     for file in list_chain(disk, folder, uid).segments:
         before[file.number] = total
-        with contextlib.closing(open_content(disk, file.path)) as content:
+        with contextlib.closing(open_segment(disk, file.path)) as content:
             total += content.size()
     return before, total
 
@@ -128,7 +128,7 @@ def _check_file(
     warnings: list[str],
 ) -> None:
     """What reading records cannot see: bytes that carry no record. `recorded`: segments whose losses are known."""
-    content = open_content(disk, file.path)
+    content = open_segment(disk, file.path)
     try:
         if isinstance(content, SealedContent) and not content.is_whole():
             told = errors if file.number not in recorded else warnings
@@ -143,7 +143,7 @@ def voids(folder: str, uid: str | None = None, disk: Disk = OS_DISK) -> list[str
     segments = list_chain(disk, folder, uid).segments
     found: list[str] = []
     for index, file in enumerate(segments):
-        with contextlib.closing(open_content(disk, file.path)) as content:
+        with contextlib.closing(open_segment(disk, file.path)) as content:
             found += _void(content, file, segments[index + 1 : index + 2])
     return found
 

@@ -123,12 +123,13 @@ EXIT_CODES = {
     0: "done",
     1: "finished, with more failed samples than `fail_on_error` allows (default: any), or with cells that were stopped "
     "because their model cannot be asked (resumable), or scorers that broke",
-    2: "bad spec or usage",
+    2: "bad spec or usage; also a path that does not exist or that you may not write to",
     3: "resume refused: it would mix two experiments",
     4: "held by another live process",
     5: "damaged data",
     6: "stopped at a budget, resumable with a higher one",
     7: "gate not passed",
+    8: "storage failed: full, read-only, an I/O error, or the run's folder was deleted or moved; resumable",
     130: "interrupted, resumable",
 }
 

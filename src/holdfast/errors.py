@@ -25,7 +25,25 @@ Invariant: a message says what happened, to which file or field, and what the us
 here: a damaged journal still opens, reads and goes on; what was lost is reported as data (`holdfast.journal.Damage`).
 """
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import errno
+from collections.abc import Iterator, Mapping, Sequence
+
+STORAGE_ERRORS = frozenset(
+    {
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EIO,
+        errno.EROFS,
+        errno.ESTALE,
+        errno.ENODEV,
+        errno.ENXIO,
+        errno.EFBIG,
+    }
+)
+"""What the operating system says when storage fails. Anything else about a path (no permission, no such folder, not a
+folder) is a wrong path: the user chooses another one, and waiting does not help.
+"""
 
 
 class HoldfastError(Exception):
@@ -71,9 +89,30 @@ class StoreError(HoldfastError):
 
 
 class DiskError(HoldfastError):
-    """Local storage failed: full, an I/O error, or the run's folder is gone. What was acknowledged before is kept, and
-    the run can be resumed once there is storage again. Exit code 8.
+    """Local storage failed: full, read-only, an I/O error, or the run's folder is gone. What was acknowledged before is
+    kept, and the run can be resumed once there is storage again. Exit code 8.
     """
+
+
+def error_of_path(error: OSError, message: str) -> "DiskError | UsageError":
+    """What to raise for a path that cannot be written: DiskError if storage failed, else UsageError."""
+    return DiskError(message) if error.errno in STORAGE_ERRORS else UsageError(message)
+
+
+@contextlib.contextmanager
+def storage_errors(where: str) -> Iterator[None]:
+    """Turn an operating system error that means failed storage into DiskError; `where` is named if the error names no
+    file.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in STORAGE_ERRORS:
+            raise
+        raise DiskError(
+            f"{error.filename or where}: {error.strerror}; everything recorded before is kept: repair the storage or "
+            "free some space, then run the same command again"
+        ) from error
 
 
 class BadRecordError(HoldfastError):

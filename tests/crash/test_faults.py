@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import JournalError
+from holdfast.errors import DiskError, JournalError
 from holdfast.journal import Options, Request, journal_folder, open_writer, verify
 from holdfast.records import draft
 from tests.crash.children import Work, check_left_behind, run_child, why_no_strace
@@ -154,5 +154,5 @@ def test_closing_while_the_disk_is_full_gives_up_with_a_clear_error(small_disk: 
 
 def test_a_read_only_folder_is_refused_with_a_clear_error(small_disk: Path) -> None:
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-    with pytest.raises(JournalError, match="Read-only file system"):
+    with pytest.raises(DiskError, match="Read-only file system"):
         asyncio.run(open_writer(str(small_disk), Request("run-1")))

@@ -16,7 +16,7 @@ from holdfast.api.mirroring import last_beat
 from holdfast.api.places import RunPlace, find_run, pick
 from holdfast.api.recovering import Counted, Moved, mirrored_runs, only_run
 from holdfast.api.summaries import MirrorStanding, RunSummary
-from holdfast.errors import JournalError, UsageError
+from holdfast.errors import JournalError, UsageError, error_of_path
 from holdfast.journal import Reader
 from holdfast.journal.claims import Beat
 from holdfast.journal.objects import StoredObjects, is_url, open_objects
@@ -59,8 +59,8 @@ def fetch(objects: StoredObjects, place: RunPlace, moved: Moved | None = None) -
         os.utime(above)
         handle = os.open(os.path.join(above, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise UsageError(
-            f"{above} cannot be written: {error.strerror}; set XDG_CACHE_HOME to a folder that can"
+        raise error_of_path(
+            error, f"{above} cannot be written: {error.strerror}; set XDG_CACHE_HOME to a folder that can"
         ) from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)

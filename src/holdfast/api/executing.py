@@ -20,7 +20,7 @@ from holdfast.api.preparing import Given, Prepared, check_experiment, naming, re
 from holdfast.api.provenance import code, host, lost_of, write_spec_file
 from holdfast.api.resuming import Reading, Resumption, Retry, read_and_prepare
 from holdfast.api.working import Ended, Observe, Undertaking, close_quietly, open_journal, work
-from holdfast.errors import JournalError, UsageError
+from holdfast.errors import JournalError, error_of_path, storage_errors
 from holdfast.journal import OS_DISK, make_folders
 from holdfast.plan import Planned, inputs_of, survey, write_plan
 from holdfast.records import draft
@@ -37,7 +37,12 @@ async def execute(
     observe: Observe | None = None,
     retry: Retry = _ALL,
 ) -> Ended:
-    """Run, or go on with, a spec in a place. A run that is only in the mirror is brought home first."""
+    """Start or resume the run of a spec. A run that is only in the mirror is restored first."""
+    with storage_errors(place.folder):
+        return await _execute(given, place, observe, retry)
+
+
+async def _execute(given: Given, place: RunPlace, observe: Observe | None, retry: Retry) -> Ended:
     await asyncio.to_thread(bring_home, given.spec.mirror, place, logging.getLogger("holdfast").warning)
     prepared, reading = await asyncio.to_thread(read_and_prepare, given, place)
     if reading.fold.story.started is None:
@@ -51,10 +56,11 @@ async def execute(
 
 async def extend(given: Given, place: RunPlace, observe: Observe | None = None) -> Ended:
     """Plan more keys for a run, and go on with it."""
-    prepared, reading = await asyncio.to_thread(read_and_prepare, given, place)
-    if reading.fold.story.started is None:
-        raise not_begun(place)
-    return await Resumption(prepared, reading, given, _ALL).extend(observe)
+    with storage_errors(place.folder):
+        prepared, reading = await asyncio.to_thread(read_and_prepare, given, place)
+        if reading.fold.story.started is None:
+            raise not_begun(place)
+        return await Resumption(prepared, reading, given, _ALL).extend(observe)
 
 
 def _warn_of_budget(prepared: Prepared) -> None:
@@ -132,4 +138,6 @@ def _claim(place: RunPlace, mirror: Mirror | None) -> Claimed:
         make_folders(OS_DISK, place.folder)
         return claim_run(mirror, place)
     except OSError as error:
-        raise UsageError(f"{place.folder} cannot be made: {error.strerror}; choose another store") from error
+        raise error_of_path(
+            error, f"{place.folder} cannot be written: {error.strerror}; choose another store"
+        ) from error

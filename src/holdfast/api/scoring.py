@@ -23,7 +23,7 @@ from holdfast.engine.looking import Lookout
 from holdfast.engine.scoring import Judgement, at_once, judged
 from holdfast.engine.tickets import Tickets
 from holdfast.engine.tracebacks import secrets_of
-from holdfast.errors import UsageError
+from holdfast.errors import UsageError, storage_errors
 from holdfast.journal import Reader
 from holdfast.journal.lease import Lease, this_process, write_lease
 from holdfast.records.facts import SampleFinished, ScoreGiven
@@ -126,7 +126,8 @@ async def look_again(given: Given, place: RunPlace) -> Looked:
 @contextlib.asynccontextmanager
 async def _at_work(prepared: Prepared, reading: Reading, observe: Observe | None = None) -> AsyncIterator[Undertaking]:
     """A run that is ours to add to, and is let go at the end. The first error is the one to tell."""
-    writer, logbook = await open_claimed(reading, await claim(reading, prepared.spec.mirror))
+    with storage_errors(reading.place.folder):
+        writer, logbook = await open_claimed(reading, await claim(reading, prepared.spec.mirror))
     try:
         yield Undertaking(prepared, reading.place, reading.uid, observe, writer, logbook)
     except BaseException:

@@ -6,8 +6,17 @@ from itertools import takewhile
 
 import msgspec
 
+from holdfast.cli.news import fall_silent
 from holdfast.cli.output import terminal_width
-from holdfast.errors import DiskError, DriftError, FencedError, HeldError, HoldfastError, JournalError
+from holdfast.errors import (
+    DiskError,
+    DriftError,
+    FencedError,
+    HeldError,
+    HoldfastError,
+    JournalError,
+    error_of_path,
+)
 from holdfast.records.facts import Change
 from holdfast.report.wording import shortened
 from holdfast.spec.drift import extending
@@ -28,6 +37,14 @@ def explain(error: HoldfastError) -> int:
     if isinstance(error, DiskError):
         return 8
     return 5 if isinstance(error, JournalError) else 2
+
+
+def explain_os_error(error: OSError) -> int:
+    """For an error that no command expected: failed storage has its own exit code."""
+    path = error.filename or "output"
+    if not error.filename:  # standard output may hold bytes that cannot be written: do not try again at the exit
+        fall_silent(sys.stdout)
+    return explain(error_of_path(error, f"{path}: {error.strerror or error}"))
 
 
 def _print_drift(error: DriftError) -> None:

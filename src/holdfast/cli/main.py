@@ -542,6 +542,9 @@ def demo(
     raise typer.Exit(run_demo(samples, keep))
 
 
+_STORAGE_ERRORS_OF_SQLITE = (8, 10, 13)  # SQLITE_READONLY, SQLITE_IOERR, SQLITE_FULL, without their details
+
+
 def main() -> None:
     """The entry point: our own errors become one sentence and an exit code; a traceback is a bug."""
     from holdfast.cli.news import tell_news
@@ -558,9 +561,13 @@ def main() -> None:
     except (typer.Abort, KeyboardInterrupt):
         sys.exit(130)
     except OSError as error:
-        sys.stderr.write(f"holdfast: {error.filename or 'output'}: {error.strerror}\n")
-        sys.exit(2)
+        from holdfast.cli.errors import explain_os_error
+
+        sys.exit(explain_os_error(error))
     except Exception as error:
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF in _STORAGE_ERRORS_OF_SQLITE:
+            sys.stderr.write(f"holdfast: a derived file (index or catalogue) cannot be written: {error}\n")
+            sys.exit(8)
         if not hasattr(error, "show") or not hasattr(error, "exit_code"):
             raise
         error.show()  # of the command line itself: it says what is wrong with it

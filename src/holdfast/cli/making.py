@@ -7,7 +7,7 @@ import random
 import msgspec
 
 from holdfast.cli.output import print_json, say
-from holdfast.errors import UsageError
+from holdfast.errors import UsageError, error_of_path
 from holdfast.spec import Spec
 
 _SPEC = """\
@@ -59,7 +59,9 @@ def write_example(folder: str) -> None:
             with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
                 file.write(text)
         except OSError as error:
-            raise UsageError(f"{folder}: {error.strerror}; choose another folder: holdfast init FOLDER") from error
+            raise error_of_path(
+                error, f"{folder}: {error.strerror}; choose another folder: holdfast init FOLDER"
+            ) from error
         say(f"wrote {os.path.join(folder, name)}")
     say(f"Next: holdfast run {os.path.join(folder, 'eval.yaml')} --id first")
 

@@ -13,7 +13,7 @@ from rich.console import Console, RenderableType
 from holdfast.api import RunPlace
 from holdfast.api.summaries import WaitingJob
 from holdfast.cli.news import fall_silent
-from holdfast.errors import UsageError
+from holdfast.errors import error_of_path, storage_errors
 from holdfast.report.progress import told_jobs
 
 
@@ -70,8 +70,8 @@ def opened(output: str | None) -> Iterator[IO[str]]:
     try:
         file = open(output, "w", encoding="utf-8", newline="")  # noqa: SIM115 - closed below; only opening may be refused
     except OSError as error:
-        raise UsageError(f"--output {output}: cannot be written: {error.strerror}") from error
-    with file:
+        raise error_of_path(error, f"--output {output}: cannot be written: {error.strerror}") from error
+    with storage_errors(f"--output {output}"), file:
         yield file
     tell_written(output)
 

@@ -13,7 +13,7 @@ from holdfast.api import Run
 from holdfast.cli.finding import run_to_show
 from holdfast.cli.output import end_quietly, opened, print_json, print_table, say, tell_written, warn
 from holdfast.cli.waiting import counting
-from holdfast.errors import UsageError
+from holdfast.errors import UsageError, error_of_path
 from holdfast.report import RunReport
 from holdfast.report.junit import write_junit
 from holdfast.report.latex import latex
@@ -115,7 +115,7 @@ def _draw(runs: Sequence[Run], reports: Sequence[RunReport], paper: Paper, folde
                 file.write(each.content)
             tell_written(path)
     except OSError as error:
-        raise UsageError(f"--plots {folder}: cannot be written: {error.strerror}") from error
+        raise error_of_path(error, f"--plots {folder}: cannot be written: {error.strerror}") from error
     if not drawn:
         warn("--plots: nothing is finished yet, so there is nothing to draw")
 
@@ -138,4 +138,4 @@ def _append_summary(reports: Sequence[RunReport]) -> None:
         with open(path, "a", encoding="utf-8") as file:
             file.writelines(map(markdown, reports))
     except OSError as error:
-        raise UsageError(f"{_SUMMARY}={path}: cannot be written: {error.strerror}") from error
+        raise error_of_path(error, f"{_SUMMARY}={path}: cannot be written: {error.strerror}") from error

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from holdfast.errors import FencedError, JournalError, StoppedError, WriteFailedError
+from holdfast.errors import DiskError, FencedError, JournalError, StoppedError, UsageError, WriteFailedError
 from holdfast.journal.appender import Hooks
 from holdfast.journal.disk import OS_DISK, Disk
 from holdfast.journal.lease import read_lease, write_lease
@@ -491,8 +491,10 @@ def _open(run: str, request: Request, options: Options, held: Lock | None) -> _P
     return _Parts(run, request.uid, folder, lock, opened, sealer, closing)
 
 
-def _cannot_open(run: str, error: OSError) -> JournalError:
-    return JournalError(f"{run} cannot be opened to write: {error.strerror or error}; nothing was changed")
+def _cannot_open(run: str, error: OSError) -> DiskError | UsageError:
+    """Only permissions are the user's to choose; whatever else keeps a journal from being opened is the storage's."""
+    message = f"{run} cannot be opened to write: {error.strerror or error}; nothing was changed"
+    return UsageError(message) if isinstance(error, PermissionError) else DiskError(message)
 
 
 def _abandon(opening: "asyncio.Future[_Parts]") -> None:

@@ -28,6 +28,9 @@ from holdfast.spec import Model, Spec, Task
         (errors.JournalError("x"), 5),
         (errors.FormatError("x"), 5),
         (errors.StoppedError("x"), 5),
+        (errors.FencedError("x"), 4),
+        (errors.DiskError("x"), 8),
+        (errors.WriteFailedError("x"), 8),
     ],
     ids=lambda value: type(value).__name__,
 )

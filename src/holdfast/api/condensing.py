@@ -1,7 +1,8 @@
-"""A run without the steps of its finished keys: what a 40 GB agent run leaves for those who want only answers.
+"""A copy of a run without the steps of its finished keys, for people who only want the answers of a large agent run.
 
-The records keep their times and get new numbers; what refers to a number follows. It is a run of its own, with a uid of
-its own: nobody can take its bytes for those of the run that it was made from.
+Records keep their times and get new numbers; references to numbers are adjusted. The last record, `totals`, states what
+the run had used, because most of that is counted from steps. The copy has a uid of its own, so its bytes are never
+mixed with those of the original.
 """
 
 import os
@@ -13,10 +14,10 @@ import msgspec
 from holdfast.journal import OS_DISK, SEGMENT_BYTES, Entry, Reader, journal_folder, make_folders, seal
 from holdfast.journal.disk import write_all
 from holdfast.journal.places import segment_path
-from holdfast.records import FORMAT, Draft, Fence, Line, Segment, draft, frame, seed_of
+from holdfast.records import FORMAT, Anomaly, Draft, Fence, Line, Segment, draft, frame, seed_of
 from holdfast.records.facts import BatchJob, ScoreGiven, Step
-from holdfast.state import Fold
-from holdfast.state.folding import step_gist
+from holdfast.state import Fold, Profile
+from holdfast.state.folding import looked_data, step_gist
 
 _score = msgspec.json.Decoder(ScoreGiven)
 _job = msgspec.json.Decoder(BatchJob)
@@ -24,14 +25,19 @@ _step = msgspec.json.Decoder(Step)
 
 
 def condense(run: str) -> None:
-    """Leave the steps of finished keys out of a run's journal. Nobody else may know of the folder: dying between the
+    """Remove the steps of finished keys from a run's journal. No other process may use the folder: a crash between the
     last two lines leaves it without a journal.
     """
-    fold = Fold().read(Reader(journal_folder(run)).read())
+    fold, profile = Fold(), Profile()
+    for found in Reader(journal_folder(run)).read():
+        if isinstance(found, Entry):
+            fold.apply(found)
+            profile.fold(found.line)
     new = os.path.join(run, "journal.condensed")
     shutil.rmtree(new, ignore_errors=True)
     make_folders(OS_DISK, new)
-    _Copy(new).write(Reader(journal_folder(run)), fold)
+    copy = _Copy(new, fold)
+    copy.write(Reader(journal_folder(run)), msgspec.json.encode(profile))
     shutil.rmtree(journal_folder(run))
     OS_DISK.replace(new, journal_folder(run))
     OS_DISK.sync_folder(run)
@@ -40,36 +46,48 @@ def condense(run: str) -> None:
 class _Copy:
     """Writes segments from the first, and seals each that is full."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, fold: Fold) -> None:
         self._folder = folder
+        self._fold = fold
+        self._judges = {position.n for judged in fold.judged.values() for position in judged.steps}
+        """Steps of judges whose answers are not fully scored: the next resume replays them."""
         self._uid = uuid.uuid4().hex
         self._seed = seed_of(self._uid)
         self._tip: Fence | None = None
         self._number = 0
         self._handle = -1
         self._numbers: dict[int, int] = {}
-        """Of what later records may refer to: the answers that wait for scores, and the steps of keys that go on."""
+        """New numbers, by old one, of records that later ones may refer to: answers, and the steps that are kept."""
 
-    def write(self, reader: Reader, fold: Fold) -> None:
+    def write(self, reader: Reader, profile: bytes) -> None:
         for found in reader.read():
             if isinstance(found, Entry) and found.line.t != "segment":
-                record = self._kept(found.line, fold)
+                record = self._kept(found.line)
                 if record is not None:
                     self._append(record, found.line)
+        if self._tip is not None:  # the time of the last record, also if that one was removed
+            self._write(draft("totals", self._fold.story.totals(profile)), self._fold.story.updated.encode())
         self._close()
 
-    def _kept(self, line: Line, fold: Fold) -> Draft | None:
-        """The record with its references as they are now; None if it is left out."""
-        if line.t in ("step", "step.started") and step_gist.decode(line.d).o in fold.finished:
+    def _kept(self, line: Line) -> Draft | None:
+        """The record with adjusted references; None if it is removed."""
+        if line.t in ("step", "step.started") and self._is_removed(line):
             return None
         if line.t == "step":
             return draft(line.t, self._renumbered(_step.decode(line.d)), line.k)
-        if line.t == "batch" and _job.decode(line.d).token not in fold.story.jobs:
+        if line.t == "batch" and _job.decode(line.d).token not in self._fold.story.jobs:
+            return None
+        if line.t == "totals":
             return None
         if line.t == "score":
             score = _score.decode(line.d)
             return draft(line.t, msgspec.structs.replace(score, of=self._numbers.get(score.of, 0)), line.k)
+        if line.t == "anomaly":
+            return _anomaly(line, self._numbers)
         return draft(line.t, line.d, line.k)
+
+    def _is_removed(self, line: Line) -> bool:
+        return step_gist.decode(line.d).o in self._fold.finished and line.n not in self._judges
 
     def _renumbered(self, step: Step) -> Step:
         if step.asked is None:
@@ -108,3 +126,20 @@ class _Copy:
             OS_DISK.close(self._handle)
             self._handle = -1
             seal(OS_DISK, self._folder, self._number)
+
+
+def _anomaly(line: Line, numbers: dict[int, int]) -> Draft:
+    """What was found in an answer, or a loss of the original journal. The numbers and bytes of a loss mean nothing in
+    the copy: a reader would take them for records of the copy.
+    """
+    if line.k is not None:
+        looked = looked_data.decode(line.d)
+        return draft(line.t, msgspec.structs.replace(looked, of=numbers.get(looked.of, 0)), line.k)
+    try:
+        loss = msgspec.json.decode(line.d, type=Anomaly)
+    except msgspec.ValidationError:
+        return draft(line.t, line.d)
+    detail = loss.detail
+    if loss.n_first <= loss.n_last:
+        detail = f"{detail} (records {loss.n_first} to {loss.n_last} of the journal before steps were removed)".strip()
+    return draft(line.t, msgspec.structs.replace(loss, first=0, last=0, n_first=0, n_last=-1, detail=detail))

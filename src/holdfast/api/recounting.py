@@ -25,7 +25,7 @@ class ScoresChecked(msgspec.Struct):
     skipped: dict[str, str] = msgspec.field(default_factory=dict)
     """By scorer: why it was not asked again."""
     unchecked: list[str] = msgspec.field(default_factory=list)
-    """What the reports have besides and nobody computes a second time: nothing, since everything is."""
+    """Parts of the reports that were not compared, each with the reason."""
 
 
 def check_scores(place: RunPlace) -> ScoresChecked:
@@ -46,6 +46,8 @@ def check_scores(place: RunPlace) -> ScoresChecked:
             for name, count in again.again.items():
                 found.rescored[name] = found.rescored.get(name, 0) + count
             found.skipped |= again.skipped
+    if recount.removed:
+        found.unchecked.append("speed of models: the steps that it is computed from were removed (recover --no-events)")
     return found
 
 

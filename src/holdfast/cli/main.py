@@ -446,7 +446,11 @@ def recover(
         str | None, typer.Option(metavar="DIR", help="The store to put it in. Default: as --store.")
     ] = None,
     events: Annotated[
-        bool, typer.Option("--events/--no-events", help="With the steps of finished keys, or without them.")
+        bool,
+        typer.Option(
+            "--events/--no-events",
+            help="Keep the steps of finished keys, or remove them. Costs and budgets stay as they are.",
+        ),
     ] = True,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Add to a run that is there; it loses nothing.")

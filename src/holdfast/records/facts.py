@@ -326,6 +326,53 @@ class Spent(msgspec.Struct, frozen=True, omit_defaults=True):
         return {"": own, **self.roles}
 
 
+class Bill(msgspec.Struct, omit_defaults=True):
+    """What one model used in one cell. It holds no prices: they may still change."""
+
+    requests: int = 0
+    """Requests that were sent, with retries."""
+    usage: Usage = Usage()
+    """Of the responses that this run paid for."""
+    taken: Usage = Usage()
+    """Of the responses that a fork took over: its parent paid for them."""
+    saved: Usage = Usage()
+    """Of the responses that were replayed instead of being requested again."""
+    orphaned: Usage = Usage()
+    """Of recorded responses that the code did not request again after a resume. They are a part of `usage`."""
+    largest: Usage = Usage()
+    """The largest of each number over all responses, also those that were taken over."""
+
+    def note(self, usage: Usage) -> None:
+        most = self.largest
+        if not most.requests:
+            self.largest = usage
+        elif usage.input_tokens > most.input_tokens or usage.output_tokens > most.output_tokens:
+            self.largest = most.at_least(usage)
+
+
+class Totals(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a run had used when steps were removed from its journal (`recover --no-events`).
+
+    The numbers replace what the records before this one add up to. Records behind it are added to them.
+    """
+
+    steps: int = 0
+    taken: int = 0
+    replayed: int = 0
+    orphaned: int = 0
+    usage: Usage = Usage()
+    saved: Usage = Usage()
+    bills: dict[str, dict[str, Bill]] = msgspec.field(default_factory=dict)
+    """By cell (`task/model`) and role; the evaluated model has the empty role."""
+    worked_seconds: float = 0.0
+    sitting: str = ""
+    """When the last process began, if it did not record its end."""
+    jobs: dict[str, int] = msgspec.field(default_factory=dict)
+    """By token of an open batch job: how many of its responses were steps."""
+    profile: msgspec.Raw = msgspec.Raw(b"{}")
+    """Durations, as `holdfast.state.Profile` stores them."""
+
+
 class SampleFinished(msgspec.Struct, frozen=True, omit_defaults=True):
     """A key's answer, self-contained: nothing else has to be read to score or export it."""
 

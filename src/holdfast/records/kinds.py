@@ -28,6 +28,7 @@ _KNOWN = frozenset(
         "score.started",
         "score.completed",
         "anomaly",
+        "totals",
         "note",
     }
 )

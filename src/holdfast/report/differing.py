@@ -85,7 +85,8 @@ def differences(report: RunReport, recount: Recount) -> Tally:
     tally.cost("", report.cost, _cost(recount, None))
     tally.number("anomalies of the journal", report.anomalies, recount.losses)
     tally.number("answers that were not looked at", report.unlooked, not_looked_at(recount))
-    _compare_speeds(tally, report.models, recount)
+    if not recount.removed:
+        _compare_speeds(tally, report.models, recount)
     planned: Counter[tuple[str, str]] = Counter()
     for cell in recount.cells:
         planned[cell.task, cell.model] += cell.count

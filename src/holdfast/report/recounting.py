@@ -32,8 +32,9 @@ from holdfast.records.facts import (
     ScoreGiven,
     Spent,
     Step,
+    Totals,
 )
-from holdfast.records.keys import parse_key
+from holdfast.records.keys import cell_names, parse_key
 from holdfast.report.speeds import Speeds
 
 _NO_USAGE = Usage()
@@ -102,6 +103,11 @@ class Recount:
         self.losses = 0
         """Of the journal: damage, and records that tell of some."""
         self.speeds = Speeds()
+        self._open: set[tuple[int, bool]] = set()
+        """Ordinals with steps of an attempt, or (True) of judges, that has not ended."""
+        self._is_fork = False
+        self.removed = False
+        """Steps were removed from the journal: durations cannot be computed again."""
         self.groups: dict[int, str] = {}
         """By ordinal: what a row has in the column that the task's `dataset.group` names."""
 
@@ -145,13 +151,18 @@ class Recount:
             self._anomaly(entry)
         elif line.t == "segment":
             self.speeds.opened(msgspec.json.decode(line.d, type=Segment).epoch)
-        elif line.t.startswith("run."):
+        else:
             self._run(line)
 
     def _run(self, line: Line) -> None:
+        if line.t == "totals":
+            self._restore(msgspec.json.decode(line.d, type=Totals))
+        if not line.t.startswith("run."):
+            return
         if line.t == "run.started":
             begun = msgspec.json.decode(line.d, type=RunStarted)
             self.spec = begun.spec
+            self._is_fork = begun.parent is not None
             self.cells += begun.cells
         elif line.t == "run.extended":
             more = msgspec.json.decode(line.d, type=RunExtended)
@@ -173,6 +184,7 @@ class Recount:
             self.failed.pop(ordinal, None)
 
     def _step(self, step: Step, key: str) -> None:
+        self._open.add((step.o, step.scope.startswith("score/")))
         self.steps["taken_over" if step.origin else "live"] += 1
         if not step.origin:
             self.usage += step.usage
@@ -200,7 +212,7 @@ class Recount:
             odd=tuple(found.anomalies),
             looked=found.looked,
         )
-        self._spent(found.spent, key)
+        self._ended(found, key)
 
     def _anomaly(self, entry: Entry) -> None:
         if entry.line.k is None:
@@ -218,10 +230,14 @@ class Recount:
         self.failed.pop(found.o, None)
         if found.final:
             self.failed[found.o] = found.failure.kind
-        self._spent(found.spent, key)
+        self._ended(found, key)
 
     def _score(self, found: ScoreGiven, key: str) -> None:
         failure = found.failure.kind if found.failure is not None else ""
+        if found.last and (found.o, True) not in self._open:
+            self._pay(found.spent, key, with_replayed=False)
+        if found.last:
+            self._open.discard((found.o, True))
         self._spent(found.spent, key)
         every = self.by_hand if found.author else self.scores
         given = every.setdefault(found.evaluation, {})
@@ -246,6 +262,25 @@ class Recount:
                     found.setdefault(scorer, {}).update(mine)
         return found
 
+    def _ended(self, found: SampleFinished | SampleFailed, key: str) -> None:
+        if (found.o, False) not in self._open:
+            self._pay(found.spent, key, with_replayed=found.attempt == 1 and not self._is_fork)
+        self._open.discard((found.o, False))
+        self._spent(found.spent, key)
+
+    def _pay(self, spent: Spent, key: str, *, with_replayed: bool) -> None:
+        """An attempt without steps: an older version removed them. What its end says was paid."""
+        paid = spent.usage + spent.saved if with_replayed else spent.usage
+        if not paid.requests:
+            return
+        self.removed = True
+        self.steps["live"] += spent.live + (spent.replayed if with_replayed else 0)
+        self.usage += paid
+        for role, each in spent.by_role().items():
+            used = each.usage + each.saved if with_replayed else each.usage
+            if used.requests:
+                self._account(key, role).paid += used
+
     def _spent(self, spent: Spent, key: str) -> None:
         self.steps["replayed"] += spent.replayed
         self.steps["orphaned"] += spent.orphaned
@@ -254,6 +289,21 @@ class Recount:
             account = self._account(key, role)
             account.saved += each.saved
             account.orphaned += each.orphaned_usage
+
+    def _restore(self, totals: Totals) -> None:
+        """Steps were removed: what they had used is known from this record alone."""
+        self.removed = True
+        self.steps = {
+            "live": totals.steps,
+            "replayed": totals.replayed,
+            "orphaned": totals.orphaned,
+            "taken_over": totals.taken,
+        }
+        self.usage, self.saved = totals.usage, totals.saved
+        self.accounts.clear()
+        for cell, bills in totals.bills.items():
+            for role, bill in bills.items():
+                self.accounts[(*cell_names(cell), role)] = Account(bill.usage, bill.saved, bill.orphaned)
 
     def _account(self, key: str, role: str) -> Account:
         parts = parse_key(key)

@@ -1,12 +1,13 @@
 """Where runs stand: folds over journals, and the derived index that reading commands use."""
 
+from holdfast.records.facts import Bill
 from holdfast.state.catalogue import Catalogue, stamp_of
 from holdfast.state.folding import Bits, Fold, Judged, Trail
 from holdfast.state.index import Index
 from holdfast.state.profile import ModelTimes, Profile, Spans
 from holdfast.state.rows import AnswerRow, EditRow, EvaluationCounts, MadeRow, ScoreRow
 from holdfast.state.status import Standing, is_held, keep_beat, standing_by, standing_of, status_by, status_of
-from holdfast.state.story import Bill, OpenJob, Story
+from holdfast.state.story import OpenJob, Story
 
 __all__ = [
     "AnswerRow",

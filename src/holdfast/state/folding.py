@@ -220,7 +220,7 @@ class Fold:
         self.trails.pop(found.o, None)
         if found.scorers or self._wanted:
             self.unscored[found.o] = Position(entry.line.n, entry.segment, entry.offset)
-        self.story.spent(found.spent, entry.line.k)
+        self.story.ended(found, entry.line.k)
         if found.looked != VERSION:
             self.unlooked.add(found.o)
 
@@ -239,14 +239,14 @@ class Fold:
             self.failed.add(found.o)
         else:
             self.failed.discard(found.o)
-        self.story.spent(found.spent, entry.line.k)
+        self.story.ended(found, entry.line.k)
 
     def _score(self, entry: Entry) -> None:
         found = score_data.decode(entry.line.d)
         if found.author:
             return  # by hand: whether the scorers have had their say does not depend on it
         position = self.unscored.get(found.o)
-        self.story.spent(found.spent, entry.line.k)
+        self.story.scored(found, entry.line.k)
         if found.evaluation != self._evaluation or position is None or position.n != found.of:
             return
         if found.failure is not None and found.failure.kind not in OWN_KINDS:

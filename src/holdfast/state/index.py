@@ -22,7 +22,7 @@ from holdfast.state.profile import Profile, TimedGist
 from holdfast.state.rows import AnswerRow, EditRow, EvaluationCounts, MadeRow, ScoreRow
 from holdfast.state.story import Story
 
-_VERSION = 11
+_VERSION = 12
 _timed_gist = msgspec.json.Decoder(TimedGist)
 _BATCH = 10_000
 _MEMORY = ":memory:"
@@ -257,7 +257,7 @@ class Index:
     def _finished(self, entry: Entry) -> None:
         found = finished_data.decode(entry.line.d)
         if self._put(entry, found, "finished", ("", "")):
-            self.story.spent(found.spent, entry.line.k)
+            self.story.ended(found, entry.line.k)
         else:
             self.story.twice += 1
 
@@ -265,7 +265,7 @@ class Index:
         found = failed_data.decode(entry.line.d)
         status = "failed" if found.final else "unfinished"
         if self._put(entry, found, status, (found.failure.kind, found.failure.message)):
-            self.story.spent(found.spent, entry.line.k)
+            self.story.ended(found, entry.line.k)
 
     def _put(self, entry: Entry, found: SampleFinished | SampleFailed, status: str, failure: tuple[str, str]) -> bool:
         """What is newest of a key counts, until it is finished: the first answer stays. False if nothing changed."""
@@ -292,7 +292,8 @@ class Index:
 
     def _score(self, entry: Entry) -> None:
         found = score_data.decode(entry.line.d)
-        self.story.spent(found.spent, entry.line.k)
+        if not found.author:
+            self.story.scored(found, entry.line.k)
         place, value = (found.o, found.evaluation), msgspec.json.encode(found.value)
         if found.author:
             edit = (entry.line.n, *place, found.scorer, found.of, value, found.reason, found.author, found.at)

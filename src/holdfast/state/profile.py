@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.records import Line
 from holdfast.records.durations import Durations
-from holdfast.records.facts import RunEnded, Timing
+from holdfast.records.facts import RunEnded, ScoreGiven, Timing, Totals
 from holdfast.records.keys import cell_names, cell_of
 from holdfast.state.story import BEGINNINGS, ENDS, StepGist
 
@@ -21,6 +21,8 @@ APART_SECONDS = 60.0
 """Scoring has no record that it ends. In a condensed journal, which does not tell one process from the next, records so
 far apart are of two sittings."""
 _ended = msgspec.json.Decoder(RunEnded)
+_score = msgspec.json.Decoder(ScoreGiven)
+_totals = msgspec.json.Decoder(Totals)
 
 
 class _Live(msgspec.Struct, frozen=True):
@@ -47,6 +49,9 @@ class TimedGist(StepGist, frozen=True):
     kind: str = "generate"
     seconds: float = 0.0
     timing: Timing | None = None
+
+
+_timed = msgspec.json.Decoder(TimedGist)
 
 
 class Spans(msgspec.Struct):
@@ -147,6 +152,8 @@ class Profile(msgspec.Struct):
     def apply(self, line: Line) -> None:
         if line.t == "segment":
             self._opened(_opened.decode(line.d).epoch)
+        elif line.t == "totals":
+            self._restore(_totals.decode(line.d))
         elif line.t in BEGINNINGS and not _live.decode(line.d).live:
             at = _seconds(line.at)
             self._stand_up(self.seen)
@@ -180,6 +187,24 @@ class Profile(msgspec.Struct):
         self._see(at - seconds, at)
         if seconds:
             self._of(line.k).took("score", seconds)
+
+    def fold(self, line: Line) -> None:
+        """Any record. The index, which has decoded them anyway, calls the methods above itself."""
+        if line.t == "step":
+            self.answered(_timed.decode(line.d), line)
+        elif line.t == "score":
+            score = _score.decode(line.d)
+            if not score.author:
+                self.scored(0.0 if score.taken else score.seconds, line)
+        else:
+            self.apply(line)
+
+    def _restore(self, totals: Totals) -> None:
+        """Replace everything but the epoch: it is that of the journal that the totals are in."""
+        before = msgspec.json.decode(totals.profile, type=Profile)
+        for name in self.__struct_fields__:
+            if name != "epoch":
+                setattr(self, name, getattr(before, name))
 
     def until_now(self) -> tuple[Spans, float]:
         """The spans, and the seconds of all sittings, with the one that is not over as far as it is recorded."""

@@ -13,6 +13,7 @@ from holdfast.records import Anomaly, Line, Segment
 from holdfast.records.exchange import Usage
 from holdfast.records.facts import (
     BatchJob,
+    Bill,
     Block,
     Cell,
     Change,
@@ -21,9 +22,13 @@ from holdfast.records.facts import (
     RunExtended,
     RunResumed,
     RunStarted,
+    SampleFailed,
+    SampleFinished,
+    ScoreGiven,
     ScoringStarted,
     Spent,
     TaskInputs,
+    Totals,
 )
 from holdfast.records.keys import cell_of
 
@@ -74,30 +79,6 @@ class StepGist(msgspec.Struct, frozen=True):
     answer: _Said | None = None
 
 
-class Bill(msgspec.Struct):
-    """What one model was asked in one cell, and what that took. Prices are not in it: they may still change."""
-
-    requests: int = 0
-    """That were sent, also those that failed and were sent again."""
-    usage: Usage = Usage()
-    """Of every answer that was asked for here: what was paid."""
-    taken: Usage = Usage()
-    """Of answers that a fork took over: its parent paid them."""
-    saved: Usage = Usage()
-    """Of every answer that was replayed instead of being asked again."""
-    orphaned: Usage = Usage()
-    """Of recorded answers that the code did not ask for again: what came in their place was paid too."""
-    largest: Usage = Usage()
-    """What the largest answer took, in each of the numbers: those that were taken over count too."""
-
-    def note(self, usage: Usage) -> None:
-        most = self.largest
-        if not most.requests:
-            self.largest = usage
-        elif usage.input_tokens > most.input_tokens or usage.output_tokens > most.output_tokens:
-            self.largest = most.at_least(usage)
-
-
 class OpenJob(msgspec.Struct):
     """A job of a batch API of which some answers are no steps yet. Its requests are in the record at `position`."""
 
@@ -116,7 +97,7 @@ class OpenJob(msgspec.Struct):
 
 
 class Story(msgspec.Struct):
-    """Grows by `apply`, for records about the run itself, and by `answered` and `spent` for those about keys."""
+    """Grows by `apply` for records about the run itself, and by `answered`, `ended` and `scored` for those of keys."""
 
     started: RunStarted | None = None
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -141,6 +122,9 @@ class Story(msgspec.Struct):
     """Of every answer that was replayed instead of being asked again."""
     bills: dict[str, dict[str, Bill]] = msgspec.field(default_factory=dict)
     """By cell (`task/model`, as in keys) and role; the evaluated model's under the empty one."""
+    solving: set[int] = msgspec.field(default_factory=set)
+    judging: set[int] = msgspec.field(default_factory=set)
+    """Ordinals with steps of an attempt, or of judges, that has not ended yet."""
     worked_seconds: float = 0.0
     """Of processes that have ended, from their first record to their last."""
     sitting: str = ""
@@ -219,6 +203,8 @@ class Story(msgspec.Struct):
             self.evaluation = started.evaluation
         elif line.t == "batch":
             self._batch(entry, msgspec.json.decode(line.d, type=BatchJob))
+        elif line.t == "totals":
+            self._restore(msgspec.json.decode(line.d, type=Totals))
         elif line.t == "note":
             self.notes.append(Noted(line.at, msgspec.json.decode(line.d, type=Note)))
         elif line.t == "anomaly" and line.k is None:  # those with a key tell of its answer
@@ -226,6 +212,7 @@ class Story(msgspec.Struct):
                 self.anomalies.append(_anomaly.decode(line.d))
 
     def answered(self, step: StepGist, key: str | None) -> None:
+        (self.judging if step.scope.startswith("score/") else self.solving).add(step.o)
         usage = _NO_USAGE if step.answer is None else step.answer.usage.of_one(bool(step.batch))
         if step.origin:
             self.taken += 1
@@ -263,7 +250,46 @@ class Story(msgspec.Struct):
         if 0 <= job.answered <= job.steps:
             del self.jobs[job.token]
 
-    def spent(self, spent: Spent, key: str | None) -> None:
+    def ended(self, found: SampleFinished | SampleFailed, key: str | None) -> None:
+        """Count what an attempt used."""
+        if found.o in self.solving:
+            self.solving.discard(found.o)
+        else:
+            self._count_removed(found.spent, key, is_first=found.attempt == 1)
+        self._spent(found.spent, key)
+
+    def scored(self, found: ScoreGiven, key: str | None) -> None:
+        """Count what the judges of an answer used. Only the last score of an answer says that."""
+        if not found.last:
+            self._spent(found.spent, key)
+            return
+        if found.o in self.judging:
+            self.judging.discard(found.o)
+        else:
+            self._count_removed(found.spent, key, is_first=False)
+        self._spent(found.spent, key)
+
+    def _count_removed(self, spent: Spent, key: str | None, *, is_first: bool) -> None:
+        """Count an attempt of which the journal has no step: `recover --no-events` of older versions removed
+        them and left no `totals`, or they are damaged.
+
+        Retries, and the steps of killed processes in later attempts, are unknown then. A first attempt of a run that
+        is no fork can only have replayed steps that the run itself had paid for.
+        """
+        with_replayed = is_first and self.started is not None and self.started.parent is None
+        paid = spent.usage + spent.saved if with_replayed else spent.usage
+        if not paid.requests:
+            return
+        self.steps += spent.live + (spent.replayed if with_replayed else 0)
+        self.usage += paid
+        for role, each in spent.by_role().items():
+            used = each.usage + each.saved if with_replayed else each.usage
+            if used.requests:
+                bill = self._bill(key, role)
+                bill.requests += used.requests
+                bill.usage += used
+
+    def _spent(self, spent: Spent, key: str | None) -> None:
         self.replayed += spent.replayed
         self.orphaned += spent.orphaned
         self.saved += spent.saved
@@ -272,6 +298,33 @@ class Story(msgspec.Struct):
                 bill = self._bill(key, role)
                 bill.saved += each.saved
                 bill.orphaned += each.orphaned_usage
+
+    def totals(self, profile: bytes) -> Totals:
+        """What the run has used so far, for a journal that does not keep the steps it is counted from."""
+        return Totals(
+            steps=self.steps,
+            taken=self.taken,
+            replayed=self.replayed,
+            orphaned=self.orphaned,
+            usage=self.usage,
+            saved=self.saved,
+            bills=self.bills,
+            worked_seconds=self.worked_seconds,
+            sitting=self.sitting,
+            jobs={token: job.steps for token, job in self.jobs.items()},
+            profile=msgspec.Raw(profile),
+        )
+
+    def _restore(self, totals: Totals) -> None:
+        """Totals are exact; what the records before them add up to is not, because some were removed."""
+        self.steps, self.taken = totals.steps, totals.taken
+        self.replayed, self.orphaned = totals.replayed, totals.orphaned
+        self.usage, self.saved = totals.usage, totals.saved
+        self.bills = totals.bills
+        self.worked_seconds, self.sitting = totals.worked_seconds, totals.sitting
+        for token, steps in totals.jobs.items():
+            if token in self.jobs:
+                self.jobs[token].steps = steps
 
     def _bill(self, key: str | None, role: str) -> Bill:
         return self.bills.setdefault(cell_of(key or ""), {}).setdefault(role, Bill())

@@ -1,9 +1,9 @@
 """A fork: a new run that takes over every recorded step of another whose request may be asked again.
 
-It is made in a folder of this process's own, whose name begins with a dot, and gets its real name when it is whole and
-synced: dying before leaves a folder that is no run, which the next fork removes. From then on it is a run like any
-other, and needs its parent no more. Steps keep the request that they answer; whether a sample asks for it again is
-found by replay, as after a crash.
+It is built in a private folder whose name begins with a dot, and renamed when it is complete and synced. A crash
+before the rename leaves a folder that is not a run; the next fork removes it. After the rename the fork is a run like
+any other and does not need its parent; the same command resumes it (`is_fork_of`). Steps keep the request that they
+answer; replay decides whether a sample asks for it again, as after a crash.
 """
 
 import asyncio
@@ -28,12 +28,12 @@ from holdfast.engine.recollecting import Last, Traces
 from holdfast.engine.rehearsing import Rehearsed, Scene, rehearse
 from holdfast.engine.tickets import Ticket, Tickets
 from holdfast.errors import UsageError
-from holdfast.journal import OS_DISK, Request, Writer, make_folders, open_writer
+from holdfast.journal import OS_DISK, Entry, Reader, Request, Writer, make_folders, open_writer
 from holdfast.journal.lease import OWNER, is_alive, own, owner_of
 from holdfast.plan import BlobStore, Planned, Work, check_kept, survey, write_plan
 from holdfast.plan.blobs import blob_path
 from holdfast.records import draft
-from holdfast.records.facts import Parent, Step, TaskInputs
+from holdfast.records.facts import Parent, RunStarted, Step, TaskInputs
 from holdfast.records.references import Reference
 from holdfast.report.wording import counted
 from holdfast.solve import Recorded
@@ -285,6 +285,25 @@ class _Parent:
         return Parent(self._place.run_id, self._place.experiment, self._traces.uid, steps)
 
 
+def is_fork_of(parent: RunPlace, place: RunPlace) -> bool:
+    """Whether `place` holds a fork of `parent`; False if it holds nothing. UsageError if it holds another run.
+
+    Whether the fork has the same spec is for its resume to decide, which names the fields that differ.
+    """
+    if not os.path.exists(place.folder):
+        return False
+    begun = _run_started(place) if place.began else None
+    if begun is None or begun.parent is None or begun.parent.uid != Reader(parent.journal).uid:
+        raise _taken(place, f", which is not a fork of {parent.run_id}")
+    return True
+
+
+def _run_started(place: RunPlace) -> RunStarted | None:
+    entries = (each for each in Reader(place.journal).read() if isinstance(each, Entry))
+    found = next((each.line for each in entries if each.line.t == "run.started"), None)
+    return None if found is None else msgspec.json.decode(found.d, type=RunStarted)
+
+
 def remove_leftovers(experiment: str) -> list[str]:
     """Folders of forks whose process died while it made them."""
     removed = []
@@ -306,9 +325,11 @@ def is_abandoned(path: str) -> bool:
     return False
 
 
-def _taken(place: RunPlace) -> UsageError:
-    go_on = f"go on with it: {place.command('resume')}"
-    return UsageError(f"there is a run {place.run_id} already; {go_on}, or choose another --id")
+def _taken(place: RunPlace, which: str = "") -> UsageError:
+    resume = place.command("resume")
+    return UsageError(
+        f"there is already a run {place.run_id}{which}; choose another --id, or resume that run: {resume}"
+    )
 
 
 def _choice(fewshot: Fewshot | None) -> tuple[int, int] | None:

@@ -158,20 +158,29 @@ class Resumption:
         return await self._work(writer, logbook, observe)
 
     async def extend(self, observe: Observe | None) -> Ended:
-        """Plan more keys, then go on."""
+        """Add a block of new keys to the plan, then answer what is left.
+
+        If an earlier run of the same command already added the block, resume: the command can be repeated after a
+        crash at any point.
+        """
         with naming(self._given.where):
             await asyncio.to_thread(survey, self._prepared.spec, self._prepared.works)
         changes, extension = await asyncio.to_thread(self._compared_to_extend)
+        if extension is None:
+            return await self.go_on(observe)
         with naming(self._given.where):
             refuse_missing_keys(self._prepared.spec)
         claimed = await claim(self._reading, self._prepared.spec.mirror)
         try:
             if claimed.changed:
                 changes, extension = await asyncio.to_thread(self._compared_to_extend)
-            planned = await asyncio.to_thread(extension.write)
+            planned = await asyncio.to_thread(extension.write) if extension is not None else None
         except BaseException:
             claimed.release()
             raise
+        if planned is None:  # another process added the block in the meantime
+            await asyncio.to_thread(claimed.release)
+            return await self.go_on(observe)
         writer, logbook = await open_claimed(self._reading, claimed)
         try:
             spec, inputs = spec_mapping(self._prepared.spec), inputs_of(self._prepared.works)
@@ -220,21 +229,21 @@ class Resumption:
             for each in found
         ]
 
-    def _compared_to_extend(self) -> tuple[list[Change], Extension]:
+    def _compared_to_extend(self) -> tuple[list[Change], Extension | None]:
+        """What differs, and the block to add; None if an earlier extension has added it already."""
         changes = self._differences()
         self._refuse(extending(changes))
         self._check_files()
         self._refuse(changed_inputs(self._fold.story.inputs, self._prepared.works))
         extension = self._extension()
         self._refuse(extension.lost())
-        self._refuse_none_new(extension)
-        return changes, extension
-
-    def _refuse_none_new(self, extension: Extension) -> None:
-        if not extension.count():
-            raise UsageError(
-                f"{self._place.run_id} has all of these keys already; change repeats, limit, data, models or tasks"
-            )
+        if extension.count():
+            return changes, extension
+        if self._fold.story.extensions and not refused(changes):
+            return changes, None
+        raise UsageError(
+            f"{self._place.run_id} has all of these keys already; change repeats, limit, data, models or tasks"
+        )
 
     @property
     def _fold(self) -> Fold:
@@ -299,15 +308,20 @@ class Resumption:
             return None
         failed = [ordinal for ordinal in fold.trails if ordinal in fold.failed]
         kinds = {ordinal: _last_kind(fold.trails[ordinal].failures) for ordinal in failed}
-        unknown = sorted({*retry.kinds} - {*kinds.values()})
+        # Kinds and keys that an earlier `retry` took are accepted again, so that a killed `retry` can be repeated.
+        unknown = sorted({*retry.kinds} - fold.failure_kinds)
         if unknown:
-            there = ", ".join(sorted({*kinds.values()})) or "none"
+            there = ", ".join(sorted(fold.failure_kinds)) or "none"
             raise UsageError(f"no sample failed as {', '.join(unknown)}; kinds of failures in this run: {there}")
         named = self._ordinals(retry.keys)
         for key, ordinal in named.items():
-            if ordinal not in kinds:
+            if ordinal not in kinds and not self._was_retried(ordinal):
                 raise UsageError(f"{key} has not failed: only failed samples can be tried again")
-        return tuple(sorted({*named.values(), *(ordinal for ordinal in failed if kinds[ordinal] in retry.kinds)}))
+        chosen = {*named.values(), *(ordinal for ordinal in failed if kinds[ordinal] in retry.kinds)}
+        return tuple(sorted(chosen & kinds.keys()))
+
+    def _was_retried(self, ordinal: int) -> bool:
+        return any(ordinal in (each.resumed.retried or ()) for each in self._fold.story.resumes)
 
     def _ordinals(self, keys: Iterable[str]) -> dict[str, int]:
         wanted = set(keys)

@@ -147,7 +147,10 @@ def extend(
     sets: Sets = None,
     limit: Annotated[int | None, typer.Option(help="The first N samples of each task, more than so far.")] = None,
 ) -> None:
-    """Add repeats, samples, models or tasks to a run, and go on with it."""
+    """Add repeats, samples, models or tasks to a run, and answer them.
+
+    After a crash, repeat the same command: it resumes the extension.
+    """
     from holdfast.cli.running import Choice, extend_run
     from holdfast.spec.selecting import Selection
 
@@ -158,12 +161,17 @@ def extend(
 def fork(
     name: RunName,
     spec: OtherSpec = None,
-    run_id: Annotated[str | None, typer.Option("--id", help="The new run's id.")] = None,
+    run_id: Annotated[
+        str | None, typer.Option("--id", help="The new run's id. If this fork exists, resume it.")
+    ] = None,
     store: Store = None,
     sets: Sets = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it would reuse and ask.")] = False,
 ) -> None:
-    """Start a new run that reuses every recorded step whose request is unchanged."""
+    """Start a new run that reuses every recorded step whose request is unchanged.
+
+    With --id the same command can be repeated after a crash: it resumes the fork. Without --id each call makes a fork.
+    """
     from holdfast.cli.running import Choice, fork_run
 
     raise typer.Exit(fork_run(name, spec, store, Choice(sets or []), run_id, dry_run))

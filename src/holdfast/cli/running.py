@@ -5,7 +5,7 @@ import itertools
 import logging
 import os
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 
 import msgspec
@@ -24,10 +24,11 @@ from holdfast.api import (
     place_for,
 )
 from holdfast.api.forecasting import Forecast
-from holdfast.api.forking import Fork
+from holdfast.api.forking import Fork, is_fork_of
 from holdfast.api.going_on import command_to_go_on, not_begun
 from holdfast.api.homecoming import bring_to, check_mirror
-from holdfast.api.places import newest_runs
+from holdfast.api.mirroring import bring_home
+from holdfast.api.places import newest_runs, runs_in
 from holdfast.api.preparing import find_modules_beside
 from holdfast.api.resuming import read_fold, stored_rows, stored_spec
 from holdfast.api.working import is_too_many
@@ -140,18 +141,27 @@ def extend_run(name: str, path: str | None, store: str | None, choice: Choice) -
 
 
 def fork_run(name: str, path: str | None, store: str | None, choice: Choice, run_id: str | None, dry: bool) -> int:
-    parent, given = given_of_run(name, path, store, choice)
+    """Repeated with the same --id after a crash, resume the fork that exists. Without --id every call makes a fork."""
+    parent, given = given_of_run(name, path, store, choice, forked=run_id)
     place = place_for(given, parent.store, run_id)
+    if run_id is not None and not dry:
+        bring_home(given.spec.mirror, place, warn)
+        if is_fork_of(parent, place):
+            sys.stderr.write(f"{place.run_id} is a fork of {parent.run_id} already; resuming it\n")
+            return _execute(given, place, choice)
     with Run(parent) as run:
         jobs = run.jobs()
     if jobs:
         warn(f"{jobs_line(jobs)}; in a fork they would be bought again: {resume_command(parent)} collects them first")
     asyncio.run(_fork(Fork(parent, place, given), parent.run_id, dry))
-    return 0 if dry else _execute(given, place, choice)
+    if dry:
+        return 0
+    sys.stderr.write(f"made the fork {place.run_id}; if it is interrupted, continue with: {resume_command(place)}\n")
+    return _execute(given, place, choice)
 
 
 async def _fork(fork: Fork, parent: str, dry: bool) -> None:
-    """What it will reuse and cost is told before there is a run: whoever does not want that can still stop it."""
+    """Print what the fork will reuse and cost before the run exists, so that the user can still stop it."""
     try:
         sys.stderr.write(f"the fork of {parent} {_forecast(await fork.forecast())}\n")
         if fork.doubt:
@@ -171,9 +181,19 @@ def _forecast(told: Forecast) -> str:
     return f"{', '.join(parts)}; {answered}"
 
 
-def given_of_run(name: str, path: str | None, store: str | None, choice: Choice) -> tuple[RunPlace, Given]:
-    """A run, and the spec to go on with: the one in a file, or its own."""
-    place = find_run(store or default_store(), name)
+def given_of_run(
+    name: str, path: str | None, store: str | None, choice: Choice, forked: str | None = None
+) -> tuple[RunPlace, Given]:
+    """A run, and the spec to continue it with: the one in a file, or its own.
+
+    `forked`: the id of the run's fork. `latest` and prefixes do not match it: they mean the same run before and after
+    the fork is made.
+    """
+
+    def search(store: str) -> Iterator[RunPlace]:
+        return (place for place in runs_in(store) if place.run_id != forked or name == forked)
+
+    place = find_run(store or default_store(), name, search)
     fold = read_fold(place)
     if fold.story.started is None:
         raise not_begun(place)

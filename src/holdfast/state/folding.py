@@ -138,6 +138,8 @@ class Fold:
         self.finished = Bits()
         self.failed = Bits()
         self.trails: dict[int, Trail] = {}
+        self.failure_kinds: set[str] = set()
+        """Of every sample that failed for good, also of those that were retried and answered later."""
         self.unscored = Positions()
         self.judged: dict[int, Judged] = {}
         """By ordinal, of answers that judges were asked about and that are not fully scored."""
@@ -236,6 +238,7 @@ class Fold:
         trail = self.trails.setdefault(found.o, Trail())
         trail.failures[found.attempt] = found.failure.kind
         if found.final:
+            self.failure_kinds.add(found.failure.kind)
             self.failed.add(found.o)
         else:
             self.failed.discard(found.o)

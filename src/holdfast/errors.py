@@ -60,6 +60,11 @@ def told(error: BaseException) -> str:
     return f"{name}: {said}" if said else name
 
 
+def reason_of(error: BaseException) -> str:
+    """The same for people: the type is left out where the text is written for users."""
+    return str(error) if isinstance(error, HoldfastError | OSError) and str(error) else told(error)
+
+
 class BadNameError(HoldfastError):
     """A name is refused before anything is created on disk."""
 

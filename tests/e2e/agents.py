@@ -121,12 +121,12 @@ def agent(turns: int, tools: int = 1, name: str = "note") -> Any:
 
 
 @contextmanager
-def serving(reply: Any, latency: float = 0.0) -> Iterator[ModelServer]:
+def serving(reply: Any, latency: float = 0.0, **more: Any) -> Iterator[ModelServer]:
     """In a thread of this process, because it answers with a function."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
-    server = ModelServer(Behaviour(reply=reply, latency_seconds=latency))
+    server = ModelServer(Behaviour(reply=reply, latency_seconds=latency, **more))
     asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result(30)
     try:
         yield server

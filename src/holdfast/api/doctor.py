@@ -18,7 +18,7 @@ from holdfast.api.provenance import SPEC_FILE, check_spec_file, is_spec_file_new
 from holdfast.api.resuming import read_fold, untold
 from holdfast.api.retention import remove_doomed
 from holdfast.api.runs import Run
-from holdfast.errors import DriftError, HoldfastError, JournalError
+from holdfast.errors import DriftError, HoldfastError, JournalError, reason_of
 from holdfast.journal import Lock
 from holdfast.plan import digest_file, originals
 from holdfast.records.facts import Stored
@@ -54,9 +54,9 @@ def examine(store: str, only: RunPlace | None = None) -> Iterator[Trouble]:
     for place in folders_in(store) if only is None else (only,):
         try:
             yield from _of_run(place)
-        except (HoldfastError, OSError, msgspec.ValidationError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with one run, the others are examined
             means = "the run cannot be read by this version, or from here"
-            yield Trouble(Finding(str(error), means, place.command("verify"), place.run_id))
+            yield Trouble(Finding(reason_of(error), means, place.command("verify"), place.run_id))
 
 
 def mend(trouble: Trouble) -> Finding:

@@ -14,7 +14,7 @@ from holdfast.api.places import RunPlace, default_store, runs_in
 from holdfast.api.provenance import origin_of
 from holdfast.api.recovering import Moved
 from holdfast.api.summaries import EvaluationLine, MirrorStanding, RunSummary, ScoredAnswer, WaitingJob
-from holdfast.errors import HoldfastError, UsageError
+from holdfast.errors import UsageError, reason_of
 from holdfast.journal import Reader
 from holdfast.plan import rows_of
 from holdfast.records.facts import Change, ScoringStarted
@@ -428,7 +428,7 @@ def list_runs(store: str) -> Iterator[RunSummary]:
         folders.add(place.folder)
         try:
             summaries.append(_known(catalogue, place) or _looked_at(catalogue, place))
-        except (HoldfastError, OSError, msgspec.ValidationError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with one run, the others are listed
             if os.path.isdir(place.folder):  # else it was removed a moment ago
                 summaries.append(_unreadable(place, error))
     if catalogue is not None:
@@ -468,7 +468,7 @@ def _known(catalogue: Catalogue | None, place: RunPlace) -> RunSummary | None:
 
 def _unreadable(place: RunPlace, error: Exception) -> RunSummary:
     """A run that cannot be read must not hide the others."""
-    return RunSummary(place.run_id, place.experiment, "unreadable", str(error), folder=place.folder)
+    return RunSummary(place.run_id, place.experiment, "unreadable", reason_of(error), folder=place.folder)
 
 
 def _looked_at(catalogue: Catalogue | None, place: RunPlace) -> RunSummary:

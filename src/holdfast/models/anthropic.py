@@ -15,8 +15,9 @@ import msgspec
 from yarl import URL
 
 from holdfast.models.bodies import (
+    Values,
     as_object,
-    count,
+    check_tool_calls,
     cut_off,
     decode,
     failure_in_success,
@@ -33,7 +34,7 @@ from holdfast.models.failures import BadConnectionError, ModelError
 from holdfast.models.http import HttpProvider
 from holdfast.models.provider import Connection, Request
 from holdfast.models.sse import Event
-from holdfast.records.exchange import Answer, Message, Usage
+from holdfast.records.exchange import COUNT_MAX, Answer, Message, Usage
 
 DEFAULT_URL = "https://api.anthropic.com/v1"
 DEFAULT_KEY_VARIABLE = "ANTHROPIC_API_KEY"
@@ -245,8 +246,9 @@ def _ended(block: dict[str, Any]) -> dict[str, Any]:
 
 
 def _answer(body: dict[str, Any], blocks: list[dict[str, Any]]) -> Answer:
-    text, calls = _text(blocks), _calls(blocks)
-    said = str(body.get("stop_reason") or "")
+    text, calls, values = _text(blocks), _calls(blocks), Values()
+    check_tool_calls(len(calls))
+    said = values.word(body, "stop_reason")
     reason = _REASONS.get(said, said)
     if reason == "content_filter" and not text and not calls:
         raise filtered("stop_reason: refusal")
@@ -262,7 +264,8 @@ def _answer(body: dict[str, Any], blocks: list[dict[str, Any]]) -> Answer:
     places = [_ORDER.get(str(block.get("type")), -1) for block in blocks]
     if -1 in places or places != sorted(places):
         message["content_blocks"] = [_without_nulls(block) for block in blocks if block.get("text") != ""]
-    return Answer(text, message, calls, reason, _usage(body.get("usage")))
+    usage = _usage(body.get("usage"), values)
+    return Answer(text, message, calls, reason, usage, dropped=values.dropped)
 
 
 def _without_nulls(told: dict[str, Any]) -> dict[str, Any]:
@@ -284,9 +287,11 @@ def _call(block: dict[str, Any]) -> dict[str, Any]:
     return {"id": block.get("id", ""), "type": "function", "function": function}
 
 
-def _usage(usage: Any) -> Usage:
+def _usage(usage: Any, values: Values) -> Usage:
     """`input_tokens` is what is neither read from the cache nor written to it."""
+    count = values.count
     read, written = count(usage, "cache_read_input_tokens"), count(usage, "cache_creation_input_tokens")
     details = usage.get("output_tokens_details") if isinstance(usage, dict) else None
     thought = count(details, "thinking_tokens")
-    return Usage(count(usage, "input_tokens") + read + written, count(usage, "output_tokens"), read, thought, written)
+    asked = min(count(usage, "input_tokens") + read + written, COUNT_MAX)
+    return Usage(asked, count(usage, "output_tokens"), read, thought, written)

@@ -17,6 +17,7 @@ from yarl import URL
 from holdfast.models.anthropic import DEFAULT_KEY_VARIABLE, DEFAULT_URL, Messages
 from holdfast.models.batches import Found, Mark, Result, Standing
 from holdfast.models.batches_wire import SKEW_SECONDS, BatchWire, Page, url_of
+from holdfast.models.bodies import decode
 from holdfast.models.endpoint import Endpoint, read_key
 from holdfast.models.failures import ModelError
 from holdfast.models.http import build
@@ -85,12 +86,14 @@ class AnthropicBatches:
         if found.result.type in ("expired", "canceled"):
             return Result(found.custom_id)
         try:
-            body = msgspec.json.decode(found.result.message if found.result.message else found.result.error)
+            body = decode(bytes(found.result.message or found.result.error))
             answer = self._dialect.answer(body)
-        except msgspec.DecodeError as error:
-            return Result(found.custom_id, error=ModelError("malformed", f"the result cannot be read ({error})"))
         except ModelError as error:
-            said = error.message if found.result.message else shorten(detail_of(bytes(found.result.error).decode()))
+            said = (
+                error.message
+                if found.result.message
+                else shorten(detail_of(bytes(found.result.error).decode(errors="replace")))
+            )
             return Result(found.custom_id, error=ModelError(error.kind, said, status=error.status))
         raw = body if self._connection.record_raw else None
         return Result(found.custom_id, msgspec.structs.replace(answer, raw=raw) if raw else answer)

@@ -1,20 +1,64 @@
-"""What the bodies of all dialects have in common: they are JSON, may be none, and may tell of a failure. Pure."""
+"""What the response bodies of all protocols have in common: they are JSON, and may report a failure. Pure.
 
+This module also checks single values. Servers send counts that cannot be right and texts that cannot be stored. Such
+a value is dropped here, before it is recorded, and `Answer.dropped` names it: the response itself was paid for.
+"""
+
+import json
+import math
 from typing import Any
 
 import msgspec
 
 from holdfast.models.failures import ModelError
 from holdfast.models.statuses import detail_of, kind_of, shorten, status_in
+from holdfast.records.exchange import COUNT_MAX
+
+TOOL_CALLS_MAX = 1000
+"""A response with more tool calls is refused as malformed: each call would be made and recorded."""
+_WORD_CHARACTERS_MAX = 200
+_SHOWN_CHARACTERS = 60
+_DROPPED_MAX = 20
 
 
 def decode(body: bytes) -> Any:
-    """ModelError if it is not JSON."""
+    """The JSON of a body. ModelError if it is not JSON.
+
+    Python's own encoder writes lone surrogates (half of an emoji, where `max_tokens` cut it) and NaN, which are not
+    valid. Such a body is read all the same: a lone surrogate becomes U+FFFD, a number that is none becomes its text.
+    """
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        decoded = _decode_loosely(body)
+        if decoded is not None:
+            return decoded
         text = body.decode(errors="replace")
         raise ModelError("malformed", f"the body is not JSON ({error}): {shorten(detail_of(text))}") from None
+
+
+def _decode_loosely(body: bytes) -> Any:
+    """None if this body is not JSON even so."""
+    try:
+        decoded = json.loads(body, parse_constant=str, parse_int=_whole_number, parse_float=_finite_number)
+        return msgspec.json.decode(replace_surrogates(json.dumps(decoded, ensure_ascii=False)))
+    except (ValueError, RecursionError):  # of both modules, and of the text's encoding
+        return None
+
+
+def _whole_number(digits: str) -> int | str:
+    """Python refuses to convert thousands of digits."""
+    return int(digits) if len(digits) <= 100 else digits[:_SHOWN_CHARACTERS]
+
+
+def _finite_number(written: str) -> float | str:
+    number = float(written)
+    return number if math.isfinite(number) else written
+
+
+def replace_surrogates(text: str) -> str:
+    """The text with U+FFFD in place of each lone surrogate, which UTF-8 cannot encode."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def failure_in_success(error: Any) -> ModelError:
@@ -28,7 +72,7 @@ def failure_in_success(error: Any) -> ModelError:
 
 
 def malformed(what: str, body: Any) -> ModelError:
-    return ModelError("malformed", f"{what}: {shorten(msgspec.json.encode(body).decode())}")
+    return ModelError("malformed", f"{shorten(what)}: {shorten(msgspec.json.encode(body).decode())}")
 
 
 def cut_off(end: str) -> ModelError:
@@ -37,20 +81,55 @@ def cut_off(end: str) -> ModelError:
 
 
 def filtered(why: str) -> ModelError:
-    return ModelError("content_filter", f"the server's content filter took the whole answer ({why})")
+    return ModelError("content_filter", f"the server's content filter took the whole answer ({shorten(why)})")
 
 
-def count(counts: Any, name: str) -> int:
-    """A number of tokens; zero for whatever is no such number."""
-    if not isinstance(counts, dict):
+class Values:
+    """Reads values out of one response, and collects those that had to be dropped."""
+
+    def __init__(self) -> None:
+        self._dropped: list[str] = []
+
+    @property
+    def dropped(self) -> tuple[str, ...]:
+        return tuple(self._dropped)
+
+    def count(self, counts: Any, name: str) -> int:
+        """A whole number from 0 to COUNT_MAX; 0 if it is missing, null or anything else. 3.0 is 3."""
+        value = counts.get(name) if isinstance(counts, dict) else None
+        if type(value) is int and 0 <= value <= COUNT_MAX:
+            return value
+        if value is None:
+            return 0
+        if type(value) is float and 0 <= value <= COUNT_MAX and value.is_integer():
+            return int(value)
+        self._drop(name, value)
         return 0
-    value = counts.get(name)
-    return int(value) if isinstance(value, (int, float)) and value > 0 else 0
+
+    def word(self, holder: dict[str, Any], name: str) -> str:
+        """A short text, such as the reason for the end; empty if it is missing, null or anything else."""
+        value = holder.get(name)
+        if isinstance(value, str) and len(value) <= _WORD_CHARACTERS_MAX:
+            return value
+        if value is not None:
+            self._drop(name, value)
+        return ""
+
+    def _drop(self, name: str, value: Any) -> None:
+        if len(self._dropped) < _DROPPED_MAX:
+            text = value if isinstance(value, str) else repr(value)
+            shown = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+            self._dropped.append(f"{name}: {shown}")
 
 
 def objects(value: Any) -> list[dict[str, Any]]:
     """The objects in a list; none if it is no list."""
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def check_tool_calls(count: int) -> None:
+    if count > TOOL_CALLS_MAX:
+        raise ModelError("malformed", f"the response has {count} tool calls, more than {TOOL_CALLS_MAX}")
 
 
 def mapping(value: Any) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 
 from holdfast.models.bodies import (
-    count,
+    Values,
+    check_tool_calls,
     cut_off,
     decode,
     failure_in_success,
@@ -48,15 +49,16 @@ def answer_of(decoded: Any) -> Answer:
     if not isinstance(message, dict):
         raise malformed("the choice has no message", choice)
     tool_calls = objects(message.get("tool_calls"))
-    text = _text(message)
-    reason = choice.get("finish_reason")
-    finish_reason = reason if isinstance(reason, str) else ""
+    check_tool_calls(len(tool_calls))
+    text, values = _text(message), Values()
+    finish_reason = values.word(choice, "finish_reason")
     if finish_reason in _BROKEN_OFF:
-        raise ModelError(_BROKEN_OFF[finish_reason], f"the server broke its answer off (finish_reason {reason})")
+        raise ModelError(_BROKEN_OFF[finish_reason], f"the server broke its answer off (finish_reason {finish_reason})")
     if finish_reason == "content_filter" and not text and not tool_calls:
         raise filtered("finish_reason")
-    usage, logprobs = _usage(decoded.get("usage")), _logprobs(choice.get("logprobs"))
-    return Answer(text, _kept(message, tool_calls), tool_calls, finish_reason, usage, logprobs)
+    usage, logprobs = _usage(decoded.get("usage"), values), _logprobs(choice.get("logprobs"))
+    kept = _kept(message, tool_calls)
+    return Answer(text, kept, tool_calls, finish_reason, usage, logprobs, dropped=values.dropped)
 
 
 def join_chunks(events: Sequence[Event]) -> dict[str, Any]:
@@ -215,10 +217,11 @@ def _kept(message: Message, tool_calls: list[dict[str, Any]]) -> Message:
     return kept
 
 
-def _usage(usage: Any) -> Usage:
-    """xAI and Google count what is thought apart from the completion, and only in the total."""
+def _usage(usage: Any, values: Values) -> Usage:
+    """xAI and Google count reasoning tokens apart from the completion, and only in the total."""
     if not isinstance(usage, dict):
         return Usage()
+    count = values.count
     asked, said = count(usage, "prompt_tokens"), count(usage, "completion_tokens")
     if asked:
         said = max(said, count(usage, "total_tokens") - asked)

@@ -14,8 +14,9 @@ import msgspec
 from yarl import URL
 
 from holdfast.models.bodies import (
+    Values,
     as_object,
-    count,
+    check_tool_calls,
     cut_off,
     decode,
     failure_in_success,
@@ -32,7 +33,7 @@ from holdfast.models.failures import BadConnectionError
 from holdfast.models.http import HttpProvider
 from holdfast.models.provider import Connection, Request
 from holdfast.models.sse import Event
-from holdfast.records.exchange import Answer, Message, Usage
+from holdfast.records.exchange import COUNT_MAX, Answer, Message, Usage
 
 DEFAULT_URL = "https://generativelanguage.googleapis.com/v1beta"
 KEY_VARIABLES = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
@@ -251,7 +252,9 @@ def _answer(body: dict[str, Any], candidate: dict[str, Any]) -> Answer:
     text = "".join(str(part.get("text") or "") for part in said)
     called = [part for part in said if isinstance(part.get("functionCall"), dict)]
     calls = [_call(part, f"call_{body.get('responseId', '')}_{index}") for index, part in enumerate(called)]
-    reason = _reason(candidate, bool(calls))
+    check_tool_calls(len(calls))
+    values = Values()
+    reason = _reason(candidate, bool(calls), values)
     if reason == "content_filter" and not text and not calls:
         raise filtered(f"finishReason: {candidate.get('finishReason')}")
     if reason not in ("stop", "length", "tool_calls") and not text and not calls:
@@ -265,7 +268,8 @@ def _answer(body: dict[str, Any], candidate: dict[str, Any]) -> Answer:
     signed = [part["thoughtSignature"] for part in said if "functionCall" not in part and part.get("thoughtSignature")]
     if signed:
         message["extra_content"] = {"google": {"thought_signature": signed[-1]}}
-    return Answer(text, message, calls, reason, _usage(body), _logprobs(candidate.get("logprobsResult")))
+    usage, logprobs = _usage(body, values), _logprobs(candidate.get("logprobsResult"))
+    return Answer(text, message, calls, reason, usage, logprobs, dropped=values.dropped)
 
 
 def _call(part: dict[str, Any], name: str) -> dict[str, Any]:
@@ -276,20 +280,21 @@ def _call(part: dict[str, Any], name: str) -> dict[str, Any]:
     return {**made, "extra_content": {"google": {"thought_signature": signature}}} if signature else made
 
 
-def _reason(candidate: dict[str, Any], calls: bool) -> str:
-    said = str(candidate.get("finishReason") or "STOP")
+def _reason(candidate: dict[str, Any], calls: bool, values: Values) -> str:
+    said = values.word(candidate, "finishReason") or "STOP"
     if said in _FILTERED or said.startswith("IMAGE_"):
         return "content_filter"
     reason = _REASONS.get(said, said.lower())
     return "tool_calls" if calls and reason == "stop" else reason
 
 
-def _usage(body: dict[str, Any]) -> Usage:
-    """What is thought is not part of what the candidates have."""
-    told = body.get("usageMetadata")
+def _usage(body: dict[str, Any], values: Values) -> Usage:
+    """Reasoning tokens are not part of `candidatesTokenCount`."""
+    count, told = values.count, body.get("usageMetadata")
     thought = count(told, "thoughtsTokenCount")
     asked = count(told, "promptTokenCount") + count(told, "toolUsePromptTokenCount")
-    return Usage(asked, count(told, "candidatesTokenCount") + thought, count(told, "cachedContentTokenCount"), thought)
+    said = count(told, "candidatesTokenCount") + thought
+    return Usage(min(asked, COUNT_MAX), min(said, COUNT_MAX), count(told, "cachedContentTokenCount"), thought)
 
 
 def _logprobs(told: Any) -> list[dict[str, Any]]:

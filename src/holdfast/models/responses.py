@@ -14,7 +14,17 @@ from typing import Any
 
 from yarl import URL
 
-from holdfast.models.bodies import count, cut_off, decode, failure_in_success, filtered, malformed, objects, texts
+from holdfast.models.bodies import (
+    Values,
+    check_tool_calls,
+    cut_off,
+    decode,
+    failure_in_success,
+    filtered,
+    malformed,
+    objects,
+    texts,
+)
 from holdfast.models.completion import parse_models
 from holdfast.models.openai import bearer
 from holdfast.models.provider import Request
@@ -135,8 +145,9 @@ def _tool(tool: dict[str, Any]) -> dict[str, Any]:
 
 
 def _answer(body: dict[str, Any], output: list[dict[str, Any]]) -> Answer:
-    text, calls = _text(output), _calls(output)
-    reason = _reason(body, calls)
+    text, calls, values = _text(output), _calls(output), Values()
+    check_tool_calls(len(calls))
+    reason = _reason(body, calls, values)
     if reason == "content_filter" and not text and not calls:
         raise filtered("incomplete_details")
     message: Message = {"role": "assistant", "content": text or (None if calls else "")}
@@ -152,7 +163,8 @@ def _answer(body: dict[str, Any], output: list[dict[str, Any]]) -> Answer:
     if -1 in places or places != sorted(places):
         message["output_items"] = kept
     logprobs = [each for part in _parts(output) for each in objects(part.get("logprobs"))]
-    return Answer(text, message, calls, reason, _usage(body.get("usage")), logprobs)
+    usage = _usage(body.get("usage"), values)
+    return Answer(text, message, calls, reason, usage, logprobs, dropped=values.dropped)
 
 
 def _parts(output: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -172,20 +184,20 @@ def _call(item: dict[str, Any]) -> dict[str, Any]:
     return {"id": item.get("call_id", ""), "type": "function", "function": function}
 
 
-def _reason(body: dict[str, Any], calls: list[dict[str, Any]]) -> str:
+def _reason(body: dict[str, Any], calls: list[dict[str, Any]], values: Values) -> str:
     status, details = body.get("status"), body.get("incomplete_details")
     if status == "incomplete":
-        why = details.get("reason") if isinstance(details, dict) else None
-        return _CUT.get(str(why), str(why or "length"))
+        why = values.word(details, "reason") if isinstance(details, dict) else ""
+        return _CUT.get(why, why or "length")
     if status not in ("completed", None):
         raise malformed(f"the response is {status}, not completed", body)
     return "tool_calls" if calls else "stop"
 
 
-def _usage(usage: Any) -> Usage:
+def _usage(usage: Any, values: Values) -> Usage:
     if not isinstance(usage, dict):
         return Usage()
-    details = usage.get("input_tokens_details")
+    count, details = values.count, usage.get("input_tokens_details")
     return Usage(
         count(usage, "input_tokens"),
         count(usage, "output_tokens"),

@@ -20,12 +20,20 @@ _FILTERED = frozenset({"content_filter", "safety", "recitation", "blocklist", "p
 _CUT = frozenset({"length", "max_tokens", "max_output_tokens", "model_length"})
 
 
+COUNT_MAX = 2**53
+"""The largest token count that is accepted, of one response or of a sum. Every JSON reader and SQLite can hold it."""
+
+
 class NotJsonError(HoldfastError):
     """An answer that should be JSON and is none."""
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Tokens of one or more requests. Zero means none, or that the server did not say."""
+    """Tokens of one or more requests. Zero means none, or that the server did not say.
+
+    Every count is between 0 and `COUNT_MAX`. Providers drop other values before they are recorded; journals of older
+    versions contain some, so decoding drops them too. Sums stop at `COUNT_MAX`.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -39,13 +47,25 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     batched: "Usage | None" = None
     """Of all this, what was answered in jobs of a batch API, which costs less."""
 
+    def __post_init__(self) -> None:
+        if not (
+            0 <= self.input_tokens <= COUNT_MAX
+            and 0 <= self.output_tokens <= COUNT_MAX
+            and 0 <= self.cached_tokens <= COUNT_MAX
+            and 0 <= self.reasoning_tokens <= COUNT_MAX
+            and 0 <= self.cache_write_tokens <= COUNT_MAX
+        ):
+            for name in _COUNTS:
+                if not 0 <= getattr(self, name) <= COUNT_MAX:
+                    msgspec.structs.force_setattr(self, name, 0)
+
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(
-            self.input_tokens + other.input_tokens,
-            self.output_tokens + other.output_tokens,
-            self.cached_tokens + other.cached_tokens,
-            self.reasoning_tokens + other.reasoning_tokens,
-            self.cache_write_tokens + other.cache_write_tokens,
+            min(self.input_tokens + other.input_tokens, COUNT_MAX),
+            min(self.output_tokens + other.output_tokens, COUNT_MAX),
+            min(self.cached_tokens + other.cached_tokens, COUNT_MAX),
+            min(self.reasoning_tokens + other.reasoning_tokens, COUNT_MAX),
+            min(self.cache_write_tokens + other.cache_write_tokens, COUNT_MAX),
             self.requests + other.requests,
             self.batched if other.batched is None else (self.batched or Usage()) + other.batched,
         )
@@ -88,6 +108,9 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return msgspec.structs.replace(self, batched=msgspec.structs.replace(self, batched=None))
 
 
+_COUNTS = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "cache_write_tokens")
+
+
 def _left(whole: Usage, part: Usage) -> Usage | None:
     return None if whole == part else whole - part
 
@@ -104,6 +127,8 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     """For each token, if they were asked for: `token`, `logprob`, `top_logprobs`."""
     raw: Any = None
     """What the server sent, where a model's `record_raw` says so: the body, or a list of the events of a stream."""
+    dropped: tuple[str, ...] = ()
+    """Values of the server's response that were dropped because they are impossible, as `usage.prompt_tokens: -1`."""
 
     @property
     def reasoning(self) -> str:

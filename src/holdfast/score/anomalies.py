@@ -18,13 +18,16 @@ from holdfast.score.refusing import refusal_in
 from holdfast.score.scripts import asks_for_language, is_used, likely_script, name_of, script_of, scripts_in
 
 VERSION = 1
-"""Of the list below. Another number, and a resume or `holdfast score --anomalies` looks at old answers again."""
+"""Of the list below. If it changes, a resume or `holdfast score --anomalies` checks old answers again. `invalid_values`
+did not change it: older versions recorded nothing that it could be found in.
+"""
 
 KINDS = {
     "loop": "the same phrase again and again",
     "refusal": "reads like a refusal",
     "language": "in another script than the question",
     "format": "not in the format that was asked for",
+    "invalid_values": "the server sent values that cannot be right; they were dropped",
     "identical": "the same in all repeats, at a temperature above 0",
     "slow": "took far longer than the others",
     "scores_differ": "another score than an equal answer to the same sample",
@@ -41,6 +44,7 @@ _READ_MAX = 20_000
 """So many characters of a row are looked at for its script."""
 _TEXTS_MAX = 200
 _DEEPEST = 6
+_VALUES_SHOWN = 300
 
 
 class Expected(msgspec.Struct, frozen=True):
@@ -68,6 +72,7 @@ def look_at(sample: Sample, answer: Answer, expected: Expected) -> dict[str, str
         "refusal": refusal_in(answer),
         "language": _language(sample, text, expected),
         "format": _format(answer, expected),
+        "invalid_values": "; ".join(answer.dropped)[:_VALUES_SHOWN],
     }
     return {kind: reason for kind, reason in told.items() if reason}
 

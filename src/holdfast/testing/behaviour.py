@@ -20,6 +20,9 @@ Reply = Callable[[list[Message]], str | Message | Answer]
 message (with tool calls, say), or an Answer, to say how it ended, what it used and its logprobs.
 """
 
+Rewrite = Callable[[list[Message], bytes], bytes]
+"""Gets the request's messages and the body (or all events) of a correct response; returns the bytes to send."""
+
 SHAPES = ("null-tool-calls", "no-usage", "empty-answer", "same-id", "huge")
 """Faults that are still right answers: a client has to take them."""
 
@@ -112,6 +115,8 @@ class Behaviour(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     storms: Sequence[Storm] = ()
     seed: int = 0
     reply: Reply | None = None
+    rewrite: Rewrite | None = None
+    """Changes correct responses on the wire, to test clients with values that no server should send."""
     load: Load = Load()
     """What is more than it bears."""
     batch: BatchBehaviour = BatchBehaviour()

@@ -208,9 +208,13 @@ class ModelServer:
         if fault is None or fault.kind in SHAPES or fault.kind in ENDINGS:
             self._counts.answer(arrival.digest)
         if asked.stream:
-            return await _stream(request, list(tongue.events(told)))
+            return await _stream(request, [self._rewrite(asked, b"".join(tongue.events(told)))])
         body = tongue.body(told)
-        return _json(encode(body if fault is None else _odd(body, fault)))
+        return _json(self._rewrite(asked, encode(body if fault is None else _odd(body, fault))))
+
+    def _rewrite(self, asked: Asked, content: bytes) -> bytes:
+        rewrite = self.behaviour.rewrite
+        return content if rewrite is None else rewrite(asked.messages, content)
 
     async def _misbehave(self, request: web.BaseRequest, tongue: Tongue, fault: Fault) -> web.StreamResponse:
         if fault.kind == "hang":

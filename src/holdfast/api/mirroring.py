@@ -8,8 +8,10 @@ journal is opened under that epoch. Doing it again is always right.
 import contextlib
 import itertools
 import os
+import shlex
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
@@ -28,7 +30,8 @@ from holdfast.journal.claims import (
     take_epoch,
     write_beat,
 )
-from holdfast.journal.lease import read_lease, write_lease
+from holdfast.journal.disk import remove_if_there
+from holdfast.journal.lease import clock_time, put_in_place, read_lease, write_lease
 from holdfast.journal.lock import LOCK_NAMES
 from holdfast.journal.mirror import BEATS, Keeping
 from holdfast.journal.mirror import Mirror as Kept
@@ -225,9 +228,43 @@ def bring_home(mirror: Mirror | None, place: RunPlace, warn: Warn) -> Restored |
         return None
     try:
         source = MirrorSource(objects_of(mirror.url, place))
-        return restore_whole(place, [source], warn, lossy=False) if source.pieces() else None
+        if not source.pieces():
+            return None
+        _refuse_removed(place, source.place)
+        return restore_whole(place, [source], warn, lossy=False)
     except StoreError as error:
         raise _unreachable(error) from error
+
+
+class Removal(msgspec.Struct, frozen=True):
+    """A note beside the place of a run that was removed here while its mirror stayed."""
+
+    at: float
+    url: str
+
+
+def _removal_path(place: RunPlace) -> str:
+    above, name = os.path.split(place.folder)
+    return os.path.join(above, f".removed-{name}.json")
+
+
+def note_removal(place: RunPlace, url: str) -> None:
+    put_in_place(_removal_path(place), msgspec.json.encode(Removal(time.time(), url)))
+
+
+def _refuse_removed(place: RunPlace, url: str) -> None:
+    """A run that was removed here is not brought back from its mirror without being asked for."""
+    try:
+        with open(_removal_path(place), "rb") as file:
+            removal = msgspec.json.decode(file.read(), type=Removal)
+    except (OSError, msgspec.DecodeError):
+        return
+    if removal.url.rstrip("/") == url.rstrip("/"):
+        back = f"holdfast recover {shlex.quote(url)} --output {shlex.quote(place.store)}"
+        raise UsageError(
+            f"{place.run_id} was removed here on {clock_time(removal.at)}, and its mirror {url} still has it; bring it "
+            f"back with: {back}, or choose another --id"
+        )
 
 
 def restore_whole(
@@ -254,6 +291,7 @@ def restore_whole(
         _forget_another(hidden, sources)
         restored = restore(hidden, sources, warn, lossy=lossy)
         finish(hidden)
+        remove_if_there(OS_DISK, _removal_path(place))
         OS_DISK.replace(hidden, place.folder)
         OS_DISK.sync_folder(os.path.dirname(hidden))
         return restored

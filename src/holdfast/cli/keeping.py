@@ -9,7 +9,7 @@ import msgspec
 from holdfast.api import default_store, find_run
 from holdfast.api.doctor import Finding, examine, mend
 from holdfast.api.places import folders_in
-from holdfast.api.retention import Doomed, Policy, chosen, finish_removals, named, remove
+from holdfast.api.retention import Doomed, Policy, chosen, finish_removals, named, remove, with_mirror
 from holdfast.cli.output import print_json, print_table, say
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.report.grids import Grid
@@ -61,6 +61,7 @@ def gc(names: list[str], rules: Rules, store: str | None, yes: bool, as_json: bo
         doomed = named([find_run(where, name) for name in names])
     else:
         doomed = chosen(where, _policy(rules))
+    doomed = [with_mirror(each) for each in doomed]
     if yes:
         finish_removals(where)
     kept = {each.place.folder: why for each in doomed if yes and (why := _removed(each))}
@@ -106,13 +107,16 @@ def _print_doomed(doomed: list[Doomed], kept: dict[str, str], yes: bool, as_json
     print_table(Grid(("run", "experiment", "created", "size", "why"), rows, right=("size",), whole=("run",)))
     gone = [each for each in doomed if each.place.folder not in kept]
     what = f"{counted(len(gone), 'run')}, {human_bytes(sum(each.bytes for each in gone))}"
+    for each in gone:
+        if each.mirror:
+            say(f"The mirror of {each.place.run_id} stays: {each.mirror}; to remove it, delete what is below that URL.")
     say(f"Removed {what}." if yes else f"Would remove {what}. Nothing was changed; to do it: add --yes")
 
 
 def _plain(doomed: Doomed) -> dict[str, Any]:
     place = doomed.place
     told = {"run_id": place.run_id, "experiment": place.experiment, "created": doomed.created}
-    return {**told, "bytes": doomed.bytes, "why": doomed.why}
+    return {**told, "bytes": doomed.bytes, "why": doomed.why, "mirror": doomed.mirror}
 
 
 def _bytes(text: str | None) -> int | None:

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.errors import FormatError
 from holdfast.journal.content import SealedContent, read_line
-from holdfast.journal.disk import Disk
+from holdfast.journal.disk import Disk, NotAFileError
 from holdfast.journal.marks import Damage
 from holdfast.journal.places import SegmentName, parse_segment_name
 from holdfast.records import FORMAT, Fence, Line, Segment, parse, seed_of
@@ -145,7 +145,12 @@ def _ranked(disk: Disk, files: list[SegmentFile]) -> list[SegmentFile]:
 
 
 def is_whole_file(disk: Disk, path: str) -> bool:
-    content = SealedContent(disk, disk.open(path))
+    """Whether a sealed file is what was written. Something that is not a file is not."""
+    try:
+        handle = disk.open(path)
+    except NotAFileError:
+        return False
+    content = SealedContent(disk, handle)
     try:
         return content.is_whole()
     finally:

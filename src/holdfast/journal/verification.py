@@ -48,14 +48,14 @@ def verify(folder: str, uid: str | None = None, disk: Disk = OS_DISK, told: Told
     damage: list[Damage] = []
     anomalies: list[Anomaly] = []
     errors: list[str] = []
-    records = 0
+    records = last_n = 0
     try:
         before, total = _layout(disk, folder, uid) if told is not None else ({}, 0)
         for found in reader.read():
             if isinstance(found, Damage):
                 damage.append(found)
                 continue
-            records += 1
+            records, last_n = records + 1, found.line.n
             if told is not None:
                 told(before.get(found.segment, 0) + found.end, total)
             if found.line.t == "anomaly":
@@ -79,7 +79,7 @@ def verify(folder: str, uid: str | None = None, disk: Disk = OS_DISK, told: Told
         uid=chain.uid,
         segments=len(chain.segments),
         records=records,
-        last_n=reader.cursor.n,
+        last_n=last_n,
         errors=tuple(errors),
         warnings=tuple(warnings),
         damage=tuple(new),

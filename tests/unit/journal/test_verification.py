@@ -171,3 +171,13 @@ def damage_record(folder: str, index: int) -> int:
     with open(path, "wb") as file:
         file.write(flipped(data, first + len(lines[index]) - 10))
     return next(spans_of(lines[index])).n
+
+
+def test_a_last_record_without_its_newline_is_counted_and_is_the_last(tmp_path: os.PathLike[str]) -> None:
+    folder = os.path.join(tmp_path, "whole")
+    journal = small_journal(folder)
+    path = os.path.join(folder, journal.last)
+    os.truncate(path, os.path.getsize(path) - 1)
+    found = verify(folder, UID, disk=QUICK)
+    assert found.ok
+    assert (found.records, found.last_n) == (len(journal.lines), max(journal.lines))

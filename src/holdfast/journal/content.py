@@ -1,9 +1,11 @@
 """The uncompressed bytes of one segment, plain or sealed, from any offset.
 
-A piece is bytes at an offset, or a gap: bytes that exist no more (a frame that cannot be unpacked). Whoever scans
-lines sees the two kinds of segment alike.
+A piece is bytes at an offset, or a gap: bytes that exist no more (a frame that cannot be unpacked). Code that scans
+lines treats the two kinds of segment alike.
 """
 
+import bisect
+import itertools
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -13,10 +15,10 @@ from holdfast.journal.disk import Disk, NotAFileError
 from holdfast.journal.seekable import FRAME_BYTES_MAX, Frame, is_cut, is_whole, read_table, salvage, unpack, walk_frames
 
 PIECE_BYTES = 1024 * 1024
-_RECENT_FRAMES = 2
-LOOKUP_FRAMES = 16
-"""So many unpacked frames are kept for whoever looks up one record after the other: those of one key lie scattered
-among those of the samples that were in flight with it."""
+_RECENT_BYTES = 2 * 1024 * 1024
+LOOKUP_RECENT_BYTES = 16 * 1024 * 1024
+"""How much unpacked content stays in memory while single records are looked up: those of one key lie scattered among
+those of the samples that were in flight with it."""
 LOOKUP_BYTES = 64 * 1024
 """How much of a plain segment is read at once to find one record."""
 _PACKED_BYTES_MAX = FRAME_BYTES_MAX + FRAME_BYTES_MAX // 128 + 1024  # no frame of ours is longer
@@ -46,21 +48,21 @@ class Content(Protocol):
     def close(self) -> None: ...
 
 
-def open_content(disk: Disk, path: str, piece_bytes: int = PIECE_BYTES, recent_frames: int = _RECENT_FRAMES) -> Content:
+def open_content(disk: Disk, path: str, piece_bytes: int = PIECE_BYTES, recent_bytes: int = _RECENT_BYTES) -> Content:
     handle = disk.open(path)
     try:
         if path.endswith(".zst"):
-            return SealedContent(disk, handle, recent_frames)
+            return SealedContent(disk, handle, recent_bytes)
         return PlainContent(disk, handle, piece_bytes)
     except BaseException:
         disk.close(handle)
         raise
 
 
-def open_segment(disk: Disk, path: str, piece_bytes: int = PIECE_BYTES, recent_frames: int = _RECENT_FRAMES) -> Content:
+def open_segment(disk: Disk, path: str, piece_bytes: int = PIECE_BYTES, recent_bytes: int = _RECENT_BYTES) -> Content:
     """The same for reading a journal: something that is not a file holds nothing, and is reported like a lost file."""
     try:
-        return open_content(disk, path, piece_bytes, recent_frames)
+        return open_content(disk, path, piece_bytes, recent_bytes)
     except NotAFileError:
         return NoContent()
 
@@ -109,12 +111,13 @@ class PlainContent:
 class SealedContent:
     """A sealed segment. Without a usable seek table its frames are searched for. `cut`: its end is missing."""
 
-    def __init__(self, disk: Disk, handle: int, recent_frames: int = _RECENT_FRAMES) -> None:
+    def __init__(self, disk: Disk, handle: int, recent_bytes: int = _RECENT_BYTES) -> None:
         self._disk = disk
         self._handle = handle
-        self._recent_frames = recent_frames
+        self._recent_bytes = recent_bytes
         self._bytes = disk.size(handle)
         self._recent: dict[int, bytes] = {}
+        self._recent_held = 0
         table = read_table(self._read, self._bytes)
         self._frames: list[Frame] = walk_frames(self._read, self._bytes) if table is None else table
         self.cut = table is None and is_cut(self._read, self._frames, self._bytes)
@@ -127,9 +130,8 @@ class SealedContent:
 
     def pieces(self, offset: int, end: int | None = None) -> Iterator[Piece]:
         stop = self.size() if end is None else min(end, self.size())
-        for frame in self._frames:
-            if frame.first + frame.size <= offset:
-                continue
+        start = bisect.bisect_right(self._frames, offset, key=lambda frame: frame.first + frame.size)
+        for frame in itertools.islice(self._frames, start, None):
             if frame.first >= stop:
                 return
             for piece in self._unpacked(frame):
@@ -142,10 +144,13 @@ class SealedContent:
         return self._disk.read(self._handle, offset, size)
 
     def _remember(self, at: int, data: bytes) -> None:
-        """Records that are looked up one by one mostly lie near each other."""
-        if len(self._recent) == self._recent_frames:
-            del self._recent[next(iter(self._recent))]
+        """Records that are looked up one by one mostly lie near each other. The oldest frames are dropped first."""
+        if len(data) > self._recent_bytes:
+            return
         self._recent[at] = data
+        self._recent_held += len(data)
+        while self._recent_held > self._recent_bytes:
+            self._recent_held -= len(self._recent.pop(next(iter(self._recent))))
 
     def _unpacked(self, frame: Frame) -> Iterator[Piece]:
         data = self._recent.get(frame.at)

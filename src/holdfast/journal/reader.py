@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from holdfast.errors import StaleCursorError
 from holdfast.journal.chain import Chain, HeaderCache, SegmentFile, fence_between, list_chain
-from holdfast.journal.content import LOOKUP_BYTES, LOOKUP_FRAMES, Content, line_at, open_segment, read_line
+from holdfast.journal.content import LOOKUP_BYTES, LOOKUP_RECENT_BYTES, Content, line_at, open_segment, read_line
 from holdfast.journal.disk import OS_DISK, Disk
 from holdfast.journal.marks import START, Cursor, Damage, Entry
 from holdfast.journal.scan import RECORD_START, Scanner
@@ -90,7 +90,7 @@ class Reader:
         """The segment of the last lookup stays open: the next one is mostly near."""
         if self._lookup is None or self._lookup[0] != path:
             self.close()
-            self._lookup = (path, open_segment(self._disk, path, LOOKUP_BYTES, LOOKUP_FRAMES))
+            self._lookup = (path, open_segment(self._disk, path, LOOKUP_BYTES, LOOKUP_RECENT_BYTES))
         return self._lookup[1]
 
     @property

@@ -2,13 +2,17 @@
 
 The table is the public "zstd seekable format", so `zstd -d` and other tools read our files. Before it stands a
 skippable frame with the xxh3-64 of the table, and of everything else in the file: every flipped byte is found, also
-in bits that no decompressor looks at, and a table is trusted only if it is whole. The first frame holds only the
-segment record, so that a header is read without unpacking a megabyte.
+in bits that no decompressor looks at, and a table is trusted only if it is whole.
+
+A frame holds at most FRAME_BYTES of whole lines (a longer line has a frame of its own), so a flipped byte or a cut
+costs at most the records of one frame. The segment header and each record that begins or extends a run have frames of
+their own: without them nothing else in the file makes sense.
 
 Invariant: nothing here trusts a size that it read from a file. A frame is unpacked only into the room that was
 planned for it.
 """
 
+import re
 import struct
 from collections.abc import Callable, Iterable, Iterator
 
@@ -18,8 +22,10 @@ import zstandard
 
 from holdfast.records import LINE_BYTES_MAX
 
-FRAME_BYTES = 1024 * 1024
-FRAME_BYTES_MAX = LINE_BYTES_MAX + FRAME_BYTES
+FRAME_BYTES = 64 * 1024
+"""A frame's share of the content. Older files have frames of 1 MiB."""
+FRAME_BYTES_MAX = LINE_BYTES_MAX + 1024 * 1024
+_READ_BYTES = 1024 * 1024
 _HEADER_BYTES_MAX = 64 * 1024
 _LEVEL = 3
 
@@ -30,6 +36,9 @@ _TABLE_MAGIC = 0x184D2A5E
 _TABLE_FOOT_MAGIC = 0x8F92EAB1
 _ENTRY = struct.Struct("<II")
 _FOOT = struct.Struct("<IBI")
+
+_ALONE_MARK = re.compile(rb',"t":"run\.(?:started|extended)",')
+_ALONE_LINE = re.compile(rb'\{"n":\d+,"at":"[^"]*"')
 
 ReadAt = Callable[[int, int], bytes]
 """Reads `size` bytes from `offset` of a file."""
@@ -117,8 +126,8 @@ def is_whole(read: ReadAt, size: int) -> bool:
     digest_at = table_at - _DIGEST_FRAME_BYTES
     digest = xxhash.xxh3_64()
     for start, end in ((0, digest_at), (table_at, size)):
-        for at in range(start, end, FRAME_BYTES):
-            digest.update(read(at, min(FRAME_BYTES, end - at)))
+        for at in range(start, end, _READ_BYTES):
+            digest.update(read(at, min(_READ_BYTES, end - at)))
     return read(table_at - 8, 8) == digest.digest()
 
 
@@ -152,7 +161,7 @@ def salvage(packed: bytes, size: int) -> bytes:
 
 
 def _blocks(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Cut content at line ends: the header alone, then about FRAME_BYTES each, so that a record is in one frame."""
+    """Cut content at line ends: the header alone, then frames of whole lines, so that a record is in one frame."""
     buffer = bytearray()
     header = True
     for chunk in chunks:
@@ -161,18 +170,40 @@ def _blocks(chunks: Iterable[bytes]) -> Iterator[bytes]:
             end = buffer.find(b"\n", 0, _HEADER_BYTES_MAX) + 1
             if end == 0 and len(buffer) < _HEADER_BYTES_MAX:
                 continue
-            yield from _cut(buffer, end)
+            yield from _take(buffer, end)
             header = False
-        while len(buffer) >= FRAME_BYTES:
-            end = buffer.rfind(b"\n", 0, FRAME_BYTES) + 1 or buffer.find(b"\n", FRAME_BYTES) + 1
-            if end == 0 and len(buffer) < LINE_BYTES_MAX:
-                break
-            yield from _cut(buffer, end or LINE_BYTES_MAX)
-    if buffer:
-        yield bytes(buffer)
+        yield from _full_blocks(buffer)
+    while buffer:
+        yield from _take(buffer, _next_cut(buffer) or len(buffer))
 
 
-def _cut(buffer: bytearray, end: int) -> Iterator[bytes]:
+def _full_blocks(buffer: bytearray) -> Iterator[bytes]:
+    """Take the frames from the front that are complete, whatever follows."""
+    at = 0
+    while len(buffer) - at >= FRAME_BYTES:
+        end = at + _next_cut(buffer[at : at + FRAME_BYTES])
+        if end == at:
+            end = buffer.find(b"\n", at + FRAME_BYTES) + 1
+        if end == 0 and len(buffer) - at < LINE_BYTES_MAX:
+            break
+        end = end or at + LINE_BYTES_MAX
+        yield bytes(buffer[at:end])
+        at = end
+    del buffer[:at]  # once: it moves what is left
+
+
+def _next_cut(block: bytearray) -> int:
+    """Where the first frame of these bytes ends: before a line that gets a frame of its own, behind it if it is the
+    first, else behind the last whole line. 0 if no line ends here.
+    """
+    for mark in _ALONE_MARK.finditer(block):
+        first = block.rfind(b"\n", 0, mark.start()) + 1
+        if _ALONE_LINE.fullmatch(block, first, mark.start()):
+            return first or block.find(b"\n") + 1
+    return block.rfind(b"\n") + 1
+
+
+def _take(buffer: bytearray, end: int) -> Iterator[bytes]:
     if end:
         yield bytes(buffer[:end])
         del buffer[:end]
@@ -181,10 +212,10 @@ def _cut(buffer: bytearray, end: int) -> Iterator[bytes]:
 def _find_magic(read: ReadAt, size: int, start: int) -> int | None:
     """Where the next frame may begin."""
     while start < size:
-        found = read(start, FRAME_BYTES + len(_FRAME_MAGIC) - 1).find(_FRAME_MAGIC)
+        found = read(start, _READ_BYTES + len(_FRAME_MAGIC) - 1).find(_FRAME_MAGIC)
         if found >= 0:
             return start + found
-        start += FRAME_BYTES
+        start += _READ_BYTES
     return None
 
 

@@ -4,6 +4,7 @@ Nothing here creates anything on disk or sends anything.
 """
 
 import contextlib
+import functools
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -45,15 +46,16 @@ class Given(msgspec.Struct, frozen=True):
     """The spec is the one that the run itself holds: its rows are the run's too, and data files do not matter."""
 
 
-class Prepared(msgspec.Struct, frozen=True):
+class Prepared(msgspec.Struct, frozen=True, dict=True):
     """A spec with everything that it names found."""
 
     spec: Spec
     works: Mapping[str, Work]
     scorers: Mapping[str, Sequence[Scorer]]
 
-    @property
+    @functools.cached_property
     def evaluation(self) -> str:
+        """Computed once: it reads and parses the scorers' files."""
         return evaluation_of(self.scorers, self.spec)
 
     def scorer_identities(self) -> list[dict[str, Any]]:

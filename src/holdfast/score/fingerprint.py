@@ -31,6 +31,8 @@ import xxhash
 from holdfast.score.definition import Extractor, Scorer
 
 _DEEPEST = 20
+_PARSED_MAX = 128
+"""How many files are not parsed again. A run asks for the digests of its scorers several times."""
 _PARSING = threading.Lock()
 _CONSTANTS = (str, bytes, int, float, complex, tuple, list, dict, set, frozenset, re.Pattern)
 _first_seen: "weakref.WeakKeyDictionary[Any, list[Any]]" = weakref.WeakKeyDictionary()
@@ -179,20 +181,35 @@ def _imported(content: bytes, module: str, seen: set[str]) -> Iterator[bytes]:
 
 
 def _imports(content: bytes, module: str) -> list[str]:
-    """Not those inside functions: whether these are loaded changes while a process runs."""
+    """The names of the modules that a module's file imports."""
+    package = getattr(sys.modules.get(module), "__package__", None) or ""
+    found: list[str] = []
+    for source, names in _import_statements(content):
+        if not source:
+            found += names
+        elif package or not source.startswith("."):
+            source = importlib.util.resolve_name(source, package)
+            found += [source, *(f"{source}.{each}" for each in names)]
+    return found
+
+
+@functools.lru_cache(_PARSED_MAX)
+def _import_statements(content: bytes) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Source, with its leading dots, and names of each. Not those inside functions: whether these are loaded changes
+    while a process runs.
+    """
     try:
         tree = _parsed(content)
     except (SyntaxError, ValueError, RecursionError):
-        return []
-    package = getattr(sys.modules.get(module), "__package__", None) or ""
-    found: list[str] = []
+        return ()
+    found: list[tuple[str, tuple[str, ...]]] = []
     for node in tree.body:
         if isinstance(node, ast.Import):
-            found += [each.name for each in node.names]
-        elif isinstance(node, ast.ImportFrom) and (package or not node.level):
-            source = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
-            found += [source, *(f"{source}.{each.name}" for each in node.names)]
-    return found
+            found.append(("", tuple(each.name for each in node.names)))
+        elif isinstance(node, ast.ImportFrom):
+            source = "." * node.level + (node.module or "")
+            found.append((source, tuple(each.name for each in node.names)))
+    return tuple(found)
 
 
 def _parsed(source: str | bytes) -> ast.Module:
@@ -228,19 +245,20 @@ def _without_scorers(lines: list[bytes], module: ModuleType, wanted: Any = None)
         others -= used
 
 
-def _words(code: bytes) -> set[str]:
+@functools.lru_cache(_PARSED_MAX)
+def _words(code: bytes) -> frozenset[str]:
     """The names in it, and texts that may be one; all of its words if it cannot be understood."""
     try:
         tree = _parsed(code)
     except (SyntaxError, ValueError, RecursionError):
-        return set(re.findall(r"\w+", code.decode("utf-8", "replace")))
+        return frozenset(re.findall(r"\w+", code.decode("utf-8", "replace")))
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Name | ast.Attribute):
             found.add(node.id if isinstance(node, ast.Name) else node.attr)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             found.add(node.value)
-    return found
+    return frozenset(found)
 
 
 def _cut(lines: list[bytes], places: Iterable[tuple[int, int]]) -> list[bytes]:

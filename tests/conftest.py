@@ -6,10 +6,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from holdfast.confine.confining import PLAIN, why_no_namespaces
 from tests.clouds import AZURITE, Azure, Google, find_azurite
 from tests.stores import S3, Bucket
+
+# No deadlines and no limits on how long data may take to be made: both measure the machine. A failure prints what
+# replays it.
+settings.register_profile(
+    "holdfast", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+settings.load_profile("holdfast")
 
 
 @pytest.fixture(autouse=True, scope="session")

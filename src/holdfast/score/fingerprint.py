@@ -220,10 +220,15 @@ def _parsed(source: str | bytes) -> ast.Module:
 
 def _is_installed(name: str, path: str) -> bool:
     """By a package manager, or with Python: its version tells what it is. So does ours."""
-    installed = [sysconfig.get_paths()[kind] for kind in ("stdlib", "platstdlib", "purelib", "platlib")]
-    return name.partition(".")[0] == __name__.partition(".")[0] or any(
-        os.path.realpath(path).startswith(os.path.realpath(each) + os.sep) for each in installed
-    )
+    is_ours = name.partition(".")[0] == __name__.partition(".")[0]
+    return is_ours or os.path.realpath(path).startswith(_installed_folders())
+
+
+@functools.cache
+def _installed_folders() -> tuple[str, ...]:
+    """With their separator. Cached: sysconfig expands all of its variables at each call."""
+    paths = sysconfig.get_paths()
+    return tuple(os.path.realpath(paths[kind]) + os.sep for kind in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 
 def _without_others(content: bytes, wanted: Any) -> bytes:

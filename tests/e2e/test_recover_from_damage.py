@@ -127,14 +127,15 @@ def test_every_chunk_that_can_be_lost_alone_loses_its_own_records_only(cut: Kept
 
 
 SEALED = [
-    Case("a frame's head is damaged", lambda kept, other: spoil_frame(kept.sealed()[0]), 2),
-    Case("it is cut short", lambda kept, other: cut_short(kept.sealed()[0]), 2),
-    Case("only its table is damaged", lambda kept, other: spoil(kept.sealed()[0], -3), 0, lost=False),
+    (Case("the frame of run.started is damaged", lambda kept, other: spoil_frame(kept.sealed()[0], 1), 2), SAMPLES),
+    (Case("the frame of the answers is damaged", lambda kept, other: spoil_frame(kept.sealed()[0], 2)), 0),
+    (Case("it is cut short", lambda kept, other: cut_short(kept.sealed()[0])), 0),
+    (Case("only its table is damaged", lambda kept, other: spoil(kept.sealed()[0], -3), 0, lost=False), SAMPLES),
 ]
 
 
-def spoil_frame(path: Path) -> None:
-    spoil(path, frames_of(path.read_bytes())[1])
+def spoil_frame(path: Path, number: int) -> None:
+    spoil(path, frames_of(path.read_bytes())[number])
 
 
 def spoil(path: Path, at: int) -> None:
@@ -142,16 +143,16 @@ def spoil(path: Path, at: int) -> None:
     path.write_bytes(flipped(data, at % len(data)))
 
 
-@pytest.mark.parametrize("case", SEALED, ids=lambda case: case.name)
-def test_a_damaged_sealed_segment_is_told(whole: Kept, other: Kept, tmp_path: Path, case: Case) -> None:
-    """Of a run with one segment, in one frame behind its header: its beginning is lost with it, which is told too."""
+@pytest.mark.parametrize(("case", "finished"), SEALED, ids=[case.name for case, _ in SEALED])
+def test_a_damaged_sealed_segment_is_told(whole: Kept, other: Kept, tmp_path: Path, case: Case, finished: int) -> None:
+    """A run with one segment of three frames: its header, run.started, and all other records."""
     kept = copied(whole, tmp_path)
     case.damage(kept, other)
     done = recover(kept)
     assert done.code == 0, done.err
     assert len(warnings(done)) == case.warnings, done.err
     assert (done.json()["lost"] > 0) == case.lost
-    assert done.json()["finished"] == (0 if case.lost else SAMPLES)
+    assert done.json()["finished"] == finished
     assert (call("verify", RUN, "--store", kept.store, cwd=tmp_path).code == 0) == (not case.lost)
 
 

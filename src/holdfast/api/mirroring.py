@@ -275,8 +275,8 @@ def restore_whole(
     *,
     lossy: bool = True,
 ) -> Restored:
-    """A folder that appears whole. Dying before the rename leaves a hidden one, which the next try goes on with.
-    HeldError if another process is at it.
+    """Build the run in a hidden folder, then rename it into place. A crash before the rename leaves the hidden folder,
+    which the next call continues with. HeldError if another process restores the run at the same time.
     """
     if os.path.isdir(place.folder):  # without a journal: whoever was to begin it did not come to it
         with _held(place.folder):
@@ -287,7 +287,7 @@ def restore_whole(
     make_folders(OS_DISK, hidden)
     with _held(hidden):
         if place.began or not os.path.isdir(hidden):
-            raise HeldError(f"{place.folder} was recovered by another process a moment ago; look at it, or try again")
+            raise _just_restored(hidden)
         _forget_another(hidden, sources)
         restored = restore(hidden, sources, warn, lossy=lossy)
         finish(hidden)
@@ -310,11 +310,18 @@ def _forget_another(hidden: str, sources: Sequence[Source]) -> None:
 
 @contextlib.contextmanager
 def _held(folder: str) -> Iterator[None]:
-    lock = Lock(folder)
+    try:
+        lock = Lock(folder)
+    except FileNotFoundError as error:  # renamed into place since we looked, or while we waited for its lock
+        raise _just_restored(folder) from error
     try:
         yield
     finally:
         lock.release()
+
+
+def _just_restored(folder: str) -> HeldError:
+    return HeldError(f"another process recovered the run in {os.path.dirname(folder)} a moment ago; run this again")
 
 
 def hidden_folder(place: RunPlace) -> str:

@@ -1,14 +1,14 @@
-"""The command on a file system without flock, with a term of office that expires soon."""
+"""The command on a file system without flock: `child_no_flock.py EXPIRY_SECONDS ARGUMENTS…`."""
 
 import errno
 import fcntl
+import sys
 import time
 
 from holdfast.cli.main import main
 from holdfast.journal import terms
 
 BEAT_SECONDS = 0.1
-EXPIRY_SECONDS = 1.5
 
 
 def flock(*_: object) -> None:
@@ -17,6 +17,6 @@ def flock(*_: object) -> None:
 
 if __name__ == "__main__":
     fcntl.flock = flock
-    terms.EXPIRY_SECONDS = EXPIRY_SECONDS
-    terms.Term.__init__.__defaults__ = (BEAT_SECONDS, EXPIRY_SECONDS, time.monotonic, time.sleep)
+    terms.EXPIRY_SECONDS = float(sys.argv.pop(1))
+    terms.Term.__init__.__defaults__ = (BEAT_SECONDS, terms.EXPIRY_SECONDS, time.monotonic, time.sleep)
     main()

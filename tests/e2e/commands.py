@@ -18,7 +18,7 @@ import yaml
 from holdfast.cli.main import main
 
 _PAUSE_SECONDS = 0.005
-_PATIENCE_SECONDS = 60
+_PATIENCE_SECONDS = 300
 _OWN = ("HOLDFAST_STORE", "OPENAI_API_KEY", "FORCE_COLOR", "NO_COLOR")
 
 

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from tests.e2e.commands import call, finish, shown, start, write_spec
 
 RUN = "x"
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 300.0
+"""Only a failing test waits so long: a busy machine may be a hundred times slower than a quiet one."""
 
 ASK_TWICE = '''\
 async def ask_twice(sample, ctx):
@@ -172,12 +173,44 @@ def begun(course: Stage, process: "subprocess.Popen[str]") -> None:
     wait_for(is_at_work, "the run works")
 
 
-def ends(process: "subprocess.Popen[str]", seconds: float) -> bool:
+def ends(process: "subprocess.Popen[str]", seconds: float = PATIENCE_SECONDS) -> bool:
     try:
         process.wait(seconds)
     except subprocess.TimeoutExpired:
         return False
     return True
+
+
+GATED = """\
+import asyncio, itertools, os
+
+number = itertools.count(1).__next__
+
+async def answer(request):
+    if number() > {free}:
+        while not os.path.exists({gate!r}):
+            await asyncio.sleep(0.01)
+    return "8"
+"""
+
+
+class Gate(NamedTuple):
+    """A model that answers the first few requests of each process at once, and the others when the gate is open."""
+
+    path: Path
+
+    @property
+    def model(self) -> dict[str, Any]:
+        return {"provider": "gated:answer", "options": {}}
+
+    def open(self) -> None:
+        self.path.touch()
+
+
+def gate(folder: Path, free: int = 0) -> Gate:
+    made = Gate(folder / "gate")
+    (folder / "gated.py").write_text(GATED.format(free=free, gate=str(made.path)))
+    return made
 
 
 def mock(seconds: float, **options: Any) -> dict[str, Any]:

@@ -11,27 +11,30 @@ import pytest
 
 from holdfast.testing import Behaviour, Fault, start_server_process
 from tests.e2e.commands import call, finish, run
-from tests.e2e.live_runs import RUN, alive, begun, ends, mock, stage, wait_for
+from tests.e2e.live_runs import RUN, alive, begun, ends, gate, mock, stage, wait_for
 
 
 def test_cancel_from_another_process_stops_the_run_and_it_can_be_resumed(tmp_path: Path) -> None:
-    course = stage(tmp_path, 12, model=mock(0.4, reply="{last}") | {"max_connections": 2})
+    door = gate(tmp_path, free=2)
+    course = stage(tmp_path, 12, model=door.model | {"max_connections": 2})
     with alive(course) as process:
         begun(course, process)
         done = call("cancel", RUN, "--store", course.store, cwd=tmp_path)
         assert done.code == 0, done.err
-        assert ends(process, 10)
+        assert ends(process)
         assert process.returncode == 130
     found = course.show()
     assert found["status"] == "cancelled"
     assert found["unfinished"] > 0
     assert list((course.run / "control").iterdir()) == []
+    door.open()
     assert run(*course.resume, cwd=tmp_path).code == 0
     assert course.status() == "completed"
 
 
 def test_a_request_to_cancel_that_nobody_waits_for_does_not_cancel_the_next_process(tmp_path: Path) -> None:
-    course = stage(tmp_path, 6, model=mock(0.5) | {"max_connections": 2})
+    door = gate(tmp_path)
+    course = stage(tmp_path, 6, model=door.model | {"max_connections": 2})
     with alive(course) as process:
         begun(course, process)
         process.send_signal(signal.SIGSTOP)
@@ -44,6 +47,7 @@ def test_a_request_to_cancel_that_nobody_waits_for_does_not_cancel_the_next_proc
         asker.kill()
         asker.wait()
         process.kill()
+    door.open()
     done = run(*course.resume, cwd=tmp_path)
     assert done.code == 0, done.err
     assert course.status() == "completed"
@@ -146,5 +150,5 @@ def test_what_can_be_tuned_is_in_force_at_once(tmp_path: Path) -> None:
         begun(course, process)
         changes = ("--set", "stall_seconds=0.5", "--set", "on_stall=cancel-sample")
         assert call("tune", RUN, *changes, "--store", course.store, cwd=tmp_path).code == 0
-        assert ends(process, 10), "accepted, recorded, and without effect"
+        assert ends(process), "accepted, recorded, and without effect"
     assert course.show()["failures"][0]["kind"] == "stalled"

@@ -161,7 +161,9 @@ def test_ten_resumes_of_changing_width_end_like_one_run_that_was_never_killed(tm
         assert done.code == 0, (told, done.err)
         stats = server.stats()
     assert without_times(exported(RUN, store)) == wanted, told
-    assert stats.repeats <= sum(min(each) for each in widths[:-1]), told
+    # A connection is free for the next request while the answer before is being saved, so connections do not bound what
+    # a kill costs. Samples do: each of them waits until its answer is on disk.
+    assert stats.repeats <= sum(each.samples for each in widths[:-1]), told
     assert stats.requests == 2 * rows + stats.repeats, told
     expected = [one.changes_to(other) for one, other in itertools.pairwise(widths)]
     summary = shown(RUN, store)

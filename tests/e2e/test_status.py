@@ -14,7 +14,7 @@ from holdfast.api import Run, find_run, runs
 from holdfast.state import standing_of
 from holdfast.testing import Behaviour, start_server_process
 from tests.e2e.commands import call, finish, run
-from tests.e2e.live_runs import RUN, Stage, alive, begun, mock, stage, wait_for
+from tests.e2e.live_runs import RUN, Stage, alive, begun, gate, mock, stage, wait_for
 
 
 def test_a_second_process_is_refused_while_the_first_lives_and_takes_over_when_it_is_killed(tmp_path: Path) -> None:
@@ -31,7 +31,8 @@ def test_a_second_process_is_refused_while_the_first_lives_and_takes_over_when_i
 
 
 def test_a_copy_of_a_live_run_is_interrupted_and_can_be_resumed(tmp_path: Path) -> None:
-    course = stage(tmp_path, 8, model=mock(0.4, reply="{last}") | {"max_connections": 2})
+    door = gate(tmp_path, free=2)
+    course = stage(tmp_path, 8, model=door.model | {"max_connections": 4})
     elsewhere = Stage(tmp_path / "elsewhere")
     with alive(course) as process:
         begun(course, process)
@@ -39,6 +40,7 @@ def test_a_copy_of_a_live_run_is_interrupted_and_can_be_resumed(tmp_path: Path) 
         shutil.copytree(course.store, elsewhere.store)
         assert elsewhere.status() == "interrupted"
         assert course.status() == "running"
+        door.open()
         done = run(*elsewhere.resume, cwd=tmp_path)
         assert done.code == 0, done.err
         assert finish(process).code == 0

@@ -32,6 +32,7 @@ _QUIET_ROUNDS = 20
 _QUIET_OUTSIDE_SECONDS = 0.1
 """Branches of an agent that asks over HTTP are not seen by the event loop before they ask."""
 _STILL_SECONDS = 10.0
+_STILL_LOOKS = 10
 _ENDING_SECONDS = 5.0
 """What code that was cancelled may take to end."""
 
@@ -130,12 +131,20 @@ async def rehearse(scene: Scene) -> Rehearsed:
 
 
 async def _settle(either: "set[asyncio.Future[None]]", steps: Steps) -> bool:
-    """Wait until one of them is done; False if nothing moves any more."""
-    while True:
-        taken = steps.spent().replayed
-        done, _ = await asyncio.wait(either, timeout=_STILL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-        if done or steps.spent().replayed == taken:
-            return bool(done)
+    """Wait until one of them is done; False if nothing moves any more.
+
+    The wait is made of several short ones: a process that was stopped or starved meanwhile finds one of them over, and
+    not all of its patience.
+    """
+    taken, looks = steps.spent().replayed, 0
+    while looks < _STILL_LOOKS:
+        pause = _STILL_SECONDS / _STILL_LOOKS
+        done, _ = await asyncio.wait(either, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+        if done:
+            return True
+        before, taken = taken, steps.spent().replayed
+        looks = looks + 1 if taken == before else 0
+    return False
 
 
 async def _solve(scene: Scene, ctx: Context) -> None:

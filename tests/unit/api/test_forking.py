@@ -668,7 +668,7 @@ STUCK: list[asyncio.Future[None]] = []
 def test_code_that_does_not_go_on_is_not_waited_for_in_a_forecast(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, solver: Any
 ) -> None:
-    monkeypatch.setattr(rehearsing, "_STILL_SECONDS", 0.3)
+    monkeypatch.setattr(rehearsing, "_STILL_SECONDS", 1.0)
     monkeypatch.setattr(rehearsing, "_ENDING_SECONDS", 0.1)
     told = Told()
     go(tmp_path, one_task(told, thrice, count=2))

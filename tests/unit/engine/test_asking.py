@@ -111,7 +111,7 @@ def test_a_request_that_is_not_sent_any_more_leaves_its_place_to_others() -> Non
             drained.drain()
             waiting = asyncio.ensure_future(ask(drained))
             await asyncio.sleep(0)
-            answer = await asyncio.wait_for(ask(other), 5)
+            answer = await asyncio.wait_for(ask(other), 60)
             assert not waiting.done()
             waiting.cancel()
             await asyncio.gather(waiting, return_exceptions=True)
@@ -147,7 +147,7 @@ def test_who_asks_after_a_line_was_closed_for_its_silence_hears_of_it_at_once() 
             first = await asyncio.gather(*(ask(asked, number) for number in range(8)), return_exceptions=True)
             assert asked.closed is not None
             late = [asyncio.ensure_future(ask(asked, number)) for number in range(20)]
-            done, _ = await asyncio.wait(late, timeout=5)
+            done, _ = await asyncio.wait(late, timeout=60)
             assert len(done) == 20
             await asked.close()
             return [*first, *await asyncio.gather(*late, return_exceptions=True)]
@@ -226,7 +226,7 @@ def test_a_request_that_is_cancelled_while_it_waits_leaves_its_turn_to_others() 
             for each in waiting:
                 each.cancel()
             await asyncio.gather(*waiting, return_exceptions=True)
-            answer = await asyncio.wait_for(ask(asked), 5)
+            answer = await asyncio.wait_for(ask(asked), 60)
             assert (asked.pace.in_flight, asked.sending, asked.turns.waiting) == (0, 0, 0)
             await asked.close()
             return answer.text

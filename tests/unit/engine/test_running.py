@@ -116,7 +116,7 @@ def test_a_task_at_its_own_limit_takes_no_places_from_the_others(tmp_path: Path)
         return "wide"
 
     async def narrow(sample: Sample, ctx: Context) -> str:
-        await asyncio.wait_for(everyone.wait(), 1.0)
+        await asyncio.wait_for(everyone.wait(), 60)
         return "narrow"
 
     tasks = [
@@ -142,7 +142,7 @@ def test_a_model_at_its_own_limit_takes_no_places_from_the_others(tmp_path: Path
         return "wide"
 
     async def narrow(request: Request) -> str:
-        await asyncio.wait_for(everyone.wait(), 1.0)
+        await asyncio.wait_for(everyone.wait(), 60)
         return "narrow"
 
     models = [model("narrow", narrow, max_connections=1), model("wide", wide)]

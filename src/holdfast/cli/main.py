@@ -559,9 +559,11 @@ _STORAGE_ERRORS_OF_SQLITE = (8, 10, 13)  # SQLITE_READONLY, SQLITE_IOERR, SQLITE
 
 def main() -> None:
     """The entry point: our own errors become one sentence and an exit code; a traceback is a bug."""
+    from holdfast.cli.encoding import escape_missing_characters
     from holdfast.cli.news import tell_news
     from holdfast.errors import HoldfastError
 
+    escape_missing_characters()
     tell_news()
     _read_env_file()
     try:

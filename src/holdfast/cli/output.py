@@ -12,6 +12,7 @@ from rich.console import Console, RenderableType
 
 from holdfast.api import RunPlace
 from holdfast.api.summaries import WaitingJob
+from holdfast.cli.encoding import escape_for_machines
 from holdfast.cli.news import fall_silent
 from holdfast.errors import error_of_path, storage_errors
 from holdfast.report.progress import told_jobs
@@ -57,13 +58,19 @@ def end_quietly() -> Iterator[None]:
 
 def print_json(value: Any) -> None:
     with end_quietly():
+        escape_for_machines()
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
 
 
 @contextlib.contextmanager
-def opened(output: str | None) -> Iterator[IO[str]]:
-    """The file that a command writes to, which is then told; standard output if none is named."""
+def opened(output: str | None, escapes: str = "") -> Iterator[IO[str]]:
+    """The file that a command writes to, named on standard error at the end; standard output if `output` is None.
+
+    `escapes`: how the format writes characters that standard output's encoding lacks, if it is a format for machines.
+    """
     if output is None:
+        if escapes:
+            escape_for_machines(escapes)
         yield sys.stdout
         sys.stdout.flush()
         return

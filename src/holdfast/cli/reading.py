@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.api import Run, RunPlace, RunSummary
 from holdfast.api.summaries import MirrorStanding
+from holdfast.cli.encoding import JSON_ESCAPES, lacks_characters
 from holdfast.cli.finding import run_to_read, run_to_show
 from holdfast.cli.output import (
     end_quietly,
@@ -18,6 +19,7 @@ from holdfast.cli.output import (
     print_table,
     say,
     tell_written,
+    warn,
 )
 from holdfast.cli.waiting import counting, patience
 from holdfast.errors import UsageError
@@ -239,7 +241,9 @@ def export_run(name: str, sheet: Sheet, store: str | None, wanted: WantedKeys) -
             write_parquet(lines, output, run.score_kinds(sheet.evaluation))
             tell_written(output)
             return
-        with end_quietly(), opened(output) as out:
+        if format == "csv" and output is None and lacks_characters():
+            warn("CSV has no escapes: characters that this encoding lacks become \\uXXXX; --output FILE writes UTF-8")
+        with end_quietly(), opened(output, JSON_ESCAPES if format == "jsonl" else "") as out:
             if format == "csv":
                 write_csv(lines, out, run.scorers(sheet.evaluation))
             else:

@@ -10,6 +10,7 @@ from typing import IO
 import msgspec
 
 from holdfast.api import Run
+from holdfast.cli.encoding import XML_ESCAPES
 from holdfast.cli.finding import run_to_show
 from holdfast.cli.output import end_quietly, opened, print_json, print_table, say, tell_written, warn
 from holdfast.cli.waiting import counting
@@ -82,7 +83,7 @@ def _write(runs: Sequence[Run], reports: Sequence[RunReport], paper: Paper) -> N
     if paper.format == "json" and paper.output is None:
         print_json(told)
         return
-    with end_quietly(), opened(paper.output) as out:
+    with end_quietly(), opened(paper.output, XML_ESCAPES if paper.format in ("junit", "html") else "") as out:
         if paper.format == "json":
             out.write(msgspec.json.format(msgspec.json.encode(told), indent=2).decode() + "\n")
         elif paper.format == "junit":

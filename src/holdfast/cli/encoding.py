@@ -1,0 +1,42 @@
+"""The encoding of standard output: a terminal or locale that lacks characters (ASCII, Latin-1) never ends a command.
+
+No character is lost without a trace. Text for people shows a missing character as `\\uXXXX`. Machine-readable output is
+written in ASCII with the escapes of its own format, so that a parser gets the original text back.
+"""
+
+import codecs
+import io
+import sys
+
+JSON_ESCAPES = "holdfast.json_escapes"
+XML_ESCAPES = "xmlcharrefreplace"
+
+
+def _escape_as_json(error: UnicodeError) -> tuple[str, int]:
+    """Error handler: unlike `backslashreplace`, every escape is valid JSON, also beyond the 16-bit range."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[i] << 8 | units[i + 1]:04x}" for i in range(0, len(units), 2)), error.end
+
+
+codecs.register_error(JSON_ESCAPES, _escape_as_json)
+
+
+def escape_missing_characters() -> None:
+    """Once, when the process starts. Standard error does this by itself."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors=JSON_ESCAPES)
+
+
+def lacks_characters() -> bool:
+    """Whether the encoding of standard output cannot show every character."""
+    return isinstance(sys.stdout, io.TextIOWrapper) and not codecs.lookup(sys.stdout.encoding).name.startswith("utf")
+
+
+def escape_for_machines(escapes: str = JSON_ESCAPES) -> None:
+    """Before machine-readable output: ASCII if the encoding is not Unicode. Programs expect UTF-8, of which ASCII is a
+    part; Latin-1 bytes would be wrong even where the encoding has the character.
+    """
+    if lacks_characters() and isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="ascii", errors=escapes)

@@ -1,5 +1,6 @@
 """`check` finds what is missing before a run does; servers are asked only if that is wanted."""
 
+import asyncio
 import http.server
 import os
 import socket
@@ -8,8 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from holdfast.api import Given, execute, place_for
+from holdfast.spec import load_spec
 from holdfast.testing import start_server_process
 from tests.e2e.commands import call, run, write_spec
 
@@ -69,6 +73,38 @@ def test_a_model_that_the_server_does_not_list_is_a_warning_with_the_nearest(tmp
         done = call("check", write_spec(tmp_path, base_url=url), "--servers", cwd=tmp_path)
     assert done.code == 0
     assert "models[0].model: the server does not list 'arith-1'; did you mean 'arith-2'?" in done.err
+
+
+def test_impossible_parameters_exit_2_before_anything_is_created(tmp_path: Path) -> None:
+    spec = write_spec(tmp_path, model={"params": {"temperature": "warm", "max_tokens": -5}})
+    for command in ("check", "run"):
+        done = call(command, spec, cwd=tmp_path)
+        assert done.code == 2, done.said
+        assert 'models[0].params.temperature: expected a number of at least 0, got "warm"' in done.err
+        assert "models[0].params.max_tokens: expected a whole number of at least 1, got -5" in done.err
+    spec = write_spec(tmp_path, model={"params": {"my_switch": 1}})
+    done = call("run", spec, "--id", "x", "--set", "models.0.params.temperature=warm", cwd=tmp_path)
+    assert (done.code, "models[0].params.temperature: expected" in done.err) == (2, True)
+    done = call("run", "--model", "mock", "--data", "sums.jsonl", "--param", "top_p=2", cwd=tmp_path)
+    assert (done.code, "--param top_p: expected a number from 0 to 1, got 2" in done.err) == (2, True)
+    assert sorted(os.listdir(tmp_path)) == ["eval.yaml", "sums.jsonl"]
+    done = call("check", spec, cwd=tmp_path)
+    assert (done.code, "models[0].params: 'my_switch' is not a known parameter" in done.err) == (0, True)
+
+
+def test_a_run_whose_stored_parameters_are_refused_today_stays_readable_and_resumable(tmp_path: Path) -> None:
+    """Older versions accepted every value; a spec that was made in Python is not checked, and stands for theirs."""
+    loaded = load_spec(str(write_spec(tmp_path)))
+    model = msgspec.structs.replace(loaded.models[0], params={"temperature": "warm"})
+    given = Given(msgspec.structs.replace(loaded, models=[model]))
+    asyncio.run(execute(given, place_for(given, str(tmp_path / "runs"), "old")))
+    for command in (("show", "old"), ("report", "old"), ("resume", "old"), ("export", "old")):
+        done = call(*command, cwd=tmp_path)
+        assert done.code == 0, done.said
+    done = call("resume", "old", "--set", "models.arith.max_connections=3", cwd=tmp_path)
+    assert done.code == 0, done.said
+    done = call("fork", "old", "--id", "new", "--set", "models.arith.params.temperature=hot", cwd=tmp_path)
+    assert (done.code, 'got "hot"' in done.err) == (2, True)
 
 
 @pytest.mark.parametrize(("status", "code"), [(404, 0), (200, 0), (401, 2), (503, 2), (302, 2)])

@@ -10,7 +10,7 @@ from holdfast.api.provenance import code, host
 from holdfast.errors import UsageError
 from holdfast.records import Draft, draft
 from holdfast.records.facts import Note, RunResumed
-from holdfast.spec import Spec, build_spec, spec_mapping
+from holdfast.spec import Spec, change_spec, spec_mapping
 from holdfast.spec.drift import differences
 from holdfast.state import Story
 
@@ -20,7 +20,7 @@ _AT_THE_NEXT_START = (".timeout_seconds",)
 
 def tuned(story: Story, sets: Sequence[str]) -> tuple[Spec, Draft]:
     """The spec with other limits, and the record of it. UsageError for a field that is not only about speed."""
-    spec = build_spec({**story.spec}, "", sets, None)
+    spec = change_spec(story.spec, sets)
     changes = differences(msgspec.convert(story.spec, Spec), spec)
     if not changes:
         raise UsageError("nothing would change")

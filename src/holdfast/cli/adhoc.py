@@ -24,6 +24,7 @@ EXPERIMENT = "ad-hoc"
 _DATA = (".jsonl", ".ndjson", ".csv", ".tsv")
 _OPTIONS = (
     (r"models\[\d+\]\.base_url", "--base-url"),
+    (r"models\[\d+\]\.params\.(\w+)", r"--param \1"),
     (r"models\[\d+\]\.params", "--param"),
     (r"models\[\d+\](?:\.\w+)?", "--model"),
     (r"tasks\[0\]\.scorers\[\d+\]", "--scorer"),
@@ -96,7 +97,7 @@ def naming_options(where: str = "") -> Iterator[None]:
             raise
         text = str(error).removeprefix(": ")
         for place, option in _OPTIONS:
-            text, count = re.subn(f"^{place}(?=[:.])", option, text)
+            text, count = re.subn(f"^{place}(?=[:.])", option, text, flags=re.MULTILINE)
             if count:
                 break
         raise SpecError(text) from error

@@ -45,7 +45,7 @@ from holdfast.report import CellReport, RunReport
 from holdfast.report.tables import report_table, short
 from holdfast.report.wording import counted, money
 from holdfast.solve import sandbox_doubts, sandboxes_of
-from holdfast.spec import Spec, build_spec, load_spec
+from holdfast.spec import Spec, change_spec, load_spec
 from holdfast.spec.doubts import doubts
 from holdfast.spec.drift import differences, refused
 from holdfast.spec.selecting import Selection, select
@@ -202,7 +202,7 @@ def given_of_run(
         spec = load(path, choice)
         return place, Given(spec, rows=stored_rows(place, fold, spec), where=path)
     _refuse_defaults(choice.sets)
-    spec = build_spec({**fold.story.spec}, "", choice.sets, None) if choice.sets else stored_spec(fold)
+    spec = change_spec(fold.story.spec, choice.sets) if choice.sets else stored_spec(fold)
     return place, Given(select(spec, choice.part), rows=stored_rows(place, fold, spec), from_run=True)
 
 

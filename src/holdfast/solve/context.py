@@ -28,9 +28,7 @@ from holdfast.solve.steps import Once, StepFailedError, Steps, Taken
 from holdfast.solve.toolbox import find_own
 from holdfast.solve.tools import Tool, as_tool
 from holdfast.solve.workplace import Workplace
-
-PER_KEY = "per_key"
-"""As the parameter `seed`: each key sends its own, so that repeats differ and can be had again."""
+from holdfast.spec.parameters import PER_KEY
 
 _NOW = "now"
 """The request of every look at the clock: they are told apart by their count."""

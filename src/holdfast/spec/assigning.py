@@ -1,4 +1,4 @@
-"""`--set field=value`: changing one value of a spec by its path, `tasks[0].prompt` or
+"""`--set field=value`: changing one value of a spec by its path, `tasks[0].prompt`, `tasks.0.prompt` or
 `models.local.params.temperature`.
 """
 
@@ -83,6 +83,8 @@ def _index(here: list[Any], step: str | int, assignment: str) -> int:
     names = [each.get("name") if isinstance(each, dict) else None for each in here]
     if isinstance(step, str) and step in names:
         return names.index(step)
+    if isinstance(step, str) and step.isdecimal():  # models.0.params, as well as models[0].params
+        step = int(step)
     if isinstance(step, int) and step < len(here):
         return step
     known = ", ".join(str(name) for name in names if name) or f"0 to {len(here) - 1}"

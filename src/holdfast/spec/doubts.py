@@ -1,24 +1,12 @@
 """What is valid in a spec and probably not meant. Pure: the environment is handed in; nothing is refused here."""
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping
 
 from holdfast.spec.keys import needs_key, placed_models, unset_variable
+from holdfast.spec.parameters import unknown_params
 from holdfast.spec.types import Model, Spec, Task
 
-_KNOWN = """
-best_of chat_template_kwargs extra_body frequency_penalty guided_choice guided_json guided_regex ignore_eos
-length_penalty logit_bias logprobs max_completion_tokens max_new_tokens max_tokens metadata min_p min_tokens
-modalities n parallel_tool_calls prediction presence_penalty reasoning reasoning_effort repetition_penalty
-response_format safety_settings seed service_tier skip_special_tokens stop stop_sequences stop_token_ids store
-stream stream_options system temperature thinking tool_choice tools top_k top_logprobs top_p typical_p user
-verbosity
-"""
-_PARAMS = frozenset(_KNOWN.split())
-"""Parameters that servers of several kinds understand: no slips, whatever they are like."""
-
-_LIKENESS_MIN = 0.85
 _WHOLE = re.compile(r"\{\{[A-Za-z_]\w*\}\}|\{[A-Za-z_]\w*\}")
 _OPENING = re.compile(r"\{([A-Za-z_]\w*)")
 _CLOSING = re.compile(r"([A-Za-z_]\w*)\}\Z")
@@ -67,15 +55,4 @@ def _doubted_model(model: Model, place: str, environ: Mapping[str, str]) -> Iter
     variable = unset_variable(model, environ)
     if variable and not needs_key(model):  # else it is no doubt: the run is refused
         yield f"{place}.api_key_env: the environment variable {variable} is not set; requests have no key"
-    for name in model.params:
-        near = _meant(name)
-        if near:
-            yield f"{place}.params: {name!r} is sent as it is; did you mean {near!r}?"
-
-
-def _meant(name: str) -> str:
-    """The well-known parameter that a name is a slip of; empty if it is none."""
-    if name in _PARAMS:
-        return ""
-    plain = name.lower().replace("-", "_")
-    return next(iter(difflib.get_close_matches(plain, sorted(_PARAMS), n=1, cutoff=_LIKENESS_MIN)), "")
+    yield from (f"{place}.{warning}" for warning in unknown_params(model.params))

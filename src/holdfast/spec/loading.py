@@ -6,7 +6,7 @@ the nearest valid name. It creates nothing on disk.
 
 import copy
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -14,10 +14,11 @@ import msgspec
 from holdfast.errors import SpecError
 from holdfast.spec.assigning import assign
 from holdfast.spec.explaining import explain_all, kind_of, nearest, nearest_file
+from holdfast.spec.parameters import has_infinite_number, wrong_params
 from holdfast.spec.presets import expand_names, model_fields
 from holdfast.spec.reading import parse_yaml, substitute
 from holdfast.spec.reducing import check_reductions
-from holdfast.spec.sweeping import expand_sweeps, first_values
+from holdfast.spec.sweeping import base_of, expand_sweeps, first_values
 from holdfast.spec.types import Model, Spec, Task
 
 _MODEL_FIELDS = {each.name for each in msgspec.structs.fields(Model)} - {"name"}
@@ -41,8 +42,28 @@ def build_spec(
 ) -> Spec:
     """The effective spec of a mapping; `where` names it in errors, and its folder anchors relative paths.
 
-    `environ` is None for a spec that is effective already: a `${NAME}` in it is meant as it stands.
+    `environ` is None if a `${NAME}` in it is meant literally.
     """
+    return _build(raw, where, sets, environ, {})
+
+
+def change_spec(stored: Mapping[str, Any], sets: Sequence[str]) -> Spec:
+    """The stored spec of a run with `--set` values. Parameters that do not change are not checked: older versions
+    accepted values that are refused today, and their runs must stay resumable.
+    """
+    unchanged = {model["name"]: model.get("params") or {} for model in stored.get("models") or ()}
+    unchanged |= {f"roles.{name}": role.get("params") or {} for name, role in (stored.get("roles") or {}).items()}
+    return _build({**stored}, "", sets, None, unchanged)
+
+
+def _build(
+    raw: object,
+    where: str,
+    sets: Sequence[str],
+    environ: Mapping[str, str] | None,
+    unchanged: Mapping[str, Mapping[str, Any]],
+) -> Spec:
+    """`unchanged`: parameters that are not checked, by the name of the model, or `roles.` and that of the role."""
     if not isinstance(raw, dict):
         raise SpecError(
             f"{where}: a spec is a mapping of fields, not {kind_of(raw)}; begin with `tasks:` and `models:`"
@@ -52,9 +73,8 @@ def build_spec(
         for assignment in sets:
             assign(mapping, assignment)
         _merge_defaults(mapping, where)
-        mapping = msgspec.json.decode(
-            msgspec.json.encode(mapping)
-        )  # what is stored is JSON: dates and keys become text
+        _refuse_infinite_params(mapping, where)
+        mapping = msgspec.json.decode(msgspec.json.encode(mapping))  # stored as JSON: dates and keys become text
         _spell_out_batches(mapping)
         mapping, swept = first_values(mapping), mapping
         spec = msgspec.convert(mapping, Spec, strict=False)
@@ -67,6 +87,8 @@ def build_spec(
         raise SpecError(f"{where}: nested too deeply, or a part contains itself") from None
     except (TypeError, ValueError) as error:
         raise SpecError(f"{where}: a value cannot be stored as JSON: {error}") from None
+    given = [model.get("name") for model in mapping["models"]]
+    _check_params(spec, given, unchanged, where)
     return _anchor(_check(spec, where), os.path.dirname(os.path.abspath(where)) if where else "")
 
 
@@ -127,10 +149,8 @@ def _fill(parts: Any, defaults: Mapping[str, Any]) -> None:
 
 def _spell_out_batches(mapping: dict[str, Any]) -> None:
     """`batch: true` is a batch with all its defaults, `batch: false` is none."""
-    models, roles = mapping.get("models"), mapping.get("roles")
-    every = (models if isinstance(models, list) else []) + (list(roles.values()) if isinstance(roles, dict) else [])
-    for model in every:
-        if isinstance(model, dict) and isinstance(model.get("batch"), bool):
+    for _, model in _raw_models(mapping):
+        if isinstance(model.get("batch"), bool):
             model["batch"] = {} if model["batch"] else None
 
 
@@ -149,6 +169,36 @@ def _check(spec: Spec, where: str) -> Spec:
     if spec.limits.sample.cost_usd is not None:
         check_prices((*spec.models, *spec.roles.values()), f"{where}: limits.sample.cost_usd")
     return spec
+
+
+def _check_params(spec: Spec, given: Sequence[str], unchanged: Mapping[str, Mapping[str, Any]], where: str) -> None:
+    """Refuse impossible values of known parameters, all at once. `given`: the names of the models before sweeps."""
+    indexes = {name: index for index, name in enumerate(given)}
+    found: dict[str, None] = {}  # a wrong value that several variants share is one mistake
+    for model in spec.models:
+        place = f"models[{indexes.get(base_of(model.name, indexes), 0)}]"
+        found |= dict.fromkeys(f"{place}.{each}" for each in wrong_params(model.params, unchanged.get(model.name, {})))
+    for name, role in spec.roles.items():
+        place = f"roles.{name}"
+        found |= dict.fromkeys(f"{place}.{each}" for each in wrong_params(role.params, unchanged.get(place, {})))
+    if found:
+        raise SpecError("\n".join(": ".join(filter(None, (where, each))) for each in found))
+
+
+def _refuse_infinite_params(mapping: Mapping[str, Any], where: str) -> None:
+    for place, model in _raw_models(mapping):
+        for name, value in model["params"].items() if isinstance(model.get("params"), dict) else ():
+            if has_infinite_number(value):
+                place = ": ".join(filter(None, (where, f"{place}.params.{name}")))
+                raise SpecError(f"{place}: infinite numbers and NaN cannot be sent as JSON")
+
+
+def _raw_models(mapping: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The models and roles of a spec that is not checked yet, each with its place."""
+    models, roles = mapping.get("models"), mapping.get("roles")
+    placed = [(f"models[{index}]", model) for index, model in enumerate(models if isinstance(models, list) else ())]
+    placed += [(f"roles.{name}", role) for name, role in (roles.items() if isinstance(roles, dict) else ())]
+    yield from ((place, model) for place, model in placed if isinstance(model, dict))
 
 
 def check_prices(models: Iterable[Model], place: str) -> None:

@@ -104,7 +104,7 @@ def test_a_difference_names_the_part_by_its_name(full: dict[str, Any], stored: S
 def test_values_that_python_calls_equal_and_a_server_does_not_are_a_difference(
     old: Any, new: Any, full: dict[str, Any]
 ) -> None:
-    one, other = (build_spec(with_value(full, ("models", 0, "params"), {"logprobs": value})) for value in (old, new))
+    one, other = (build_spec(with_value(full, ("models", 0, "params"), {"own_switch": value})) for value in (old, new))
     assert refused(differences(one, other))
 
 

@@ -19,7 +19,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable
 
-from holdfast.errors import HeldError
+from holdfast.errors import DamagedError, HeldError
 from holdfast.journal.lease import Lease, is_gone, read_lease, this_process
 from holdfast.journal.location import Location, inode_of, is_same_file
 from holdfast.journal.terms import TERMS, Term
@@ -107,9 +107,20 @@ class Lock:
             os.close(self._handle)
             self._handle = -1
 
+    def _open(self) -> int:
+        """Links are not followed: a lock on another run's file would stop that run and protect nothing here."""
+        try:
+            return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        except OSError as error:
+            if error.errno not in (errno.EISDIR, errno.ELOOP):
+                raise
+            raise DamagedError(
+                f"{self._path} is a folder or a link instead of a file; remove it and start again; nothing was changed"
+            ) from error
+
     def _try(self, run: str) -> bool:
         if self._handle < 0:
-            self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._handle = self._open()
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

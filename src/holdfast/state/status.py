@@ -4,6 +4,7 @@ The lock decides whether a live process writes the run; the lease says whether t
 process is never `running`, and one that is stopped or blocked is `stalled`.
 """
 
+import errno
 import fcntl
 import os
 import time
@@ -69,9 +70,13 @@ def _copied_beat(run: str) -> Beat | None:
 def is_held(run: str) -> bool:
     """Whether a live process is writing the run."""
     try:
-        handle = os.open(os.path.join(run, "lock"), os.O_RDONLY | os.O_CLOEXEC)
+        handle = os.open(os.path.join(run, "lock"), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except (FileNotFoundError, PermissionError):
         return False
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        return False  # a link: nobody holds this run by it
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)  # let go at once: a writer that starts tries for longer
     except BlockingIOError:

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import HeldError
+from holdfast.errors import DamagedError, HeldError
 from holdfast.journal import Lock, lock
+from holdfast.state import is_held
 
 LISTED = """\
 1: POSIX  ADVISORY  WRITE 11 fe:00:77 0 EOF
@@ -42,3 +43,21 @@ def test_only_the_exclusive_holder_of_the_same_file_is_named(holder: str, found:
 
 def test_a_list_that_looks_different_names_nobody() -> None:
     assert lock.writer_of("fe:00:77", ["", "1:", "4: FLOCK  ADVISORY  WRITE", "what else?"]) == 0
+
+
+def test_a_folder_or_link_in_the_place_of_the_lock_is_refused_and_not_followed(tmp_path: Path) -> None:
+    other, run = tmp_path / "other", tmp_path / "run"
+    other.mkdir()
+    run.mkdir()
+    held = Lock(str(other))
+    for target in (other / "lock", run / "nowhere"):
+        (run / "lock").symlink_to(target)
+        assert not is_held(str(run))
+        with pytest.raises(DamagedError, match="remove it"):
+            Lock(str(run))
+        assert not (run / "nowhere").exists()
+        (run / "lock").unlink()
+    (run / "lock").mkdir()
+    with pytest.raises(DamagedError, match="remove it"):
+        Lock(str(run))
+    held.release()

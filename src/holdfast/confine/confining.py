@@ -192,6 +192,7 @@ class Launch:
         finally:
             os.close(report)
             self._finish(process)
+            self._remove_mount_points()
             if put:
                 os.unlink(put)
         ended = _report(report_said)
@@ -226,6 +227,12 @@ class Launch:
             process.stdin.flush()
         return process
 
+    def _remove_mount_points(self) -> None:
+        """They are no files of the command's. The namespace has ended, so that they are plain empty folders."""
+        for path in inner_folders() if self._namespaces else ():
+            with contextlib.suppress(OSError):
+                os.rmdir(self._folder.files + path)
+
     def _put(self, given: bytes) -> str:
         """What the command reads, as a file that is not among its own, nor any other command's."""
         if not given:
@@ -251,6 +258,7 @@ class Launch:
             "place": PLACE if self._namespaces else folder.work,
             "root": os.path.join(folder.path, ROOT),
             "shown": homes_of_python(),
+            "inner": inner_folders(),
             "input": given,
             "namespaces": self._namespaces,
             "network": wanted.network,
@@ -346,6 +354,15 @@ def homes_of_python() -> list[str]:
 
 
 @functools.cache
+def inner_folders() -> list[str]:
+    """The folders directly below `/tmp` or `/sandbox` that hold a part of this Python. A command has folders of its own
+    under these two names, so these parts must be bound into them.
+    """
+    inside = [each for each in homes_of_python() if each.startswith((f"{TEMPORARY}/", f"{PLACE}/"))]
+    return sorted({found for each in inside if os.path.isdir(found := os.sep.join(each.split(os.sep)[:3]))})
+
+
+@functools.cache
 def why_no_namespaces() -> str:
     """Why commands cannot have namespaces of their own here; empty if they can. Found by trying."""
     if sys.platform != "linux":
@@ -359,7 +376,9 @@ def why_no_namespaces() -> str:
             ran = Launch(folder, Limits(seconds=_GRACE_SECONDS), namespaces=True).run([sys.executable, "-c", ""])
         except SandboxFailedError as error:
             return str(error)
-    return "" if ran.code == 0 else f"Python cannot be started in one: {ran.stderr.strip()[-_SAID_MAX:]}"
+    if ran.code == 0:
+        return ""
+    return f"{sys.executable} cannot be started in one: {ran.stderr.strip()[-_SAID_MAX:]}"
 
 
 def why_no_docker() -> str:

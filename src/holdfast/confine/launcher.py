@@ -255,14 +255,16 @@ def limit(name: str, value: int, alone: bool) -> None:
 
 
 def make_world(order: Order) -> None:
-    """A root of our own in memory, with what is shown bound into it; then the old root is let go."""
+    """Build a root in memory, bind into it what the command may see, and detach the old root. Everything becomes
+    read-only at the end, except the command's own folders.
+    """
     root = order["root"]
     mount(None, "/", None, MS_REC | MS_PRIVATE)
     mount("tmpfs", root, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=16m")
     for path in SYSTEM:
         show(root, path)
     for path in order["shown"]:
-        if not os.path.lexists(root + path):
+        if not is_below(path, order["inner"]) and not os.path.lexists(root + path):
             show(root, path)
     os.makedirs(f"{root}/etc", exist_ok=True)
     for name in SETTINGS:
@@ -270,10 +272,7 @@ def make_world(order: Order) -> None:
     make_devices(root, order["memory_files"])
     os.mkdir(f"{root}/proc")
     mount_proc(f"{root}/proc")
-    for path, folder in order["folders"].items():
-        if os.path.islink(folder):
-            raise OSError(f"{folder} is a link")  # no command could make it one, and nothing may be shown through it
-        bind(folder, root + path)
+    bind_folders(order)
     os.chdir(root)
     system_call(CALLS[os.uname().machine]["pivot_root"], b".", b".")
     checked(libc.umount2(b".", MNT_DETACH), "leaving the old root")
@@ -284,6 +283,35 @@ def make_world(order: Order) -> None:
     libc.sethostname(b"sandbox", 7)
     if not order["network"]:
         raise_loopback()
+
+
+def bind_folders(order: Order) -> None:
+    """The command's own folders, and into them the parts of Python that lie below their names."""
+    root, inner = order["root"], order["inner"]
+    for path, folder in order["folders"].items():
+        if os.path.islink(folder):
+            raise OSError(f"{folder} is a link")  # no command could make it one, and nothing may be shown through it
+        bind(folder, root + path)
+    for path in inner:
+        make_inner(root, path)
+    for path in order["shown"]:
+        if path in inner or (is_below(path, inner) and not os.path.lexists(root + path)):
+            show(root, path, links=path not in inner)
+
+
+def is_below(path: str, folders: list[str]) -> bool:
+    return any(path == each or path.startswith(f"{each}/") for each in folders)
+
+
+def make_inner(root: str, path: str) -> None:
+    """Cover a folder inside one of the command's own folders, so that a part of Python can be bound into it. It is in
+    memory: the command cannot change it, and nothing below it is left in the command's files.
+    """
+    target = root + path
+    if os.path.lexists(target) and (os.path.islink(target) or not os.path.isdir(target) or os.listdir(target)):
+        raise OSError(f"{path} is needed for Python, but an earlier command has put something there")
+    os.makedirs(target, exist_ok=True)
+    mount("tmpfs", target, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=1m")
 
 
 def mount_proc(path: str) -> None:

@@ -24,7 +24,7 @@ settings.load_profile("holdfast")
 def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No test leaves anything in the cache of whoever runs it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("HOLDFAST_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
 
 

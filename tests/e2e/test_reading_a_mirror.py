@@ -34,7 +34,7 @@ WRITING = [
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache of its own: each test is another machine."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 
@@ -272,9 +272,9 @@ def test_a_run_of_a_mirror_is_opened_from_python(tmp_path: Path, bucket: Bucket)
 def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path, bucket: Bucket) -> None:
     url = completed(tmp_path, bucket)
     (tmp_path / "file").write_text("")
-    done = call("show", url, cwd=tmp_path, env={"XDG_CACHE_HOME": str(tmp_path / "file")})
+    done = call("show", url, cwd=tmp_path, env={"HOLDFAST_CACHE": str(tmp_path / "file")})
     assert done.code == 2
-    assert "set XDG_CACHE_HOME" in done.err
+    assert "set HOLDFAST_CACHE" in done.err
 
 
 def test_copies_that_nobody_looks_at_any_more_are_removed(tmp_path: Path, bucket: Bucket, cache: Path) -> None:

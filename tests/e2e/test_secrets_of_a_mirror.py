@@ -35,7 +35,7 @@ def s3_environment(address: str) -> dict[str, str]:
 
 def test_the_keys_of_a_store_are_kept_nowhere(tmp_path: Path, s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
     bucket = s3.bucket()
-    env = s3_environment(f"127.0.0.1:{s3.port}") | {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    env = s3_environment(f"127.0.0.1:{s3.port}") | {"HOLDFAST_CACHE": str(tmp_path / "cache")}
     spec = write_spec(tmp_path, 3, mirror={"url": bucket.url, "seconds": 0.2})
     done = call("run", spec, "--id", "x", cwd=tmp_path, env=env)
     assert done.code == 0, done.err
@@ -64,7 +64,7 @@ def failures(folder: Path, url: str, env: dict[str, str]) -> list[Done]:
         ("recover", "--list", url),
         ("resume", f"{url}/sums/x"),
     )
-    return [call(*command, cwd=folder, env=env | {"XDG_CACHE_HOME": str(folder / "cache")}) for command in commands]
+    return [call(*command, cwd=folder, env=env | {"HOLDFAST_CACHE": str(folder / "cache")}) for command in commands]
 
 
 @pytest.mark.parametrize("status", [302, 400, 401, 403, 500])

@@ -45,7 +45,7 @@ def edited(run: Run, edit: Edit) -> ScoreGiven:
         raise UsageError(
             f"{edit.key} has no score of {edit.scorer!r} in the evaluation {found.evaluation}; it has: {there}"
         )
-    value = _value(edit, found.example_of(edit.scorer))
+    value = _value(edit, found.examples[edit.scorer])
     given = ScoreGiven(planned.o, found.of, found.evaluation, edit.scorer, value, edit.reason)
     return msgspec.structs.replace(given, author=edit.author, at=datetime.now(UTC).isoformat(timespec="milliseconds"))
 

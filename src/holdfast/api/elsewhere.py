@@ -5,7 +5,9 @@ only what is new. It is no original: deleting it costs another fetch. Nothing is
 made of heartbeats alone.
 """
 
+import contextlib
 import fcntl
+import hashlib
 import logging
 import os
 import shutil
@@ -23,11 +25,13 @@ from holdfast.journal.objects import StoredObjects, is_url, open_objects
 from holdfast.journal.pieces import MirrorSource
 from holdfast.journal.restoring import restore, uid_of
 from holdfast.state import keep_beat, standing_by, status_by
-from holdfast.state.cache import cached_folder, make_room
+from holdfast.state.cache import FOLDER_VARIABLE, IN_USE, entry_path, make_room, mark_used
 
 _TRIES = 3
 """A live run replaces chunks by sealed segments: what was listed may be gone when it is asked for."""
 _AT_ONCE = 16
+_held: dict[str, int] = {}
+"""Open lock files of the copies that this process reads, by the copy's folder."""
 
 
 def find_to_read(store: str, wanted: str, moved: Moved | None = None) -> RunPlace:
@@ -51,23 +55,36 @@ def find_in_mirror(store: str, wanted: str) -> tuple[StoredObjects, RunPlace]:
 
 
 def fetch(objects: StoredObjects, place: RunPlace, moved: Moved | None = None) -> RunPlace:
-    """The copy, up to date. One process at a time fetches; whoever reads needs no leave."""
+    """The copy, up to date. One process at a time fetches; reading needs no lock but the one against eviction."""
     above = os.path.dirname(place.folder)
     try:
-        make_room(above)
-        os.makedirs(above, exist_ok=True)
-        os.utime(above)
+        _hold(above)
         handle = os.open(os.path.join(above, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise error_of_path(
-            error, f"{above} cannot be written: {error.strerror}; set XDG_CACHE_HOME to a folder that can"
+            error, f"{above} cannot be written: {error.strerror}; set {FOLDER_VARIABLE} to a folder that can"
         ) from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         _bring_up_to_date(objects, place, moved)
+        mark_used(above)
     finally:
         os.close(handle)
+    make_room(os.path.dirname(os.path.dirname(above)), keep=above)
     return place
+
+
+def _hold(above: str) -> None:
+    """Make the folder of a copy, and keep it from eviction until this process ends: reports open its files lazily."""
+    while above not in _held:
+        os.makedirs(above, mode=0o700, exist_ok=True)
+        handle = os.open(os.path.join(above, IN_USE), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        fcntl.flock(handle, fcntl.LOCK_SH)
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.fstat(handle), os.lstat(os.path.join(above, IN_USE))):
+                _held[above] = handle
+                return
+        os.close(handle)  # evicted before we had the lock
 
 
 def fetch_all(place: RunPlace, moved: Moved | None = None) -> tuple[str, list[str]]:
@@ -133,7 +150,10 @@ def _summary(url: str, experiment: str, run_id: str, beat: Beat | None) -> RunSu
 def _place(objects: StoredObjects, experiment: str, run_id: str) -> RunPlace:
     """Where the copy of a run belongs."""
     url = objects.url.rstrip("/")
-    above = cached_folder("copies", url)
+    name = hashlib.blake2b(url.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
+    above = entry_path("copies", name)
+    if above is None:
+        raise UsageError(f"there is no folder for copies of runs: set {FOLDER_VARIABLE} to one that can be written")
     return RunPlace(above, experiment, run_id, os.path.join(above, "run"), url)
 
 

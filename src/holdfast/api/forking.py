@@ -21,6 +21,7 @@ from holdfast.api.forecasting import Forecast, Guess, Mean
 from holdfast.api.going_on import not_begun
 from holdfast.api.places import RunPlace
 from holdfast.api.preparing import Given, Prepared, find_scorers, naming, prepare_given
+from holdfast.api.resuming import read_fold
 from holdfast.datasets import Digests
 from holdfast.engine.asking import identity_of
 from holdfast.engine.places import Places
@@ -39,7 +40,6 @@ from holdfast.report.wording import counted
 from holdfast.solve import Recorded
 from holdfast.solve.servers import servers_in
 from holdfast.spec import Fewshot, Spec
-from holdfast.state import Index
 
 _AT_ONCE = 256
 _PREFIX = ".fork-"
@@ -218,11 +218,12 @@ class _Parent:
     def __init__(self, place: RunPlace) -> None:
         self._place = place
         self.folder = place.folder
-        self.index = Index(place.folder)
-        if self.index.story.started is None:
+        fold = read_fold(place)  # not the index: what is read here is recorded in the fork's journal
+        self._story, self._finished = fold.story, fold.finished.count
+        if self._story.started is None:
             raise not_begun(place)
-        self.source = self.index.story.started.source
-        self.spec = msgspec.convert(self.index.story.spec, Spec)
+        self.source = self._story.started.source
+        self.spec = msgspec.convert(self._story.spec, Spec)
         self._traces = Traces(place.journal)
         self._sound: set[str] = set()
         self.lost: set[str] = set()
@@ -232,7 +233,7 @@ class _Parent:
         """What the parent holds of tasks, without examples that the fork chooses otherwise."""
         before = {task.name: task.fewshot for task in self.spec.tasks}
         same = {task.name for task in spec.tasks if _choice(task.fewshot) == _choice(before.get(task.name))}
-        return {name: inputs for name, inputs in self.index.story.inputs.items() if name in same}
+        return {name: inputs for name, inputs in self._story.inputs.items() if name in same}
 
     def asks_alike(self, spec: Spec, model: str) -> bool:
         """Whether a model, or a role, is the same here and there."""
@@ -248,7 +249,7 @@ class _Parent:
         before = next((task for task in self.spec.tasks if task.name == name), None)
         if before is None or before.sandbox != now.sandbox or servers_in(before.solver) != servers_in(now.solver):
             return False
-        return self.index.story.inputs.get(name, TaskInputs()).solver == work.solver.digest()
+        return self._story.inputs.get(name, TaskInputs()).solver == work.solver.digest()
 
     def last(self, key: str, *, calls: bool) -> Last:
         """The attempt to go on with, and its steps that a fork may ask for again: requests that were answered, and
@@ -272,13 +273,12 @@ class _Parent:
         return blob in self._sound
 
     def mean(self) -> Mean:
-        story, finished = self.index.story, max(self.index.finished, 1)
+        story, finished = self._story, max(self._finished, 1)
         used = story.usage + story.saved
         steps = max((story.steps + story.taken) / finished, 1.0)
         return Mean(steps, used.input_tokens / finished, used.output_tokens / finished)
 
     def close(self) -> None:
-        self.index.close()
         self._traces.close()
 
     def described(self, steps: int) -> Parent:

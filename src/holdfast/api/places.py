@@ -15,7 +15,7 @@ from holdfast.errors import UsageError
 from holdfast.journal import journal_folder, run_folder
 from holdfast.journal.objects import is_url
 
-_FILES = ("spec.yaml", "plan.jsonl.zst", "data.jsonl.zst", "index.db")
+_FILES = ("spec.yaml", "plan.jsonl.zst", "data.jsonl.zst")
 """By these a run's folder is known, whatever else it has lost."""
 _WORDS = [
     "amber",

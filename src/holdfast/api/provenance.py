@@ -121,8 +121,7 @@ def lost_of(place: RunPlace, fold: Fold) -> Literal["", "beginning", "journal"]:
     held = story.steps or fold.finished.count or fold.failed.count or story.resumes or story.evaluations
     if held or any(damage.records_lost for damage in fold.damage):
         return "beginning"
-    made = (SPEC_FILE,) if place.began else (SPEC_FILE, "index.db")  # an index is made of an empty journal too
-    return "journal" if any(os.path.lexists(os.path.join(place.folder, name)) for name in made) else ""
+    return "journal" if os.path.lexists(os.path.join(place.folder, SPEC_FILE)) else ""
 
 
 def check_spec_file(place: RunPlace, story: Story) -> None:

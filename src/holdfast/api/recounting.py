@@ -11,6 +11,7 @@ from holdfast.journal import Reader
 from holdfast.report.differing import differences
 from holdfast.report.recounting import Recount
 from holdfast.report.rescoring import rescore
+from holdfast.state import Index
 
 
 class ScoresChecked(msgspec.Struct):
@@ -49,6 +50,21 @@ def check_scores(place: RunPlace) -> ScoresChecked:
     if recount.removed:
         found.unchecked.append("speed of models: the steps that it is computed from were removed (recover --no-events)")
     return found
+
+
+def check_index(place: RunPlace) -> list[str]:
+    """Compare the totals of the index with those of the journal, read from its beginning. A sentence for each
+    difference; an index that has any is removed, and rebuilt by the next reader.
+    """
+    with contextlib.closing(Index(place.folder)) as index:
+        with contextlib.closing(Index(place.folder, kept=False, last=index.last_n)) as fresh:
+            expected = fresh.totals()
+        found = index.totals()
+        wrong = [name for name in {**expected, **found} if found.get(name) != expected.get(name)]
+        if wrong:
+            index.remove()
+    told = (f"{name}: {found.get(name)} instead of {expected.get(name)}" for name in wrong)
+    return [f"the index was wrong and is rebuilt by the next command: {', '.join(told)}"] if wrong else []
 
 
 def _recount(place: RunPlace, last: int) -> Recount:

@@ -18,8 +18,10 @@ from holdfast.api.places import RunPlace, runs_in
 from holdfast.api.runs import Run
 from holdfast.api.summaries import RunSummary
 from holdfast.errors import HoldfastError, UsageError
-from holdfast.journal import Lock
+from holdfast.journal import Lock, Reader, journal_folder
 from holdfast.state import stamp_of, standing_of
+from holdfast.state.cache import remove_stale
+from holdfast.state.snapshot import identity_in, is_current
 
 _PREFIX = ".gone-"
 
@@ -144,6 +146,18 @@ def finish_removals(store: str) -> None:
     """In every experiment of a store."""
     for name in os.listdir(store) if os.path.isdir(store) else ():
         remove_doomed(os.path.join(store, name))
+
+
+def remove_stale_entries() -> tuple[int, int]:
+    """Remove what the cache holds of runs and stores that are gone or were replaced. How many, and their bytes."""
+    return remove_stale(_is_stale)
+
+
+def _is_stale(path: str) -> bool:
+    identity = identity_in(path)
+    if identity is None or not is_current(identity):
+        return True
+    return bool(identity.uid) and Reader(journal_folder(identity.folder)).uid not in ("", identity.uid)
 
 
 def _candidates(store: str, policy: Policy) -> Iterator[_Candidate]:

@@ -1,5 +1,6 @@
 """A run, to be looked at: its summary, its report, its samples. Reads only; brings the index up to date on the way."""
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -57,7 +58,20 @@ from holdfast.report.profiling import ProfileReport, model_profiles, profile_rep
 from holdfast.report.sheets import Sheet
 from holdfast.spec import Spec
 from holdfast.spec.reducing import Reduction, stored_reductions
-from holdfast.state import Catalogue, Index, Standing, Story, is_held, stamp_of, standing_of, status_of
+from holdfast.state import (
+    Catalogue,
+    Index,
+    Standing,
+    Story,
+    example_value,
+    is_held,
+    recorded_answer,
+    recorded_edits,
+    recorded_scores,
+    stamp_of,
+    standing_of,
+    status_of,
+)
 
 
 class Run:
@@ -354,8 +368,15 @@ class Run:
         row = self._index.answer(key)
         if row is None or row.status != "finished":
             return None
-        values = {each.scorer: each.value for each in self._index.scores(found, row.o, 1)}
-        return ScoredAnswer(found, row.n, values, lambda scorer: self._index.example_of(found, scorer))
+        index = self._index
+        with contextlib.closing(Reader(self.place.journal)) as reader:  # a score may be recorded because of this
+            if recorded_answer(reader, row) is None:
+                return None
+            answer = (row.o, row.n)
+            given = recorded_scores(reader, index, answer, found) + recorded_edits(reader, index, answer, found)
+            values = {each.scorer: each.value for each in given}
+            examples = {scorer: example_value(reader, index, found, scorer) for scorer in values}
+        return ScoredAnswer(found, row.n, values, examples)
 
     def show(self, key: str, evaluation: str = "") -> KeyStory:
         """The whole story of one answer: what was asked and answered, what failed and where, how it was scored.

@@ -26,12 +26,11 @@ from holdfast.engine.tracebacks import secrets_of
 from holdfast.errors import UsageError, storage_errors
 from holdfast.journal import Reader
 from holdfast.journal.lease import Lease, this_process, write_lease
-from holdfast.records.facts import SampleFinished, ScoreGiven
+from holdfast.records.facts import ScoreGiven
 from holdfast.score import Scorer
-from holdfast.state import Fold, Index
+from holdfast.state import Fold, Index, recorded_answer
 
 _EXCERPT = 200
-_finished = msgspec.json.Decoder(SampleFinished)
 
 
 class Scored(msgspec.Struct, frozen=True):
@@ -176,10 +175,9 @@ def recorded_answers(place: RunPlace, given: Given) -> Iterator[Judgement]:
             every = tickets.all()
             for row in index.answers("finished", cell.first, cell.count):
                 ticket = next(each for each in every if each.o == row.o)  # both are in plan order
-                entry = reader.record_at(row.segment, row.at_byte)
-                if entry is not None and entry.line.n == row.n:
-                    answer = _finished.decode(entry.line.d).answer
-                    yield Judgement(ticket, answer, row.n, prepared.evaluation, secrets, work.task.counts)
+                finished = recorded_answer(reader, row)
+                if finished is not None:
+                    yield Judgement(ticket, finished.answer, row.n, prepared.evaluation, secrets, work.task.counts)
     finally:
         reader.close()
         index.close()

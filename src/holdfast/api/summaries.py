@@ -1,6 +1,5 @@
 """What is said of a run as a whole."""
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -41,8 +40,8 @@ class ScoredAnswer(msgspec.Struct, frozen=True):
     evaluation: str
     of: int
     values: dict[str, Any]
-    example_of: Callable[[str], Any]
-    """A value that a scorer gave anywhere in the evaluation; None if it gave none."""
+    examples: dict[str, Any]
+    """By scorer: a value that it gave any answer of the evaluation; None if it gave none."""
 
 
 class WaitingJob(msgspec.Struct, frozen=True):

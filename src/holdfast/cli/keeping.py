@@ -9,7 +9,16 @@ import msgspec
 from holdfast.api import default_store, find_run
 from holdfast.api.doctor import Finding, examine, mend
 from holdfast.api.places import folders_in
-from holdfast.api.retention import Doomed, Policy, chosen, finish_removals, named, remove, with_mirror
+from holdfast.api.retention import (
+    Doomed,
+    Policy,
+    chosen,
+    finish_removals,
+    named,
+    remove,
+    remove_stale_entries,
+    with_mirror,
+)
 from holdfast.cli.output import print_json, print_table, say
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.report.grids import Grid
@@ -66,6 +75,10 @@ def gc(names: list[str], rules: Rules, store: str | None, yes: bool, as_json: bo
         finish_removals(where)
     kept = {each.place.folder: why for each in doomed if yes and (why := _removed(each))}
     _print_doomed(doomed, kept, yes, as_json)
+    if yes:
+        count, size = remove_stale_entries()
+        if count and not as_json:
+            say(f"Removed {counted(count, 'stale file')} from the cache, {human_bytes(size)}.")
     return 0
 
 

@@ -1,7 +1,5 @@
 """`verify`: whether every byte of a run is what was written, and every reported number what the journal says."""
 
-import os
-import shlex
 import shutil
 from collections.abc import Iterator, Sequence
 
@@ -10,7 +8,7 @@ import msgspec
 from holdfast.api import RunPlace, default_store, find_run
 from holdfast.api.content import check_content
 from holdfast.api.elsewhere import fetch_all, find_in_mirror
-from holdfast.api.recounting import ScoresChecked, check_scores
+from holdfast.api.recounting import ScoresChecked, check_index, check_scores
 from holdfast.api.resuming import read_fold
 from holdfast.cli.output import print_json, say
 from holdfast.cli.waiting import patience
@@ -43,19 +41,26 @@ def _verify(place: RunPlace, wrong: list[str], as_json: bool, scores: bool) -> i
         found = verify(place.journal, told=reading.tell)
     with patience("verifying plan, data and files"):
         errors = [*wrong, *found.errors, *_check_files(place)]
+    index: list[str] = []
+    if not place.url and not errors:  # what was fetched to be verified has no index; a damaged journal proves nothing
+        with patience("comparing the index with the journal"):
+            index = check_index(place)
     checked = None
     if scores:
         with patience("computing every number again"):
             checked = check_scores(place)
     if as_json:
         told = {} if checked is None else {"scores": checked}
-        is_right = checked is None or not checked.differences
-        print_json({**msgspec.to_builtins(found), "errors": errors, "ok": not errors and is_right, **told})
+        is_right = not index and (checked is None or not checked.differences)
+        verdict = {"errors": errors, "index": index, "ok": not errors and is_right}
+        print_json({**msgspec.to_builtins(found), **verdict, **told})
     else:
         _tell(place, found, errors)
+        for line in index:
+            say(f"error: {line}", style="red")
         if checked is not None:
             _tell_scores(place, checked)
-    return 5 if errors or (checked is not None and checked.differences) else 0
+    return 5 if errors or index or (checked is not None and checked.differences) else 0
 
 
 def _tell(place: RunPlace, found: Verification, errors: Sequence[str]) -> None:
@@ -86,9 +91,7 @@ def _tell_scores(place: RunPlace, checked: ScoresChecked) -> None:
     if not checked.differences:
         say(f"{place.run_id}: {numbers}: all are as reported.")
         return
-    wrong = counted(len(checked.differences), "difference")
-    say(f"{place.run_id}: {numbers}: {wrong}. The journal is the original; the index is made anew if it is removed:")
-    say(f"    rm {shlex.quote(os.path.join(place.folder, 'index.db'))}")
+    say(f"{place.run_id}: {numbers}: {counted(len(checked.differences), 'difference')}. The journal is the original.")
 
 
 def _check_files(place: RunPlace) -> Iterator[str]:

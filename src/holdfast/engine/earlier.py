@@ -2,21 +2,20 @@
 
 A scorer whose name, arguments, code and judges are those of an earlier evaluation is not called again: its scores are
 taken over, and with them what people have set in their place by hand. What failed is made again, and so is what a
-scorer of groups says: it depends on answers that may have come since. Looked up answer by answer in the index, by one
-thread, so that memory does not grow with the run.
+scorer of groups says: it depends on answers that may have come since. The index says where the records are, the
+journal what they say. One thread looks them up answer by answer, so that memory does not grow with the run.
 """
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
+from holdfast.journal import Reader, journal_folder
 from holdfast.records.facts import ScoreGiven
-from holdfast.state import EditRow, Index, MadeRow, Story
-
-T = TypeVar("T", EditRow, MadeRow)
+from holdfast.state import Index, Story, recorded_edits, recorded_scores
 
 
 class Sources(msgspec.Struct, frozen=True):
@@ -65,6 +64,7 @@ class Earlier:
         self._sources = sources
         self._thread = ThreadPoolExecutor(1, "holdfast-earlier")
         self._index: Index | None = None
+        self._reader = Reader(journal_folder(run))
         self._last_n = 0
 
     async def open(self) -> None:
@@ -82,7 +82,9 @@ class Earlier:
 
     async def close(self) -> None:
         if self._index is not None:
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._index.close)
+            loop = asyncio.get_running_loop()
+            for each in (self._index, self._reader):
+                await loop.run_in_executor(self._thread, each.close)
         self._thread.shutdown(wait=False)
 
     def _find(self, sources: Sources, answers: Sequence[tuple[int, int]]) -> list[dict[str, Kept]]:
@@ -98,23 +100,18 @@ class Earlier:
         for evaluation in where:
             names = sources.named[evaluation]
             if not edits:
-                set_by_hand = self._index.edits_of(*answer, evaluation)
-                edits = tuple(self._edit(each, answer, evaluation) for each in _of(scorer, names, set_by_hand))
-            rows = self._index.made_of(*answer, evaluation)
-            mine = _of(scorer, names, rows) if any(row.last for row in rows) else []
-            if mine and not any(row.failure for row in mine):
-                return Kept(tuple(self._score(each, answer, evaluation) for each in mine), edits)
+                set_by_hand = recorded_edits(self._reader, self._index, answer, evaluation)
+                edits = tuple(self._taken(each, evaluation) for each in _of(scorer, names, set_by_hand))
+            scores = recorded_scores(self._reader, self._index, answer, evaluation)
+            mine = _of(scorer, names, scores) if any(score.last for score in scores) else []
+            if mine and not any(score.failure for score in mine):
+                return Kept(tuple(self._taken(each, evaluation) for each in mine), edits)
         return Kept(edits=edits)
 
-    def _score(self, row: MadeRow, answer: tuple[int, int], taken: str) -> ScoreGiven:
-        o, of = answer
-        made = ScoreGiven(o, of, self._evaluation, row.scorer, row.value, row.reason, row.metadata)
-        return msgspec.structs.replace(made, taken=taken)
-
-    def _edit(self, row: EditRow, answer: tuple[int, int], taken: str) -> ScoreGiven:
-        o, of = answer
-        made = ScoreGiven(o, of, self._evaluation, row.scorer, row.value, row.reason)
-        return msgspec.structs.replace(made, author=row.author, at=row.at, taken=taken)
+    def _taken(self, score: ScoreGiven, taken: str) -> ScoreGiven:
+        """The same in the evaluation that is being made."""
+        made = ScoreGiven(score.o, score.of, self._evaluation, score.scorer, score.value, score.reason, score.metadata)
+        return msgspec.structs.replace(made, author=score.author, at=score.at, taken=taken)
 
 
 def owner_of(score: str, scorers: Iterable[str]) -> str:
@@ -122,8 +119,8 @@ def owner_of(score: str, scorers: Iterable[str]) -> str:
     return max((each for each in scorers if score == each or score.startswith(f"{each}.")), key=len, default="")
 
 
-def _of(scorer: str, scorers: Sequence[str], rows: Iterable[T]) -> list[T]:
-    return [row for row in rows if owner_of(row.scorer, scorers) == scorer]
+def _of(scorer: str, scorers: Sequence[str], scores: Iterable[ScoreGiven]) -> list[ScoreGiven]:
+    return [score for score in scores if owner_of(score.scorer, scorers) == scorer]
 
 
 def _plain(identity: Mapping[str, Any]) -> bytes:

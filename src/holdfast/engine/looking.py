@@ -16,14 +16,13 @@ from holdfast.engine.tickets import Tickets
 from holdfast.journal import Reader
 from holdfast.plan import Work
 from holdfast.records import Draft, draft
-from holdfast.records.facts import Cell, LookedAgain, SampleFinished
+from holdfast.records.facts import Cell, LookedAgain
 from holdfast.score.anomalies import VERSION, Expected, expected_of, look_at
 from holdfast.solve.steps import Journal
 from holdfast.spec import Spec, Task
-from holdfast.state import AnswerRow, Index
+from holdfast.state import Index, recorded_answer
 
 _BATCH = 256
-_finished = msgspec.json.Decoder(SampleFinished)
 
 
 class Lookout:
@@ -66,8 +65,8 @@ class Lookout:
                     if row.looked == VERSION and not everything:
                         continue
                     ticket = next((each for each in tickets if each.o == row.o), None)  # both are in plan order
-                    finished = _recorded(reader, row)
-                    if ticket is None or finished is None:  # its row is elsewhere and gone, or it was lost to damage
+                    finished = recorded_answer(reader, row)
+                    if ticket is None or ticket.key != row.key or finished is None:  # no such row of data, or damage
                         continue
                     self.looked += 1
                     found = look_at(ticket.sample, finished.answer, expected)
@@ -79,8 +78,3 @@ def expected_by_model(spec: Spec, task: Task) -> dict[str, Expected]:
     """How the answers to a task should look, by the model that gives them."""
     told = msgspec.to_builtins(task)
     return {model.name: expected_of(told, model.params) for model in spec.models}
-
-
-def _recorded(reader: Reader, row: AnswerRow) -> SampleFinished | None:
-    entry = reader.record_at(row.segment, row.at_byte)
-    return None if entry is None or entry.line.n != row.n else _finished.decode(entry.line.d)

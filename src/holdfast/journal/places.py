@@ -59,10 +59,6 @@ def folder_name(name: str) -> str:
 
 def run_folder(store: str, experiment: str, run_id: str) -> str:
     """The folder of a run, always exactly two levels below the store."""
-    if folder_name(experiment) == "catalog.db":
-        raise BadNameError(
-            "an experiment cannot be called catalog.db: the store keeps its list of runs under that name"
-        )
     return os.path.join(os.path.abspath(store), folder_name(experiment), folder_name(run_id))
 
 

@@ -2,6 +2,7 @@
 
 from holdfast.records.facts import Bill
 from holdfast.state.catalogue import Catalogue, stamp_of
+from holdfast.state.evidence import example_value, recorded_answer, recorded_edits, recorded_scores
 from holdfast.state.folding import Bits, Fold, Judged, Trail
 from holdfast.state.index import Index
 from holdfast.state.profile import ModelTimes, Profile, Spans
@@ -28,8 +29,12 @@ __all__ = [
     "Standing",
     "Story",
     "Trail",
+    "example_value",
     "is_held",
     "keep_beat",
+    "recorded_answer",
+    "recorded_edits",
+    "recorded_scores",
     "stamp_of",
     "standing_by",
     "standing_of",

@@ -1,26 +1,53 @@
-"""Where derived files live: beside what they are made of, or in the user's cache folder.
+"""The user's cache folder: where every derived file lives, how large it may grow, and which entries are stale.
 
-The cache is for stores that cannot be written, and for networked ones, where SQLite's locks are not to be trusted.
-Nothing in it is an original: it can be deleted at any time, and whoever cannot use it does without.
+The folder is `HOLDFAST_CACHE`, else `XDG_CACHE_HOME/holdfast`, else `~/.cache/holdfast`. If it cannot be written, or is
+on a network file system, a private temporary folder of this machine takes its place; if that cannot be used either
+there is no cache, and callers work in memory. Nothing in it is an original: it may be deleted at any time.
+
+Layout: `runs/<name>.db` and `stores/<name>.db` are snapshots (see `snapshot`), `copies/<name>/` are copies of mirrored
+runs. The time of last modification is the time of last use. All folders are private to their owner.
 """
 
 import contextlib
+import fcntl
 import functools
 import hashlib
 import os
 import shutil
+import stat
 import time
+import uuid
+from collections.abc import Callable, Iterator
+from urllib.parse import quote, unquote_to_bytes
 
+import msgspec
+
+FOLDER_VARIABLE = "HOLDFAST_CACHE"
+BYTES_VARIABLE = "HOLDFAST_CACHE_BYTES"
+BYTES_MAX = 10 << 30
+"""The default bound of all entries together."""
+UNUSED_SECONDS_MAX = 30 * 86400.0
+IN_USE = "in-use"
+"""A file inside a copy: whoever reads the copy holds a shared lock on it, so that it is not evicted meanwhile."""
+TEMPORARY_SUFFIX = ".tmp"
+_ABANDONED_SECONDS = 86400.0
+_KINDS = ("runs", "stores", "copies")
 _NETWORKED = frozenset(
     {
+        "9p",
         "afs",
         "beegfs",
         "ceph",
         "cifs",
+        "fuse.blobfuse2",
         "fuse.ceph",
+        "fuse.davfs",
         "fuse.gcsfuse",
         "fuse.glusterfs",
+        "fuse.goofys",
         "fuse.juicefs",
+        "fuse.mount-s3",
+        "fuse.rclone",
         "fuse.s3fs",
         "fuse.sshfs",
         "glusterfs",
@@ -34,31 +61,114 @@ _NETWORKED = frozenset(
         "wekafs",
     }
 )
-_KEPT_SECONDS = 30 * 86400.0
 _MOUNTS = "/proc/self/mountinfo"
 
 
-def cached_path(kind: str, *identity: str) -> str:
-    """A file in the user's cache for one thing of a kind; other identity, other file."""
-    return f"{cached_folder(kind, *identity)}.db"
+class Identity(msgspec.Struct, frozen=True):
+    """What an entry is derived from. A copy, a replacement or a forgery of a folder has another identity."""
+
+    kind: str
+    path: str
+    """Absolute, without symbolic links, percent-escaped: file names need not be Unicode."""
+    device: int
+    inode: int
+    uid: str = ""
+    """Of the run; empty for a store."""
+
+    @property
+    def folder(self) -> str:
+        return os.fsdecode(unquote_to_bytes(self.path))
+
+    @property
+    def name(self) -> str:
+        """The entry's name inside the folder of its kind."""
+        told = msgspec.json.encode((self.path, self.device, self.inode, self.uid))
+        return hashlib.blake2b(told, digest_size=16).hexdigest()
 
 
-def cached_folder(kind: str, *identity: str) -> str:
-    """The same for what takes more than one file."""
-    above = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    told = "\0".join(identity).encode("utf-8", "surrogateescape")
-    return os.path.join(above, "holdfast", kind, hashlib.blake2b(told, digest_size=16).hexdigest())
+class Entry(msgspec.Struct, frozen=True):
+    """A file or folder of the cache."""
+
+    path: str
+    bytes: int
+    used: float
+    is_folder: bool
 
 
-def make_room(path: str) -> None:
-    """The folder for something cached, without what is beside it that nobody has brought up to date for a month."""
-    folder = os.path.dirname(path)
-    os.makedirs(folder, exist_ok=True)
-    oldest = time.time() - _KEPT_SECONDS
-    for entry in os.scandir(folder):
-        with contextlib.suppress(OSError):  # another process removes it
-            if entry.stat().st_mtime < oldest:
-                shutil.rmtree(entry.path) if entry.is_dir() else os.unlink(entry.path)
+def identify(kind: str, folder: str, uid: str = "") -> Identity | None:
+    """None if the folder does not exist."""
+    try:
+        path = os.path.realpath(folder)
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return Identity(kind, quote(os.fsencode(path)), found.st_dev, found.st_ino, uid)
+
+
+def kind_folder(kind: str) -> str | None:
+    """The folder for one kind of entry, ready to be written to; None if there is no usable cache."""
+    for root, is_private in _roots():
+        with contextlib.suppress(OSError, ValueError):
+            folder = os.path.join(root, kind)
+            if _is_usable_root(root, is_private=is_private) and _make_private(folder):
+                return folder
+    return None
+
+
+def entry_path(kind: str, name: str) -> str | None:
+    folder = kind_folder(kind)
+    return None if folder is None else os.path.join(folder, name)
+
+
+def mark_used(path: str) -> None:
+    """Access times are unreliable (noatime), so the modification time stands for the last use."""
+    with contextlib.suppress(OSError):
+        os.utime(path)
+
+
+def make_room(root: str, keep: str = "", bytes_max: int | None = None, now: float | None = None) -> None:
+    """Remove what was unused for a month, then the least recently used entries until the rest fits the bound.
+
+    Open files are safe: SQLite keeps reading a file without a name, and copies that are being read are skipped.
+    `keep`: the entry that is in use right now.
+    """
+    limit = _bytes_max() if bytes_max is None else bytes_max
+    now = time.time() if now is None else now
+    every = sorted(_entries(root), key=lambda entry: entry.used)
+    total = sum(entry.bytes for entry in every)
+    for entry in every:
+        is_abandoned = entry.path.endswith(TEMPORARY_SUFFIX) and now - entry.used > _ABANDONED_SECONDS
+        if total <= limit and now - entry.used <= UNUSED_SECONDS_MAX and not is_abandoned:
+            continue
+        if entry.path != keep and remove_entry(entry.path):
+            total -= entry.bytes
+
+
+def remove_entry(path: str) -> bool:
+    """False if it is in use, or cannot be removed."""
+    try:
+        if os.path.isdir(path) and not os.path.islink(path):
+            return _remove_copy(path)
+        os.unlink(path)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def remove_stale(is_stale: Callable[[str], bool]) -> tuple[int, int]:
+    """Remove entries that belong to nothing any more, in every folder that this user's cache may be in. How many, and
+    their bytes.
+    """
+    count = size = 0
+    for root, _ in _roots():
+        for entry in list(_entries(root)):
+            is_snapshot = not entry.is_folder and not entry.path.endswith(TEMPORARY_SUFFIX)
+            if is_snapshot and is_stale(entry.path) and remove_entry(entry.path):
+                count, size = count + 1, size + entry.bytes
+        make_room(root)
+    return count, size
 
 
 def is_networked(path: str) -> bool:
@@ -67,6 +177,84 @@ def is_networked(path: str) -> bool:
         return _kind_of(os.stat(path).st_dev) in _NETWORKED
     except OSError:
         return False
+
+
+def _roots() -> Iterator[tuple[str, bool]]:
+    """Candidates for the cache folder, with whether it must be private to be trusted."""
+    configured = os.environ.get(FOLDER_VARIABLE)
+    above = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    yield os.path.abspath(configured or os.path.join(above, "holdfast")), False
+    temporary = os.environ.get("TMPDIR") or "/tmp"
+    yield os.path.join(os.path.abspath(temporary), f"holdfast-{os.geteuid()}"), True
+
+
+def _is_usable_root(root: str, *, is_private: bool) -> bool:
+    if is_private:
+        return _make_private(root) and not is_networked(root)
+    os.makedirs(root, mode=0o700, exist_ok=True)
+    if not os.environ.get(FOLDER_VARIABLE):
+        _make_private(root)  # older versions made it with the umask's mode; a folder that the user named is theirs
+    return not is_networked(root) and os.access(root, os.W_OK | os.X_OK)
+
+
+def _make_private(folder: str) -> bool:
+    """Make a folder that only its owner can enter. False if what is there is a link or belongs to another user."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(folder, 0o700)
+    found = os.lstat(folder)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        return False
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        os.chmod(folder, 0o700)
+    return os.access(folder, os.W_OK | os.X_OK)
+
+
+def _bytes_max() -> int:
+    try:
+        return int(os.environ.get(BYTES_VARIABLE, "")) or BYTES_MAX
+    except ValueError:
+        return BYTES_MAX
+
+
+def _entries(root: str) -> Iterator[Entry]:
+    for kind in _KINDS:
+        try:
+            found = list(os.scandir(os.path.join(root, kind)))
+        except OSError:
+            continue
+        for each in found:
+            with contextlib.suppress(OSError):  # another process removes it
+                about = each.stat(follow_symlinks=False)
+                is_folder = each.is_dir(follow_symlinks=False)
+                size = _size_of(each.path) if is_folder else about.st_size
+                yield Entry(each.path, size, about.st_mtime, is_folder)
+
+
+def _size_of(folder: str) -> int:
+    total = 0
+    for above, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(above, name)).st_size
+    return total
+
+
+def _remove_copy(folder: str) -> bool:
+    """Under the lock that its readers hold: a process that reads a copy opens its files one by one."""
+    try:
+        handle = os.open(os.path.join(folder, IN_USE), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        hidden = f"{folder}-{uuid.uuid4().hex}{TEMPORARY_SUFFIX}"  # at once: nobody sees half of it
+        os.rename(folder, hidden)
+        shutil.rmtree(hidden, ignore_errors=True)
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+    return True
 
 
 @functools.cache

@@ -1,46 +1,51 @@
-"""The derived catalogue over all runs of a store: what a list says of runs that have not changed since.
+"""The derived catalogue over all runs of a store: the summaries of runs that have not changed since.
 
-It can be deleted at any time. If it is locked, damaged, outdated or cannot be written, it is done without: a run never
-waits for it, because only those who look write it. Where the store is read-only or networked it lives in the user's
-cache folder.
+It is a snapshot in the user's cache (see `snapshot`), so readers never wait for each other. It can be deleted at any
+time. One that fails in any way is replaced by the listing that meets it, with one warning. What two listings add at
+the same time may be lost to one of them, and is added again by the next.
 """
 
 import hashlib
+import logging
 import os
 import sqlite3
 
-from holdfast.state.cache import cached_path, is_networked, make_room
+from holdfast.state.cache import identify
+from holdfast.state.snapshot import Snapshot, UnusableError
 
-_FILE = "catalog.db"
+_SCHEMA = "CREATE TABLE runs (folder TEXT PRIMARY KEY, stamp TEXT, told BLOB) WITHOUT ROWID;"
 
 
 class Catalogue:
-    """What was last said of each run, with the state of its files at that time."""
+    """Each run's summary, with the state of its files when it was made. Close it to keep what was added."""
 
     def __init__(self, store: str, form: str) -> None:
-        """`form` tells what shape is kept: one of another shape is made anew."""
-        version = int.from_bytes(hashlib.blake2b(form.encode(), digest_size=3).digest()) + 1
-        self._database = _open(store, version)
+        """`form`: the shape of the summaries; a catalogue of another shape is replaced."""
+        self._store = store
+        version = int.from_bytes(hashlib.blake2b(form.encode(), digest_size=6).digest())
+        self._snapshot = Snapshot(identify("stores", store), version, _SCHEMA)
+        self._new: dict[str, tuple[str, bytes] | None] = {}
+        """What to add; None is to be forgotten."""
+        self._database: sqlite3.Connection | None = None
+        try:
+            self._database = self._snapshot.open()
+        except UnusableError as error:
+            self._replace(str(error))
 
     def find(self, folder: str, stamp: str) -> bytes | None:
-        """What was said of a run in exactly this state."""
+        """The summary of a run in exactly this state."""
         if self._database is None:
             return None
+        query = "SELECT told FROM runs WHERE folder = ? AND stamp = ?"
         try:
-            row = self._database.execute(
-                "SELECT told FROM runs WHERE folder = ? AND stamp = ?", (folder, stamp)
-            ).fetchone()
-        except sqlite3.Error:
+            row = self._database.execute(query, (_text(folder), stamp)).fetchone()
+        except sqlite3.Error as error:
+            self._replace(f"failed ({error})")
             return None
         return row[0] if row is not None and isinstance(row[0], bytes) else None
 
     def put(self, folder: str, stamp: str, told: bytes) -> None:
-        if self._database is not None:
-            try:
-                with self._database:
-                    self._database.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?)", (folder, stamp, told))
-            except sqlite3.Error:
-                self.close()
+        self._new[_text(folder)] = (stamp, told)
 
     def keep_only(self, folders: set[str]) -> None:
         """Forget runs that are gone."""
@@ -48,58 +53,63 @@ class Catalogue:
             return
         try:
             known = {row[0] for row in self._database.execute("SELECT folder FROM runs")}
-            with self._database:
-                self._database.executemany("DELETE FROM runs WHERE folder = ?", [(each,) for each in known - folders])
-        except sqlite3.Error:
-            self.close()
+        except sqlite3.Error as error:
+            self._replace(f"failed ({error})")
+        else:
+            self._new |= dict.fromkeys(known - set(map(_text, folders)))
 
     def close(self) -> None:
+        try:
+            if self._new and self._snapshot.path is not None:
+                self._write()
+        except sqlite3.Error as error:
+            self._replace(f"cannot be written ({error})")
+        finally:
+            self._snapshot.drop()
+            self._new = {}
+            if self._database is not None:
+                self._database.close()
+                self._database = None
+
+    def _write(self) -> None:
+        base = self._database
+        self._database = self._snapshot.begin(base)
+        if base is not None:
+            base.close()
+        for folder, added in self._new.items():
+            self._database.execute("DELETE FROM runs WHERE folder = ?", (folder,))
+            if added is not None:
+                self._database.execute("INSERT INTO runs VALUES (?, ?, ?)", (folder, *added))
+        self._database.commit()
+        self._snapshot.publish()
+
+    def _replace(self, why: str) -> None:
+        logging.getLogger("holdfast").warning("the list of the runs in %s %s; rebuilt", self._store, why)
         if self._database is not None:
             self._database.close()
             self._database = None
+        self._snapshot.discard()
 
 
 def stamp_of(run: str) -> str:
-    """The state of the files that a run's summary is made of: it changes with every record."""
+    """The state of the files that a run's summary is made of. It changes with every record, and if a file or the folder
+    is replaced: times of change (ctime) and inodes cannot be copied.
+    """
     told = []
     for folder in (run, os.path.join(run, "journal")):
         try:
+            above = os.stat(folder)
+            told.append(f"{above.st_dev}:{above.st_ino}")
             for entry in sorted(os.scandir(folder), key=lambda each: each.name):
-                if entry.name.startswith(("index.db", "log.jsonl", "lease.json", "lock", "control")):
+                if entry.name.startswith(("log.jsonl", "lease.json", "lock", "control")):
                     continue
                 found = entry.stat(follow_symlinks=False)
-                told.append(f"{entry.name}:{found.st_size}:{found.st_mtime_ns}")
+                told.append(f"{entry.name}:{found.st_size}:{found.st_mtime_ns}:{found.st_ctime_ns}:{found.st_ino}")
         except OSError:
             continue
     return hashlib.blake2b("|".join(told).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
 
 
-def _open(store: str, version: int) -> sqlite3.Connection | None:
-    cached = cached_path("stores", os.path.realpath(store))
-    for path in (cached,) if is_networked(store) else (os.path.join(store, _FILE), cached):
-        try:
-            if path == cached:
-                make_room(path)
-            return _connect(path, version)
-        except (sqlite3.Error, OSError):
-            continue
-    return None
-
-
-def _connect(path: str, version: int) -> sqlite3.Connection:
-    database = sqlite3.connect(path, timeout=0.2)
-    try:
-        if database.execute("PRAGMA user_version").fetchone()[0] != version:
-            database.executescript(
-                "BEGIN IMMEDIATE; DROP TABLE IF EXISTS runs;"
-                "CREATE TABLE runs (folder TEXT PRIMARY KEY, stamp TEXT, told BLOB) WITHOUT ROWID;"
-                f"PRAGMA user_version = {version}; COMMIT;"
-            )
-        database.execute("SELECT count(*) FROM runs").fetchone()
-        database.execute("BEGIN IMMEDIATE").connection.rollback()
-    except sqlite3.DatabaseError as error:
-        database.close()
-        if "locked" not in str(error) and "readonly" not in str(error):
-            os.unlink(path)  # damaged: it is made anew the next time
-        raise
-    return database
+def _text(path: str) -> str:
+    """A file name need not be Unicode, a text in SQLite is."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")

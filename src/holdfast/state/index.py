@@ -1,31 +1,39 @@
-"""The derived index of one run: each key's status and scores, and where its answer is. A reader brings it up to date.
+"""The derived index of one run: each key's status and scores, and where its answer is.
 
-It can be deleted at any time. It lives in the run's folder or, where that is read-only or networked, in the user's
-cache. If its file is locked, damaged or outdated, or can be written nowhere, the index is made in memory for this one
-look: it never delays or fails anything else.
+It is a snapshot in the user's cache (see `snapshot`): verified when it is opened, brought up to date in a private copy,
+and never changed while it is read. It can be deleted at any time. An index that fails in any way is rebuilt from the
+journal by the command that meets it, with one warning; if no file can be written it is made in memory.
 """
 
-import contextlib
-import os
+import itertools
+import logging
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 import xxhash
 
 from holdfast.errors import StaleCursorError
 from holdfast.journal import START, Cursor, Damage, Entry, Reader, journal_folder
+from holdfast.journal.marks import Position
 from holdfast.records.facts import SampleFailed, SampleFinished, ScoreGiven
-from holdfast.state.cache import cached_path, is_networked, make_room
+from holdfast.state.cache import identify
 from holdfast.state.folding import failed_data, finished_data, looked_data, score_data
 from holdfast.state.profile import Profile, TimedGist
 from holdfast.state.rows import AnswerRow, EditRow, EvaluationCounts, MadeRow, ScoreRow
+from holdfast.state.snapshot import Snapshot, UnusableError
 from holdfast.state.story import Story
 
 _VERSION = 12
 _timed_gist = msgspec.json.Decoder(TimedGist)
-_BATCH = 10_000
-_MEMORY = ":memory:"
+_PUBLISH_SHARE = 50
+_SMALL_RECORDS = 50_000
+_REBUILDS_MAX = 3
+"""The last one is in memory."""
+_FAILURES = (sqlite3.Error, msgspec.MsgspecError, ValueError, TypeError)
+"""Of reading an index: SQLite refuses, or a value is not what was written."""
+T = TypeVar("T")
 _SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
 CREATE TABLE answers (
@@ -36,11 +44,11 @@ CREATE TABLE answers (
 CREATE INDEX answers_by_key ON answers (key);
 CREATE TABLE scores (
     o INTEGER, evaluation TEXT, scorer TEXT, of INTEGER, value BLOB, reason TEXT, failure TEXT, metadata BLOB,
-    taken TEXT, last INTEGER, PRIMARY KEY (o, evaluation, scorer)
+    taken TEXT, last INTEGER, n INTEGER, segment INTEGER, at_byte INTEGER, PRIMARY KEY (o, evaluation, scorer)
 ) WITHOUT ROWID;
 CREATE TABLE edits (
     n INTEGER PRIMARY KEY, o INTEGER, evaluation TEXT, scorer TEXT, of INTEGER, value BLOB, reason TEXT, author TEXT,
-    at TEXT
+    at TEXT, segment INTEGER, at_byte INTEGER
 );
 CREATE INDEX edits_by_answer ON edits (o, evaluation, scorer);
 """
@@ -64,20 +72,27 @@ FROM scores s JOIN answers a ON a.o = s.o AND a.n = s.of AND a.status = 'finishe
 
 
 class Index:
-    """Open, up to date, and ready to be asked."""
+    """Up to date when it is made; from then on it says the same, whatever is added to the journal."""
 
-    def __init__(self, run: str) -> None:
+    def __init__(self, run: str, *, kept: bool = True, last: int | None = None) -> None:
+        """`kept`: start from the cached snapshot, and replace it; otherwise read the whole journal and keep nothing.
+        `last`: ignore records with higher numbers.
+        """
         self._run = run
-        self.story = Story()
-        self.profile = Profile()
-        self.damage: list[Damage] = []
+        self._kept = kept
+        self._last = last
+        self._rebuilds = 0
+        self._reset()
         self.last_n = 0
         """The number of the last record."""
-        self._database, self._path = _open(run)
+        self._snapshot = Snapshot(identify("runs", run, Reader(journal_folder(run)).uid), _VERSION, _SCHEMA)
+        self._database: sqlite3.Connection | None = None
         try:
-            self._catch_up()
-        except (sqlite3.Error, StaleCursorError) as error:
-            self._rebuild(in_memory="locked" in str(error))
+            self._open()
+        except StaleCursorError:
+            self._rebuild()
+        except (UnusableError, sqlite3.Error) as error:
+            self._rebuild(error)
 
     @property
     def folder(self) -> str:
@@ -100,12 +115,10 @@ class Index:
         """Keys in plan order that have a record; `count` keys from ordinal `first` on."""
         last = -1 if count < 0 else first + count
         query = "SELECT * FROM answers WHERE o >= ? AND (? < 0 OR o < ?) AND (? = '' OR status = ?) ORDER BY o"
-        for row in self._database.execute(query, (first, last, last, status, status)):
-            yield AnswerRow(*row)
+        return self._read(query, (first, last, last, status, status), AnswerRow)
 
     def answer(self, key: str) -> AnswerRow | None:
-        row = self._database.execute("SELECT * FROM answers WHERE key = ?", (key,)).fetchone()
-        return None if row is None else AnswerRow(*row)
+        return next(self._read("SELECT * FROM answers WHERE key = ?", (key,), AnswerRow), None)
 
     def scores(self, evaluation: str, first: int = 0, count: int = -1) -> Iterator[ScoreRow]:
         """The scores of one evaluation, of answers that count, in plan order."""
@@ -115,39 +128,33 @@ class Index:
             f"iif(e.n IS NULL, s.failure, ''), coalesce(e.author, '') {_COUNTING} "
             "AND s.o >= ? AND (? < 0 OR s.o < ?) ORDER BY s.o, s.scorer"
         )
-        for o, scorer, value, *rest in self._database.execute(query, (evaluation, first, last, last)):
-            yield ScoreRow(o, scorer, msgspec.json.decode(value), *rest)
+        return self._read(query, (evaluation, first, last, last), _score_row)
 
     def edits_of(self, o: int, of: int, evaluation: str) -> list[EditRow]:
         """What was set by hand of one answer, the oldest first."""
         query = (
-            "SELECT o, scorer, value, reason, author, at FROM edits "
+            "SELECT o, scorer, value, reason, author, at, n, segment, at_byte FROM edits "
             "WHERE o = ? AND of = ? AND evaluation = ? ORDER BY n"
         )
-        found = self._database.execute(query, (o, of, evaluation))
-        return [EditRow(o, scorer, msgspec.json.decode(value), *rest) for o, scorer, value, *rest in found]
+        return list(self._read(query, (o, of, evaluation), _edit_row))
 
     def made_of(self, o: int, of: int, evaluation: str) -> list[MadeRow]:
         """What the scorers of an evaluation said themselves of one answer."""
         query = (
-            "SELECT scorer, value, reason, failure, metadata, last FROM scores "
+            "SELECT scorer, value, reason, failure, metadata, last, n, segment, at_byte FROM scores "
             "WHERE o = ? AND of = ? AND evaluation = ? ORDER BY scorer"
         )
-        return [
-            MadeRow(scorer, msgspec.json.decode(value), reason, failure, msgspec.json.decode(metadata), bool(last))
-            for scorer, value, reason, failure, metadata, last in self._database.execute(query, (o, of, evaluation))
-        ]
+        return list(self._read(query, (o, of, evaluation), _made_row))
 
-    def example_of(self, evaluation: str, scorer: str) -> object:
-        """A value that a scorer gave of any answer; None if it gave none. True or False only if it gave nothing else:
-        of an answer that is none, False is said in place of the scorer.
+    def example_of(self, evaluation: str, scorer: str) -> Position | None:
+        """Where a record is in which a scorer gave a value; None if it gave none. True or False only if it gave nothing
+        else: an answer that is malformed is scored False without asking the scorer.
         """
         query = (
-            "SELECT value FROM scores WHERE evaluation = ? AND scorer = ? AND value != x'6e756c6c' "
+            "SELECT n, segment, at_byte FROM scores WHERE evaluation = ? AND scorer = ? AND value != x'6e756c6c' "
             "ORDER BY value IN (x'74727565', x'66616c7365') LIMIT 1"
         )
-        found = self._database.execute(query, (evaluation, scorer)).fetchone()
-        return None if found is None else msgspec.json.decode(found[0])
+        return next(self._read(query, (evaluation, scorer), Position), None)
 
     def counts_of(self, evaluation: str) -> EvaluationCounts:
         query = (
@@ -157,12 +164,12 @@ class Index:
             "coalesce(sum(e.n IS NULL AND s.failure != ''), 0), "
             f"count(e.n), coalesce(sum(s.taken != ''), 0) {_COUNTING}"
         )
-        return EvaluationCounts(*self._database.execute(query, (evaluation,)).fetchone())
+        return next(self._read(query, (evaluation,), EvaluationCounts))
 
     def seconds(self, first: int, count: int) -> Iterator[tuple[int, float]]:
         """Of each finished answer from ordinal `first` on: how long it took."""
         query = "SELECT o, seconds FROM answers WHERE o >= ? AND o < ? AND status = 'finished' ORDER BY o"
-        yield from self._database.execute(query, (first, first + count))
+        return self._read(query, (first, first + count), _pair)
 
     def scored_apart(self, evaluation: str) -> Iterator[tuple[int, str]]:
         """Answers, with the scorer's name, of which another scorer's word on an equal answer differs."""
@@ -172,53 +179,150 @@ class Index:
         )
         apart = f"SELECT a.said, s.scorer FROM {rows} GROUP BY a.said, s.scorer HAVING count(DISTINCT s.value) > 1"
         query = f"SELECT s.o, s.scorer FROM {rows} AND (a.said, s.scorer) IN ({apart}) ORDER BY s.o, s.scorer"
-        yield from self._database.execute(query, (evaluation, evaluation))
+        return self._read(query, (evaluation, evaluation), _pair)
 
     def unlooked(self, version: int) -> int:
         """How many answers were not looked at with this version of the list of anomalies."""
         query = "SELECT count(*) FROM answers WHERE status = 'finished' AND looked != ?"
-        return int(self._database.execute(query, (version,)).fetchone()[0])
+        return next(self._read(query, (version,), int))
+
+    def totals(self) -> dict[str, int | float]:
+        """Sums over the whole run, to be compared with those of another index of the same records."""
+        tables = {
+            "answers": "count(*), sum(o), sum(n), sum(input_tokens), sum(output_tokens), sum(seconds), sum(characters)",
+            "scores": "count(*), sum(o), sum(of), sum(n), sum(last), sum(length(value)), sum(CAST(value AS REAL))",
+            "edits": "count(*), sum(o), sum(of), sum(n), sum(length(value)), sum(CAST(value AS REAL))",
+        }
+        found: dict[str, int | float] = {"planned": self.story.planned, "steps": self.story.steps}
+        found |= {"finished": self.finished, "failed": self.failed, "unfinished": self.unfinished}
+        for evaluation in self.story.evaluations:
+            counts = msgspec.structs.asdict(self.counts_of(evaluation))
+            found |= {f"{name} of evaluation {evaluation}": count for name, count in counts.items()}
+        for table, columns in tables.items():
+            sums = next(self._read(f"SELECT {columns} FROM {table}", (), _numbers))
+            found |= {f"{column} of {table}": each for column, each in zip(columns.split(", "), sums, strict=True)}
+        return found
+
+    def remove(self) -> None:
+        """Remove its snapshot, which is wrong: the next reader makes another."""
+        self._snapshot.discard()
 
     def close(self) -> None:
-        self._database.close()
+        if self._database is not None:
+            self._database.close()
+            self._database = None
 
     def _count(self, status: str) -> int:
-        found = self._database.execute("SELECT count(*) FROM answers WHERE status = ?", (status,)).fetchone()
-        return int(found[0])
+        return next(self._read("SELECT count(*) FROM answers WHERE status = ?", (status,), int))
 
-    def _rebuild(self, *, in_memory: bool) -> None:
-        """What the file holds is not this journal, or not readable: make the index anew. In memory if another reader is
-        at work on the file: it is neither waited for nor taken from it.
+    def _read(self, query: str, parameters: Sequence[object], make: Callable[..., T]) -> Iterator[T]:
+        """The rows of a query with a fixed order. If it fails half-way, the index is rebuilt from the same records, and
+        the query continues behind the rows that were returned.
         """
-        self._database.close()
-        self._database, self._path = (_new(_MEMORY), _MEMORY) if in_memory else _anew(self._path)
-        self.story, self.profile, self.damage = Story(), Profile(), []
-        self._catch_up()
+        returned = 0
+        while True:
+            database = self._database
+            try:
+                if database is None:
+                    raise sqlite3.ProgrammingError("the index is closed")
+                for row in itertools.islice(database.execute(query, parameters), returned, None):
+                    made = make(*row)
+                    returned += 1
+                    yield made
+                return
+            except _FAILURES as error:
+                if database is not self._database:
+                    continue  # another query has rebuilt it
+                if isinstance(error, sqlite3.ProgrammingError) or self._rebuilds == _REBUILDS_MAX:
+                    raise  # a mistake of the caller, e.g. another thread; or not a fault of the file
+                self._last = self.last_n
+                self._rebuild(error)
 
-    def _catch_up(self) -> None:
-        with self._database:
-            self._database.execute("BEGIN IMMEDIATE")  # another reader may be catching up as well
-            saved = dict(self._database.execute("SELECT name, value FROM meta"))
-            cursor = msgspec.json.decode(saved["cursor"], type=Cursor) if "cursor" in saved else START
-            if "story" in saved:
-                self.story = msgspec.json.decode(saved["story"], type=Story)
-                self.profile = msgspec.json.decode(saved["profile"], type=Profile)
-                self.damage = msgspec.json.decode(saved["damage"], type=list[Damage])
-            reader = Reader(journal_folder(self._run), cursor=cursor)
-            for number, each in enumerate(reader.read(live=True), 1):
+    def _reset(self) -> None:
+        self.story = Story()
+        self.profile = Profile()
+        self.damage: list[Damage] = []
+        self._restored = False
+        """Whether it continues a snapshot, instead of reading the journal from its beginning."""
+
+    def _open(self) -> None:
+        self._database = self._snapshot.open() if self._kept else None
+        if self._database is None:
+            self._database = self._snapshot.begin()
+            self._catch_up(START, is_private=True)
+        else:
+            self._restored = True
+            self._catch_up(self._restore(self._database), is_private=False)
+
+    def _rebuild(self, error: Exception | None = None) -> None:
+        """From the whole journal: the snapshot is of another journal, or, with an `error`, it cannot be used."""
+        if error is not None:
+            said = str(error) if isinstance(error, UnusableError) else f"failed ({error})"
+            logging.getLogger("holdfast").warning("the index of %s %s; rebuilt from the journal", self._run, said)
+        self.close()
+        self._snapshot.discard()
+        while True:
+            self._rebuilds += 1
+            self._reset()
+            self._database = self._snapshot.begin(in_memory=self._rebuilds == _REBUILDS_MAX)
+            try:
+                self._catch_up(START, is_private=True)
+                return
+            except (sqlite3.Error, StaleCursorError):
+                self.close()
+                if self._rebuilds >= _REBUILDS_MAX:
+                    raise
+
+    def _restore(self, database: sqlite3.Connection) -> Cursor:
+        """What a snapshot holds besides its tables, and where in the journal it ends."""
+        try:
+            saved = dict(database.execute("SELECT name, value FROM meta"))
+            self.story = msgspec.json.decode(saved["story"], type=Story)
+            self.profile = msgspec.json.decode(saved["profile"], type=Profile)
+            self.damage = msgspec.json.decode(saved["damage"], type=list[Damage])
+            return msgspec.json.decode(saved["cursor"], type=Cursor)
+        except (*_FAILURES, KeyError) as error:
+            raise UnusableError(f"cannot be decoded ({error})") from error
+
+    def _catch_up(self, cursor: Cursor, *, is_private: bool) -> None:
+        """Read what came since. The snapshot is copied as soon as there is anything to change."""
+        reader = Reader(journal_folder(self._run), cursor=cursor)
+        changes = 0
+        try:
+            for each in reader.read(live=True):
+                if self._last is not None and isinstance(each, Entry) and each.line.n > self._last:
+                    self.last_n = self._last
+                    self._writable.commit()
+                    return  # the cursor is not at the end of what was applied: not to be kept
+                if not is_private:
+                    base = self._writable
+                    self._database = self._snapshot.begin(base)
+                    base.close()
+                    is_private = True
+                changes += 1
                 if isinstance(each, Damage):
                     self.damage.append(each)
                 else:
                     self._apply(each)
-                if number % _BATCH == 0:
-                    self._save(reader.cursor)
-            self._save(reader.cursor)
             self.last_n = reader.cursor.n
+            if changes:
+                self._save(reader.cursor)
+                # Of a long run that is being written, a reader keeps only what is worth writing the whole file again.
+                if self._kept and (self.last_n < _SMALL_RECORDS or changes * _PUBLISH_SHARE > self.last_n):
+                    self._snapshot.publish()
+        finally:
+            self._snapshot.drop()
 
     def _save(self, cursor: Cursor) -> None:
         values = {"cursor": cursor, "story": self.story, "profile": self.profile, "damage": self.damage}
         rows = [(name, msgspec.json.encode(value)) for name, value in values.items()]
-        self._database.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows)
+        self._writable.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows)
+        self._writable.commit()
+
+    @property
+    def _writable(self) -> sqlite3.Connection:
+        assert self._database is not None
+        return self._database
 
     def _apply(self, entry: Entry) -> None:
         kind = entry.line.t
@@ -240,19 +344,21 @@ class Index:
             elif kind == "anomaly" and entry.line.k is not None:
                 self._looked(entry)
             elif kind == "anomaly" and self.story.anomalies:
+                if self._restored:  # it counts records that are lost now, as steps and scores
+                    raise StaleCursorError(f"records of {self._run} were lost since they were indexed")
                 lost = self.story.anomalies[-1]
                 for table in ("answers", "edits"):
                     lost_rows = f"DELETE FROM {table} WHERE n BETWEEN ? AND ?"
-                    self._database.execute(lost_rows, (lost.n_first, lost.n_last))
+                    self._writable.execute(lost_rows, (lost.n_first, lost.n_last))
         self.story.updated = entry.line.at
 
     def _retry(self, ordinals: tuple[int, ...] | None) -> None:
         """Failed samples that were given new attempts are unfinished until they end again."""
         again = "UPDATE answers SET status = 'unfinished' WHERE status = 'failed'"
         if ordinals is None:
-            self._database.execute(again)
+            self._writable.execute(again)
         else:
-            self._database.executemany(f"{again} AND o = ?", [(ordinal,) for ordinal in ordinals])
+            self._writable.executemany(f"{again} AND o = ?", [(ordinal,) for ordinal in ordinals])
 
     def _finished(self, entry: Entry) -> None:
         found = finished_data.decode(entry.line.d)
@@ -283,12 +389,12 @@ class Index:
             msgspec.json.encode(by_role),
             *_told(found, entry),
         )
-        return self._database.execute(_PUT, row).rowcount > 0
+        return self._writable.execute(_PUT, row).rowcount > 0
 
     def _looked(self, entry: Entry) -> None:
         found = looked_data.decode(entry.line.d)
         row = (found.version, msgspec.json.encode(found.found), found.o, found.of)
-        self._database.execute("UPDATE answers SET looked = ?, found = ? WHERE o = ? AND n = ?", row)
+        self._writable.execute("UPDATE answers SET looked = ?, found = ? WHERE o = ? AND n = ?", row)
 
     def _score(self, entry: Entry) -> None:
         found = score_data.decode(entry.line.d)
@@ -296,11 +402,13 @@ class Index:
             self.story.scored(found, entry.line.k)
         place, value = (found.o, found.evaluation), msgspec.json.encode(found.value)
         if found.author:
-            edit = (entry.line.n, *place, found.scorer, found.of, value, found.reason, found.author, found.at)
-            self._database.execute("INSERT OR REPLACE INTO edits VALUES (?,?,?,?,?,?,?,?,?)", edit)
+            said_by_hand = (found.scorer, found.of, value, found.reason, found.author, found.at)
+            edit = (entry.line.n, *place, *said_by_hand, entry.segment, entry.offset)
+            self._writable.execute("INSERT OR REPLACE INTO edits VALUES (?,?,?,?,?,?,?,?,?,?,?)", edit)
             stand_in = (*place, found.scorer, found.of)  # where its scorer has said nothing, it counts all the same
-            self._database.execute(
-                "INSERT OR IGNORE INTO scores VALUES (?,?,?,?,CAST('null' AS BLOB),'','',CAST('{}' AS BLOB),'',0)",
+            self._writable.execute(
+                "INSERT OR IGNORE INTO scores "
+                "VALUES (?,?,?,?,CAST('null' AS BLOB),'','',CAST('{}' AS BLOB),'',0,0,0,0)",
                 stand_in,
             )
             return
@@ -308,9 +416,8 @@ class Index:
         self.profile.scored(0.0 if found.taken else found.seconds, entry.line)
         failure = "" if found.failure is None else found.failure.message
         said = (found.of, value, found.reason, failure, msgspec.json.encode(found.metadata), found.taken, found.last)
-        self._database.execute(
-            "INSERT OR REPLACE INTO scores VALUES (?,?,?,?,?,?,?,?,?,?)", (*place, found.scorer, *said)
-        )
+        row = (*place, found.scorer, *said, entry.line.n, entry.segment, entry.offset)
+        self._writable.execute("INSERT OR REPLACE INTO scores VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)", row)
 
     def _begin_round(self, found: ScoreGiven) -> None:
         """An answer that had all its scores gets new ones: those before do not count, under whatever names they were
@@ -318,11 +425,34 @@ class Index:
         """
         place = (found.o, found.evaluation, found.of)
         of_it = "o = ? AND evaluation = ? AND of = ?"
-        if self._database.execute(f"SELECT 1 FROM scores WHERE {of_it} AND last LIMIT 1", place).fetchone() is None:
+        if self._writable.execute(f"SELECT 1 FROM scores WHERE {of_it} AND last LIMIT 1", place).fetchone() is None:
             return
         edited = f"SELECT scorer FROM edits WHERE {of_it}"
-        self._database.execute(f"DELETE FROM scores WHERE {of_it} AND scorer NOT IN ({edited})", (*place, *place))
-        self._database.execute(f"UPDATE scores SET last = 0 WHERE {of_it}", place)
+        self._writable.execute(f"DELETE FROM scores WHERE {of_it} AND scorer NOT IN ({edited})", (*place, *place))
+        self._writable.execute(f"UPDATE scores SET last = 0 WHERE {of_it}", place)
+
+
+def _score_row(o: int, scorer: str, value: bytes, *rest: Any) -> ScoreRow:
+    return ScoreRow(o, scorer, msgspec.json.decode(value), *rest)
+
+
+def _edit_row(o: int, scorer: str, value: bytes, *rest: Any) -> EditRow:
+    reason, author, at, *place = rest
+    return EditRow(o, scorer, msgspec.json.decode(value), reason, author, at, Position(*place))
+
+
+def _made_row(scorer: str, value: bytes, reason: str, failure: str, metadata: bytes, *rest: int) -> MadeRow:
+    last, *place = rest
+    said = (msgspec.json.decode(value), reason, failure, msgspec.json.decode(metadata))
+    return MadeRow(scorer, *said, bool(last), Position(*place))
+
+
+def _pair(one: int, other: Any) -> tuple[int, Any]:
+    return one, other
+
+
+def _numbers(*every: float | None) -> tuple[float, ...]:
+    return tuple(each or 0 for each in every)
 
 
 def _told(found: SampleFinished | SampleFailed, entry: Entry) -> tuple[str, int, bytes, int, int]:
@@ -335,63 +465,3 @@ def _told(found: SampleFinished | SampleFailed, entry: Entry) -> tuple[str, int,
     said = xxhash.xxh3_64_intdigest(told) - (1 << 63)  # as SQLite has numbers
     marks = " ".join(answer.marks)
     return marks, found.looked, msgspec.json.encode(found.anomalies), said, len(answer.text)
-
-
-def _open(run: str) -> tuple[sqlite3.Connection, str]:
-    """The index and the file that it is in: the first place that can be used. Nobody waits for one that is locked."""
-    for path in _places(run):
-        try:
-            return _open_file(path), path
-        except (sqlite3.Error, OSError) as error:
-            if "locked" in str(error):
-                break
-    return _new(_MEMORY), _MEMORY
-
-
-def _anew(path: str) -> tuple[sqlite3.Connection, str]:
-    try:
-        os.unlink(path)
-        return _open_file(path), path
-    except (OSError, sqlite3.Error):
-        return _new(_MEMORY), _MEMORY
-
-
-def _places(run: str) -> Iterator[str]:
-    if not is_networked(run):
-        yield os.path.join(run, "index.db")
-    cached = cached_path("runs", os.path.realpath(run), Reader(journal_folder(run)).uid)
-    with contextlib.suppress(OSError):  # there is no cache, or it cannot be written
-        make_room(cached)
-        yield cached
-
-
-def _open_file(path: str) -> sqlite3.Connection:
-    try:
-        database = sqlite3.connect(path, timeout=0.5)
-        version = database.execute("PRAGMA user_version").fetchone()[0]
-        if version == _VERSION and _is_complete(path):
-            database.execute("BEGIN IMMEDIATE").connection.rollback()
-            return database
-        database.close()
-        if version != 0:
-            os.unlink(path)
-    except sqlite3.DatabaseError as error:
-        if isinstance(error, sqlite3.OperationalError):
-            raise
-        os.unlink(path)  # it is no database: make it anew
-    return _new(path)
-
-
-def _is_complete(path: str) -> bool:
-    """SQLite does not notice that the end of its file is gone until it needs it; its header says how long it is."""
-    with open(path, "rb") as file:
-        head = file.read(32)
-    page_bytes = int.from_bytes(head[16:18], "big")
-    pages = int.from_bytes(head[28:32], "big")
-    return os.path.getsize(path) >= pages * (65536 if page_bytes == 1 else page_bytes)
-
-
-def _new(path: str) -> sqlite3.Connection:
-    database = sqlite3.connect(path, timeout=0.5)
-    database.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;")
-    return database

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.journal.marks import Position
 from holdfast.records.exchange import Usage
 
 _used = msgspec.json.Decoder(dict[str, Usage])
@@ -67,6 +68,8 @@ class EditRow(msgspec.Struct, frozen=True):
     reason: str
     author: str
     at: str
+    position: Position
+    """Of its record."""
 
 
 class MadeRow(msgspec.Struct, frozen=True):
@@ -78,6 +81,8 @@ class MadeRow(msgspec.Struct, frozen=True):
     failure: str
     metadata: dict[str, Any]
     last: bool
+    position: Position
+    """Of its record; its number is 0 if the scorer said nothing, and a person set the score."""
 
 
 class EvaluationCounts(msgspec.Struct, frozen=True):

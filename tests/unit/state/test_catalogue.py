@@ -23,7 +23,7 @@ from tests.unit.engine.runs import Asked, given, go, rows
 @pytest.fixture(autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path_factory.mktemp("cache")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    monkeypatch.setenv("HOLDFAST_CACHE", str(folder))
     return folder
 
 
@@ -250,7 +250,7 @@ def test_without_a_store_and_without_a_cache_it_still_works(tmp_path: Path, monk
     catalog(tmp_path).mkdir()
     nowhere = tmp_path / "a file"
     nowhere.write_text("")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(nowhere))
+    monkeypatch.setenv("HOLDFAST_CACHE", str(nowhere))
     assert agrees(tmp_path)
 
 

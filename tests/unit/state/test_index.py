@@ -1,20 +1,24 @@
 """The derived index: it can be deleted, spoilt, locked or outdated, and always says what the journal says."""
 
 import os
+import random
+import shutil
 import sqlite3
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import holdfast.state.cache as cache_module
 import holdfast.state.index as index_module
 from holdfast.journal import Reader, journal_folder
 from holdfast.journal.marks import Damage, Entry
 from holdfast.records import Draft, draft
 from holdfast.records.facts import ScoreGiven
 from holdfast.state import Index
+from holdfast.state.snapshot import Snapshot
+from tests.caches import doctored, index_file
 from tests.journals import flipped
 from tests.unit.state.stories import (
     EVALUATION,
@@ -53,7 +57,7 @@ def looked_at(run: str) -> tuple[Any, ...]:
 @pytest.fixture(autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path_factory.mktemp("cache")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    monkeypatch.setenv("HOLDFAST_CACHE", str(folder))
     return folder
 
 
@@ -61,10 +65,6 @@ def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 def run(tmp_path: Path) -> str:
     records = [started(5), scoring(), step(0), finished(0), score(0, 5), failed(1), step(2), failed(3, final=False)]
     return new_run(tmp_path, records)
-
-
-def index_file(run: str) -> str:
-    return os.path.join(run, "index.db")
 
 
 def test_it_says_what_the_fold_says(run: str) -> None:
@@ -94,164 +94,205 @@ def test_it_is_made_anew_when_its_file_is_garbage(run: str, garbage: bytes) -> N
 def test_it_is_made_anew_when_its_file_is_cut(run: str) -> None:
     before = looked_at(run)
     content = Path(index_file(run)).read_bytes()
-    for size in range(0, len(content), 1500):
+    for size in range(0, len(content), len(content) // 20):
         Path(index_file(run)).write_bytes(content[:size])
         assert looked_at(run) == before
 
 
-def test_it_is_made_anew_when_it_is_of_another_version(run: str) -> None:
+def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
+    found = [record.getMessage() for record in caplog.records if record.name == "holdfast"]
+    caplog.clear()
+    return found
+
+
+SPOILT = {
+    "a table is gone": "DROP TABLE scores",
+    "its story is gone": "DELETE FROM meta",
+    "its story is no JSON": "UPDATE meta SET value = x'ff' WHERE name = 'story'",
+    "its cursor is of another kind": "UPDATE meta SET value = '[1]' WHERE name = 'cursor'",
+    "a score is no JSON": "UPDATE scores SET value = x'ff'",
+    "a text is not UTF-8": "UPDATE answers SET message = CAST(x'ff' AS TEXT)",
+}
+
+
+@pytest.mark.parametrize("change", SPOILT.values(), ids=SPOILT)
+def test_what_cannot_be_decoded_is_rebuilt_with_one_warning(
+    run: str, change: str, caplog: pytest.LogCaptureFixture
+) -> None:
     before = looked_at(run)
-    database = sqlite3.connect(index_file(run))
-    database.execute("DROP TABLE scores")
-    database.execute("PRAGMA user_version = 77")
-    database.commit()
-    database.close()
+    with doctored(index_file(run)) as database:
+        database.execute(change)
     assert looked_at(run) == before
-    database = sqlite3.connect(index_file(run))
-    assert database.execute("PRAGMA user_version").fetchone() != (77,)
-    database.close()
+    (warning,) = warnings_in(caplog)
+    assert warning.startswith(f"the index of {run} ")
+    assert looked_at(run) == before
+    assert warnings_in(caplog) == [], "the file was replaced"
 
 
-def test_it_is_made_anew_when_a_table_is_gone(run: str) -> None:
+def test_an_index_of_another_version_is_rebuilt_with_one_warning(
+    run: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     before = looked_at(run)
-    database = sqlite3.connect(index_file(run))
-    database.execute("DROP TABLE meta")
-    database.commit()
-    database.close()
+    monkeypatch.setattr(index_module, "_VERSION", 999)
     assert looked_at(run) == before
+    assert warnings_in(caplog) == [f"the index of {run} was written by another version; rebuilt from the journal"]
+    assert looked_at(run) == before
+    assert warnings_in(caplog) == []
 
 
-def test_it_is_made_in_memory_while_another_process_has_locked_its_file(run: str) -> None:
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """With an index of some hundred pages."""
+    records = [started(120), scoring()]
+    for o in range(120):
+        records += [step(o), finished(o), score(o, 3 * o + 5, o % 3 == 0)]
+    return new_run(tmp_path_factory.mktemp("large"), records)
+
+
+@pytest.mark.parametrize("seed", [0, pytest.param(range(1, 25), marks=pytest.mark.long)], ids=["200 flips", "4,800"])
+def test_no_flipped_bit_changes_what_it_says(large: str, seed: int | range, caplog: pytest.LogCaptureFixture) -> None:
+    truth = looked_at(large)
+    path = index_file(large)
+    content = path.read_bytes()
+    for each in [seed] if isinstance(seed, int) else seed:
+        chance = random.Random(each)
+        for _ in range(200):
+            path.write_bytes(flipped(content, chance.randrange(len(content)), 1 << chance.randrange(8)))
+            assert looked_at(large) == truth
+            assert len(warnings_in(caplog)) == 1
+
+
+def test_without_its_checksum_some_flipped_bits_would_change_what_it_says(
+    large: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control of the test above: it can fail."""
+    truth = looked_at(large)
+    path = index_file(large)
+    content = path.read_bytes()
+    monkeypatch.setattr(Snapshot, "_verify", lambda *_: None)
+    chance, wrong = random.Random(0), 0
+    for _ in range(200):
+        path.write_bytes(flipped(content, chance.randrange(len(content)), 1 << chance.randrange(8)))
+        wrong += looked_at(large) != truth
+    assert wrong > 10
+
+
+def test_a_query_that_fails_half_way_continues_with_a_rebuilt_index(
+    large: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another program overwrites the file while it is open: SQLite fails, or returns what is no row."""
+    truth = looked_at(large)
+    index = Index(large)
+    try:
+        answers, scores = index.answers(), index.scores(EVALUATION)
+        some = [next(answers) for _ in range(10)], [next(scores) for _ in range(10)]
+        write(large, [step(0)])  # the rebuilt index must not know of it: the rest would be of another state
+        with index_file(large).open("r+b") as file:
+            file.write(b"\xff" * index_file(large).stat().st_size)
+        vars(index)["_database"].execute("PRAGMA shrink_memory")
+        assert [*some[0], *answers] == truth[3]
+        assert [*some[1], *scores] == truth[4]
+        assert (index.finished, index.failed, index.unfinished) == truth[:3]
+    finally:
+        index.close()
+    assert len(warnings_in(caplog)) == 1
+    assert looked_at(large)[:5] == truth[:5]
+
+
+def test_it_is_not_locked_by_another_process(run: str) -> None:
     before = looked_at(run)
     other = sqlite3.connect(index_file(run))
     other.execute("BEGIN EXCLUSIVE")
     try:
-        assert looked_at(run) == before
+        write(run, [finished(4)])
+        assert looked_at(run)[0] == before[0] + 1
     finally:
         other.close()
+    assert looked_at(run)[0] == before[0] + 1
 
 
-def test_it_is_made_in_memory_where_nothing_can_be_written(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_keeps_what_it_opened_while_others_replace_the_file(run: str) -> None:
+    looked_at(run)
+    first = Index(run)
+    rows = first.answers()
+    assert next(rows).o == 0
+    write(run, [finished(4)])
+    second = Index(run)
+    index_file(run).unlink()
+    assert (first.finished, second.finished) == (1, 2)
+    assert [row.o for row in rows] == [1, 3]
+    first.close()
+    second.close()
+
+
+def test_nothing_is_written_to_the_run_and_an_old_index_there_is_not_opened(run: str) -> None:
+    """A shipped or forged `index.db`, which says something else."""
+    forged = sqlite3.connect(os.path.join(run, "index.db"))
+    forged.execute("CREATE TABLE answers (o)")
+    forged.close()
+    before = {path: path.stat() for path in Path(run).rglob("*")}
+    assert looked_at(run)[:3] == (1, 1, 3)
+    assert {path: path.stat() for path in Path(run).rglob("*")} == before
+    assert index_file(run).exists()
+
+
+def test_a_copy_of_a_run_has_an_index_of_its_own(run: str, cache: Path) -> None:
+    """Equal uids: what is in the copy must not fill the original's index, nor after one takes the other's place."""
     before = looked_at(run)
-    connect = sqlite3.connect
-
-    def read_only(path: str, timeout: float = 5.0) -> sqlite3.Connection:
-        return connect(path if path == ":memory:" else f"file:{path}?mode=ro", timeout=timeout, uri=True)
-
-    monkeypatch.setattr(sqlite3, "connect", read_only)
+    shutil.copytree(run, f"{run}-copy")
+    write(f"{run}-copy", [finished(2), finished(4)])
+    assert looked_at(f"{run}-copy")[0] == 3
     assert looked_at(run) == before
-    if os.path.exists(index_file(run)):
-        os.unlink(index_file(run))
-    assert looked_at(run) == before
-    assert not os.path.exists(index_file(run))
-
-
-@pytest.fixture
-def read_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """SQLite cannot write where runs are, as on a read-only mount."""
-    connect = sqlite3.connect
-
-    def refused(path: str, timeout: float = 5.0) -> sqlite3.Connection:
-        if os.path.basename(path) == "index.db":
-            raise sqlite3.OperationalError("unable to open database file")
-        return connect(path, timeout=timeout)
-
-    monkeypatch.setattr(sqlite3, "connect", refused)
+    os.rename(run, f"{run}-original")
+    os.rename(f"{run}-copy", run)
+    assert looked_at(run)[0] == 3
+    assert looked_at(f"{run}-original") == before
+    assert len(cached(cache)) == 4
 
 
 def cached(cache: Path) -> list[Path]:
     return sorted(cache.rglob("*.db"))
 
 
-@pytest.mark.usefixtures("read_only")
-def test_it_is_kept_in_the_cache_where_the_run_cannot_be_written(
-    run: str, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = looked_at(run)
-    assert before[:3] == (1, 1, 3)
-    assert len(cached(cache)) == 1
-    write(run, [finished(4)])
-    read = entries_read(monkeypatch)
-    assert looked_at(run)[0] == 2
-    assert [each.line.t for each in read if isinstance(each, Entry)] == ["segment", "sample.finished"]
-    assert not os.path.exists(index_file(run))
-    assert len(cached(cache)) == 1
-
-
-def test_it_is_kept_in_the_cache_where_the_run_is_on_another_machine(
-    run: str, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """SQLite's locks are not to be trusted there."""
-    mounts = cache / "mountinfo"
-    device = os.stat(run).st_dev
-    mounts.write_text(f"1 0 {os.major(device)}:{os.minor(device)} / / rw shared:1 - nfs4 server:/share rw\n")
-    monkeypatch.setattr(cache_module, "_MOUNTS", str(mounts))
-    vars(cache_module)["_kind_of"].cache_clear()
-    try:
-        assert looked_at(run)[:3] == (1, 1, 3)
-        assert len(cached(cache)) == 1
-        assert not os.path.exists(index_file(run))
-    finally:
-        vars(cache_module)["_kind_of"].cache_clear()
-
-
-@pytest.mark.usefixtures("read_only")
-def test_in_the_cache_every_run_has_its_own_and_what_is_wrong_with_it_is_mended(
-    run: str, cache: Path, tmp_path: Path
-) -> None:
-    before = looked_at(run)
-    (file,) = cached(cache)
-    for garbage in (b"garbage" * 1000, b"", file.read_bytes()[:5000]):
-        file.write_bytes(garbage)
-        assert looked_at(run) == before
-    os.rename(run, f"{run}-moved")
-    other = new_run(tmp_path, [started(2), finished(1)])
-    assert other == run
-    assert looked_at(other)[:3] == (1, 0, 1)
-    assert looked_at(f"{run}-moved") == before
-
-
-@pytest.mark.usefixtures("read_only")
-def test_it_is_made_in_memory_where_there_is_no_cache_either(
-    run: str, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (cache / "a file").touch()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(cache / "a file"))
-    assert looked_at(run)[:3] == (1, 1, 3)
-    assert cached(cache) == []
-
-
-@pytest.mark.usefixtures("read_only")
-def test_what_nobody_has_looked_at_for_a_month_leaves_the_cache(run: str, cache: Path, tmp_path: Path) -> None:
-    looked_at(run)
-    (old,) = cached(cache)
-    os.utime(old, (0, 0))
-    looked_at(new_run(tmp_path / "another", [started(1)]))
-    assert old not in cached(cache)
-    assert looked_at(run)[:3] == (1, 1, 3)
-
-
-def test_a_locked_index_is_not_looked_for_elsewhere(run: str, cache: Path) -> None:
-    looked_at(run)
-    other = sqlite3.connect(index_file(run))
-    other.execute("BEGIN EXCLUSIVE")
-    looked_at(run)
-    other.close()
-    assert cached(cache) == []
-
-
-def test_it_is_made_in_memory_where_a_folder_is_in_its_way(run: str) -> None:
-    before = looked_at(run)
-    os.unlink(index_file(run))
-    os.mkdir(index_file(run))
-    assert looked_at(run) == before
-
-
-def test_it_is_made_anew_when_the_journal_is_another_one(run: str, tmp_path: Path) -> None:
+def test_an_index_that_takes_the_place_of_another_is_rebuilt(run: str, tmp_path: Path) -> None:
     looked_at(run)
     other = new_run(tmp_path / "other", [started(2), finished(1)])
+    looked_at(other)
     os.replace(index_file(run), index_file(other))
     assert looked_at(other)[:3] == (1, 0, 1)
+
+
+@pytest.mark.parametrize("way", ["folder", "link", "pipe"])
+def test_it_is_rebuilt_where_something_else_is_in_its_way(run: str, way: str, cache: Path) -> None:
+    before = looked_at(run)
+    path = index_file(run)
+    path.rename(cache / "kept")
+    if way == "folder":
+        path.mkdir()
+        (path / "file").touch()
+    elif way == "link":
+        path.symlink_to(cache / "kept")
+    else:
+        os.mkfifo(path)
+    assert looked_at(run) == before
+    assert stat.S_ISREG(path.lstat().st_mode)
+
+
+def test_a_cache_that_is_full_is_done_without(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As SQLite says it when the disk is full."""
+    begin = Snapshot.begin
+
+    def small(self: Snapshot, base: sqlite3.Connection | None = None, *, in_memory: bool = False) -> sqlite3.Connection:
+        database = begin(self, base, in_memory=in_memory)
+        if not in_memory:
+            pages = database.execute("PRAGMA page_count").fetchone()[0]
+            database.execute(f"PRAGMA max_page_count = {pages}")
+        return database
+
+    before = looked_at(run)
+    write(run, [finished(4), failed(2, kind="y" * 50_000)])
+    monkeypatch.setattr(Snapshot, "begin", small)
+    assert looked_at(run)[0] == before[0] + 1
 
 
 def entries_read(monkeypatch: pytest.MonkeyPatch) -> list[Entry | Damage]:

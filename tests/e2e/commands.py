@@ -142,13 +142,9 @@ def write_spec(folder: Path, rows: int = 6, base_url: str = "", **changes: Any) 
     return path
 
 
-def snapshot(folder: Path, *, derived: bool = True) -> dict[str, tuple[int, bytes]]:
-    """Every file under a folder, with its content and the moment of its last change; without `derived`, no index."""
-    return {
-        str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes())
-        for path in files_in(folder)
-        if derived or path.name != "index.db"
-    }
+def snapshot(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """Every file under a folder, with its content and the moment of its last change."""
+    return {str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes()) for path in files_in(folder)}
 
 
 def files_in(folder: Path) -> Iterator[Path]:

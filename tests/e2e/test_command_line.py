@@ -118,12 +118,12 @@ def test_running_a_complete_run_again_prints_its_report_and_asks_nothing(tmp_pat
     spec = write_spec(tmp_path, base_url=server.base_url)
     first = run("run", spec, "--id", "same", cwd=tmp_path)
     asked = server.stats().requests
-    before = snapshot(tmp_path, derived=False)
+    before = snapshot(tmp_path)
     again = run("run", spec, "--id", "same", cwd=tmp_path)
     assert (first.code, again.code) == (0, 0)
     assert again.out == first.out
     assert server.stats().requests == asked
-    assert snapshot(tmp_path, derived=False) == before
+    assert snapshot(tmp_path) == before
 
 
 def test_a_run_without_an_id_gets_one_that_can_be_read(tmp_path: Path) -> None:
@@ -675,7 +675,7 @@ def test_the_store_can_be_named_by_the_environment(tmp_path: Path) -> None:
     named = {"HOLDFAST_STORE": str(tmp_path / "named")}
     assert call("run", write_spec(tmp_path), "--id", "x", cwd=tmp_path, env=named).code == 0
     assert [each["run_id"] for each in call("ls", "--json", cwd=tmp_path, env=named).json()] == ["x"]
-    assert sorted(os.listdir(tmp_path / "named")) == ["catalog.db", "sums"]  # `ls` keeps a catalogue
+    assert sorted(os.listdir(tmp_path / "named")) == ["sums"]
     assert not (tmp_path / "runs").exists()
 
 

@@ -408,10 +408,10 @@ def test_the_same_spec_written_in_another_way_is_no_drift(prepared: Prepared, tm
     path = prepared.store.parent / f"{REWRITTEN[way].__name__}-{tmp_path.name}.yaml"  # beside its data
     path.write_text(REWRITTEN[way](prepared))
     command = ("run", path, "--id", RUN, "--store", case.store)
-    before = snapshot(case.store, derived=False)
+    before = snapshot(case.store)
     done = call(*command, cwd=tmp_path)
     assert done.code == 0, done.err
-    assert snapshot(case.store, derived=False) == before
+    assert snapshot(case.store) == before
     cut_after(case.store, lambda kind, data: kind != "sample.finished", RUN)
     shutil.rmtree(prepared.store.with_name("mirror"))  # or it would bring back what was cut off
     done = call(*command, cwd=tmp_path)
@@ -424,11 +424,11 @@ def test_the_same_spec_written_in_another_way_is_no_drift(prepared: Prepared, tm
 @pytest.mark.parametrize("leaf", spread(LEAVES, 12), ids=str)
 def test_setting_a_field_to_what_it_is_is_no_drift(prepared: Prepared, tmp_path: Path, leaf: Leaf) -> None:
     case = copied(prepared, tmp_path, leaf)
-    before = snapshot(case.store, derived=False)
+    before = snapshot(case.store)
     setting = f"{leaf.setting}={json.dumps(case.old)}"
     done = call("resume", RUN, "--store", case.store, "--set", setting, cwd=tmp_path)
     assert done.code == 0, done.err
-    assert snapshot(case.store, derived=False) == before
+    assert snapshot(case.store) == before
 
 
 def test_the_same_spec_in_python_is_no_drift(
@@ -436,9 +436,9 @@ def test_the_same_spec_in_python_is_no_drift(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     case = copied(prepared, tmp_path, LEAVES[0])
-    before = snapshot(case.store, derived=False)
+    before = snapshot(case.store)
     script(prepared.base, case.store)
-    assert snapshot(case.store, derived=False) == before
+    assert snapshot(case.store) == before
 
 
 def test_a_run_begun_in_python_goes_on_with_its_scorers_by_the_command(scripted: Prepared, tmp_path: Path) -> None:

@@ -110,11 +110,11 @@ def test_a_dry_run_estimates_the_cost_if_there_is_a_price(tmp_path: Path) -> Non
 def test_fork_says_what_it_reuses_and_asks_nothing_if_nothing_changed(tmp_path: Path) -> None:
     with start_server_process() as server:
         begin(tmp_path, server)
-        before = snapshot(store(tmp_path), derived=False)
+        before = snapshot(store(tmp_path))
         dry = call("fork", RUN, "--dry-run", cwd=tmp_path)
         assert dry.code == 0
         assert "reuses 6" in dry.err
-        assert snapshot(store(tmp_path), derived=False) == before
+        assert snapshot(store(tmp_path)) == before
         assert [each["run_id"] for each in call("ls", "--json", cwd=tmp_path).json()] == [RUN]
         forked = call("fork", RUN, "--id", FORK, cwd=tmp_path)
         assert forked.code == 0, forked.err
@@ -166,12 +166,12 @@ def test_a_fork_lives_on_without_its_parent_and_without_the_data(tmp_path: Path)
 def test_fork_to_an_id_that_is_taken_is_a_mistake_of_usage(tmp_path: Path) -> None:
     with start_server_process() as server:
         begin(tmp_path, server)
-        before = snapshot(store(tmp_path), derived=False)
+        before = snapshot(store(tmp_path))
         one_sentence(call("fork", RUN, "--id", RUN, cwd=tmp_path), 2, RUN)
         one_sentence(call("fork", RUN, "--id", "", cwd=tmp_path), 2)
         one_sentence(call("fork", "nobody", cwd=tmp_path), 2, "nobody")
         one_sentence(call("fork", RUN, "--set", "tasks.sums.prompt={nothing}", cwd=tmp_path), 2, "nothing")
-        assert snapshot(store(tmp_path), derived=False) == before
+        assert snapshot(store(tmp_path)) == before
         assert server.stats().requests == 6
 
 
@@ -261,10 +261,10 @@ def test_extend_by_limit(tmp_path: Path) -> None:
         assert call("run", spec, "--id", RUN, "--limit", "2", cwd=tmp_path).code == 0
         assert call("extend", RUN, "--limit", "5", cwd=tmp_path).code == 0
         assert server.stats().requests == 5
-        before = snapshot(store(tmp_path), derived=False)
+        before = snapshot(store(tmp_path))
         one_sentence(call("extend", RUN, "--limit", "3", cwd=tmp_path), 3, "limit")
         assert call("extend", RUN, "--limit", "5", cwd=tmp_path).code == 0
-        assert snapshot(store(tmp_path), derived=False) == before
+        assert snapshot(store(tmp_path)) == before
         assert call("extend", RUN, spec, cwd=tmp_path).code == 0
         assert server.stats().requests == 8
 
@@ -361,10 +361,10 @@ def test_a_spec_file_that_was_changed_is_named_by_the_refusal(tmp_path: Path, ho
     assert call("run", spec, "--id", RUN, cwd=tmp_path).code in (0, 1)
     path = store(tmp_path) / "sums" / RUN / "spec.yaml"
     path.write_bytes(SPEC_FILES[how])
-    before = snapshot(store(tmp_path), derived=False)
+    before = snapshot(store(tmp_path))
     for command in (("resume", RUN), ("run", spec, "--id", RUN), ("extend", RUN, "--set", "tasks.sums.repeats=2")):
         one_sentence(call(*command, cwd=tmp_path), 3, "spec.yaml")
-    assert snapshot(store(tmp_path), derived=False) == before
+    assert snapshot(store(tmp_path)) == before
     assert call("show", RUN, cwd=tmp_path).code == 0
     assert call("verify", RUN, cwd=tmp_path).code == 0
 
@@ -379,7 +379,7 @@ def test_a_refusal_offers_a_fork(tmp_path: Path) -> None:
 def test_a_plan_difference_names_the_samples(tmp_path: Path) -> None:
     spec = write_spec(tmp_path, 6)
     call("run", spec, "--id", RUN, cwd=tmp_path)
-    before = snapshot(store(tmp_path), derived=False)
+    before = snapshot(store(tmp_path))
     rows = sums(9)
     cases = {
         "3 samples added (s0007, s0008, s0009)": rows,
@@ -391,7 +391,7 @@ def test_a_plan_difference_names_the_samples(tmp_path: Path) -> None:
     for words, data in cases.items():
         write_rows(tmp_path / "sums.jsonl", data)
         one_sentence(call("run", spec, "--id", RUN, cwd=tmp_path), 3, "tasks.sums.dataset", words)
-    assert snapshot(store(tmp_path), derived=False) == before
+    assert snapshot(store(tmp_path)) == before
     (tmp_path / "sums.jsonl").unlink()
     assert call("run", spec, "--id", RUN, cwd=tmp_path).code in (0, 1)
     write_rows(tmp_path / "moved.jsonl", rows[:6])
@@ -434,10 +434,10 @@ def test_other_examples_are_refused_by_their_field(tmp_path: Path) -> None:
         spec = few(tmp_path, server)
         assert call("run", spec, "--id", RUN, cwd=tmp_path).code == 0
         write_rows(tmp_path / "shots.jsonl", _SHOTS[::-1])
-        before = snapshot(store(tmp_path), derived=False)
+        before = snapshot(store(tmp_path))
         for command in (("resume", RUN), ("run", spec, "--id", RUN)):
             one_sentence(call(*command, cwd=tmp_path), 3, "tasks.sums.fewshot")
-        assert snapshot(store(tmp_path), derived=False) == before
+        assert snapshot(store(tmp_path)) == before
 
 
 def test_a_fork_with_another_number_of_examples_does_not_show_the_old_ones(tmp_path: Path) -> None:
@@ -483,10 +483,10 @@ def test_code_of_the_solver_is_result_and_code_of_a_scorer_in_the_same_file_is_e
         spec = begin(tmp_path, server, task={"solver": "twice:ask_twice", "scorers": ["twice:close"]})
         first = shown(RUN, store(tmp_path))["evaluations"]
         module.write_text(_TWICE.replace("Check it once more", "Check it twice"))
-        before = snapshot(store(tmp_path), derived=False)
+        before = snapshot(store(tmp_path))
         for command in (("resume", RUN), ("run", spec, "--id", RUN)):
             one_sentence(run(*command, cwd=tmp_path), 3, "tasks.sums.solver")
-        assert snapshot(store(tmp_path), derived=False) == before
+        assert snapshot(store(tmp_path)) == before
         module.write_text(_TWICE.replace("return answer.text ==", "value = 1\n    return not value or answer.text !="))
         again = run("resume", RUN, cwd=tmp_path)
         assert again.code == 0, again.err

@@ -113,11 +113,11 @@ def test_without_a_job_the_report_is_printed_all_the_same(mixed: Path) -> None:
     ],
 )
 def test_a_report_that_cannot_be_made_is_refused(mixed: Path, options: list[str], named: str) -> None:
-    before = snapshot(mixed, derived=False)
+    before = snapshot(mixed)
     done = call("report", "mixed", *options, cwd=mixed)
     assert (done.code, done.out) == (2, "")
     assert named in done.err
-    assert snapshot(mixed, derived=False) == before
+    assert snapshot(mixed) == before
 
 
 def test_json_goes_to_a_file_as_it_goes_to_standard_output(mixed: Path, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from holdfast.api import find_run, retention
 from holdfast.api.working import is_too_many
 from holdfast.journal import Lock
 from holdfast.testing import Behaviour, Fault, ServerProcess, start_server_process
+from tests.caches import catalogue_file, index_file
 from tests.e2e.commands import Done, call, exported, finish, run, shown, start, sums, wait_until, write_rows, write_spec
 from tests.e2e.test_secrets import SECRET, echo
 from tests.unit.api.stores import of_newer_format
@@ -308,7 +309,7 @@ def test_a_key_is_not_in_the_log_nor_in_the_catalogue(tmp_path: Path, store: Pat
     call("ls", cwd=tmp_path)
     log = (store / "sums" / "x" / "log.jsonl").read_text()
     assert (log.count("cell.stopped"), SECRET in log) == (1, False)
-    assert SECRET.encode() not in (store / "catalog.db").read_bytes()
+    assert SECRET.encode() not in catalogue_file(store).read_bytes()
 
 
 # what does not delay a run
@@ -318,7 +319,7 @@ def test_a_run_neither_waits_for_nor_fails_with_a_locked_catalogue_and_index(tmp
     make(tmp_path, "a")
     call("ls", cwd=tmp_path)
     with contextlib.ExitStack() as stack:
-        for path in (store / "catalog.db", store / "sums" / "a" / "index.db"):
+        for path in (catalogue_file(store), index_file(store / "sums" / "a")):
             database = stack.enter_context(contextlib.closing(sqlite3.connect(path)))
             database.execute("BEGIN EXCLUSIVE")
         assert call("run", "eval.yaml", "--id", "b", cwd=tmp_path).code == 0

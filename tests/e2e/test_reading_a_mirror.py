@@ -12,7 +12,7 @@ import pytest
 
 import holdfast
 from holdfast.journal.objects import StoredObjects, open_objects
-from tests.e2e.commands import call, exported, finish, shown, snapshot, start, wait_until, write_spec
+from tests.e2e.commands import call, exported, finish, run, shown, snapshot, start, wait_until, write_spec
 from tests.journals import flipped, frames_of
 from tests.stores import Bucket
 
@@ -206,7 +206,7 @@ def test_verify_reads_every_object_whatever_was_copied_before(tmp_path: Path, bu
     done = call("verify", url, cwd=tmp_path)
     assert done.code == 5, done.said
     assert "record 2 lost" in done.out
-    assert [path.name for path in cache.glob("holdfast/copies/*/*")] == ["lock", "run"]
+    assert sorted(path.name for path in cache.glob("copies/*/*")) == ["in-use", "lock", "run"]
 
 
 def test_going_on_by_url_on_a_machine_that_has_nothing(tmp_path: Path, bucket: Bucket) -> None:
@@ -272,7 +272,9 @@ def test_a_run_of_a_mirror_is_opened_from_python(tmp_path: Path, bucket: Bucket)
 def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path, bucket: Bucket) -> None:
     url = completed(tmp_path, bucket)
     (tmp_path / "file").write_text("")
-    done = call("show", url, cwd=tmp_path, env={"HOLDFAST_CACHE": str(tmp_path / "file")})
+    done = call(
+        "show", url, cwd=tmp_path, env={"HOLDFAST_CACHE": str(tmp_path / "file"), "TMPDIR": str(tmp_path / "file")}
+    )
     assert done.code == 2
     assert "set HOLDFAST_CACHE" in done.err
 
@@ -280,9 +282,9 @@ def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path, bucket: Bucket) 
 def test_copies_that_nobody_looks_at_any_more_are_removed(tmp_path: Path, bucket: Bucket, cache: Path) -> None:
     first = completed(tmp_path, bucket)
     second = completed(tmp_path, bucket, "y")
-    read("show", first, cwd=tmp_path)
-    (old,) = cache.glob("holdfast/copies/*")
+    assert run("show", first, cwd=tmp_path).code == 0  # a process that still lives keeps its copies
+    (old,) = cache.glob("copies/*")
     os.utime(old, (0, 0))
     read("show", second, cwd=tmp_path)
     assert not old.exists()
-    assert len(list(cache.glob("holdfast/copies/*"))) == 1
+    assert len(list(cache.glob("copies/*"))) == 1

@@ -179,12 +179,12 @@ def test_resuming_a_complete_run_asks_nothing_whatever_only_changes_speed_or_pla
         spec = spec_for(tmp_path, 5, server.base_url)
         assert run("run", spec, "--id", RUN, cwd=tmp_path).code == 0
         before = exported(RUN, tmp_path / "runs")
-        files = snapshot(tmp_path / "runs", derived=False)
+        files = snapshot(tmp_path / "runs")
         asked = server.stats().requests
         for command in (("resume", RUN), ("resume", RUN, spec), ("run", spec, "--id", RUN), ("resume", "latest")):
             again = run(*command, cwd=tmp_path)
             assert again.code == 0, again.err
-            assert snapshot(tmp_path / "runs", derived=False) == files
+            assert snapshot(tmp_path / "runs") == files
         for change in ("models.arith.max_connections=3", f"models.arith.base_url={elsewhere.base_url}"):
             assert run("resume", RUN, "--set", change, cwd=tmp_path).code == 0
         assert (asked, server.stats().requests, elsewhere.stats().requests) == (10, 10, 0)

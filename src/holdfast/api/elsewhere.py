@@ -76,15 +76,17 @@ def fetch(objects: StoredObjects, place: RunPlace, moved: Moved | None = None) -
 
 def _hold(above: str) -> None:
     """Make the folder of a copy, and keep it from eviction until this process ends: reports open its files lazily."""
-    while above not in _held:
-        os.makedirs(above, mode=0o700, exist_ok=True)
-        handle = os.open(os.path.join(above, IN_USE), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        fcntl.flock(handle, fcntl.LOCK_SH)
+    path = os.path.join(above, IN_USE)
+    while True:
         with contextlib.suppress(OSError):
-            if os.path.samestat(os.fstat(handle), os.lstat(os.path.join(above, IN_USE))):
-                _held[above] = handle
+            if above in _held and os.path.samestat(os.fstat(_held[above]), os.lstat(path)):
                 return
-        os.close(handle)  # evicted before we had the lock
+        if above in _held:
+            os.close(_held.pop(above))  # deleted, or evicted before we had the lock
+        os.makedirs(above, mode=0o700, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        _held[above] = handle
+        fcntl.flock(handle, fcntl.LOCK_SH)
 
 
 def fetch_all(place: RunPlace, moved: Moved | None = None) -> tuple[str, list[str]]:

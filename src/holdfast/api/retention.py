@@ -157,7 +157,10 @@ def _is_stale(path: str) -> bool:
     identity = identity_in(path)
     if identity is None or not is_current(identity):
         return True
-    return bool(identity.uid) and Reader(journal_folder(identity.folder)).uid not in ("", identity.uid)
+    try:
+        return bool(identity.uid) and Reader(journal_folder(identity.folder)).uid not in ("", identity.uid)
+    except (HoldfastError, OSError):
+        return True  # no journal that it could be derived from
 
 
 def _candidates(store: str, policy: Policy) -> Iterator[_Candidate]:

@@ -41,14 +41,14 @@ def _verify(place: RunPlace, wrong: list[str], as_json: bool, scores: bool) -> i
         found = verify(place.journal, told=reading.tell)
     with patience("verifying plan, data and files"):
         errors = [*wrong, *found.errors, *_check_files(place)]
-    index: list[str] = []
-    if not place.url and not errors:  # what was fetched to be verified has no index; a damaged journal proves nothing
-        with patience("comparing the index with the journal"):
-            index = check_index(place)
     checked = None
     if scores:
         with patience("computing every number again"):
             checked = check_scores(place)
+    index: list[str] = []
+    if not place.url and not errors:  # what was fetched to be verified has no index; a damaged journal proves nothing
+        with patience("comparing the index with the journal"):
+            index = check_index(place)
     if as_json:
         told = {} if checked is None else {"scores": checked}
         is_right = not index and (checked is None or not checked.differences)

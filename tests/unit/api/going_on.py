@@ -105,9 +105,8 @@ def told_of(store: object, run_id: str = RUN) -> dict[str, tuple[str, str | None
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """Every file but the derived index, which readers bring up to date; and every folder."""
+    """Every file and every folder."""
     return {
         str(path.relative_to(folder)): path.read_bytes() if path.is_file() else b"folder"
         for path in sorted(folder.rglob("*"))
-        if path.name != "index.db"
     }

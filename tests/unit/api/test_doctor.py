@@ -19,6 +19,7 @@ from holdfast.api.doctor import examine, mend
 from holdfast.api.forking import remove_leftovers
 from holdfast.journal import verify
 from holdfast.journal.lease import Holder, this_process
+from tests.caches import doctored, index_file
 from tests.e2e.commands import call
 from tests.journals import tree_of
 from tests.unit.api.going_on import fork
@@ -42,8 +43,7 @@ Usage = namedtuple("Usage", "total used free")
 
 
 def originals(store: Path) -> dict[str, bytes]:
-    """Every file but those that are derived."""
-    return {name: data for name, data in tree_of(str(store)).items() if not name.endswith(("index.db", "catalog.db"))}
+    return dict(tree_of(str(store)).items())
 
 
 def test_a_store_with_nothing_wrong_has_no_findings(tmp_path: Path) -> None:
@@ -260,17 +260,17 @@ def test_an_older_spec_file_kept_before_is_not_lost_to_a_second_mending(tmp_path
 def test_a_damaged_index_is_no_obstacle_and_is_made_again(tmp_path: Path, content: bytes) -> None:
     place = completed(tmp_path)
     findings(tmp_path)
-    Path(place.folder, "index.db").write_bytes(content)
+    index_file(place.folder).write_bytes(content)
     mended(tmp_path)
     assert findings(tmp_path) == []
-    with contextlib.closing(sqlite3.connect(os.path.join(place.folder, "index.db"))) as database:
+    with doctored(index_file(place.folder)) as database:
         assert database.execute("SELECT count(*) FROM answers").fetchone() == (ROWS,)
 
 
 def test_a_locked_index_is_no_obstacle(tmp_path: Path) -> None:
     place = interrupted(tmp_path)
     findings(tmp_path)
-    with contextlib.closing(sqlite3.connect(os.path.join(place.folder, "index.db"))) as database:
+    with contextlib.closing(sqlite3.connect(index_file(place.folder))) as database:
         database.execute("BEGIN EXCLUSIVE")
         assert [found.run for found in findings(tmp_path)] == ["cut"]
 

@@ -17,6 +17,7 @@ from holdfast.api import Given, Retry, Run
 from holdfast.errors import DriftError, UsageError
 from holdfast.models import ModelError, Request
 from holdfast.records.exchange import Answer
+from tests.caches import index_file
 from tests.unit.api.going_on import Told, files, grow, retry, summary, told_of
 from tests.unit.engine.runs import RUN, Asked, cut_after, folder, given, go, model, records, rows
 
@@ -395,7 +396,7 @@ def test_the_index_and_its_rebuilding_agree_after_retries(tmp_path: Path) -> Non
         summary(tmp_path)
         retry(tmp_path, wanted, chosen)
     kept = summary(tmp_path)
-    Path(folder(tmp_path), "index.db").unlink()
+    index_file(folder(tmp_path)).unlink()
     assert summary(tmp_path) == kept
     with Run.find(str(tmp_path), RUN) as run:
         assert [cell.failed for cell in run.cells()] == [4]

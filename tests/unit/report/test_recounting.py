@@ -1,7 +1,6 @@
 """`verify --scores` computes every number a second time: what it finds is what a report says, unless one is wrong."""
 
 import shutil
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,9 @@ from holdfast.report import cells as cells_module
 from holdfast.report import rescoring
 from holdfast.score import BUILT_IN, identity
 from holdfast.solve import Context
+from holdfast.state import Index
 from holdfast.stats import summarise
+from tests.caches import doctored, index_file
 from tests.journals import write_session
 from tests.unit.engine.runs import Asked, cut_after, folder, given, go, model, records, rows
 
@@ -113,14 +114,13 @@ def test_an_index_that_was_tampered_with_is_found(copied: RunPlace, change: str,
 
 def test_dollars_tokens_and_steps_that_were_tampered_with_are_found(copied: RunPlace) -> None:
     place = copied
-    database = sqlite3.connect(Path(place.folder, "index.db"))
-    (raw,) = database.execute("SELECT value FROM meta WHERE name = 'story'").fetchone()
-    story = msgspec.json.decode(raw)
-    story["steps"] += 1
-    story["bills"]["task/a"][""]["usage"]["input_tokens"] += 5
-    with database:
+    Index(place.folder).close()
+    with doctored(index_file(place.folder)) as database:
+        (raw,) = database.execute("SELECT value FROM meta WHERE name = 'story'").fetchone()
+        story = msgspec.json.decode(raw)
+        story["steps"] += 1
+        story["bills"]["task/a"][""]["usage"]["input_tokens"] += 5
         database.execute("UPDATE meta SET value = ? WHERE name = 'story'", (msgspec.json.encode(story),))
-    database.close()
     found = check_scores(place).differences
     assert [each.partition(":")[0] for each in found] == ["steps live", "dollars", "task/a"]
 
@@ -213,14 +213,13 @@ def right(sample: Sample, answer: Answer) -> bool:
 
 
 def tamper(place: RunPlace, change: str) -> None:
-    database = sqlite3.connect(Path(place.folder, "index.db"))
-    with database:
+    Index(place.folder).close()
+    with doctored(index_file(place.folder)) as database:
         assert database.execute(change).rowcount > 0
-    database.close()
 
 
 @pytest.mark.usefixtures("copied")
-def test_the_folder_is_left_as_it_was_but_for_the_index(tmp_path: Path) -> None:
-    before = sorted(path.name for path in Path(folder(tmp_path)).rglob("*") if "index" not in path.name)
+def test_the_folder_is_left_as_it_was(tmp_path: Path) -> None:
+    before = sorted(path.name for path in Path(folder(tmp_path)).rglob("*"))
     check_scores(find_run(str(tmp_path), "run-1"))
-    assert sorted(path.name for path in Path(folder(tmp_path)).rglob("*") if "index" not in path.name) == before
+    assert sorted(path.name for path in Path(folder(tmp_path)).rglob("*")) == before

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from holdfast.journal import Reader, journal_folder
 from holdfast.records import Draft
 from holdfast.state import Fold, Index
+from tests.caches import index_file
 from tests.unit.state.stories import (
     EVALUATION,
     ended,
@@ -60,11 +61,11 @@ def test_fold_and_index_agree_whenever_one_looks(sessions: list[list[Draft]]) ->
             check_agreement(fold_of(run), caught_up)
             shown = list(caught_up.answers()), list(caught_up.scores(EVALUATION))
             caught_up.close()
-            os.replace(os.path.join(run, "index.db"), os.path.join(folder, "kept.db"))
+            os.replace(index_file(run), os.path.join(folder, "kept.db"))
             anew = Index(run)
             assert (list(anew.answers()), list(anew.scores(EVALUATION))) == shown
             anew.close()
-            os.replace(os.path.join(folder, "kept.db"), os.path.join(run, "index.db"))
+            os.replace(os.path.join(folder, "kept.db"), index_file(run))
 
 
 @given(st.lists(records, min_size=1, max_size=8), st.data())

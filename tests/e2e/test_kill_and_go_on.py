@@ -37,9 +37,7 @@ class Course(NamedTuple):
 def write_course(folder: Path, server: ServerProcess) -> Course:
     (folder / "twice.py").write_text(ASK_TWICE)
     task = {"solver": "twice:ask_twice", "scorers": ["numeric", "exact_match"]}
-    concurrency = {"samples": CONNECTIONS}  # bounds what a kill costs: a sample waits until its answer is on disk
-    model = {"max_connections": CONNECTIONS}
-    write_spec(folder, SAMPLES, server.base_url, model=model, task=task, concurrency=concurrency)
+    write_spec(folder, SAMPLES, server.base_url, model={"max_connections": CONNECTIONS}, task=task)
     return Course(folder, server)
 
 

@@ -5,6 +5,7 @@ import random
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from holdfast.testing import Behaviour, Fault, ServerProcess, start_server_process
 from tests.e2e.commands import (
     call,
+    environment,
     exported,
     finish,
     kill_when,
@@ -161,9 +163,9 @@ def test_ten_resumes_of_changing_width_end_like_one_run_that_was_never_killed(tm
         assert done.code == 0, (told, done.err)
         stats = server.stats()
     assert without_times(exported(RUN, store)) == wanted, told
-    # A connection is free for the next request while the answer before is being saved, so connections do not bound what
-    # a kill costs. Samples do: each of them waits until its answer is on disk.
-    assert stats.repeats <= sum(each.samples for each in widths[:-1]), told
+    # `generate` does not bound what a kill costs: its place is free for the next request while an answer is saved.
+    # Samples at work do: each of them waits until its answer is on disk.
+    assert stats.repeats <= sum(min(each.samples, each.connections) for each in widths[:-1]), told
     assert stats.requests == 2 * rows + stats.repeats, told
     expected = [one.changes_to(other) for one, other in itertools.pairwise(widths)]
     summary = shown(RUN, store)
@@ -172,6 +174,26 @@ def test_ten_resumes_of_changing_width_end_like_one_run_that_was_never_killed(tm
     assert lineage(store) == [f"{field}: {old} -> {new}" for each in expected for field, old, new in each], told
     assert summary["steps"]["live"] == 2 * rows, told
     assert call("verify", RUN, "--store", store, cwd=folder).code == 0, told
+
+
+def test_a_kill_while_the_disk_is_stuck_costs_one_request_for_each_sample_at_work(tmp_path: Path) -> None:
+    """As many of these work as there are connections. `concurrency.generate` bounds requests at the server, not what is
+    lost: its place is free for the next sample while an answer is being saved.
+    """
+    samples, rows = 5, 12
+    with start_server_process() as server:
+        model = {"max_connections": samples}
+        spec = write_spec(tmp_path, rows, server.base_url, model=model, concurrency={"generate": 1})
+        command = ("run", spec, "--id", RUN, "--store", tmp_path / "runs")
+        child = [sys.executable, Path(__file__).with_name("child_slow_disk.py"), *command]
+        with subprocess.Popen(list(map(str, child)), cwd=tmp_path, env=environment(), text=True) as process:
+            assert wait_until(lambda: server.stats().answered == samples, process)
+            process.kill()
+        kept = shown(RUN, tmp_path / "runs")["steps"]["live"]  # one was written, and waited to be synced
+        assert call(*command, cwd=tmp_path).code == 0
+        stats = server.stats()
+    assert (stats.max_in_flight, stats.repeats, stats.requests) == (1, samples - kept, rows + samples - kept)
+    assert stats.repeats > stats.max_in_flight, "else this shows nothing"
 
 
 def test_resuming_a_complete_run_asks_nothing_whatever_only_changes_speed_or_place(tmp_path: Path) -> None:

@@ -190,21 +190,25 @@ def _roots() -> Iterator[tuple[str, bool]]:
 
 def _is_usable_root(root: str, *, is_private: bool) -> bool:
     if is_private:
-        return _make_private(root) and not is_networked(root)
+        return _make_private(root, tighten=False) and not is_networked(root)
     os.makedirs(root, mode=0o700, exist_ok=True)
     if not os.environ.get(FOLDER_VARIABLE):
         _make_private(root)  # older versions made it with the umask's mode; a folder that the user named is theirs
     return not is_networked(root) and os.access(root, os.W_OK | os.X_OK)
 
 
-def _make_private(folder: str) -> bool:
-    """Make a folder that only its owner can enter. False if what is there is a link or belongs to another user."""
+def _make_private(folder: str, *, tighten: bool = True) -> bool:
+    """Make a folder that only its owner can enter. False if what is there is a link or belongs to another user.
+    `tighten`: change the mode of one that others can enter, instead of refusing it.
+    """
     with contextlib.suppress(FileExistsError):
         os.mkdir(folder, 0o700)
     found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
         return False
     if stat.S_IMODE(found.st_mode) & 0o077:
+        if not tighten:
+            return False
         os.chmod(folder, 0o700)
     return os.access(folder, os.W_OK | os.X_OK)
 

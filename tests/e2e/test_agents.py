@@ -19,7 +19,7 @@ from tests.e2e.commands import call, exported, finish, run, shown, start, wait_u
 STALL_SECONDS = 1.0
 
 
-@pytest.mark.parametrize("turns", [6, pytest.param(50, marks=pytest.mark.long)])
+@pytest.mark.parametrize("turns", [4, pytest.param(50, marks=pytest.mark.long)])
 def test_killed_after_every_acknowledgement_it_asks_exactly_as_often_as_it_has_turns(
     tmp_path: Path, turns: int
 ) -> None:
@@ -148,7 +148,7 @@ def talker(messages: list[Message]) -> Message:
     return {"role": "assistant", "content": f"message {len(messages)}"}
 
 
-@pytest.mark.parametrize("turns", [6, pytest.param(50, marks=pytest.mark.long)])
+@pytest.mark.parametrize("turns", [4, pytest.param(50, marks=pytest.mark.long)])
 def test_a_simulated_user_killed_after_every_acknowledgement_is_asked_exactly_as_often(
     tmp_path: Path, turns: int
 ) -> None:

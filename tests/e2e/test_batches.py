@@ -163,7 +163,9 @@ def test_jobs_that_never_answer_end_as_failures_with_a_reason(tmp_path: Path) ->
         assert "test server: the job failed" in shown(RUN, it.store)["failures"][0]["example"]["message"]
 
 
-@pytest.mark.parametrize("statuses", [[503], [429], [500, 503]], ids=str)
+@pytest.mark.parametrize(
+    "statuses", [[500, 503], *(pytest.param([each], marks=pytest.mark.long) for each in (503, 429))], ids=str
+)
 def test_a_submission_that_fails_for_a_while_is_made_again(tmp_path: Path, statuses: list[int]) -> None:
     with course(tmp_path, 5, {"settle_seconds": 0.1}, refusals=statuses) as it:
         it.go_on()

@@ -185,7 +185,7 @@ def go_on(folder: Path, times: int) -> Done:
     ("kind", "turns"),
     [
         ("asynchronous", 3),
-        ("a program", 3),
+        ("a program", 2),
         *(pytest.param(kind, 3, marks=pytest.mark.long) for kind in ("streamed", "responding", "in a thread")),
         *(pytest.param(kind, 50, marks=pytest.mark.long) for kind in SOLVERS),
     ],

@@ -81,7 +81,7 @@ def test_a_judge_scores_and_its_calls_are_steps_of_the_evaluation(tmp_path: Path
     assert "rubric" in done.out
 
 
-@pytest.mark.parametrize("moment", [1, 3, 6])
+@pytest.mark.parametrize("moment", [3, *(pytest.param(moment, marks=pytest.mark.long) for moment in (1, 6))])
 def test_a_kill_while_judges_are_asked_pays_for_no_verdict_twice(tmp_path: Path, moment: int) -> None:
     store = staged(tmp_path)
     (tmp_path / "die-at").write_text(str(moment))

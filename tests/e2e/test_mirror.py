@@ -338,10 +338,11 @@ def test_a_complete_run_is_only_fetched_and_reported_on_another_machine(tmp_path
 def test_what_a_machine_could_not_send_is_sent_by_its_next_start(tmp_path: Path) -> None:
     s3 = S3()
     try:
-        with staged(tmp_path, s3.bucket()) as stage:
+        with staged(tmp_path, s3.bucket(), Behaviour(latency_seconds=0.4, wrong_rate=0.2)) as stage:
             first = stage.machine("first")
             with first.start() as process:
                 assert wait_until(lambda: first.mirrored() > 5, process)
+                process.send_signal(signal.SIGSTOP)  # it must not end before the store does
                 s3.stop()
                 finish(process, signal.SIGKILL)
             refused = first.to_the_end()

@@ -18,7 +18,7 @@ _READ_ONLY = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && shift &
 def look(store: Path, cache: Path, *arguments: str) -> Done:
     """A command that sees the store read-only."""
     command = [sys.executable, "-m", "holdfast", *arguments, "--store", str(store)]
-    done = _mounted(store, command, {"HOLDFAST_CACHE": str(cache)})
+    done = _mounted(store, command, {"HOLDFAST_CACHE": str(cache), "TMPDIR": str(cache)})
     return Done(done.returncode, done.stdout, done.stderr)
 
 

@@ -120,7 +120,7 @@ def test_a_temporary_folder_that_another_user_may_have_made_is_not_used(
     else:
         mine = os.geteuid()
         private(tmp_path).mkdir()
-        (tmp_path / "temporary" / f"holdfast-{mine + 1}").mkdir()
+        (tmp_path / "temporary" / f"holdfast-{mine + 1}").mkdir(mode=0o700)
         monkeypatch.setattr(os, "geteuid", lambda: mine + 1)
     assert kind_folder("runs") is None
 

@@ -152,6 +152,13 @@ class DamagedError(JournalError):
     """
 
 
+class DamageWarning(UserWarning):
+    """A run is damaged, and what is still readable was used. The message says what is damaged and what helps.
+
+    From Python it arrives through `warnings`; the command line prints it and ends with exit code 5.
+    """
+
+
 class StaleCursorError(JournalError):
     """What a reader has read was voided behind it (a poisoned segment, a takeover, a restored copy)."""
 

@@ -15,13 +15,13 @@ import msgspec
 from holdfast.api.forking import is_abandoned, remove_leftovers
 from holdfast.api.places import RunPlace, folders_in
 from holdfast.api.provenance import SPEC_FILE, check_spec_file, is_spec_file_new, lost_of, write_spec_file
-from holdfast.api.resuming import read_fold, untold
+from holdfast.api.resuming import read_fold
 from holdfast.api.retention import remove_doomed
 from holdfast.api.runs import Run
 from holdfast.errors import DriftError, HoldfastError, JournalError, reason_of
 from holdfast.journal import Lock
-from holdfast.plan import digest_file, originals
-from holdfast.records.facts import Stored
+from holdfast.journal.marks import unrecorded
+from holdfast.plan import RESTORE, check_originals, originals
 from holdfast.state import Fold, is_held
 
 _FREE_BYTES_MIN = 1 << 30
@@ -38,6 +38,8 @@ class Finding(msgspec.Struct, frozen=True):
     safe: bool = False
     """`doctor --fix` mends it."""
     fixed: bool = False
+    damage: bool = False
+    """Something that was written is missing or changed: `doctor` ends with exit code 5."""
 
 
 class Trouble(msgspec.Struct, frozen=True):
@@ -56,7 +58,8 @@ def examine(store: str, only: RunPlace | None = None) -> Iterator[Trouble]:
             yield from _of_run(place)
         except Exception as error:  # noqa: BLE001 - whatever is wrong with one run, the others are examined
             means = "the run cannot be read by this version, or from here"
-            yield Trouble(Finding(reason_of(error), means, place.command("verify"), place.run_id))
+            damage = isinstance(error, JournalError)
+            yield Trouble(Finding(reason_of(error), means, place.command("verify"), place.run_id, damage=damage))
 
 
 def mend(trouble: Trouble) -> Finding:
@@ -104,7 +107,7 @@ def _of_run(place: RunPlace) -> Iterator[Trouble]:
         if not is_held(place.folder):  # else it is just beginning
             yield Trouble(_headless(place, fold))
         return
-    with Run(place) as run:
+    with Run(place, quiet=True) as run:
         summary = run.summary()
         again = run.command_to_go_on(summary.reason)
     status, reason = summary.status, summary.reason
@@ -115,39 +118,39 @@ def _of_run(place: RunPlace) -> Iterator[Trouble]:
     elif status == "stalled":
         means = "its process lives and does not get on"
         yield Trouble(Finding(f"stalled {reason}, {kept}", means, place.command("show"), place.run_id))
-    losses = len(summary.anomalies) + len(untold(fold))
+    new = len(unrecorded(fold.damage, fold.story.anomalies))
+    losses = len(summary.anomalies) + new
     if losses:
         what = f"{'a loss was' if losses == 1 else f'{losses} losses were'} found in its journal"
         means = "what was lost is asked again by a resume; the rest is whole"
-        yield Trouble(Finding(what, means, place.command("verify"), place.run_id))
+        yield Trouble(Finding(what, means, place.command("verify"), place.run_id, damage=new > 0))
     yield from _files(place, fold)
     if not is_held(place.folder):
         yield from _leftovers(place, fold)
 
 
 def _headless(place: RunPlace, fold: Fold) -> Finding:
-    """A folder without the record that a run begins with: lost, damaged, or never written."""
+    """A folder whose journal has no `run.started`: lost, damaged, or never written."""
     spec = os.path.join(place.folder, SPEC_FILE)
-    lost = lost_of(place, fold)
+    lost = lost_of(place, fold.story, fold.damage, fold.finished.count + fold.failed.count)
     if lost == "journal":
-        what = f"its journal {'is empty' if place.began else 'is gone'}"
-        means = "its answers are lost unless there is a copy: put journal/ back, or run its spec anew, under another id"
+        what = f"its journal {'is empty' if place.began else 'is missing'}"
+        means = "its answers are lost here: restore journal/ from a copy or a mirror, or run its spec under another id"
         again = shlex.join(["holdfast", "run", spec, "--store", place.store])
         command = again if os.path.isfile(spec) else "restore journal/ from a copy of the run"
-        return Finding(what, means, command, place.run_id)
+        return Finding(what, means, command, place.run_id, damage=True)
     if lost == "beginning":
-        means = "it cannot go on: restore the journal from a copy, or start a run with another id"
-        return Finding("the record that began it is damaged", means, place.command("verify"), place.run_id)
+        means = "it cannot be resumed: restore the journal from a copy or a mirror, or start a run with another id"
+        what = "the record that began it is damaged"
+        return Finding(what, means, place.command("verify"), place.run_id, damage=True)
     means = "a process died before its first record: nothing was asked, nothing is lost; the same command begins it"
     return Finding("planned, and not begun", means, place.command_to_begin(), place.run_id)
 
 
 def _files(place: RunPlace, fold: Fold) -> Iterator[Trouble]:
-    for path, stored in originals(place.folder, fold.story.blocks):
-        wrong = _wrong_with(path, stored)
-        if wrong:
-            means = "the run cannot go on without it"
-            yield Trouble(Finding(f"{path} {wrong}", means, "restore it from a copy of the run", place.run_id))
+    for flaw in check_originals(place.folder, fold.story.blocks, {}):
+        means = "the run cannot be resumed without it; recorded answers are not affected"
+        yield Trouble(Finding(str(flaw), means, RESTORE, place.run_id, damage=True))
     try:
         check_spec_file(place, fold.story)
         wrong = "" if is_spec_file_new(place, fold.story) else "is missing or older than the journal"
@@ -157,15 +160,6 @@ def _files(place: RunPlace, fold: Fold) -> Iterator[Trouble]:
         means = "it only repeats what the journal holds; what was in it is kept as spec.yaml.old"
         finding = Finding(f"{SPEC_FILE} {wrong}", means, place.command("doctor", "--fix"), place.run_id, True)
         yield Trouble(finding, lambda: _restore_spec_file(place))
-
-
-def _wrong_with(path: str, stored: Stored) -> str:
-    try:
-        return "" if digest_file(path) == stored else "is not what the run began with"
-    except FileNotFoundError:
-        return "is gone"
-    except (JournalError, OSError):
-        return "cannot be read"
 
 
 def _restore_spec_file(place: RunPlace) -> None:

@@ -12,15 +12,15 @@ import os
 import uuid
 
 from holdfast import __version__
+from holdfast.api.damage import find_missing_start, require_started
 from holdfast.api.estimating import estimate
-from holdfast.api.going_on import not_begun
 from holdfast.api.mirroring import Claimed, bring_home, claim_run
 from holdfast.api.places import RunPlace, make_run_id, place_of
 from holdfast.api.preparing import Given, Prepared, check_experiment, naming, refuse_missing_keys
-from holdfast.api.provenance import code, host, lost_of, write_spec_file
+from holdfast.api.provenance import code, host, write_spec_file
 from holdfast.api.resuming import Reading, Resumption, Retry, read_and_prepare
 from holdfast.api.working import Ended, Observe, Undertaking, close_quietly, open_journal, work
-from holdfast.errors import JournalError, error_of_path, storage_errors
+from holdfast.errors import DamagedError, error_of_path, storage_errors
 from holdfast.journal import OS_DISK, make_folders
 from holdfast.plan import Planned, inputs_of, survey, write_plan
 from holdfast.records import draft
@@ -58,8 +58,7 @@ async def extend(given: Given, place: RunPlace, observe: Observe | None = None) 
     """Plan more keys for a run, and go on with it."""
     with storage_errors(place.folder):
         prepared, reading = await asyncio.to_thread(read_and_prepare, given, place)
-        if reading.fold.story.started is None:
-            raise not_begun(place)
+        require_started(place, reading.fold)
         return await Resumption(prepared, reading, given, _ALL).extend(observe)
 
 
@@ -123,14 +122,9 @@ def started(
 
 def _refuse_headless(fold: Fold, place: RunPlace) -> None:
     """Answers without the record that says what was asked: beginning anew would mix or repeat them."""
-    lost = lost_of(place, fold)
-    if lost == "journal":
-        raise JournalError(f"{place.folder} had a run, and its journal is gone: restore it, or choose another id")
-    if lost == "beginning":
-        raise JournalError(
-            f"{place.journal} held a run, but the record that began it is damaged: "
-            "restore the journal from a copy, or start a run with another id"
-        )
+    problem = find_missing_start(place, fold.story, fold.damage, fold.finished.count + fold.failed.count)
+    if problem:
+        raise DamagedError(f"{problem}, or start a run with another id")
 
 
 def _claim(place: RunPlace, mirror: Mirror | None) -> Claimed:

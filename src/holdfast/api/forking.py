@@ -16,9 +16,9 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 
 import msgspec
 
+from holdfast.api.damage import require_originals, require_started
 from holdfast.api.executing import started
 from holdfast.api.forecasting import Forecast, Guess, Mean
-from holdfast.api.going_on import not_begun
 from holdfast.api.places import RunPlace
 from holdfast.api.preparing import Given, Prepared, find_scorers, naming, prepare_given
 from holdfast.api.resuming import read_fold
@@ -220,9 +220,9 @@ class _Parent:
         self.folder = place.folder
         fold = read_fold(place)  # not the index: what is read here is recorded in the fork's journal
         self._story, self._finished = fold.story, fold.finished.count
-        if self._story.started is None:
-            raise not_begun(place)
-        self.source = self._story.started.source
+        require_started(place, fold)
+        require_originals(place, self._story)  # what its journal has lost is asked for again
+        self.source = self._story.started.source if self._story.started else ""
         self.spec = msgspec.convert(self._story.spec, Spec)
         self._traces = Traces(place.journal)
         self._sound: set[str] = set()

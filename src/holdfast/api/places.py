@@ -16,7 +16,7 @@ from holdfast.journal import journal_folder, run_folder
 from holdfast.journal.objects import is_url
 
 _FILES = ("spec.yaml", "plan.jsonl.zst", "data.jsonl.zst")
-"""By these a run's folder is known, whatever else it has lost."""
+"""A folder with one of these is a run's, whatever else it has lost."""
 _WORDS = [
     "amber",
     "azure",
@@ -164,6 +164,11 @@ class RunPlace(msgspec.Struct, frozen=True):
         return total
 
     @property
+    def spec_file(self) -> str:
+        """Written after the run's first record: where it exists, the run had begun."""
+        return os.path.join(self.folder, "spec.yaml")
+
+    @property
     def began(self) -> bool:
         """Whether a journal exists at all."""
         return os.path.isdir(self.journal)
@@ -186,8 +191,8 @@ def make_run_id(now: Callable[[], float] = time.time, chance: random.Random | No
 
 
 def runs_in(store: str) -> Iterator[RunPlace]:
-    """Every run of a store, by the names of experiments and runs."""
-    return (place for place in folders_in(store) if place.began)
+    """Every run of a store, by the names of experiments and runs; also one whose journal is lost."""
+    return (place for place in folders_in(store) if place.began or os.path.lexists(place.spec_file))
 
 
 def newest_runs(store: str, experiment: str, count: int) -> list[RunPlace]:
@@ -244,7 +249,7 @@ def _no_folder_of_runs(path: str) -> UsageError:
 def find_run(store: str, wanted: str, search: Callable[[str], Iterator[RunPlace]] = runs_in) -> RunPlace:
     """The one run that is meant, of those that `search` finds. UsageError if there is none, or more than one."""
     refuse_url(wanted)
-    if os.path.isdir(os.path.join(wanted, "journal")):
+    if any(os.path.lexists(os.path.join(wanted, name)) for name in ("journal", "spec.yaml")):
         refuse_mirror(wanted)
         folder = os.path.abspath(wanted)
         above, name = os.path.split(folder)

@@ -7,6 +7,7 @@ import re
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -15,11 +16,11 @@ import yaml
 from holdfast import __version__
 from holdfast.api.places import RunPlace
 from holdfast.errors import DriftError
-from holdfast.journal import OS_DISK, write_file
+from holdfast.journal import OS_DISK, Damage, write_file
 from holdfast.records.kinds import FORMAT
 from holdfast.report.sheets import Origin
 from holdfast.spec.reading import NO_YAML
-from holdfast.state import Fold, Story
+from holdfast.state import Story
 
 SPEC_FILE = "spec.yaml"
 _canonical = msgspec.json.Encoder(order="deterministic").encode
@@ -111,15 +112,17 @@ def origin_of(place: RunPlace, story: Story, evaluation: str) -> Origin:
     return Origin(tuple(facts), spec_text(place, story))
 
 
-def lost_of(place: RunPlace, fold: Fold) -> Literal["", "beginning", "journal"]:
-    """What a folder has lost that holds no record of a run's beginning; empty if no run ever began there.
+def lost_of(
+    place: RunPlace, story: Story, damage: Sequence[Damage], answers: int
+) -> Literal["", "beginning", "journal"]:
+    """What a folder has lost whose journal has no `run.started`; empty if no run ever began there. `answers`: how many
+    samples are finished or failed.
 
-    Later records, or damage in their place, tell that only the beginning is lost; files that are made of records, when
-    there are no records, that the journal is.
+    Later records, or damage in their place, show that only the beginning is lost; spec.yaml, which is written after
+    `run.started`, shows that the whole journal is.
     """
-    story = fold.story
-    held = story.steps or fold.finished.count or fold.failed.count or story.resumes or story.evaluations
-    if held or any(damage.records_lost for damage in fold.damage):
+    later = answers or story.steps or story.resumes or story.evaluations or story.end
+    if later or any(each.records_lost for each in damage):
         return "beginning"
     return "journal" if os.path.lexists(os.path.join(place.folder, SPEC_FILE)) else ""
 

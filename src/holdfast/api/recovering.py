@@ -22,7 +22,7 @@ from holdfast.api.mirroring import known_there, last_beat, objects_of, restore_w
 from holdfast.api.places import RunPlace, default_store, place_of, refuse_mirror, runs_in
 from holdfast.api.provenance import SPEC_FILE, check_spec_file, write_spec_file
 from holdfast.api.resuming import read_fold
-from holdfast.errors import DriftError, HoldfastError, JournalError, StoreError, UsageError
+from holdfast.errors import DriftError, HoldfastError, StoreError, UsageError
 from holdfast.journal import OS_DISK, Lock, Reader, journal_folder, verify
 from holdfast.journal.chain import list_chain
 from holdfast.journal.claims import Beat
@@ -40,8 +40,7 @@ from holdfast.journal.pieces import (
 from holdfast.journal.places import quarantine_folder
 from holdfast.journal.restoring import fetch_file, restore
 from holdfast.journal.verification import describe, voids
-from holdfast.plan import digest_file, originals
-from holdfast.records.facts import Stored
+from holdfast.plan import find_problem, originals
 from holdfast.report.wording import counted
 from holdfast.state import Fold, is_held
 
@@ -310,27 +309,20 @@ def _mend_originals(folder: str, fold: Fold, sources: Sequence[Source]) -> None:
     for path, stored in originals(folder, fold.story.blocks):
         name, temporary = os.path.basename(path), f"{path}.recovering.zst"
         for source in sources:
-            if _is_whole(path, stored) or name not in source.files():
+            if not find_problem(path, stored) or name not in source.files():
                 continue
-            with contextlib.suppress(StoreError):  # then it is told as missing
+            with contextlib.suppress(StoreError):  # then it is reported as missing
                 fetch_file(source, name, temporary)
-                if _is_whole(temporary, stored):
+                if not find_problem(temporary, stored):
                     OS_DISK.replace(temporary, path)
                     OS_DISK.sync_folder(folder)
         remove_if_there(OS_DISK, temporary)
 
 
-def _is_whole(path: str, stored: Stored) -> bool:
-    try:
-        return digest_file(path) == stored
-    except (OSError, JournalError, ValueError):
-        return False
-
-
 def _missing_originals(place: RunPlace, fold: Fold, made: bool) -> Iterator[str]:
     """Plan and data, without which a run can be read and not gone on with."""
     for path, stored in originals(place.folder, fold.story.blocks):
-        if not _is_whole(path, stored):
+        if find_problem(path, stored):
             yield f"{os.path.basename(path)} is missing or damaged; the run can be read, but not gone on with"
     if fold.story.started is not None:
         yield from _mend_spec_file(place, fold, made)

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from holdfast import __version__
+from holdfast.api.damage import require_originals
 from holdfast.api.logbook import Logbook
 from holdfast.api.mirroring import Claimed, claim_run, is_overtaken, send_rest
 from holdfast.api.places import RunPlace
@@ -29,18 +30,17 @@ from holdfast.api.preparing import (
 from holdfast.api.provenance import check_spec_file, code, host, is_spec_file_new, write_spec_file
 from holdfast.api.working import Ended, Observe, Undertaking, close_quietly, open_journal, work
 from holdfast.datasets import DataError
-from holdfast.errors import DriftError, JournalError, StaleCursorError, UsageError
-from holdfast.journal import START, Cursor, Damage, Lock, Reader, Writer
+from holdfast.errors import DriftError, StaleCursorError, UsageError
+from holdfast.journal import START, Cursor, Lock, Reader, Writer
+from holdfast.journal.marks import unrecorded
 from holdfast.plan import (
     Extension,
     StoredRows,
     changed_inputs,
     changed_rows,
     check_groups,
-    digest_file,
     inputs_of,
     judges_of,
-    originals,
     planned_lines,
     survey,
 )
@@ -277,15 +277,7 @@ class Resumption:
     def _check_files(self) -> None:
         """Plan and data are the run's other originals: what was damaged in them must not be asked."""
         check_spec_file(self._place, self._fold.story)
-        for path, stored in originals(self._place.folder, self._fold.story.blocks):
-            try:
-                whole = digest_file(path) == stored
-            except FileNotFoundError:
-                whole = False
-            if not whole:
-                raise JournalError(
-                    f"{path} is missing or not what the run began with; restore it from a copy of the run"
-                )
+        require_originals(self._place, self._fold.story)
 
     def _changed_content(self) -> list[Change]:
         """What the spec's fields do not show: other code, other examples, other rows."""
@@ -341,6 +333,8 @@ class Resumption:
         end = fold.story.end
         if end is None or end.kind != "run.completed" or self._left(retried):
             return False
+        if unrecorded(fold.damage, fold.story.anomalies):
+            return False  # going on records the losses: from then on readers need not warn of them
         if prepared.evaluation and prepared.evaluation != fold.story.evaluation:
             return False
         scored = [cell for cell in fold.story.cells if prepared.scorers[cell.task]]
@@ -394,19 +388,13 @@ async def open_claimed(reading: Reading, claimed: Claimed) -> tuple[Writer, Logb
     writer, logbook = await open_journal(reading.place, reading.uid, claimed)
     try:
         await asyncio.to_thread(reading.catch_up)  # opening may have recorded losses
-        for damage in untold(reading.fold):
+        for damage in unrecorded(reading.fold.damage, reading.fold.story.anomalies):
             await writer.append(draft("anomaly", damage.anomaly()))
     except BaseException:
         await close_quietly(writer)
         logbook.close()
         raise
     return writer, logbook
-
-
-def untold(fold: Fold) -> list[Damage]:
-    """Losses in older segments that no record tells of yet; opening the journal has told of those in the last one."""
-    known = fold.story.anomalies
-    return [each for each in fold.damage if each.kind != "torn" and not any(map(each.is_known_by, known))]
 
 
 def _role_in(field: str) -> str:

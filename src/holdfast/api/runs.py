@@ -2,12 +2,14 @@
 
 import contextlib
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 import xxhash
 
+from holdfast.api.damage import DamageReport, find_damage
 from holdfast.api.elsewhere import find_to_read
 from holdfast.api.estimating import Observed
 from holdfast.api.going_on import command_to_go_on, not_begun
@@ -15,7 +17,7 @@ from holdfast.api.places import RunPlace, default_store, runs_in
 from holdfast.api.provenance import origin_of
 from holdfast.api.recovering import Moved
 from holdfast.api.summaries import EvaluationLine, MirrorStanding, RunSummary, ScoredAnswer, WaitingJob
-from holdfast.errors import UsageError, reason_of
+from holdfast.errors import DamagedError, DamageWarning, UsageError, reason_of
 from holdfast.journal import Reader
 from holdfast.plan import rows_of
 from holdfast.records.facts import Change, ScoringStarted
@@ -77,9 +79,15 @@ from holdfast.state import (
 class Run:
     """One run in a store. Close it, or use it in a `with`, to let go of its index."""
 
-    def __init__(self, place: RunPlace) -> None:
+    def __init__(self, place: RunPlace, *, quiet: bool = False, sizes_only: bool = False) -> None:
+        """`quiet`: do not warn of damage, because the caller shows `damage`. `sizes_only`: check plan and data by their
+        sizes, without computing digests.
+        """
         self.place = place
         self._opened: Index | None = None
+        self._damage = DamageReport()
+        self._quiet = quiet
+        self._sizes_only = sizes_only
 
     @classmethod
     def find(cls, store: str, wanted: str, moved: Moved | None = None) -> "Run":
@@ -113,8 +121,30 @@ class Run:
     def _index(self) -> Index:
         """Brought up to date when something is first asked."""
         if self._opened is None:
+            standing = standing_of(self.place.folder)
             self._opened = Index(self.place.folder)
+            self._check(standing)
         return self._opened
+
+    def _check(self, standing: Standing) -> None:
+        """No number leaves this run before its originals were checked."""
+        assert self._opened is not None
+        warned = self._damage.sentences
+        self._damage = find_damage(self.place, self._opened, standing, sizes_only=self._sizes_only)
+        for sentence in self._damage.sentences:
+            if not self._quiet and sentence not in warned:
+                warnings.warn(sentence, DamageWarning, stacklevel=4)
+
+    @property
+    def damage(self) -> tuple[str, ...]:
+        """What is missing or changed in its files, a sentence each; empty if nothing is."""
+        self._index  # noqa: B018 - opening it checks the files
+        return self._damage.sentences
+
+    def require_whole(self) -> None:
+        """DamagedError if anything is damaged: for verdicts, which a missing part could turn."""
+        if self.damage:
+            self._damage.require_whole()
 
     def status(self) -> tuple[str, str]:
         """The lock is looked at before the journal, or a run that ends between the two would seem interrupted."""
@@ -158,6 +188,7 @@ class Run:
             cost=total(cost_lines(story, {})),
             unlooked=unlooked(self._index),
             models=tuple(model_profiles(self._index.profile)),
+            damage=self.damage,
         )
 
     def profile(self) -> ProfileReport:
@@ -226,6 +257,7 @@ class Run:
             answer_anomalies=list(_anomalies(cells)),
             mirror=self._mirror(),
             jobs=self.jobs(),
+            damage=list(self.damage),
         )
 
     @property
@@ -320,7 +352,11 @@ class Run:
         return self._index.story.planned
 
     def lines(self, evaluation: str = "") -> Iterator[ExportLine]:
-        """Every planned key once, in plan order, with the scores of an evaluation; the newest unless it is given."""
+        """Every planned key once, in plan order, with the scores of an evaluation; the newest unless it is given.
+        DamagedError if the plan is damaged.
+        """
+        if self.damage:
+            self._damage.require_plan()
         return export_lines(self.place.folder, self._index, self._evaluation(evaluation))
 
     def events(self, lines: Iterable[ExportLine], *, of_finished: bool = True) -> Iterator[EventLine]:
@@ -415,7 +451,11 @@ class Run:
         return sorted({each.scorer for cell in self.cells(evaluation) for each in cell.scorers})
 
     def planned(self, key: str) -> PlannedKey:
-        """A key's place in the plan, and its row. UsageError, with the key that was perhaps meant, if it has none."""
+        """A key's place in the plan, and its row. UsageError, with the key that was perhaps meant, if it has none;
+        DamagedError if plan or data are damaged.
+        """
+        if self.damage:
+            self._damage.require_originals()
         cells = self._index.story.cells
         found = find_planned(self.place.folder, cells, key)
         if found is None:
@@ -489,12 +529,15 @@ def _known(catalogue: Catalogue | None, place: RunPlace) -> RunSummary | None:
 
 def _unreadable(place: RunPlace, error: Exception) -> RunSummary:
     """A run that cannot be read must not hide the others."""
-    return RunSummary(place.run_id, place.experiment, "unreadable", reason_of(error), folder=place.folder)
+    damage = [str(error)] if isinstance(error, DamagedError) else []
+    return RunSummary(
+        place.run_id, place.experiment, "unreadable", reason_of(error), folder=place.folder, damage=damage
+    )
 
 
 def _looked_at(catalogue: Catalogue | None, place: RunPlace) -> RunSummary:
     stamp = stamp_of(place.folder)
-    with Run(place) as run:
+    with Run(place, quiet=True, sizes_only=True) as run:
         summary = run.summary()
     if catalogue is not None and summary.status not in {"running", "stalled"}:
         catalogue.put(place.folder, stamp, msgspec.json.encode(summary))

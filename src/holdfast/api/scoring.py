@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
-from holdfast.api.going_on import not_begun
+from holdfast.api.damage import require_originals, require_started
 from holdfast.api.places import RunPlace
 from holdfast.api.preparing import Given, Prepared
 from holdfast.api.resuming import Reading, claim, open_claimed, read_and_prepare
@@ -66,8 +66,8 @@ def with_scorers(given: Given, scorers: Sequence[Scorer]) -> Given:
 async def score(given: Given, place: RunPlace, name: str = "", observe: Observe | None = None) -> Scored:
     """Record what the scorers in `given` say of every answer that they have not scored."""
     prepared, reading = await asyncio.to_thread(read_and_prepare, given, place)
-    if reading.fold.story.started is None:
-        raise not_begun(place)
+    require_started(place, reading.fold)
+    await asyncio.to_thread(require_originals, place, reading.fold.story)
     reading.fold.judge_again()
     story = reading.fold.story
     is_named = not name or (
@@ -108,8 +108,7 @@ class Looked(msgspec.Struct, frozen=True):
 async def look_again(given: Given, place: RunPlace) -> Looked:
     """Look for anomalies in every answer with the list in force, and record what is new. Asks nothing."""
     prepared, reading = await asyncio.to_thread(read_and_prepare, given, place)
-    if reading.fold.story.started is None:
-        raise not_begun(place)
+    require_started(place, reading.fold)
     if not prepared.spec.anomalies:
         again = place.command("resume", "--set", "anomalies=true")
         raise UsageError(

@@ -98,3 +98,5 @@ class RunSummary(msgspec.Struct, frozen=True):
     """What else is odd about answers, by cell and kind, each with an example. `anomalies` are losses of the journal."""
     jobs: list[WaitingJob] = msgspec.field(default_factory=list)
     """With the servers of batch APIs."""
+    damage: list[str] = msgspec.field(default_factory=list)
+    """What is missing or changed in the run's files, a sentence each."""

@@ -53,7 +53,7 @@ def doctor(name: str | None, store: str | None, fix: bool, as_json: bool) -> int
             _tell(finding)
         if not found:
             say("Nothing is wrong.")
-    return 0
+    return 5 if any(finding.damage and not finding.fixed for finding in found) else 0
 
 
 def _tell(finding: Finding) -> None:

@@ -14,12 +14,13 @@ from holdfast.spec.reducing import Reduction
 
 @contextlib.contextmanager
 def opened_runs(names: Sequence[str], store: str | None) -> Iterator[list[Run]]:
-    """Open until the end of a `with`, whichever of them cannot be found. UsageError if one has not begun: it has no
-    scores to weigh.
+    """Open until the end of a `with`. UsageError if one has not begun: it has no scores. DamagedError if one is
+    damaged: a verdict on it could be wrong.
     """
     with contextlib.ExitStack() as stack:
         runs = [stack.enter_context(run_to_show(name, store)) for name in names]
         for run in runs:
+            run.require_whole()
             if not run.has_begun:
                 raise not_begun(run.place)
         yield runs

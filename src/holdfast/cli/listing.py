@@ -2,6 +2,7 @@
 
 import os
 import time
+import warnings
 from datetime import datetime
 
 import msgspec
@@ -11,7 +12,7 @@ from holdfast.api.elsewhere import list_mirror
 from holdfast.cli.completing import STATUSES
 from holdfast.cli.output import print_json, print_table, say
 from holdfast.cli.waiting import patience
-from holdfast.errors import UsageError
+from holdfast.errors import DamageWarning, UsageError
 from holdfast.journal.objects import is_url
 from holdfast.report.grids import Grid
 from holdfast.report.tables import duration
@@ -41,6 +42,9 @@ def print_runs(store: str | None, wanted: Wanted, as_json: bool) -> None:
         and wanted.status in (None, run.status)
         and (wanted.tag is None or wanted.tag in run.tags)
     ][-wanted.limit :]
+    for run in found:
+        for sentence in run.damage:
+            warnings.warn(sentence, DamageWarning, stacklevel=2)
     if as_json:
         print_json(found)
         return
@@ -61,7 +65,8 @@ def print_runs(store: str | None, wanted: Wanted, as_json: bool) -> None:
 def _listed(run: RunSummary) -> tuple[str, ...]:
     done, failed = f"{run.finished}/{run.planned}", str(run.failed or "")
     size, tags = human_bytes(run.bytes), " ".join(run.tags)
-    return run.run_id, run.experiment, run.status, done, failed, size, run.created[:16].replace("T", " "), tags
+    status = f"{run.status}, damaged" if run.damage else run.status
+    return run.run_id, run.experiment, status, done, failed, size, run.created[:16].replace("T", " "), tags
 
 
 def _heard_of(run: RunSummary) -> tuple[str, ...]:

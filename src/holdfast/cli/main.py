@@ -559,15 +559,22 @@ _STORAGE_ERRORS_OF_SQLITE = (8, 10, 13)  # SQLITE_READONLY, SQLITE_IOERR, SQLITE
 
 def main() -> None:
     """The entry point: our own errors become one sentence and an exit code; a traceback is a bug."""
+    from holdfast.cli.damage import DAMAGED, DamageNotices
     from holdfast.cli.encoding import escape_missing_characters
     from holdfast.cli.news import tell_news
-    from holdfast.errors import HoldfastError
+    from holdfast.errors import DamagedError, HoldfastError
 
     escape_missing_characters()
     tell_news()
     _read_env_file()
+    notices = DamageNotices()
     try:
-        sys.exit(app(standalone_mode=False) or 0)
+        with notices.watch():
+            code = app(standalone_mode=False) or 0
+        sys.exit(notices.exit_code(code))
+    except DamagedError as error:
+        notices.add(str(error))
+        sys.exit(DAMAGED)
     except HoldfastError as error:
         from holdfast.cli.errors import explain
 

@@ -23,9 +23,10 @@ from holdfast.api import (
     find_run,
     place_for,
 )
+from holdfast.api.damage import require_started
 from holdfast.api.forecasting import Forecast
 from holdfast.api.forking import Fork, is_fork_of
-from holdfast.api.going_on import command_to_go_on, not_begun
+from holdfast.api.going_on import command_to_go_on
 from holdfast.api.homecoming import bring_to, check_mirror
 from holdfast.api.mirroring import bring_home
 from holdfast.api.places import newest_runs, runs_in
@@ -195,9 +196,8 @@ def given_of_run(
 
     place = find_run(store or default_store(), name, search)
     fold = read_fold(place)
-    if fold.story.started is None:
-        raise not_begun(place)
-    find_modules_beside(path or fold.story.started.source)
+    require_started(place, fold)
+    find_modules_beside(path or (fold.story.started.source if fold.story.started else ""))
     if path is not None:
         spec = load(path, choice)
         return place, Given(spec, rows=stored_rows(place, fold, spec), where=path)

@@ -7,16 +7,16 @@ import msgspec
 
 from holdfast.api import RunPlace, default_store, find_run
 from holdfast.api.content import check_content
+from holdfast.api.damage import find_missing_start
 from holdfast.api.elsewhere import fetch_all, find_in_mirror
 from holdfast.api.recounting import ScoresChecked, check_index, check_scores
 from holdfast.api.resuming import read_fold
 from holdfast.cli.output import print_json, say
 from holdfast.cli.waiting import patience
-from holdfast.errors import JournalError
 from holdfast.journal import OS_DISK, Verification, verify
 from holdfast.journal.chain import is_whole_file
 from holdfast.journal.objects import is_url
-from holdfast.plan import digest_file, originals
+from holdfast.plan import RESTORE, find_problem, originals
 from holdfast.report.wording import counted
 
 _SHOWN_MAX = 50
@@ -70,9 +70,7 @@ def _tell(place: RunPlace, found: Verification, errors: Sequence[str]) -> None:
         say(f"error: {error}", style="red")
     if found.keys:
         say(f"keys affected: {', '.join(found.keys[:20])}")
-    verdict = (
-        "is whole" if not errors else "is damaged; what can be read is kept, a resume makes the lost answers again"
-    )
+    verdict = "is whole" if not errors else f"is damaged: {counted(len(errors), 'error')}, listed above"
     size = f"{counted(found.records, 'record')} in {counted(found.segments, 'segment')}"
     say(f"{place.run_id}: {size}, {verdict}.")
 
@@ -96,14 +94,13 @@ def _tell_scores(place: RunPlace, checked: ScoresChecked) -> None:
 
 def _check_files(place: RunPlace) -> Iterator[str]:
     fold = read_fold(place)
+    missing = find_missing_start(place, fold.story, fold.damage, fold.finished.count + fold.failed.count)
+    if missing:
+        yield missing
     yield from check_content(place, fold)
     for path, stored in originals(place.folder, fold.story.blocks):
-        try:
-            if digest_file(path) != stored:
-                yield f"{path}: its content is not what the run began with"
-            elif not is_whole_file(OS_DISK, path):
-                yield f"{path}: the file has changed since it was written; its content can still be read"
-        except JournalError as error:
-            yield str(error)
-        except OSError as error:
-            yield f"{path}: {error.strerror}; restore it from a copy of the run"
+        problem = find_problem(path, stored)
+        if problem:
+            yield f"{path} {problem}; {RESTORE}"
+        elif not is_whole_file(OS_DISK, path):
+            yield f"{path}: the file has changed since it was written; its content can still be read"

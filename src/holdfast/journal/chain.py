@@ -77,13 +77,19 @@ HeaderCache = dict[str, Header]
 
 
 def list_chain(disk: Disk, folder: str, uid: str | None = None, cache: HeaderCache | None = None) -> Chain:
-    """Look at the folder. A file that vanishes meanwhile was sealed or quarantined: look again."""
+    """Look at the folder. A file that vanishes meanwhile was sealed or quarantined: look again. A folder that is
+    missing, or is none, has no segments.
+    """
     for attempt in range(_LISTINGS_MAX):
         try:
             return _list_once(disk, folder, uid, {} if cache is None else cache)
         except FileNotFoundError:
+            if not os.path.isdir(folder):
+                return Chain(uid or "", (), (), (), frozenset())
             if attempt == _LISTINGS_MAX - 1:
                 raise
+        except NotADirectoryError:
+            return Chain(uid or "", (), (), (), frozenset())
     raise AssertionError("unreachable")
 
 

@@ -1,5 +1,7 @@
 """What the journal's parts tell each other: where a record is, what was read, what was lost."""
 
+from collections.abc import Iterable, Sequence
+
 import msgspec
 
 from holdfast.records import Anomaly, Line
@@ -79,3 +81,8 @@ class Damage(msgspec.Struct, frozen=True):
             and anomaly.n_first <= self.n_first
             and self.n_last <= anomaly.n_last
         )
+
+
+def unrecorded(damage: Iterable[Damage], anomalies: Sequence[Anomaly]) -> list[Damage]:
+    """Losses that no anomaly record mentions yet. A torn tail is none: its record was never acknowledged."""
+    return [each for each in damage if each.kind != "torn" and not any(map(each.is_known_by, anomalies))]

@@ -62,7 +62,8 @@ class Reader:
                 yield from self._read_last(files[0], content, live)
             finally:
                 content.close()
-            if self._list().segments[-1].number == files[0].number:
+            segments = self._list().segments
+            if not segments or segments[-1].number == files[0].number:
                 return
 
     def record_at(self, segment: int, offset: int) -> Entry | None:
@@ -145,7 +146,7 @@ class Reader:
             raise self._stale(f"segment {file.number} has become shorter")
         scanner = self._scanner()
         yield from self._scan(scanner, content, None, None)
-        if live:
+        if live and not file.sealed:  # a sealed segment is complete: what is missing from it is lost
             return
         tail = scanner.tail()
         if tail is not None and tail.whole:

@@ -64,6 +64,8 @@ def verify(folder: str, uid: str | None = None, disk: Disk = OS_DISK, told: Told
     except FormatError as error:
         errors.append(str(error))
         chain = Chain(uid or "", (), (), (), frozenset())
+    if not chain.segments and not errors:
+        errors.append(f"{folder} holds no journal: no segment can be found in it")
     known = [each for each in damage if any(each.is_known_by(anomaly) for anomaly in anomalies)]
     torn = [each for each in damage if each.kind == "torn"]
     new = [each for each in damage if each not in known and each not in torn]

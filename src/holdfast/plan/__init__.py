@@ -6,16 +6,17 @@ from holdfast.plan.extending import Extension
 from holdfast.plan.files import (
     DATA,
     PLAN,
+    RESTORE,
     DataLine,
     PlanLine,
     StoredRows,
     data_lines,
-    digest_file,
     originals,
     planned_lines,
     read_lines,
     rows_of,
 )
+from holdfast.plan.integrity import Flaw, check_originals, check_sizes, find_problem
 from holdfast.plan.planning import (
     Planned,
     Rows,
@@ -32,10 +33,12 @@ from holdfast.plan.planning import (
 __all__ = [
     "DATA",
     "PLAN",
+    "RESTORE",
     "BlobError",
     "BlobStore",
     "DataLine",
     "Extension",
+    "Flaw",
     "PlanLine",
     "Planned",
     "Rows",
@@ -47,8 +50,10 @@ __all__ = [
     "check_blobs",
     "check_groups",
     "check_kept",
+    "check_originals",
+    "check_sizes",
     "data_lines",
-    "digest_file",
+    "find_problem",
     "inputs_of",
     "judges_of",
     "models_of",

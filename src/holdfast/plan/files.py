@@ -12,13 +12,14 @@ from typing import Any
 import msgspec
 import xxhash
 
-from holdfast.errors import JournalError
+from holdfast.errors import DamagedError
 from holdfast.journal.content import open_content
 from holdfast.journal.disk import OS_DISK, Disk, remove_if_there, write_all
 from holdfast.journal.seekable import pack
 from holdfast.records.exchange import Row, Sample
 from holdfast.records.facts import Block, Cell, Stored
 
+RESTORE = "restore it from a copy of the run, or from its mirror with: holdfast recover"
 PLAN = "plan.jsonl.zst"
 DATA = "data.jsonl.zst"
 
@@ -37,16 +38,17 @@ class LineFile:
         """Write all lines. Dying before the end leaves a temporary file and no plan: the run has not begun."""
         temporary = f"{self._path}.tmp"
         remove_if_there(self._disk, temporary)
+        size = 0
         handle = self._disk.create(temporary)
         try:
             for packed in pack(self._counted(lines)):
-                write_all(self._disk, handle, [packed])
+                size += write_all(self._disk, handle, [packed])
             self._disk.sync(handle)
         finally:
             self._disk.close(handle)
         self._disk.replace(temporary, self._path)
         self._disk.sync_folder(os.path.dirname(self._path))
-        return Stored(self.count, self._digest.hexdigest())
+        return Stored(self.count, self._digest.hexdigest(), size)
 
     def _counted(self, lines: Iterable[bytes]) -> Iterator[bytes]:
         buffer = bytearray()
@@ -64,19 +66,24 @@ class LineFile:
 
 
 def read_lines(path: str, offset: int = 0, disk: Disk = OS_DISK) -> Iterator[bytes]:
-    """The lines from an offset on. JournalError if a part of the file cannot be read."""
-    content = open_content(disk, path)
+    """The lines from an offset on. DamagedError if a part of the file cannot be read."""
+    try:
+        content = open_content(disk, path)
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+        raise DamagedError(f"{path} is missing; {RESTORE}") from error
     rest = b""
     try:
+        if content.cut:
+            raise DamagedError(f"{path} is damaged: its end is missing; {RESTORE}")
         for piece in content.pieces(offset):
-            if piece.gap:
-                raise JournalError(f"{path} is damaged at byte {piece.offset}; restore it from a copy of the run")
+            if piece.gap or piece.broken:
+                raise DamagedError(f"{path} is damaged at byte {piece.offset}; {RESTORE}")
             *lines, rest = (rest + piece.data).split(b"\n")
             yield from lines
     finally:
         content.close()
     if rest:
-        raise JournalError(f"{path} ends in the middle of a line; restore it from a copy of the run")
+        raise DamagedError(f"{path} ends in the middle of a line; {RESTORE}")
 
 
 def digest_file(path: str) -> Stored:
@@ -106,8 +113,14 @@ def originals(run: str, blocks: Iterable[Block]) -> "Iterator[tuple[str, Stored]
 
 
 def planned_lines(run: str, cell: Cell) -> "Iterator[PlanLine]":
-    """The keys of one cell of one block."""
-    return map(_plan_line.decode, itertools.islice(read_lines(plan_path(run, cell.block), cell.plan_at), cell.count))
+    """The keys of one cell of one block. DamagedError if there are fewer than the journal says."""
+    path = plan_path(run, cell.block)
+    found = 0
+    for line in itertools.islice(read_lines(path, cell.plan_at), cell.count):
+        found += 1
+        yield _plan_line.decode(line)
+    if found < cell.count:
+        raise DamagedError(f"{path} is damaged: {found} of {cell.count} keys of {cell.task} are left; {RESTORE}")
 
 
 def data_lines(run: str, cell: Cell) -> "Iterator[DataLine]":

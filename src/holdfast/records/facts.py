@@ -14,11 +14,13 @@ from holdfast.records.exchange import Answer, Message, Row, Usage
 from holdfast.records.line import Draft, draft
 
 
-class Stored(msgspec.Struct, frozen=True):
+class Stored(msgspec.Struct, frozen=True, omit_defaults=True):
     """A file beside the journal, pinned: how many lines, and the digest of its content."""
 
     count: int
     digest: str
+    size: int = 0
+    """Bytes of the file as it is stored; 0 in runs of earlier versions, which did not record it."""
 
 
 class Cell(msgspec.Struct, frozen=True):

@@ -110,6 +110,8 @@ class RunReport(msgspec.Struct, frozen=True):
     """Answers that the list of anomalies in force was not used on; it is, with a resume or `score --anomalies`."""
     models: tuple[ModelProfile, ...] = ()
     """How fast each model was."""
+    damage: tuple[str, ...] = ()
+    """What is missing or changed in the run's files, a sentence each."""
 
     def __str__(self) -> str:
         from holdfast.report.tables import as_text, report_table  # rich is brought in only when something is shown

@@ -38,6 +38,7 @@ def latex(reports: Sequence[RunReport]) -> str:
     titles = 3 + several
     lines = [
         r"% needs \usepackage{booktabs}",
+        *(f"% damaged: {_text(sentence)}" for report in reports for sentence in report.damage),
         r"\begin{table}",
         r"\centering",
         rf"\begin{{tabular}}{{{'l' * titles}{'r' * (len(names) - titles)}}}",
@@ -48,7 +49,10 @@ def latex(reports: Sequence[RunReport]) -> str:
         lines.append(r"\midrule")
         for cell in report.cells:
             lines += [_row([*([_text(report.run_id)] if several else []), *row]) for row in _rows(cell, priced=priced)]
-    told = ", ".join(f"{_text(report.experiment)}/{_text(report.run_id)} ({report.status})" for report in reports)
+    told = ", ".join(
+        f"{_text(report.experiment)}/{_text(report.run_id)} ({report.status}{', damaged' if report.damage else ''})"
+        for report in reports
+    )
     lines += [r"\bottomrule", r"\end{tabular}", rf"\caption{{{told}}}", r"\end{table}"]
     return "\n".join(lines) + "\n"
 

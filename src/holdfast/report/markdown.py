@@ -9,9 +9,9 @@ from holdfast.report.tables import (
     cost_lines,
     duration,
     edited_lines,
-    evaluation_lines,
     failure_lines,
     marked_lines,
+    notice_lines,
     reading_lines,
     scorer_rows,
     short,
@@ -27,11 +27,11 @@ _MARKS = {"completed": "✅", "running": "⏳", "failed": "❌", "stalled": "❌
 def markdown(report: RunReport) -> str:
     """Ends with a line break, so that it can be appended to a file that holds others."""
     failed = sum(cell.failed for cell in report.cells)
-    mark = "⚠️" if failed and report.status == "completed" else _MARKS.get(report.status, "⚠️")
+    mark = "⚠️" if report.damage or (failed and report.status == "completed") else _MARKS.get(report.status, "⚠️")
     lines = [f"### {mark} {_text(f'{report.experiment}/{report.run_id}')}: {report.status}", ""]
     if report.reason:
         lines += [_text(report.reason), ""]
-    for line in evaluation_lines(report):
+    for line in notice_lines(report):
         lines += [_text(line), ""]
     lines += [_row(_HEAD), _row("---" if name in _HEAD[:3] else "--:" for name in _HEAD)]
     lines += [row for cell in report.cells for row in _rows(cell)]

@@ -16,9 +16,9 @@ from holdfast.report.tables import (
     anomaly_lines,
     duration,
     edited_lines,
-    evaluation_lines,
     html_table,
     marked_lines,
+    notice_lines,
     reading_lines,
     report_rows,
     short,
@@ -66,7 +66,7 @@ def _run(sheet: Sheet) -> Iterator[str]:
     report = sheet.report
     yield f'<section>\n<h2>{_text(report.run_id)} <span class="status {_text(report.status)}">'
     yield f"{_text(report.status)}</span></h2>\n"
-    for line in (report.reason, *evaluation_lines(report)):
+    for line in (report.reason, *notice_lines(report)):
         if line:
             yield f"<p>{_text(line)}</p>\n"
     yield _table(*report_rows(report))

@@ -47,14 +47,14 @@ def report_table(report: RunReport, command: Command | None = None) -> Renderabl
     With `command`, what to do about failed samples.
     """
     names, rows = report_rows(report)
-    above: list[RenderableType] = [headline(report), *map(_line, evaluation_lines(report)), ""]
+    above: list[RenderableType] = [headline(report), *map(_line, notice_lines(report)), ""]
     return Group(*above, plain_table(names, rows), *_footnotes(report, command))
 
 
 def report_html(report: RunReport) -> str:
     """The same for a notebook."""
     below = "".join(f"<div>{html.escape(str(line))}</div>" for line in _footnotes(report, None) if str(line))
-    above = "".join(f"<div>{html.escape(line)}</div>" for line in (headline(report).plain, *evaluation_lines(report)))
+    above = "".join(f"<div>{html.escape(line)}</div>" for line in (headline(report).plain, *notice_lines(report)))
     return f"{above}{html_table(*report_rows(report))}{below}"
 
 
@@ -94,8 +94,9 @@ def headline(report: RunReport) -> Text:
     return text
 
 
-def evaluation_lines(report: RunReport) -> Iterator[str]:
-    """Whose scores these are, where there are others too."""
+def notice_lines(report: RunReport) -> Iterator[str]:
+    """What a reader must know before the numbers: damage, and whose scores they are if there are several."""
+    yield from (f"damaged: {sentence}" for sentence in report.damage)
     if len(report.evaluations) > 1:
         called = report.evaluations.get(report.evaluation, "")
         yield f"scores of the evaluation {report.evaluation} ({called}), one of {len(report.evaluations)}"

@@ -7,6 +7,7 @@ from holdfast.state.folding import Bits, Fold, Judged, Trail
 from holdfast.state.index import Index
 from holdfast.state.profile import ModelTimes, Profile, Spans
 from holdfast.state.rows import AnswerRow, EditRow, EvaluationCounts, MadeRow, ScoreRow
+from holdfast.state.sources import Stamps, stamp_of_file
 from holdfast.state.status import Standing, is_held, keep_beat, standing_by, standing_of, status_by, status_of
 from holdfast.state.story import OpenJob, Story
 
@@ -26,6 +27,7 @@ __all__ = [
     "Profile",
     "ScoreRow",
     "Spans",
+    "Stamps",
     "Standing",
     "Story",
     "Trail",
@@ -36,6 +38,7 @@ __all__ = [
     "recorded_edits",
     "recorded_scores",
     "stamp_of",
+    "stamp_of_file",
     "standing_by",
     "standing_of",
     "status_by",

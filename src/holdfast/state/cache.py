@@ -5,7 +5,8 @@ on a network file system, a private temporary folder of this machine takes its p
 there is no cache, and callers work in memory. Nothing in it is an original: it may be deleted at any time.
 
 Layout: `runs/<name>.db` and `stores/<name>.db` are snapshots (see `snapshot`), `copies/<name>/` are copies of mirrored
-runs. The time of last modification is the time of last use. All folders are private to their owner.
+runs, `checks/<name>.json` says which files of a run were checked (see `sources`). The time of last modification is the
+time of last use. All folders are private to their owner.
 """
 
 import contextlib
@@ -31,7 +32,7 @@ IN_USE = "in-use"
 """A file inside a copy: whoever reads the copy holds a shared lock on it, so that it is not evicted meanwhile."""
 TEMPORARY_SUFFIX = ".tmp"
 _ABANDONED_SECONDS = 86400.0
-_KINDS = ("runs", "stores", "copies")
+_KINDS = ("runs", "stores", "copies", "checks")
 _NETWORKED = frozenset(
     {
         "9p",

@@ -16,16 +16,17 @@ import xxhash
 
 from holdfast.errors import StaleCursorError
 from holdfast.journal import START, Cursor, Damage, Entry, Reader, journal_folder
-from holdfast.journal.marks import Position
+from holdfast.journal.marks import Position, unrecorded
 from holdfast.records.facts import SampleFailed, SampleFinished, ScoreGiven
 from holdfast.state.cache import identify
 from holdfast.state.folding import failed_data, finished_data, looked_data, score_data
 from holdfast.state.profile import Profile, TimedGist
 from holdfast.state.rows import AnswerRow, EditRow, EvaluationCounts, MadeRow, ScoreRow
 from holdfast.state.snapshot import Snapshot, UnusableError
+from holdfast.state.sources import CheckedFiles, Stamps, have_changed, stamp_segments
 from holdfast.state.story import Story
 
-_VERSION = 12
+_VERSION = 13
 _timed_gist = msgspec.json.Decoder(TimedGist)
 _PUBLISH_SHARE = 50
 _SMALL_RECORDS = 50_000
@@ -85,7 +86,10 @@ class Index:
         self._reset()
         self.last_n = 0
         """The number of the last record."""
-        self._snapshot = Snapshot(identify("runs", run, Reader(journal_folder(run)).uid), _VERSION, _SCHEMA)
+        uid = Reader(journal_folder(run)).uid
+        self.checked = CheckedFiles(run, uid)
+        """Files that were found right: sealed segments, and originals that others have checked."""
+        self._snapshot = Snapshot(identify("runs", run, uid), _VERSION, _SCHEMA)
         self._database: sqlite3.Connection | None = None
         try:
             self._open()
@@ -280,12 +284,18 @@ class Index:
             self.story = msgspec.json.decode(saved["story"], type=Story)
             self.profile = msgspec.json.decode(saved["profile"], type=Profile)
             self.damage = msgspec.json.decode(saved["damage"], type=list[Damage])
-            return msgspec.json.decode(saved["cursor"], type=Cursor)
+            cursor = msgspec.json.decode(saved["cursor"], type=Cursor)
+            read = msgspec.json.decode(saved["segments"], type=Stamps)
         except (*_FAILURES, KeyError) as error:
             raise UnusableError(f"cannot be decoded ({error})") from error
+        journal = journal_folder(self._run)
+        if have_changed(journal, read, stamp_segments(journal), self.checked):
+            raise StaleCursorError(f"{self._run}: a segment has changed since the index was made")
+        return cursor
 
     def _catch_up(self, cursor: Cursor, *, is_private: bool) -> None:
         """Read what came since. The snapshot is copied as soon as there is anything to change."""
+        segments = stamp_segments(journal_folder(self._run))
         reader = Reader(journal_folder(self._run), cursor=cursor)
         changes = 0
         try:
@@ -300,21 +310,33 @@ class Index:
                     base.close()
                     is_private = True
                 changes += 1
-                if isinstance(each, Damage):
-                    self.damage.append(each)
-                else:
+                if not isinstance(each, Damage):
                     self._apply(each)
+                elif each not in self.damage:  # a stray file is reported by every reader
+                    self.damage.append(each)
             self.last_n = reader.cursor.n
             if changes:
-                self._save(reader.cursor)
+                self._save(reader.cursor, segments)
                 # Of a long run that is being written, a reader keeps only what is worth writing the whole file again.
                 if self._kept and (self.last_n < _SMALL_RECORDS or changes * _PUBLISH_SHARE > self.last_n):
                     self._snapshot.publish()
         finally:
             self._snapshot.drop()
 
-    def _save(self, cursor: Cursor) -> None:
-        values = {"cursor": cursor, "story": self.story, "profile": self.profile, "damage": self.damage}
+    @property
+    def lost(self) -> list[Damage]:
+        """Losses in the journal that no record mentions. Foreign bytes that cost no record are not among them."""
+        found = unrecorded(self.damage, self.story.anomalies)
+        return [each for each in found if each.records_lost or each.kind == "fence"]
+
+    def _save(self, cursor: Cursor, segments: Stamps) -> None:
+        values = {
+            "cursor": cursor,
+            "story": self.story,
+            "profile": self.profile,
+            "damage": self.damage,
+            "segments": segments,
+        }
         rows = [(name, msgspec.json.encode(value)) for name, value in values.items()]
         self._writable.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows)
         self._writable.commit()

@@ -1,0 +1,132 @@
+"""What is damaged in a run, in sentences for people: what, what is left, and the command that helps.
+
+Every reader of a run goes through `find_damage` before it shows a number. Damage that a resume has recorded is no
+longer reported here: its anomaly records are, and the lost answers were asked for again.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.api.going_on import not_begun
+from holdfast.api.places import RunPlace
+from holdfast.api.provenance import lost_of
+from holdfast.errors import DamagedError
+from holdfast.journal import Damage
+from holdfast.journal.verification import describe
+from holdfast.plan import RESTORE, Flaw, check_originals, check_sizes
+from holdfast.report.wording import counted
+from holdfast.state import Fold, Index, Standing, Story
+
+
+class DamageReport(msgspec.Struct, frozen=True):
+    """One sentence for each damage; none if nothing is damaged."""
+
+    journal: tuple[str, ...] = ()
+    plan: tuple[str, ...] = ()
+    """Without the plan, keys that have no answer cannot be listed."""
+    data: tuple[str, ...] = ()
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        return (*self.journal, *self.plan, *self.data)
+
+    def require_whole(self) -> None:
+        """For commands that judge runs: with something missing, the verdict could be wrong."""
+        for sentence in self.sentences:
+            raise DamagedError(sentence)
+
+    def require_originals(self) -> None:
+        """For what is asked or scored by plan and data."""
+        for sentence in (*self.plan, *self.data):
+            raise DamagedError(sentence)
+
+    def require_plan(self) -> None:
+        for sentence in self.plan:
+            raise DamagedError(sentence)
+
+
+def find_damage(place: RunPlace, index: Index, standing: Standing, *, sizes_only: bool = False) -> DamageReport:
+    """Check journal, plan and data of a run. DamagedError if its beginning is lost, so that nothing can be said of it.
+
+    `standing` was taken before the index was read. `sizes_only`: do not compute digests of plan and data.
+    """
+    story = index.story
+    if not standing.held:  # else it may be about to write the record
+        problem = find_missing_start(place, story, index.damage, index.finished + index.failed)
+        if problem:
+            raise DamagedError(problem)
+    flaws = _find_flaws(place, index, sizes_only)
+    journal = (*_describe_losses(place, index.lost), *_describe_missing_tail(place, index, standing))
+    plan = tuple(_describe_flaw(place, flaw) for flaw in flaws if flaw.is_plan)
+    data = tuple(_describe_flaw(place, flaw) for flaw in flaws if not flaw.is_plan)
+    return DamageReport(journal, plan, data)
+
+
+def find_missing_start(place: RunPlace, story: Story, damage: Sequence[Damage], answers: int) -> str:
+    """What to say of a run whose `run.started` is lost; empty if it has one, or never began."""
+    if story.started is not None:
+        return ""
+    lost = lost_of(place, story, damage, answers)
+    if lost == "journal":
+        what = "is empty" if place.began else "is missing"
+        return f"{place.run_id}: the journal in {place.journal} {what}, so its answers are lost here; {RESTORE}"
+    if lost == "beginning":
+        what = "the record that began the run is damaged, so nothing can be said of what was asked"
+        return f"{place.run_id}: {what}; restore {place.journal} from a copy, or from its mirror with: holdfast recover"
+    return ""
+
+
+def require_started(place: RunPlace, fold: Fold) -> None:
+    """DamagedError if the beginning of a run is lost; UsageError if it never began."""
+    if fold.story.started is not None:
+        return
+    problem = find_missing_start(place, fold.story, fold.damage, fold.finished.count + fold.failed.count)
+    if problem:
+        raise DamagedError(problem)
+    raise not_begun(place)
+
+
+def require_originals(place: RunPlace, story: Story) -> None:
+    """DamagedError if plan or data are not what the run recorded: nothing may be asked or scored by them."""
+    for flaw in check_originals(place.folder, story.blocks, {}):
+        raise DamagedError(_describe_flaw(place, flaw))
+
+
+def _find_flaws(place: RunPlace, index: Index, sizes_only: bool) -> list[Flaw]:
+    if sizes_only:
+        return check_sizes(place.folder, index.story.blocks)
+    stamps = dict(index.checked.stamps)
+    flaws = check_originals(place.folder, index.story.blocks, stamps)
+    index.checked.remember(stamps)
+    return flaws
+
+
+def _describe_flaw(place: RunPlace, flaw: Flaw) -> str:
+    return f"{place.run_id}: {flaw}; {RESTORE}"
+
+
+def _describe_losses(place: RunPlace, lost: Sequence[Damage]) -> tuple[str, ...]:
+    if not lost:
+        return ()
+    records = sum(each.records_lost for each in lost)
+    places = f" in {len(lost)} places" if len(lost) > 1 else ""
+    what = f"its journal is damaged: {counted(records, 'record')} lost{places} ({describe(lost[0])})"
+    return (f"{place.run_id}: {what}; {_what_helps(place)}",)
+
+
+def _describe_missing_tail(place: RunPlace, index: Index, standing: Standing) -> tuple[str, ...]:
+    """The lease names the last record that was durable: a journal that ends before it was cut."""
+    lease = standing.lease
+    if lease is None or standing.held or standing.copied or lease.epoch != index.story.epoch:
+        return ()
+    if lease.acknowledged <= index.last_n:
+        return ()
+    what = (
+        f"records {index.last_n + 1} to {lease.acknowledged} were durable and are missing from the end of its journal"
+    )
+    return (f"{place.run_id}: {what}; {_what_helps(place)}",)
+
+
+def _what_helps(place: RunPlace) -> str:
+    return f"restore it with: holdfast recover, or ask for what was lost again with: {place.command('resume')}"

@@ -1,0 +1,92 @@
+"""Whether a run's plan and data files are what the run recorded when it wrote them.
+
+Cheap checks come first: the file exists, has its recorded size and a readable frame index. The full digest is computed
+once for each state of a file; a caller that remembers `stamps` skips it while device, inode, size and times stay equal.
+"""
+
+import os
+from collections.abc import Iterable
+
+import msgspec
+
+from holdfast.errors import JournalError
+from holdfast.journal.content import SealedContent
+from holdfast.journal.disk import OS_DISK
+from holdfast.plan.files import digest_file, originals
+from holdfast.records.facts import Block, Stored
+from holdfast.state import Stamps, stamp_of_file
+
+
+class Flaw(msgspec.Struct, frozen=True):
+    """A plan or data file that is not what was written."""
+
+    path: str
+    problem: str
+
+    @property
+    def is_plan(self) -> bool:
+        return os.path.basename(self.path).startswith("plan")
+
+    def __str__(self) -> str:
+        return f"{self.path} {self.problem}"
+
+
+def check_originals(run: str, blocks: Iterable[Block], stamps: Stamps) -> list[Flaw]:
+    """Every plan and data file that differs from its record. Remembers in `stamps` those that were digested and are
+    right.
+    """
+    flaws = []
+    for path, stored in originals(run, blocks):
+        name = os.path.basename(path)
+        stamp = stamp_of_file(path)
+        if stamp and stamps.get(name) == stamp:
+            continue
+        problem = find_problem(path, stored)
+        if problem:
+            flaws.append(Flaw(path, problem))
+            stamps.pop(name, None)
+        else:
+            stamps[name] = stamp
+    return flaws
+
+
+def check_sizes(run: str, blocks: Iterable[Block]) -> list[Flaw]:
+    """The part of the check that reads no content, for listings of many runs."""
+    found = ((path, _find_size_problem(path, stored)) for path, stored in originals(run, blocks))
+    return [Flaw(path, problem) for path, problem in found if problem]
+
+
+def find_problem(path: str, stored: Stored) -> str:
+    """What is wrong with the content of one file; empty if it is what was written."""
+    problem = _find_size_problem(path, stored)
+    if problem:
+        return problem
+    try:
+        found = digest_file(path)
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    except JournalError:
+        return "is damaged"
+    if found.count != stored.count:
+        return f"is damaged: it has {found.count} of {stored.count} lines"
+    return "" if found.digest == stored.digest else "is damaged: its content is not what was written"
+
+
+def _find_size_problem(path: str, stored: Stored) -> str:
+    if os.path.islink(path) or (os.path.exists(path) and not os.path.isfile(path)):
+        return "is not a regular file"
+    try:
+        size = os.stat(path).st_size
+        if stored.size and size != stored.size:
+            return f"is damaged: it has {size} of {stored.size} bytes"
+        if not stored.size:  # runs of earlier versions: the frame index is at the end, so a cut file has none
+            content = SealedContent(OS_DISK, OS_DISK.open(path))
+            try:
+                return "is damaged: its end is missing" if content.cut else ""
+            finally:
+                content.close()
+    except FileNotFoundError:
+        return "is missing"
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    return ""

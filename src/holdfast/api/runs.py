@@ -488,7 +488,9 @@ def list_runs(store: str) -> Iterator[RunSummary]:
     for place in runs_in(store):
         folders.add(place.folder)
         try:
-            summaries.append(_known(catalogue, place) or _looked_at(catalogue, place))
+            summary = _known(catalogue, place) or _looked_at(catalogue, place)
+            if os.path.isdir(place.folder):
+                summaries.append(summary)
         except Exception as error:  # noqa: BLE001 - whatever is wrong with one run, the others are listed
             if os.path.isdir(place.folder):  # else it was removed a moment ago
                 summaries.append(_unreadable(place, error))

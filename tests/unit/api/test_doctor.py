@@ -115,7 +115,8 @@ def test_an_original_that_is_gone_is_named(tmp_path: Path, name: str) -> None:
     os.unlink(os.path.join(place.folder, name))
     told = findings(tmp_path)
     assert len(told) == 2, told
-    assert told[1].what == f"{os.path.join(place.folder, name)} is gone"
+    assert told[1].what == f"{os.path.join(place.folder, name)} is missing"
+    assert told[1].damage
     assert not told[1].safe
 
 
@@ -420,13 +421,13 @@ def test_a_run_whose_journal_is_gone_is_told_with_a_command_that_works(tmp_path:
     before = originals(folder)
     (found,) = findings(tmp_path / "runs")
     assert found.run == "lost run"
-    assert found.what == ("its journal is empty" if left == "an empty folder" else "its journal is gone")
-    assert "put journal/ back" in found.means
+    assert found.what == ("its journal is empty" if left == "an empty folder" else "its journal is missing")
+    assert "restore journal/ from a copy" in found.means
     told = call("doctor", "lost run", "--store", tmp_path / "runs", cwd=tmp_path)
     assert found.command in told.out
     assert call(*shlex.split(found.command)[1:], cwd=tmp_path).code == 0  # a new run; the folder stays as it was
     assert originals(folder) == before
-    assert len(listed(tmp_path / "runs")) == 1 + (left == "an empty folder")
+    assert len(listed(tmp_path / "runs")) == 2
 
 
 def test_a_run_that_was_planned_and_not_begun_is_told(tmp_path: Path) -> None:

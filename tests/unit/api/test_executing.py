@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from holdfast.api import Ended, Run, Task, execute, place_for, run_async
-from holdfast.errors import DriftError, HeldError, HoldfastError, JournalError, SpecError
+from holdfast.errors import DamagedError, DriftError, HeldError, HoldfastError, SpecError
 from holdfast.journal import Lock, journal_folder, verify
 from holdfast.models import Request
 from holdfast.records.exchange import Answer, Sample
@@ -161,14 +161,14 @@ def test_a_folder_that_holds_no_run_yet_begins_anew(tmp_path: Path) -> None:
         assert [line.status for line in lines(tmp_path)] == ["finished"] * 3
 
 
-def test_a_run_whose_journal_is_gone_is_not_begun_anew_in_its_place(tmp_path: Path) -> None:
+def test_a_run_whose_journal_is_missing_is_not_started_again_in_its_place(tmp_path: Path) -> None:
     """Its answers may be in a copy, and would be bought twice."""
     wanted = given([Asked(rows=rows(3))])
     go(tmp_path, wanted)
     assert status(tmp_path) == "completed"
     place = Path(folder(tmp_path))
     shutil.rmtree(place / "journal")
-    with pytest.raises(JournalError, match="its journal is gone"):
+    with pytest.raises(DamagedError, match="journal is missing"):
         go(tmp_path, wanted)
     assert not (place / "journal").exists()
 
@@ -177,7 +177,7 @@ def test_a_journal_with_a_segment_and_no_run_begins_anew(tmp_path: Path) -> None
     wanted = given([Asked(rows=rows(3))])
     go(tmp_path, wanted)
     assert cut_after(tmp_path, lambda kind, data: kind == "segment") == 1
-    with pytest.raises(JournalError, match="its journal is gone"):  # spec.yaml tells that there was one
+    with pytest.raises(DamagedError, match="is empty"):  # spec.yaml shows that there was one
         go(tmp_path, wanted)
     Path(folder(tmp_path), "spec.yaml").unlink()
     assert go(tmp_path, wanted).finished == 3

@@ -15,7 +15,7 @@ import yaml
 from holdfast.api import Given, extend, place_for
 from holdfast.errors import DriftError
 from holdfast.journal import Lock
-from holdfast.plan import digest_file
+from holdfast.plan.files import digest_file
 from holdfast.records.facts import Stored
 from tests.journals import tree_of
 from tests.unit.engine.runs import RUN, Asked, folder, given, go, lines, records, rows
@@ -74,7 +74,7 @@ def test_what_nobody_has_changed_meanwhile_is_compared_once(
         digested.append(Path(path).name)
         return digest_file(path)
 
-    monkeypatch.setattr("holdfast.api.resuming.digest_file", counted)
+    monkeypatch.setattr("holdfast.plan.integrity.digest_file", counted)
     if further:
         go_further(tmp_path, wanted(repeats=2))
     else:

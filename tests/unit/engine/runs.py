@@ -11,6 +11,7 @@ from holdfast.api import Ended, Given, Observe, Run, execute, find_run, place_fo
 from holdfast.journal import Entry, Reader, journal_folder
 from holdfast.journal.chain import list_chain
 from holdfast.journal.disk import OS_DISK
+from holdfast.journal.lease import read_lease, write_lease
 from holdfast.models import Connection, Request
 from holdfast.records.exchange import Answer
 from holdfast.report import ExportLine
@@ -104,8 +105,12 @@ def records(store: object, run_id: str = RUN) -> list[tuple[str, dict[str, Any]]
     return [(each.line.t, msgspec.json.decode(each.line.d)) for each in found if isinstance(each, Entry)]
 
 
-def cut_after(store: object, keep: Callable[[str, dict[str, Any]], bool], run_id: str = RUN) -> int:
-    """As if the process had been killed: the journal ends before the first record that is not to be kept."""
+def cut_after(
+    store: object, keep: Callable[[str, dict[str, Any]], bool], run_id: str = RUN, *, forget: bool = True
+) -> int:
+    """As if the process had been killed: the journal ends before the first record that is not to be kept. `forget`: the
+    lease does not know of the records behind it.
+    """
     journal = journal_folder(folder(store, run_id))
     files = list_chain(OS_DISK, journal, None, {}).segments
     kept = 0
@@ -126,4 +131,7 @@ def cut_after(store: object, keep: Callable[[str, dict[str, Any]], bool], run_id
         if left:
             with open(file.path.removesuffix(".zst"), "wb") as out:
                 out.write(left)
+    lease = read_lease(folder(store, run_id)) if forget else None
+    if lease is not None:  # it must not know of records that a killed process had not written
+        write_lease(folder(store, run_id), msgspec.structs.replace(lease, acknowledged=min(lease.acknowledged, kept)))
     return kept

@@ -58,10 +58,10 @@ def test_a_closed_run_is_ok(folder: str) -> None:
     assert verify(folder, disk=QUICK).ok
 
 
-def test_a_journal_without_segments_is_ok(folder: str) -> None:
+def test_a_journal_without_segments_is_damaged(folder: str) -> None:
     os.mkdir(folder)
     result = verify(folder, disk=QUICK)
-    assert result.ok
+    assert not result.ok
     assert result.records == 0
 
 

@@ -161,6 +161,7 @@ def test_what_is_found_by_looking_again_counts(copied: RunPlace) -> None:
     assert check_scores(place).differences == []
 
 
+@pytest.mark.filterwarnings("ignore::holdfast.errors.DamageWarning")
 def test_a_slow_answer_is_counted_again(tmp_path: Path) -> None:
     drafts = [
         begun(30),
@@ -175,6 +176,7 @@ def test_a_slow_answer_is_counted_again(tmp_path: Path) -> None:
     assert any("anomaly slow: the report says 0, the journal 1" in each for each in check_scores(place).differences)
 
 
+@pytest.mark.filterwarnings("ignore::holdfast.errors.DamageWarning")
 def test_losses_of_the_journal_are_counted_again_also_after_a_resume(tmp_path: Path) -> None:
     place = ran(tmp_path)
     cut_after(tmp_path, lambda kind, data: kind != "run.completed")

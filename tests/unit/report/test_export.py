@@ -55,6 +55,7 @@ def test_a_key_that_was_not_answered_yet_has_a_line_too(tmp_path: Path) -> None:
     assert [(line.output, line.error, line.scores) for line in found[2:]] == [(None, None, {})] * 3
 
 
+@pytest.mark.filterwarnings("ignore::holdfast.errors.DamageWarning")
 def test_an_answer_that_was_damaged_after_the_index_had_seen_it_is_not_exported_as_finished(tmp_path: Path) -> None:
     go(tmp_path, given([Asked(rows=rows(3))], concurrency={"samples": 1}))
     cut_after(tmp_path, lambda kind, data: kind != "run.completed")
@@ -118,6 +119,7 @@ def test_csv_says_what_each_key_took(tmp_path: Path) -> None:
     assert [str(line.seconds) for line in lines(tmp_path)] == [finished["seconds"], failed["seconds"]]
 
 
+@pytest.mark.filterwarnings("ignore::holdfast.errors.DamageWarning")
 def test_an_answer_lost_to_damage_took_nothing(tmp_path: Path) -> None:
     go(tmp_path, given([Asked(rows=rows(1))], concurrency={"samples": 1}))
     cut_after(tmp_path, lambda kind, data: kind != "run.completed")

@@ -16,7 +16,7 @@ from holdfast.journal.seekable import FRAME_BYTES_MAX, Frame, is_cut, is_whole, 
 
 PIECE_BYTES = 1024 * 1024
 _RECENT_BYTES = 2 * 1024 * 1024
-LOOKUP_RECENT_BYTES = 4 * 1024 * 1024
+LOOKUP_RECENT_BYTES = 2 * 1024 * 1024
 """How much unpacked content stays in memory while single records are looked up: those of one key lie scattered among
 those of the samples that were in flight with it."""
 LOOKUP_BYTES = 64 * 1024

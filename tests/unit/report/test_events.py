@@ -140,6 +140,6 @@ def peak_bytes(store: Path, keys: int) -> int:
 
 
 def test_memory_does_not_grow_with_the_run(tmp_path: Path) -> None:
-    """50 MB of steps fill what is kept in memory; 100 MB need no more."""
-    few, many = peak_bytes(tmp_path / "few", 500), peak_bytes(tmp_path / "many", 1000)
+    """40 MB of steps fill what is kept in memory; 80 MB need no more."""
+    few, many = peak_bytes(tmp_path / "few", 400), peak_bytes(tmp_path / "many", 800)
     assert many < 1.1 * few, (few, many)

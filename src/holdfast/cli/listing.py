@@ -16,7 +16,7 @@ from holdfast.errors import DamageWarning, UsageError
 from holdfast.journal.objects import is_url
 from holdfast.report.grids import Grid
 from holdfast.report.tables import duration
-from holdfast.report.wording import counted, human_bytes
+from holdfast.report.wording import counted, human_bytes, status_words
 from holdfast.spec.explaining import nearest
 
 
@@ -65,7 +65,8 @@ def print_runs(store: str | None, wanted: Wanted, as_json: bool) -> None:
 def _listed(run: RunSummary) -> tuple[str, ...]:
     done, failed = f"{run.finished}/{run.planned}", str(run.failed or "")
     size, tags = human_bytes(run.bytes), " ".join(run.tags)
-    status = f"{run.status}, damaged" if run.damage else run.status
+    status = status_words(run.status, run.failed, run.planned)
+    status = f"{status}, damaged" if run.damage else status
     return run.run_id, run.experiment, status, done, failed, size, run.created[:16].replace("T", " "), tags
 
 
@@ -73,7 +74,8 @@ def _heard_of(run: RunSummary) -> tuple[str, ...]:
     done, failed = (f"{run.finished}/{run.planned}", str(run.failed or "")) if run.updated else ("?", "?")
     age = time.time() - datetime.fromisoformat(run.updated).timestamp() if run.updated else 0.0
     heard = f"{duration(max(age, 0.0))} ago" if run.updated else "never"
-    return run.run_id, run.experiment, run.status, done, failed, heard, run.folder
+    status = status_words(run.status, run.failed, run.planned)
+    return run.run_id, run.experiment, status, done, failed, heard, run.folder
 
 
 def _in_mirror(url: str, wanted: Wanted) -> list[RunSummary]:

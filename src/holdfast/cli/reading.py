@@ -41,7 +41,7 @@ from holdfast.report.tables import (
     marked_lines,
     tokens,
 )
-from holdfast.report.wording import counted, dollars, first_line, shortened
+from holdfast.report.wording import counted, dollars, first_line, shortened, status_words
 from holdfast.score.anomalies import KINDS
 from holdfast.spec.explaining import nearest
 from holdfast.state import standing_of
@@ -58,7 +58,8 @@ def print_run(name: str, store: str | None, as_json: bool, evaluation: str = "")
         print_json(summary)
         return
     cells = report.cells
-    say(f"{summary.experiment}/{summary.run_id}  {summary.status}", "bold")
+    status = status_words(summary.status, summary.failed, summary.planned)
+    say(f"{summary.experiment}/{summary.run_id}  {status}", "bold")
     if summary.reason:
         say(summary.reason)
     counts = f"{summary.finished} finished, {summary.failed} failed, {summary.unfinished} unfinished"

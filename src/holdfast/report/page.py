@@ -23,7 +23,7 @@ from holdfast.report.tables import (
     report_rows,
     short,
 )
-from holdfast.report.wording import counted, dollars, shortened
+from holdfast.report.wording import counted, dollars, shortened, status_tone, status_words
 
 _MESSAGE_MAX = 2_000
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -64,8 +64,10 @@ def page(sheets: Sequence[Sheet], figures: Iterable[Drawn]) -> Iterator[str]:
 
 def _run(sheet: Sheet) -> Iterator[str]:
     report = sheet.report
-    yield f'<section>\n<h2>{_text(report.run_id)} <span class="status {_text(report.status)}">'
-    yield f"{_text(report.status)}</span></h2>\n"
+    failed, planned = sum(cell.failed for cell in report.cells), sum(cell.planned for cell in report.cells)
+    tone, words = status_tone(report.status, failed, planned), status_words(report.status, failed, planned)
+    yield f'<section>\n<h2>{_text(report.run_id)} <span class="status {_text(tone)}">'
+    yield f"{_text(words)}</span></h2>\n"
     for line in (report.reason, *notice_lines(report)):
         if line:
             yield f"<p>{_text(line)}</p>\n"

@@ -11,7 +11,7 @@ from holdfast.records.exchange import Usage
 from holdfast.report.cells import CellReport, Example, RunReport, ScorerReport
 from holdfast.report.costs import Cost, unpriced_line
 from holdfast.report.grids import Grid
-from holdfast.report.wording import brief, count_of, counted, dollars, first_line
+from holdfast.report.wording import brief, count_of, counted, dollars, first_line, status_tone, status_words
 from holdfast.score.anomalies import KINDS
 from holdfast.stats import Summary
 
@@ -88,7 +88,9 @@ def as_text(shown: RenderableType) -> str:
 
 def headline(report: RunReport) -> Text:
     text = _line(f"{report.experiment}/{report.run_id}  ")
-    text.append(report.status, style=_STATUS_STYLE.get(report.status, ""))
+    failed, planned = sum(cell.failed for cell in report.cells), sum(cell.planned for cell in report.cells)
+    tone = status_tone(report.status, failed, planned)
+    text.append(status_words(report.status, failed, planned), style=_STATUS_STYLE.get(tone, ""))
     if report.reason:
         text.append(f"  ({report.reason})")
     return text

@@ -20,6 +20,20 @@ def counted(count: int, noun: str, several: str = "") -> str:
     return f"{count} {noun if count == 1 else several or f'{noun}s'}"
 
 
+def status_words(status: str, failed: int, planned: int) -> str:
+    """`completed, 3 failed`: that a run is at its end does not say that it went well."""
+    if status != "completed" or not failed:
+        return status
+    return f"{status}, all {failed} failed" if failed == planned > 1 else f"{status}, {failed} failed"
+
+
+def status_tone(status: str, failed: int, planned: int) -> str:
+    """The status whose colour is shown: a completed run with failed samples is not green."""
+    if status != "completed" or not failed:
+        return status
+    return "failed" if failed == planned else "interrupted"
+
+
 def count_of(summary: "Summary") -> str:
     """How many values; and of how many groups, where samples share some: `40 (8 groups)`."""
     return str(summary.n) if summary.groups is None else f"{summary.n} ({counted(summary.groups, 'group')})"

@@ -35,12 +35,15 @@ def test_it_waits_and_two_signals_end_it_and_it_goes_on_when_there_is_space(tmp_
     command = ("run", path, "--id", "r", "--store", small)
     log = small / "sums" / "r" / "log.jsonl"
     with start(*command, cwd=tmp_path) as process:
-        end = time.monotonic() + 60
+        end = time.monotonic() + 120
         while not log.exists() or "journal.disk_full" not in log.read_text():
             assert process.poll() is None, finish(process).err
             assert time.monotonic() < end, "the disk never filled"
             time.sleep(0.1)
-        time.sleep(2.5)
+        while "waits for free disk space" not in call("show", "r", "--store", small, cwd=tmp_path).out:
+            assert process.poll() is None, finish(process).err
+            assert time.monotonic() < end, call("show", "r", "--store", small, cwd=tmp_path).said
+            time.sleep(0.1)
         process.send_signal(signal.SIGINT)
         done = finish(process)
     assert done.code == 130, done.err

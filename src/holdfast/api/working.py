@@ -194,6 +194,7 @@ async def _watched(undertaking: Undertaking, engine: Engine, fold: Fold) -> None
         commits=lambda: undertaking.writer.commits,
         lost=lambda: undertaking.writer.lost,
         lock_inode=undertaking.writer.lock_inode,
+        disk_wait=lambda: undertaking.writer.disk_wait,
         tell=undertaking.logbook.tell,
         obey=lambda: _obey(undertaking, engine, fold),
     )

@@ -46,6 +46,8 @@ class Orders(msgspec.Struct, frozen=True):
     lost: Callable[[], bool] = lambda: False
     """Whether this process may no longer write to the run's folder."""
     lock_inode: int = 0
+    disk_wait: Callable[[], str] = lambda: ""
+    """Why nothing is recorded at the moment, if the disk is full."""
 
 
 class Watch:
@@ -155,7 +157,7 @@ class Watch:
             mirrored=mirrored,
             mirror_behind=round(behind, 1),
             progress_at=wall - (now - self._progress_at),
-            held=progress.held,
+            held="; ".join(filter(None, (self._orders.disk_wait(), progress.held))),
             oldest=[flight.describe(loop_now, wall) for flight in flights[:_OLDEST]],
             stall=stall,
             oom_kills=self._oom_kills,

@@ -6,6 +6,7 @@ by the lock, never by this file.
 """
 
 import contextlib
+import errno
 import os
 import socket
 import sys
@@ -73,7 +74,7 @@ class Lease(msgspec.Struct, frozen=True, omit_defaults=True):
     """For how many seconds there has been something that is not there yet."""
     progress_at: float = 0.0
     held: str = ""
-    """What requests wait for, if not for an answer: a rate limit, a server that is down."""
+    """What the run waits for, if not for an answer: a rate limit, a server that is down, free disk space."""
     oldest: list[InFlight] = []
     stall: Stall | None = None
     oom_kills: int = 0
@@ -92,17 +93,41 @@ class Lease(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def write_lease(run: str, lease: Lease) -> None:
-    """Whoever cannot write it is not kept from working."""
-    with contextlib.suppress(OSError):
-        put_in_place(os.path.join(run, LEASE), msgspec.json.encode(lease))
+    """A lease that cannot be written does not stop the run. On a full disk it is written over the last one, which needs
+    no new space on most file systems: readers then learn that the run is alive and waits.
+    """
+    path, data = os.path.join(run, LEASE), msgspec.json.encode(lease)
+    try:
+        put_in_place(path, data)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(_temporary(path))
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            with contextlib.suppress(OSError):
+                _overwrite(path, data)
+
+
+def _overwrite(path: str, data: bytes) -> None:
+    """In one call, and never shorter than before: spaces after JSON mean nothing. A reader that still sees a mixture
+    cannot decode it and takes it for no lease, until the next beat.
+    """
+    handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.pwrite(handle, data.ljust(os.fstat(handle).st_size), 0)
+    finally:
+        os.close(handle)
 
 
 def put_in_place(path: str, data: bytes) -> None:
     """Replace a small file that is only a word of the moment: whoever reads it sees the old or the new; unsynced."""
-    temporary = f"{path}.{os.getpid()}.tmp"
+    temporary = _temporary(path)
     with open(temporary, "wb") as file:
         file.write(data)
     os.replace(temporary, path)
+
+
+def _temporary(path: str) -> str:
+    return f"{path}.{os.getpid()}.tmp"
 
 
 def read_lease(run: str) -> Lease | None:

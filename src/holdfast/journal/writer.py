@@ -79,6 +79,12 @@ class Options(msgspec.Struct, frozen=True):
     mirror: Mirroring | None = None
 
 
+class _FullDisk:
+    """Why the writer waits for free disk space; empty if it does not. Set by its thread, read by any."""
+
+    reason = ""
+
+
 class _Parts(msgspec.Struct, frozen=True):
     """What a writer is made of, once the journal is open."""
 
@@ -89,6 +95,7 @@ class _Parts(msgspec.Struct, frozen=True):
     opened: Opened
     sealer: Sealer
     closing: threading.Event
+    full_disk: _FullDisk
 
 
 async def open_writer(run: str, request: Request, options: Options | None = None, lock: Lock | None = None) -> "Writer":
@@ -152,6 +159,12 @@ class Writer:
     @property
     def lock_inode(self) -> int:
         return self._parts.lock.inode
+
+    @property
+    def disk_wait(self) -> str:
+        """Why nothing is recorded at the moment, if the disk is full; else empty."""
+        reason = self._parts.full_disk.reason
+        return f"waits for free disk space ({reason})" if reason else ""
 
     def on_failure(self, call: Callable[[], None]) -> None:
         """Call it in the event loop when the writer stops by itself, also if nothing is being appended."""
@@ -373,6 +386,7 @@ class Writer:
                 raise self._fenced()
             began = time.monotonic()
             positions = self._appender.commit([record for record, _ in self._in_hand])
+            self._parts.full_disk.reason = ""
             waits = self._options.mirror is not None and self._options.mirror.wait
             self._in_loop(self._hold if waits else self._acknowledge, self._in_hand, positions)
             self._committed = time.monotonic()
@@ -454,10 +468,12 @@ def _open(run: str, request: Request, options: Options, held: Lock | None) -> _P
     folder = journal_folder(run)
     closing = threading.Event()
 
+    full_disk = _FullDisk()
     told_at = -_TOLD_AGAIN_SECONDS
 
     def wait_for_space(error: OSError) -> None:
         nonlocal told_at
+        full_disk.reason = error.strerror or str(error)
         if time.monotonic() - told_at >= _TOLD_AGAIN_SECONDS:
             told_at = time.monotonic()
             advice = "free some space, and it goes on by itself; nothing is lost meanwhile, nor by stopping it"
@@ -488,7 +504,8 @@ def _open(run: str, request: Request, options: Options, held: Lock | None) -> _P
         if isinstance(error, OSError):
             raise _cannot_open(run, error) from error
         raise
-    return _Parts(run, request.uid, folder, lock, opened, sealer, closing)
+    full_disk.reason = ""
+    return _Parts(run, request.uid, folder, lock, opened, sealer, closing, full_disk)
 
 
 def _cannot_open(run: str, error: OSError) -> DiskError | UsageError:

@@ -57,7 +57,8 @@ def find_damage(place: RunPlace, index: Index, standing: Standing, *, sizes_only
         if problem:
             raise DamagedError(problem)
     flaws = _find_flaws(place, index, sizes_only)
-    journal = (*_describe_losses(place, index.lost), *_describe_missing_tail(place, index, standing))
+    tail = find_missing_tail(place, story, index.last_n, standing)
+    journal = (*_describe_losses(place, index.lost), *([tail] if tail else ()))
     plan = tuple(_describe_flaw(place, flaw) for flaw in flaws if flaw.is_plan)
     data = tuple(_describe_flaw(place, flaw) for flaw in flaws if not flaw.is_plan)
     return DamageReport(journal, plan, data)
@@ -75,6 +76,15 @@ def find_missing_start(place: RunPlace, story: Story, damage: Sequence[Damage], 
         what = "the record that began the run is damaged, so nothing can be said of what was asked"
         return f"{place.run_id}: {what}; restore {place.journal} from a copy, or from its mirror with: holdfast recover"
     return ""
+
+
+def find_missing_tail(place: RunPlace, story: Story, last_n: int, standing: Standing) -> str:
+    """What to say of a journal that ends before the last record that its lease acknowledged; empty if it does not."""
+    lease = standing.lease
+    if lease is None or standing.held or standing.copied or lease.epoch != story.epoch or lease.acknowledged <= last_n:
+        return ""
+    what = f"records {last_n + 1} to {lease.acknowledged} were durable and are missing from the end of its journal"
+    return f"{place.run_id}: {what}; {_what_helps(place)}"
 
 
 def require_started(place: RunPlace, fold: Fold) -> None:
@@ -112,19 +122,6 @@ def _describe_losses(place: RunPlace, lost: Sequence[Damage]) -> tuple[str, ...]
     records = sum(each.records_lost for each in lost)
     places = f" in {len(lost)} places" if len(lost) > 1 else ""
     what = f"its journal is damaged: {counted(records, 'record')} lost{places} ({describe(lost[0])})"
-    return (f"{place.run_id}: {what}; {_what_helps(place)}",)
-
-
-def _describe_missing_tail(place: RunPlace, index: Index, standing: Standing) -> tuple[str, ...]:
-    """The lease names the last record that was durable: a journal that ends before it was cut."""
-    lease = standing.lease
-    if lease is None or standing.held or standing.copied or lease.epoch != index.story.epoch:
-        return ()
-    if lease.acknowledged <= index.last_n:
-        return ()
-    what = (
-        f"records {index.last_n + 1} to {lease.acknowledged} were durable and are missing from the end of its journal"
-    )
     return (f"{place.run_id}: {what}; {_what_helps(place)}",)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
+from holdfast.api.damage import find_missing_tail
 from holdfast.api.forking import is_abandoned, remove_leftovers
 from holdfast.api.places import RunPlace, folders_in
 from holdfast.api.provenance import SPEC_FILE, check_spec_file, is_spec_file_new, lost_of, write_spec_file
@@ -22,7 +23,7 @@ from holdfast.errors import DriftError, HoldfastError, JournalError, reason_of
 from holdfast.journal import Lock
 from holdfast.journal.marks import unrecorded
 from holdfast.plan import RESTORE, check_originals, originals
-from holdfast.state import Fold, is_held
+from holdfast.state import Fold, is_held, standing_of
 
 _FREE_BYTES_MIN = 1 << 30
 _FREE_SHARE_MIN = 0.03
@@ -102,6 +103,7 @@ def _sweep(experiment: str) -> None:
 
 
 def _of_run(place: RunPlace) -> Iterator[Trouble]:
+    standing = standing_of(place.folder)
     fold = read_fold(place)
     if fold.story.started is None:
         if not is_held(place.folder):  # else it is just beginning
@@ -109,6 +111,7 @@ def _of_run(place: RunPlace) -> Iterator[Trouble]:
         return
     with Run(place, quiet=True) as run:
         summary = run.summary()
+        tail = find_missing_tail(place, fold.story, run.last_record(), standing)
         again = run.command_to_go_on(summary.reason)
     status, reason = summary.status, summary.reason
     kept = f"{summary.finished}/{summary.planned} kept"
@@ -124,6 +127,9 @@ def _of_run(place: RunPlace) -> Iterator[Trouble]:
         what = f"{'a loss was' if losses == 1 else f'{losses} losses were'} found in its journal"
         means = "what was lost is asked again by a resume; the rest is whole"
         yield Trouble(Finding(what, means, place.command("verify"), place.run_id, damage=new > 0))
+    if tail:
+        means = "what was lost is asked again by a resume; the rest is whole"
+        yield Trouble(Finding(tail, means, place.command("resume"), place.run_id, damage=True))
     yield from _files(place, fold)
     if not is_held(place.folder):
         yield from _leftovers(place, fold)

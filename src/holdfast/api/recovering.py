@@ -386,7 +386,7 @@ def _local(place: RunPlace) -> Recoverable | None:
         failed=fold.failed.count,
         in_flight=sum(bool(trail.steps) and o not in fold.failed for o, trail in fold.trails.items()),
         lost=sum(damage.records_lost for damage in fold.damage if damage.kind != "torn"),
-        age_seconds=round(time.time() - os.stat(place.journal).st_mtime, 1),
+        age_seconds=round(time.time() - os.stat(place.journal if place.began else place.folder).st_mtime, 1),
         ended=end is not None,
     )
 

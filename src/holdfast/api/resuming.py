@@ -276,8 +276,8 @@ class Resumption:
 
     def _check_files(self) -> None:
         """Plan and data are the run's other originals: what was damaged in them must not be asked."""
-        check_spec_file(self._place, self._fold.story)
         require_originals(self._place, self._fold.story)
+        check_spec_file(self._place, self._fold.story)
 
     def _changed_content(self) -> list[Change]:
         """What the spec's fields do not show: other code, other examples, other rows."""

@@ -1,10 +1,16 @@
 """`recover`: bring back what is left of a run."""
 
+import os
+import warnings
+from collections.abc import Sequence
+
 import msgspec
 
+from holdfast.api import Run, RunPlace
 from holdfast.api.recovering import Recoverable, Recovered, Wanted, list_recoverable, recover
 from holdfast.cli.output import print_json, print_table, say, warn
 from holdfast.cli.waiting import patience
+from holdfast.errors import DamageWarning, HoldfastError
 from holdfast.report.grids import Grid
 from holdfast.report.tables import duration
 from holdfast.report.wording import counted
@@ -14,6 +20,7 @@ _COLUMNS = ("run", "source", "finished", "failed", "in flight", "lost", "last he
 
 def list_all(where: str | None, store: str | None, as_json: bool) -> int:
     found = list(list_recoverable(where or store or ""))
+    _warn_of_damage(found)
     if as_json:
         print_json(found)
     elif not found:
@@ -24,6 +31,23 @@ def list_all(where: str | None, store: str | None, as_json: bool) -> int:
             say("*: or more: as its last heartbeat told; its records tell all: holdfast show PLACE")
         say("bring one back with: holdfast recover PLACE; go on with one that is here with: holdfast resume RUN")
     return 0
+
+
+def _warn_of_damage(found: list[Recoverable]) -> None:
+    """What is listed of a damaged run is what is left of it, not what it had."""
+    for each in found:
+        if each.source == "local":
+            store = os.path.dirname(os.path.dirname(each.place))
+            with Run(RunPlace(store, each.experiment, each.run_id, each.place), quiet=True) as run:
+                for sentence in _damage_of(run):
+                    warnings.warn(sentence, DamageWarning, stacklevel=2)
+
+
+def _damage_of(run: Run) -> Sequence[str]:
+    try:
+        return run.damage
+    except HoldfastError as error:
+        return [str(error)]
 
 
 def bring_back(where: str, wanted: Wanted, as_json: bool) -> int:

@@ -7,7 +7,7 @@ import msgspec
 
 from holdfast.api import RunPlace, default_store, find_run
 from holdfast.api.content import check_content
-from holdfast.api.damage import find_missing_start
+from holdfast.api.damage import find_missing_start, find_missing_tail
 from holdfast.api.elsewhere import fetch_all, find_in_mirror
 from holdfast.api.recounting import ScoresChecked, check_index, check_scores
 from holdfast.api.resuming import read_fold
@@ -18,6 +18,7 @@ from holdfast.journal.chain import is_whole_file
 from holdfast.journal.objects import is_url
 from holdfast.plan import RESTORE, find_problem, originals
 from holdfast.report.wording import counted
+from holdfast.state import standing_of
 
 _SHOWN_MAX = 50
 
@@ -40,7 +41,7 @@ def _verify(place: RunPlace, wrong: list[str], as_json: bool, scores: bool) -> i
     with patience("verifying the journal") as reading:
         found = verify(place.journal, told=reading.tell)
     with patience("verifying plan, data and files"):
-        errors = [*wrong, *found.errors, *_check_files(place)]
+        errors = [*wrong, *found.errors, *_check_files(place, found.last_n)]
     checked = None
     if scores:
         with patience("computing every number again"):
@@ -92,11 +93,15 @@ def _tell_scores(place: RunPlace, checked: ScoresChecked) -> None:
     say(f"{place.run_id}: {numbers}: {counted(len(checked.differences), 'difference')}. The journal is the original.")
 
 
-def _check_files(place: RunPlace) -> Iterator[str]:
+def _check_files(place: RunPlace, last_n: int) -> Iterator[str]:
+    standing = standing_of(place.folder)  # before the journal: a writer may add to it meanwhile
     fold = read_fold(place)
     missing = find_missing_start(place, fold.story, fold.damage, fold.finished.count + fold.failed.count)
     if missing:
         yield missing
+    tail = find_missing_tail(place, fold.story, last_n, standing)
+    if tail:
+        yield tail
     yield from check_content(place, fold)
     for path, stored in originals(place.folder, fold.story.blocks):
         problem = find_problem(path, stored)

@@ -79,10 +79,17 @@ def find_missing_start(place: RunPlace, story: Story, damage: Sequence[Damage], 
 
 
 def find_missing_tail(place: RunPlace, story: Story, last_n: int, standing: Standing) -> str:
-    """What to say of a journal that ends before the last record that its lease acknowledged; empty if it does not."""
+    """What to say of a journal that ends before the last record that its lease acknowledged, or without the record that
+    the lease says has ended the run; empty if it does not.
+    """
     lease = standing.lease
-    if lease is None or standing.held or standing.copied or lease.epoch != story.epoch or lease.acknowledged <= last_n:
+    if lease is None or standing.held or standing.copied or lease.epoch != story.epoch:
         return ""
+    if lease.acknowledged <= last_n:
+        if not lease.end or story.end is not None:
+            return ""
+        what = f"its lease says {lease.end}, and that record is missing from the end of its journal"
+        return f"{place.run_id}: {what}; {_what_helps(place)}"
     what = f"records {last_n + 1} to {lease.acknowledged} were durable and are missing from the end of its journal"
     return f"{place.run_id}: {what}; {_what_helps(place)}"
 

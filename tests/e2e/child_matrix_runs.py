@@ -1,0 +1,15 @@
+"""Starts one run with small segments and small frames, so that a small run has several of both."""
+
+from functools import partial
+
+from holdfast.api import working
+from holdfast.cli.main import main
+from holdfast.journal import Request, seekable
+
+SEGMENT_BYTES = 24_000
+FRAME_BYTES = 4_000
+
+if __name__ == "__main__":
+    seekable.FRAME_BYTES = FRAME_BYTES
+    working.Request = partial(Request, segment_bytes=SEGMENT_BYTES)
+    main()

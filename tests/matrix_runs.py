@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from holdfast.journal import Reader
+from holdfast.state.cache import identify
 from tests import matrix_model
 from tests.e2e.commands import environment, write_rows
 
@@ -86,9 +88,14 @@ class Copy(NamedTuple):
         """Where a file of the run is, or, of a name that begins with a colon, a derived file: `:index`, `:catalog`."""
         if not file.startswith(":"):
             return self.folder / file
-        found = [path for path in self.place.rglob("*.db") if file[1:] in str(path.relative_to(self.place))]
-        assert len(found) == 1, f"{file}: {found}"
-        return found[0]
+        if file == ":index":
+            derived = identify("runs", str(self.folder), Reader(str(self.folder / "journal")).uid)
+        else:
+            derived = identify("stores", str(self.store))
+        assert derived is not None
+        path = self.cache / derived.kind / f"{derived.name}.db"
+        assert path.is_file(), path
+        return path
 
 
 def make_runs(folder: Path) -> dict[str, Made]:

@@ -11,5 +11,5 @@ FRAME_BYTES = 4_000
 
 if __name__ == "__main__":
     seekable.FRAME_BYTES = FRAME_BYTES
-    working.Request = partial(Request, segment_bytes=SEGMENT_BYTES)
+    vars(working)["Request"] = partial(Request, segment_bytes=SEGMENT_BYTES)
     main()

@@ -149,6 +149,10 @@ class Fold:
         self.unlooked = Bits()
         """Answers that were not looked at with the list of anomalies that is in force."""
         self.damage: list[Damage] = []
+        self._lost_last = 0
+        """The number of the last record that was lost."""
+        self._first_scores: dict[int, int] = {}
+        """By ordinal, of answers that are not fully scored: the number of their first score."""
         self._wanted = evaluation
 
     @property
@@ -163,6 +167,7 @@ class Fold:
         for each in entries:
             if isinstance(each, Damage):
                 self.damage.append(each)
+                self._lost_last = max(self._lost_last, each.n_last if each.records_lost else 0)
             else:
                 self.apply(each)
         return self
@@ -252,9 +257,14 @@ class Fold:
         self.story.scored(found, entry.line.k)
         if found.evaluation != self._evaluation or position is None or position.n != found.of:
             return
+        first = self._first_scores.setdefault(found.o, entry.line.n)
         if found.failure is not None and found.failure.kind not in OWN_KINDS:
             self._broken.add(found.o)
         if not found.last:
+            return
+        del self._first_scores[found.o]
+        if self._lost_last >= first - 1:
+            self._broken.discard(found.o)  # the scores of an answer lie together: one of them may be lost with these
             return
         del self.unscored[found.o]
         if found.o in self._broken:

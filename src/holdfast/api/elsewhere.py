@@ -2,7 +2,7 @@
 
 The copy has the journal, the plan and the data, and grows with the mirror: what is sealed is fetched once, of the rest
 only what is new. It is no original: deleting it costs another fetch. Nothing is ever written to the mirror. A list is
-made of heartbeats alone.
+made of heartbeats alone. A run that was removed from the mirror is not listed and cannot be read.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
-from holdfast.api.mirroring import last_beat
+from holdfast.api.mirroring import Heard, hear, last_beat
 from holdfast.api.places import RunPlace, find_run, pick
 from holdfast.api.recovering import Counted, Moved, mirrored_runs, only_run
 from holdfast.api.summaries import MirrorStanding, RunSummary
@@ -23,6 +23,7 @@ from holdfast.journal import Reader
 from holdfast.journal.claims import Beat
 from holdfast.journal.objects import StoredObjects, is_url, open_objects
 from holdfast.journal.pieces import MirrorSource
+from holdfast.journal.removal import refuse_removed, removed_run
 from holdfast.journal.restoring import restore, uid_of
 from holdfast.state import keep_beat, standing_by, status_by
 from holdfast.state.cache import FOLDER_VARIABLE, IN_USE, entry_path, make_room, mark_used
@@ -113,19 +114,20 @@ def list_mirror(url: str) -> list[RunSummary]:
     every = list(mirrored_runs(open_objects(url)))
     beats = _heartbeats([objects for objects, _, _ in every])
     told = [
-        _summary(objects.url, experiment, run_id, beat)
-        for (objects, experiment, run_id), beat in zip(every, beats, strict=True)
+        _summary(objects.url, experiment, run_id, heard.beat)
+        for (objects, experiment, run_id), heard in zip(every, beats, strict=True)
+        if not heard.removed
     ]
     return sorted(told, key=lambda each: each.updated)
 
 
-def _heartbeats(every: list[StoredObjects]) -> list[Beat | None]:
+def _heartbeats(every: list[StoredObjects]) -> list[Heard]:
     with ThreadPoolExecutor(_AT_ONCE, "holdfast-look") as pool:
-        return list(pool.map(lambda objects: last_beat(objects)[1], every))
+        return list(pool.map(hear, every))
 
 
-def _at(beat: Beat | None) -> float:
-    return beat.lease.at if beat is not None and beat.lease is not None else 0.0
+def _at(heard: Heard) -> float:
+    return heard.beat.lease.at if heard.beat is not None and heard.beat.lease is not None else 0.0
 
 
 def _summary(url: str, experiment: str, run_id: str, beat: Beat | None) -> RunSummary:
@@ -164,6 +166,9 @@ def _bring_up_to_date(objects: StoredObjects, place: RunPlace, moved: Moved | No
     for left in reversed(range(_TRIES)):
         warnings: list[str] = []
         source = MirrorSource(objects)
+        if removed_run(source) is not None:
+            shutil.rmtree(place.folder, ignore_errors=True)  # the copy of a removed run goes with it
+            refuse_removed(source)
         if not source.pieces():
             raise UsageError(f"{objects.url} holds no records yet: the run has just begun, or its mirror is behind")
         counted = source if moved is None else Counted(source, moved)

@@ -11,6 +11,7 @@ from holdfast.api.places import RunPlace, place_of
 from holdfast.api.recovering import Counted, Moved, only_run
 from holdfast.errors import StoreError, UsageError
 from holdfast.journal.pieces import MirrorSource
+from holdfast.journal.removal import refuse_removed
 from holdfast.spec import Mirror
 
 
@@ -22,6 +23,7 @@ def bring_to(store: str, url: str, warn: Callable[[str], None], moved: Moved) ->
         return place
     try:
         source = MirrorSource(objects)
+        refuse_removed(source)
         if not source.pieces():
             raise UsageError(f"{url} holds no records yet: start the run with: holdfast run SPEC --id {run_id}")
         restore_whole(place, [Counted(source, moved)], warn)

@@ -63,7 +63,7 @@ EVENTS: dict[str, tuple[str, str]] = {
     "mirror.waiting": ("warning", "the run has ended, and waits a while for its mirror to have all of it"),
     "mirror.behind": ("warning", "the run ended with records that are not in its mirror yet"),
     "mirror.recovered": ("info", "records were brought back from the mirror"),
-    "lease.lost": ("error", "another process has taken the run over; this one stops"),
+    "lease.lost": ("error", "another process has taken the run over, or its mirror was removed; this one stops"),
 }
 """Every event, its level, and what it means."""
 

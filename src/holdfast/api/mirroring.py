@@ -24,8 +24,9 @@ from holdfast.journal.claims import (
     EXPIRY_SECONDS,
     Beat,
     Patience,
-    epochs,
+    epochs_in,
     greatest_epoch,
+    list_leases,
     read_beat,
     take_epoch,
     write_beat,
@@ -37,7 +38,9 @@ from holdfast.journal.mirror import BEATS, Keeping
 from holdfast.journal.mirror import Mirror as Kept
 from holdfast.journal.objects import Objects, StoredObjects, open_objects
 from holdfast.journal.pieces import FOLDER, FolderSource, MirrorSource, Source
+from holdfast.journal.removal import newest_epoch, refuse_remains, removed_run
 from holdfast.journal.restoring import Restored, restore, uid_of
+from holdfast.journal.tombstones import is_tombstone, read_tombstone
 from holdfast.journal.writer import Mirroring
 from holdfast.records import Fence
 from holdfast.spec import Mirror
@@ -99,16 +102,19 @@ def claim_run(mirror: Mirror | None, place: RunPlace, *, whole: bool = False) ->
 
 def _claim_mirror(mirror: Mirror, place: RunPlace, warn: Warn, whole: bool) -> tuple[Mirroring, Known, bool]:
     objects = objects_of(mirror.url, place)
-    expiry = _expiry_seconds()
+    expiry = expiry_seconds()
     try:
+        _refuse_removed_mirror(objects, place)
         epoch = None
         if mirror.exclusive:
-            known = max(list_chain(OS_DISK, place.journal).epoch if place.began else 0, _epoch_there(objects))
+            here = list_chain(OS_DISK, place.journal).epoch if place.began else 0
+            known = max(here, _epoch_there(objects), newest_epoch(objects))
             epoch = take_epoch(objects, known + 1, Patience(expiry))
         changed = False
         with _beating(objects, epoch, expiry):
             source = MirrorSource(objects)
             if source.pieces():
+                refuse_remains(source)
                 changed = restore(place.folder, [source], warn, lossy=False, trusting=whole).changed
             said = known_there(objects, list_chain(OS_DISK, place.journal).epoch if place.began else 0)
     except StoreError as error:
@@ -152,7 +158,7 @@ def _epoch_there(objects: Objects) -> int:
     return max((int(name) for name in objects.folders(FOLDER) if name.isdigit()), default=0)
 
 
-def _expiry_seconds() -> float:
+def expiry_seconds() -> float:
     """How long another machine waits for this process when it is silent."""
     said = os.environ.get(EXPIRY_VARIABLE) or str(EXPIRY_SECONDS)
     try:
@@ -184,6 +190,10 @@ def send_rest(mirror: Mirror | None, place: RunPlace, uid: str, end: Cursor, war
     objects = objects_of(mirror.url, place)
     lock = Lock(place.folder)
     try:
+        tombstone = read_tombstone(objects, uid)
+        if tombstone is not None:
+            warn(f"the mirror {objects.url} was removed on {tombstone.when}; nothing is sent to it")
+            return
         if mirror.exclusive and greatest_epoch(objects) > list_chain(OS_DISK, place.journal).epoch:
             return
         tip = Fence(end.segment, end.offset, end.n, end.x)
@@ -223,17 +233,32 @@ def _tell_all_is_there(objects: Objects, place: RunPlace, mirrored: int) -> None
 
 
 def bring_home(mirror: Mirror | None, place: RunPlace, warn: Warn) -> Restored | None:
-    """For a run that is not here at all: make its folder from the mirror, if that has it. Claims nothing."""
+    """Restore a run that is only in its mirror. Claims nothing. UsageError if the run was removed, here or there."""
     if mirror is None or place.began:
         return None
     try:
         source = MirrorSource(objects_of(mirror.url, place))
+        tombstone = refuse_remains(source)
+        if tombstone is not None:
+            warn(f"{source.place} was removed on {tombstone.when}; this is a new run under the same id")
         if not source.pieces():
             return None
         _refuse_removed(place, source.place)
         return restore_whole(place, [source], warn, lossy=False)
     except StoreError as error:
         raise _unreachable(error) from error
+
+
+def _refuse_removed_mirror(objects: Objects, place: RunPlace) -> None:
+    """UsageError if the run in a folder was removed from its mirror: resuming would put it there again."""
+    uid = uid_of(FolderSource(place.folder)) if place.began else ""
+    tombstone = read_tombstone(objects, uid) if uid else None
+    if tombstone is not None:
+        raise UsageError(
+            f"the mirror {objects.url} of {place.run_id} was removed on {tombstone.when}; the run is still here. To "
+            f"continue it without a mirror, add --set mirror=null. To remove it here too: "
+            f"{place.command('gc', '--mirror', '--yes')}"
+        )
 
 
 class Removal(msgspec.Struct, frozen=True):
@@ -250,6 +275,11 @@ def _removal_path(place: RunPlace) -> str:
 
 def note_removal(place: RunPlace, url: str) -> None:
     put_in_place(_removal_path(place), msgspec.json.encode(Removal(time.time(), url)))
+
+
+def forget_removal(place: RunPlace) -> None:
+    """The mirror is gone too: nothing can bring the run back."""
+    remove_if_there(OS_DISK, _removal_path(place))
 
 
 def _refuse_removed(place: RunPlace, url: str) -> None:
@@ -291,7 +321,7 @@ def restore_whole(
         _forget_another(hidden, sources)
         restored = restore(hidden, sources, warn, lossy=lossy)
         finish(hidden)
-        remove_if_there(OS_DISK, _removal_path(place))
+        forget_removal(place)
         OS_DISK.replace(hidden, place.folder)
         OS_DISK.sync_folder(os.path.dirname(hidden))
         return restored
@@ -330,14 +360,31 @@ def hidden_folder(place: RunPlace) -> str:
     return os.path.join(above, f".{name}.recovering")
 
 
-def last_beat(objects: Objects) -> tuple[int, Beat | None]:
-    """What was last said of the run, and under which epoch: one who claimed it and never began has said nothing."""
+def last_beat(objects: Objects, leases: Sequence[str] | None = None) -> tuple[int, Beat | None]:
+    """The last heartbeat that has a lease, and its epoch: a process that claimed the run and never began wrote none.
+    `leases`: the names of claims, if the caller has listed them.
+    """
     beat = None
-    for epoch in (*sorted(epochs(objects), reverse=True), 0):
+    for epoch in (*sorted(epochs_in(leases or list_leases(objects)), reverse=True), 0):
         beat = read_beat(objects, epoch)
         if beat is not None and beat.lease is not None:
             return epoch, beat
     return 0, beat
+
+
+class Heard(msgspec.Struct, frozen=True):
+    """What a mirror's leases say about a run."""
+
+    beat: Beat | None
+    removed: bool = False
+
+
+def hear(objects: Objects) -> Heard:
+    """The last heartbeat. The journal is only read where there is a tombstone, which may be of an earlier run."""
+    leases = list_leases(objects)
+    if any(map(is_tombstone, leases)) and removed_run(MirrorSource(objects)) is not None:
+        return Heard(None, removed=True)
+    return Heard(last_beat(objects, leases)[1])
 
 
 def known_there(objects: Objects, epoch: int) -> Known:

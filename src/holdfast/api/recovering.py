@@ -18,7 +18,7 @@ import msgspec
 
 from holdfast.api.condensing import condense
 from holdfast.api.content import check_content
-from holdfast.api.mirroring import known_there, last_beat, objects_of, restore_whole
+from holdfast.api.mirroring import hear, known_there, objects_of, restore_whole
 from holdfast.api.places import RunPlace, default_store, place_of, refuse_mirror, runs_in
 from holdfast.api.provenance import SPEC_FILE, check_spec_file, write_spec_file
 from holdfast.api.resuming import read_fold
@@ -38,6 +38,7 @@ from holdfast.journal.pieces import (
     parse_piece,
 )
 from holdfast.journal.places import quarantine_folder
+from holdfast.journal.removal import refuse_removed, removed_run
 from holdfast.journal.restoring import fetch_file, restore
 from holdfast.journal.verification import describe, voids
 from holdfast.plan import find_problem, originals
@@ -108,7 +109,9 @@ def list_recoverable(where: str = "") -> Iterator[Recoverable]:
         return
     try:
         for objects, experiment, run_id in mirrored_runs(open_objects(where)):
-            yield _remote(objects, experiment, run_id)
+            heard = hear(objects)
+            if not heard.removed:
+                yield _remote(objects, experiment, run_id, heard.beat)
     except StoreError as error:
         raise UsageError(str(error)) from error
 
@@ -196,7 +199,9 @@ def _sources(where: str, output: str, warn: Told) -> tuple[list[Source], RunPlac
     """What the run can be had from, and where it belongs."""
     if is_url(where):
         objects, experiment, run_id = only_run(where)
-        return [MirrorSource(objects)], place_of(output or default_store(), experiment, run_id)
+        source = MirrorSource(objects)
+        refuse_removed(source)
+        return [source], place_of(output or default_store(), experiment, run_id)
     folder = os.path.realpath(where)  # one folder has one name, or it would be recovered into itself and then removed
     if not os.path.isdir(os.path.join(folder, "journal")):
         raise UsageError(
@@ -262,7 +267,10 @@ def _mirror_of(here: RunPlace, warn: Told) -> Iterator[Source]:
     except (StoreError, UsageError) as error:
         warn(f"{error}; recovered from the folder alone")
         return
-    if source.pieces():
+    removed = removed_run(source)
+    if removed is not None:
+        warn(f"{source.place} was removed on {removed.tombstone.when}; recovered from the folder alone")
+    elif source.pieces():
         yield source
 
 
@@ -391,9 +399,8 @@ def _local(place: RunPlace) -> Recoverable | None:
     )
 
 
-def _remote(objects: StoredObjects, experiment: str, run_id: str) -> Recoverable:
+def _remote(objects: StoredObjects, experiment: str, run_id: str, beat: Beat | None) -> Recoverable:
     """As its last beat tells; the journal itself is not read."""
-    _, beat = last_beat(objects)
     lease = beat.lease if beat is not None else None
     return Recoverable(
         experiment=experiment,

@@ -3,6 +3,9 @@
 Never removed unless named: runs that a process writes, and runs that are not completed. Numbers count within one
 experiment. A run is renamed to a hidden name first (from then on it is no run), then removed; what a crash leaves is
 removed by the next `gc` or `doctor --fix`.
+
+A run's mirror goes first, if it goes at all: a crash then leaves the folder, which names the mirror, and the same `gc`
+command finishes both.
 """
 
 import os
@@ -13,12 +16,18 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from holdfast.api.mirroring import note_removal, objects_of
+from holdfast.api.mirroring import expiry_seconds, forget_removal, hear, note_removal, objects_of
 from holdfast.api.places import RunPlace, runs_in
+from holdfast.api.recovering import only_run
 from holdfast.api.runs import Run
 from holdfast.api.summaries import RunSummary
-from holdfast.errors import HoldfastError, UsageError
+from holdfast.errors import HeldError, HoldfastError, StoreError, UsageError
 from holdfast.journal import Lock, Reader, journal_folder
+from holdfast.journal.claims import Patience
+from holdfast.journal.objects import Objects, open_objects
+from holdfast.journal.pieces import FolderSource, MirrorSource
+from holdfast.journal.removal import refuse_removed, remove_run, removed_run
+from holdfast.journal.restoring import uid_of
 from holdfast.state import stamp_of, standing_of
 from holdfast.state.cache import remove_stale
 from holdfast.state.snapshot import identity_in, is_current
@@ -50,7 +59,9 @@ class Doomed(msgspec.Struct, frozen=True):
     stamp: str = ""
     """The state of its files when it was looked at."""
     mirror: str = ""
-    """The URL of its copy in a mirror, which stays."""
+    """The URL of its copy in a mirror."""
+    mirror_goes: bool = False
+    """Whether that copy is removed as well."""
 
 
 class _Candidate(msgspec.Struct, frozen=True):
@@ -95,15 +106,18 @@ def named(places: Sequence[RunPlace]) -> list[Doomed]:
     """Runs that the user names, whatever their status; not one that is being written."""
     for place in places:
         if standing_of(place.folder).held:
-            raise UsageError(f"{place.run_id} is being written by a live process: stop it first")
+            raise HeldError(f"{place.run_id} is being written by a live process: stop it first")
     unique = {place.folder: place for place in places}
     return [Doomed(place, place.size(), "", "named", stamp_of(place.folder)) for place in unique.values()]
 
 
 def remove(doomed: Doomed) -> None:
-    """Dying on the way leaves the run as it was, or a hidden folder that is no run. UsageError if it is not what it was
-    when it was chosen.
+    """A crash leaves the run as it was, or a hidden folder that is no run. UsageError if the run has changed since it
+    was chosen; HeldError if a live process writes it, here or in its mirror.
     """
+    if doomed.place.url:
+        remove_run(open_objects(doomed.place.url), patience=Patience(expiry_seconds()))
+        return
     if os.path.islink(doomed.place.folder):
         raise UsageError(f"{doomed.place.folder} is a link: remove it, and what it leads to, by hand")
     lock = Lock(doomed.place.folder)  # nobody may begin to write it now
@@ -111,8 +125,8 @@ def remove(doomed: Doomed) -> None:
         if doomed.stamp and stamp_of(doomed.place.folder) != doomed.stamp:
             raise UsageError(f"{doomed.place.run_id} has changed since it was looked at; look again")
         above = os.path.dirname(doomed.place.folder)
-        if doomed.mirror:  # before the rename: a crash between the two leaves a note beside a run, which harms nothing
-            note_removal(doomed.place, doomed.mirror)
+        if doomed.mirror:
+            _remove_or_note_mirror(doomed)
         hidden = os.path.join(above, f"{_PREFIX}{uuid.uuid4().hex}")
         os.rename(doomed.place.folder, hidden)
     finally:
@@ -120,9 +134,44 @@ def remove(doomed: Doomed) -> None:
     shutil.rmtree(hidden, ignore_errors=True)
 
 
-def with_mirror(doomed: Doomed) -> Doomed:
-    """The same, with the URL of its copy in a mirror."""
-    return msgspec.structs.replace(doomed, mirror=_mirror_url(doomed.place))
+def _remove_or_note_mirror(doomed: Doomed) -> None:
+    """Before the folder is renamed: a crash in between leaves a note beside a run, which harms nothing."""
+    objects = open_objects(doomed.mirror)
+    if doomed.mirror_goes or _removal_began(objects):
+        remove_run(objects, uid_of(FolderSource(doomed.place.folder)), Patience(expiry_seconds()))
+        forget_removal(doomed.place)
+    else:
+        note_removal(doomed.place, doomed.mirror)
+
+
+def _removal_began(objects: Objects) -> bool:
+    """Whether a crash left the mirror half removed. If the store cannot be reached, the mirror stays as it is."""
+    try:
+        return hear(objects).removed
+    except StoreError:
+        return False
+
+
+def named_in_mirror(url: str) -> Doomed:
+    """The one run that a URL in a mirror means, to be removed there. UsageError if it is removed already."""
+    objects, experiment, run_id = only_run(url)
+    try:
+        source = MirrorSource(objects)
+        removed = removed_run(source)
+        if removed is not None and not removed.remains:
+            refuse_removed(source)
+        size = sum(each.size for each in objects.listed(""))
+    except StoreError as error:
+        raise UsageError(str(error)) from error
+    url = objects.url.rstrip("/")
+    place = RunPlace(url.rsplit("/", 2)[0], experiment, run_id, url, url)
+    return Doomed(place, size, "", "named", mirror=url, mirror_goes=True)
+
+
+def with_mirror(doomed: Doomed, *, goes: bool) -> Doomed:
+    """The same, with the URL of its copy in a mirror. `goes`: that is to be removed as well."""
+    url = _mirror_url(doomed.place)
+    return msgspec.structs.replace(doomed, mirror=url, mirror_goes=goes and bool(url))
 
 
 def _mirror_url(place: RunPlace) -> str:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 from typing import Any
 
 import msgspec
@@ -15,18 +16,31 @@ from holdfast.api.retention import (
     chosen,
     finish_removals,
     named,
+    named_in_mirror,
     remove,
     remove_stale_entries,
     with_mirror,
 )
+from holdfast.cli.errors import explain, explain_os_error
 from holdfast.cli.output import print_json, print_table, say
+from holdfast.cli.waiting import patience
 from holdfast.errors import HoldfastError, UsageError
+from holdfast.journal.objects import is_url
 from holdfast.report.grids import Grid
 from holdfast.report.wording import counted, human_bytes
 
 _SIZE = re.compile(r"^\s*([0-9]{1,15}(?:\.[0-9]+)?)\s*([kmgt]?)(i?)b?\s*$", re.IGNORECASE)
 _AGE = re.compile(r"^\s*([0-9]{1,9}(?:\.[0-9]+)?)\s*([hdwmy]?)\s*$", re.IGNORECASE)
+Kept = dict[str, HoldfastError | OSError]
+"""Runs that could not be removed, by folder, and why."""
 _DAYS = {"h": 1 / 24, "d": 1, "": 1, "w": 7, "m": 30, "y": 365}
+
+
+class Removal(msgspec.Struct, frozen=True):
+    """`yes`: remove, do not only show. `mirror`: the mirrors of the runs too."""
+
+    yes: bool
+    mirror: bool
 
 
 class Rules(msgspec.Struct, frozen=True):
@@ -62,24 +76,36 @@ def _tell(finding: Finding) -> None:
     say("  mended" if finding.fixed else f"  {finding.command}")
 
 
-def gc(names: list[str], rules: Rules, store: str | None, yes: bool, as_json: bool) -> int:
+def gc(names: list[str], rules: Rules, store: str | None, removal: Removal, as_json: bool) -> int:
+    """The exit code is that of the first named run that could not be removed."""
     where = store or default_store()
+    if names and rules != Rules():
+        raise UsageError("name runs, or say which may go by a rule; not both")
+    there = [name for name in names if is_url(name)]
+    if there and not removal.mirror:
+        raise UsageError(f"{there[0]} is a run in a mirror; to remove it there, add --mirror")
     if names:
-        if rules != Rules():
-            raise UsageError("name runs, or say which may go by a rule; not both")
-        doomed = named([find_run(where, name) for name in names])
+        doomed = named([find_run(where, name) for name in names if name not in there])
     else:
         doomed = chosen(where, _policy(rules))
-    doomed = [with_mirror(each) for each in doomed]
-    if yes:
-        finish_removals(where)
-    kept = {each.place.folder: why for each in doomed if yes and (why := _removed(each))}
-    _print_doomed(doomed, kept, yes, as_json)
-    if yes:
-        count, size = remove_stale_entries()
-        if count and not as_json:
-            say(f"Removed {counted(count, 'stale file')} from the cache, {human_bytes(size)}.")
+    doomed = [with_mirror(each, goes=removal.mirror) for each in doomed] + [named_in_mirror(url) for url in there]
+    kept: Kept = {}
+    if removal.yes:
+        if not is_url(where):
+            finish_removals(where)
+        kept = {each.place.folder: error for each in doomed if (error := _failure(each)) is not None}
+    _print_doomed(doomed, kept, removal.yes, as_json)
+    if removal.yes:
+        _remove_stale_entries(as_json)
+    for error in kept.values() if names else ():
+        return explain(error) if isinstance(error, HoldfastError) else explain_os_error(error)
     return 0
+
+
+def _remove_stale_entries(as_json: bool) -> None:
+    count, size = remove_stale_entries()
+    if count and not as_json:
+        say(f"Removed {counted(count, 'stale file')} from the cache, {human_bytes(size)}.")
 
 
 def _policy(rules: Rules) -> Policy:
@@ -96,16 +122,17 @@ def _policy(rules: Rules) -> Policy:
     return policy
 
 
-def _removed(doomed: Doomed) -> str:
-    """Empty if it is gone; else why it was kept. The others are not affected."""
+def _failure(doomed: Doomed) -> HoldfastError | OSError | None:
+    """Remove a run; return why it could not be removed. The others are not affected."""
     try:
-        remove(doomed)
+        with patience(f"removing {doomed.place.run_id}"):
+            remove(doomed)
     except (HoldfastError, OSError) as error:
-        return str(error)
-    return ""
+        return error
+    return None
 
 
-def _print_doomed(doomed: list[Doomed], kept: dict[str, str], yes: bool, as_json: bool) -> None:
+def _print_doomed(doomed: list[Doomed], kept: Kept, yes: bool, as_json: bool) -> None:
     if as_json:
         print_json([{**_plain(each), "removed": yes and each.place.folder not in kept} for each in doomed])
         return
@@ -122,14 +149,29 @@ def _print_doomed(doomed: list[Doomed], kept: dict[str, str], yes: bool, as_json
     what = f"{counted(len(gone), 'run')}, {human_bytes(sum(each.bytes for each in gone))}"
     for each in gone:
         if each.mirror:
-            say(f"The mirror of {each.place.run_id} stays: {each.mirror}; to remove it, delete what is below that URL.")
+            say(_about_mirror(each, yes))
     say(f"Removed {what}." if yes else f"Would remove {what}. Nothing was changed; to do it: add --yes")
+
+
+def _about_mirror(doomed: Doomed, yes: bool) -> str:
+    """What happens to a run's mirror."""
+    name, url = doomed.place.run_id, shlex.quote(doomed.mirror)
+    if doomed.mirror_goes:
+        return f"{'Removed' if yes else 'Would remove'} the mirror of {name}: {doomed.mirror}"
+    how = f"holdfast gc {url} --mirror --yes" if yes else "add --mirror"
+    return f"The mirror of {name} stays: {doomed.mirror}; to remove it too: {how}"
 
 
 def _plain(doomed: Doomed) -> dict[str, Any]:
     place = doomed.place
     told = {"run_id": place.run_id, "experiment": place.experiment, "created": doomed.created}
-    return {**told, "bytes": doomed.bytes, "why": doomed.why, "mirror": doomed.mirror}
+    return {
+        **told,
+        "bytes": doomed.bytes,
+        "why": doomed.why,
+        "mirror": doomed.mirror,
+        "mirror_goes": doomed.mirror_goes,
+    }
 
 
 def _bytes(text: str | None) -> int | None:

@@ -505,7 +505,9 @@ def doctor(
 def gc(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[RUN]...", help="These runs, whatever their status.", autocompletion=complete_run),
+        typer.Argument(
+            metavar="[RUN]...", help="Runs of any status; with --mirror, URLs.", autocompletion=complete_run
+        ),
     ] = None,
     older_than: Annotated[str | None, typer.Option(help="Completed runs older than this: 12h, 30d, 8w.")] = None,
     keep: Annotated[int | None, typer.Option(min=0, help="All but the newest N of each experiment.")] = None,
@@ -515,16 +517,17 @@ def gc(
     ] = None,
     tagged_too: Annotated[bool, typer.Option("--tagged-too", help="Also runs that have tags.")] = False,
     latest_too: Annotated[bool, typer.Option("--latest-too", help="Also the newest of an experiment.")] = False,
+    mirror: Annotated[bool, typer.Option("--mirror", help="Their mirrors too, which stay without it.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Remove them; without it they are only shown.")] = False,
     store: Store = None,
     as_json: Json = False,
 ) -> None:
     """Show, or with --yes remove, runs that may go."""
-    from holdfast.cli.keeping import Rules
+    from holdfast.cli.keeping import Removal, Rules
     from holdfast.cli.keeping import gc as collect
 
     rules = Rules(older_than, keep, max_size, experiment, tagged_too, latest_too)
-    raise typer.Exit(collect(names or [], rules, store, yes, as_json))
+    raise typer.Exit(collect(names or [], rules, store, Removal(yes, mirror), as_json))
 
 
 @app.command()

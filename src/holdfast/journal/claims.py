@@ -14,7 +14,7 @@ import contextlib
 import re
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -84,12 +84,35 @@ def greatest_epoch(objects: Objects) -> int:
 
 def epochs(objects: Objects) -> list[int]:
     """Every one that was claimed."""
-    found = (_EPOCH.fullmatch(each.name) for each in objects.listed(FOLDER))
-    return [int(match[1]) for match in found if match]
+    return epochs_in(list_leases(objects))
+
+
+def list_leases(objects: Objects) -> list[str]:
+    """The names of claims, heartbeats and tombstones: one request."""
+    return [each.name for each in objects.listed(FOLDER)]
+
+
+def epochs_in(names: Iterable[str]) -> list[int]:
+    """The epochs that were claimed, from the names of objects."""
+    return [int(match[1]) for match in map(_EPOCH.fullmatch, names) if match]
+
+
+def is_silent(objects: Objects, epoch: int, patience: Patience) -> bool:
+    """Whether no live process writes a heartbeat for this epoch. Takes up to one expiry."""
+    beat = read_beat(objects, epoch)
+    if beat is None:
+        return True
+    holder = beat.lease.holder if beat.lease is not None else None
+    claim = Claim("", holder, beat.expiry_seconds) if holder is not None else None
+    return _is_over(objects, epoch, claim, beat, patience)
 
 
 def write_beat(objects: Objects, epoch: int, beat: Beat) -> None:
     objects.put(_beat_name(epoch), msgspec.json.encode(beat))
+
+
+def delete_beat(objects: Objects, epoch: int) -> None:
+    objects.delete(_beat_name(epoch))
 
 
 def read_beat(objects: Objects, epoch: int) -> Beat | None:

@@ -51,6 +51,7 @@ class Lock:
         self._term: Term | None = None
         self._location: Location | None = None
         self._taken = False
+        self.lost_because = ""
         end = clock() + wait_seconds
         while not self._try(run):
             if clock() >= end:
@@ -85,8 +86,9 @@ class Lock:
         """Another writer has taken the run over: where there is no flock, or in the mirror."""
         return self._taken or (self._term is not None and self._term.lost)
 
-    def lose(self) -> None:
-        """Another machine has taken the run over, as its mirror tells. From any thread."""
+    def lose(self, because: str = "") -> None:
+        """The mirror says that this process must not write the run any longer. From any thread."""
+        self.lost_because = because
         self._taken = True
 
     def look(self) -> bool:

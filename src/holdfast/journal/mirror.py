@@ -4,10 +4,12 @@ Only acknowledged bytes go up, cut at record ends, as objects that never change;
 chunks once it has been read back. What a record may refer to (plan, data, blobs) goes up before it, and spec.yaml,
 which tells what records say, behind them. The backlog is the journal itself, on disk. Invariant: `mirrored` is the
 number of a record that is durable there with everything before it. Whatever the store does, the run goes on; only a
-greater epoch in it ends the run.
+greater epoch in it, or a tombstone of the run, ends the run.
 """
 
+import contextlib
 import os
+import shlex
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -17,13 +19,14 @@ import xxhash
 
 from holdfast.errors import FencedError, JournalError, StoreError, told
 from holdfast.journal.chain import HeaderCache, SegmentFile, fence_between, list_chain
-from holdfast.journal.claims import EXPIRY_SECONDS, Beat, greatest_epoch, write_beat
+from holdfast.journal.claims import EXPIRY_SECONDS, Beat, delete_beat, epochs_in, list_leases, write_beat
 from holdfast.journal.content import PIECE_BYTES
 from holdfast.journal.disk import OS_DISK
 from holdfast.journal.lease import read_lease
 from holdfast.journal.objects import Objects
 from holdfast.journal.pieces import FOLDER, SPEC, chunk_name, is_original, last_number, parse_piece, sealed_name
 from holdfast.journal.places import segment_path
+from holdfast.journal.tombstones import tombstone_name
 from holdfast.records import Fence
 
 CHUNK_BYTES = 8 << 20
@@ -67,7 +70,7 @@ class _Sent(msgspec.Struct):
 
 
 class Mirror:
-    """Keeps one run's mirror, from `start` to `close`. `epoch` None: nobody else may write it, and nobody looks."""
+    """Keeps one run's mirror, from `start` to `close`. `epoch` None: no other process may write it."""
 
     def __init__(self, run: str, uid: str, objects: Objects, epoch: int | None, keeping: Keeping) -> None:
         self.mirrored = 0
@@ -87,6 +90,8 @@ class Mirror:
         self._caught_up_at = time.monotonic()
         self.trouble = ""
         """What the store last answered instead of taking what it was given; empty if it takes it."""
+        self.lost_because = ""
+        """Why this process must not write the run any longer; empty as long as it may."""
         self._wake = threading.Event()
         self._closing = threading.Event()
         self._ended = threading.Event()
@@ -146,6 +151,7 @@ class Mirror:
                 failures = 0
                 self._tell_of_trouble("")
             except FencedError as error:
+                self.lost_because = str(error)
                 self._keeping.tell("lease.lost", str(error))
                 self._keeping.lost()
                 return
@@ -315,7 +321,9 @@ class Mirror:
         self._blobs_seen = (seen, len(held))
 
     def _beat(self, *, ended: bool = False) -> None:
-        """Say that we live, and then see whether the run is still ours: whoever takes it looks in the other order."""
+        """Write a heartbeat, then check that the run is still ours; a process that takes it over, or removes it, does
+        these two in the other order.
+        """
         now = time.monotonic()
         if now - self._beat_at < self._keeping.beat_seconds and not ended:
             return
@@ -324,10 +332,22 @@ class Mirror:
         lease = read_lease(self._run)
         beat = Beat(self._beats, ended, self.mirrored, lease, expiry)
         write_beat(self._objects, self._epoch or 0, beat)  # 0: of a run that nobody claims, for those who look
-        if self._epoch is not None and greatest_epoch(self._objects) > self._epoch:
-            raise FencedError(f"{self._objects.url} was taken over by another process: this one stops")
+        self._check_ownership()
         if lease is not None and self._epoch in (None, lease.epoch):  # else its first lease is about to come
             self._beat_at = now
+
+    def _check_ownership(self) -> None:
+        names = list_leases(self._objects)
+        if tombstone_name(self._uid) in names:
+            with contextlib.suppress(StoreError):  # a heartbeat that stays would look like that of a new run
+                delete_beat(self._objects, self._epoch or 0)
+            raise FencedError(
+                f"the mirror {self._objects.url} was removed (holdfast gc --mirror), so this process stops; every "
+                f"recorded answer is in {self._run}. To continue without the mirror: "
+                f"holdfast resume {shlex.quote(self._run)} --set mirror=null"
+            )
+        if self._epoch is not None and max(epochs_in(names), default=0) > self._epoch:
+            raise FencedError(f"{self._objects.url} was taken over by another process: this one stops")
 
 
 def _state(found: os.stat_result) -> tuple[int, int]:

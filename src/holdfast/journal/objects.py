@@ -224,6 +224,15 @@ class FolderObjects(StoredObjects):
         self._sync(name)
         return created
 
+    def delete(self, name: str) -> None:
+        """The folders that become empty go too: object stores have no empty folders."""
+        super().delete(name)
+        above = os.path.dirname(os.path.join(self._folder, name))
+        with contextlib.suppress(OSError):  # not empty
+            while above != self._folder:
+                os.rmdir(above)
+                above = os.path.dirname(above)
+
     def _sync(self, name: str) -> None:
         """The file, and every folder down to it: any of them may be new. Those above ours are, at most once."""
         with self._told("sync", name):

@@ -15,6 +15,7 @@ from holdfast.journal.chain import list_chain
 from holdfast.journal.content import PIECE_BYTES
 from holdfast.journal.disk import OS_DISK, Disk
 from holdfast.journal.objects import Objects
+from holdfast.journal.tombstones import read_tombstones
 
 FOLDER = "journal"
 SPEC = "spec.yaml"
@@ -111,12 +112,21 @@ class MirrorSource:
         self.objects = objects
         self.place = objects.url
         self._listed = list(objects.listed(""))
+        self.tombstones = read_tombstones(objects, self.names())
+        """Of runs that were removed from this place, the newest first."""
 
     def pieces(self) -> list[SegmentPiece]:
-        return list(filter(None, (parse_piece(each.name, each.size) for each in self._listed)))
+        """Where a new run has taken the place of a removed one, what the old one sent late does not count."""
+        found = list(filter(None, (parse_piece(each.name, each.size) for each in self._listed)))
+        removed = max((each.epoch for each in self.tombstones), default=0)
+        return [piece for piece in found if piece.epoch > removed] or found
 
     def files(self) -> list[str]:
         return [each.name for each in self._listed if is_original(each.name)]
+
+    def names(self) -> list[str]:
+        """Of every object there."""
+        return [each.name for each in self._listed]
 
     def strangers(self) -> list[str]:
         """Objects that no mirror has put there."""

@@ -299,7 +299,12 @@ class Writer:
         self._held.clear()
 
     def _fenced(self) -> FencedError:
-        return FencedError(f"{self._parts.folder} was taken over by another process: this one stops")
+        because = self._parts.lock.lost_because
+        return FencedError(because or f"{self._parts.folder} was taken over by another process: this one stops")
+
+    def _tell_lost(self) -> None:
+        because = self._parts.lock.lost_because
+        self._options.tell("lease.lost", because or f"{self._parts.folder}: another process has taken the run over")
 
     def hurry(self) -> None:
         """Whoever closes the journal does not wait for the mirror any longer: the next start sends the rest."""
@@ -307,8 +312,10 @@ class Writer:
             self.mirror.hurry()
 
     def _lose(self) -> None:
-        """Another machine has the run. From the mirror's thread; the writer's learns of it at its next commit."""
-        self._parts.lock.lose()
+        """The mirror's thread calls this when another machine has the run, or its mirror was removed. The writer's
+        thread sees it at its next commit.
+        """
+        self._parts.lock.lose(self.mirror.lost_because if self.mirror is not None else "")
         self._in_loop(self._give_up_held)
 
     def _acknowledge(self, batch: Sequence[_Waiting], positions: Sequence[Position]) -> None:
@@ -382,7 +389,7 @@ class Writer:
         if self._in_hand:
             self._check_location()  # a process that was stopped for a while must check before it writes
             if self._parts.lock.lost:
-                self._options.tell("lease.lost", f"{self._parts.folder}: another process has taken the run over")
+                self._tell_lost()
                 raise self._fenced()
             began = time.monotonic()
             positions = self._appender.commit([record for record, _ in self._in_hand])
@@ -408,7 +415,7 @@ class Writer:
         if not self._check_soon and time.monotonic() - self._checked < CHECK_SECONDS:
             return
         if self._parts.lock.look():
-            self._options.tell("lease.lost", f"{self._parts.folder}: another process has taken the run over")
+            self._tell_lost()
             raise self._fenced()
         self._parts.lock.location.check(self._appender.hot_file())
         self._checked = time.monotonic()

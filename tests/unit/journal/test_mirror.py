@@ -28,12 +28,18 @@ class Session:
     """One process's writing of a run, record by record, with a mirror beside it."""
 
     def __init__(
-        self, run: Path, objects: Objects, epoch: int | None = None, disk: QuickDisk = QUICK, **keeping: Any
+        self,
+        run: Path,
+        objects: Objects,
+        epoch: int | None = None,
+        disk: QuickDisk = QUICK,
+        uid: str = UID,
+        **keeping: Any,
     ) -> None:
         self.run = run
         self.folder = str(run / "journal")
         run.mkdir(exist_ok=True)
-        self.opened = open_to_write(disk, self.folder, request(epoch=epoch), hooks())
+        self.opened = open_to_write(disk, self.folder, request(uid, epoch=epoch), hooks())
         self.told: list[tuple[str, str]] = []
         self.confirmed: list[int] = []
         self.observe: Callable[[int], None] = lambda n: None
@@ -47,7 +53,7 @@ class Session:
             confirmed=self._confirm,
             **wanted,
         )
-        self.mirror = Mirror(str(run), UID, objects, epoch, kept)
+        self.mirror = Mirror(str(run), uid, objects, epoch, kept)
 
     @property
     def tip(self) -> Fence:

@@ -214,7 +214,7 @@ def test_only_completed_runs_go_by_a_rule(tmp_path: Path) -> None:
 
 def test_a_run_that_is_named_goes_whatever_its_status_but_not_if_it_is_live(tmp_path: Path) -> None:
     place = interrupted(tmp_path)
-    with held(place), pytest.raises(UsageError, match="live process"):
+    with held(place), pytest.raises(HeldError, match="live process"):
         named([place])
     for each in named([place]):
         remove(each)

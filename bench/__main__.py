@@ -11,6 +11,7 @@ from bench import (
     journal_sealing,
     journal_syscalls,
     journal_throughput,
+    large_answers,
     mirror_requests,
     mirror_slowdown,
     overhead,
@@ -39,6 +40,7 @@ BENCHMARKS = {
     "clients": clients.main,
     "pacing": pacing.main,
     "sandbox": sandbox.main,
+    "large_answers": large_answers.main,
     "startup": startup.main,
 }
 

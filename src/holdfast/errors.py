@@ -7,7 +7,8 @@ HoldfastError
 ├── DriftError          a resume that would mix two experiments; nothing was changed
 ├── StoreError          an object store could not do what was asked of it, or nobody knows whether it did
 ├── DiskError           the disk or folder under a run failed (full, I/O error, removed); the run can be resumed
-├── BadRecordError      one record that cannot be saved (not serialisable, too large, unknown type); nothing was written
+├── BadRecordError      one record that cannot be saved (not serialisable, unknown type); nothing was written
+│   └── RecordTooLargeError  one that is longer than a line of a journal may be
 └── JournalError        about one run's journal
     ├── StoppedError      the writer has stopped; everything acknowledged is kept
     │   ├── FencedError     a newer epoch has taken the run over
@@ -122,6 +123,15 @@ def storage_errors(where: str) -> Iterator[None]:
 
 class BadRecordError(HoldfastError):
     """A record is refused before it is queued; other records are not affected."""
+
+    kind = "record"
+    """The kind of the failure that a sample or a score gets."""
+
+
+class RecordTooLargeError(BadRecordError):
+    """A record that is longer than a line of a journal may be. The size of a text is the cause, not anybody's code."""
+
+    kind = "too_large"
 
 
 class JournalError(HoldfastError):

@@ -15,7 +15,7 @@ from holdfast.journal import OS_DISK, SEGMENT_BYTES, Entry, Reader, journal_fold
 from holdfast.journal.disk import write_all
 from holdfast.journal.places import segment_path
 from holdfast.records import FORMAT, Anomaly, Draft, Fence, Line, Segment, draft, frame, seed_of
-from holdfast.records.facts import BatchJob, ScoreGiven, Step
+from holdfast.records.facts import BatchJob, ScoreGiven, Step, draft_fact
 from holdfast.state import Fold, Profile
 from holdfast.state.folding import looked_data, step_gist
 
@@ -74,7 +74,7 @@ class _Copy:
         if line.t in ("step", "step.started") and self._is_removed(line):
             return None
         if line.t == "step":
-            return draft(line.t, self._renumbered(_step.decode(line.d)), line.k)
+            return draft_fact(line.t, self._renumbered(_step.decode(line.d)), line.k)
         if line.t == "batch" and _job.decode(line.d).token not in self._fold.story.jobs:
             return None
         if line.t == "totals":

@@ -34,7 +34,7 @@ from holdfast.journal.lease import OWNER, is_alive, own, owner_of
 from holdfast.plan import BlobStore, Planned, Work, check_kept, survey, write_plan
 from holdfast.plan.blobs import blob_path
 from holdfast.records import draft
-from holdfast.records.facts import Parent, RunStarted, Step, TaskInputs
+from holdfast.records.facts import Parent, RunStarted, Step, TaskInputs, draft_fact
 from holdfast.records.references import Reference
 from holdfast.report.wording import counted
 from holdfast.solve import Recorded
@@ -188,7 +188,7 @@ class Fork:
             step = each.step
             asked = None if step.asked is None else step.asked.renumbered(numbers)
             mine = msgspec.structs.replace(step, o=ticket.o, scope=scope, asked=asked, origin=each.n)
-            numbers[each.n] = (await writer.append(draft("step", mine, ticket.key))).n
+            numbers[each.n] = (await writer.append(draft_fact("step", mine, ticket.key))).n
 
     async def _last_of(self, ticket: Ticket) -> Last:
         """What the parent has of a key that may be asked for again: answers of models, and what tools came to if those

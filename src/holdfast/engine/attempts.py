@@ -40,7 +40,7 @@ from holdfast.solve.steps import Journal, is_kept
 
 _ENDING_SECONDS = 2.0
 """What calls that were under way when an attempt ended may take to end."""
-_SOLVER_KINDS = {"solver", "cancelled", "record", "tool", "sandbox"}
+_SOLVER_KINDS = {"solver", "cancelled", "record", "too_large", "tool", "sandbox"}
 
 
 class Past(msgspec.Struct, frozen=True):
@@ -238,9 +238,9 @@ class Sampler:
 
     async def _finish(self, ticket: Ticket, kit: Kit, finished: SampleFinished, flight: Flight) -> None:
         try:
-            record, _ = checked("sample.finished", finished, ticket.key)
+            record = checked("sample.finished", finished, ticket.key)[0]
         except BadRecordError as error:
-            failed = SampleFailed(ticket.o, finished.attempt, Failure("record", str(error)), True, finished.spent)
+            failed = SampleFailed(ticket.o, finished.attempt, Failure(error.kind, str(error)), True, finished.spent)
             await self._journal.append(draft("sample.failed", failed, ticket.key))
             await self._give_up(ticket, kit, failed, flight)
             return

@@ -13,7 +13,12 @@ from holdfast.plan import BlobError
 from holdfast.records.facts import Failure
 from holdfast.solve import LimitError, SandboxError, StepFailedError
 
-_FINAL_KINDS = {"limit", "unrepeatable", *(kind for kind, policy in POLICIES.items() if policy.again == "never")}
+_FINAL_KINDS = {
+    "limit",
+    "unrepeatable",
+    "too_large",
+    *(kind for kind, policy in POLICIES.items() if policy.again == "never"),
+}
 _WRONG_CODE = (AttributeError, ImportError, NameError, NotImplementedError, SpecError, TypeError)
 """Errors that the next attempt would meet again, whatever the model says."""
 
@@ -40,7 +45,7 @@ def failure_in(error: BaseException, secrets: Sequence[str], outside: BaseExcept
         if isinstance(found, LimitError | SandboxError):
             return _known(Failure(found.kind, str(found), own_lines(found)), secrets)
         if isinstance(found, BadRecordError):
-            return _known(Failure("record", str(found), own_lines(found)), secrets)
+            return _known(Failure(found.kind, str(found), own_lines(found)), secrets)
         if isinstance(found, BlobError):
             return _known(Failure("file", str(found), own_lines(found)), secrets)
         if found is not None:

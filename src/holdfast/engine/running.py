@@ -26,12 +26,14 @@ from holdfast.engine.earlier import Earlier, Sources
 from holdfast.engine.flights import Flight
 from holdfast.engine.grouping import Groups, Member
 from holdfast.engine.keeping import blobs_of
+from holdfast.engine.load_limit import LoadLimit
 from holdfast.engine.looking import Lookout, expected_by_model
 from holdfast.engine.places import Places
 from holdfast.engine.recollecting import read_judged, read_past
 from holdfast.engine.scoring import NOTHING, Bench
 from holdfast.engine.tickets import Ticket, Tickets
 from holdfast.engine.tracebacks import secrets_of
+from holdfast.errors import BadRecordError, RecordTooLargeError
 from holdfast.journal import Entry, Position, Reader, Writer
 from holdfast.plan import Work, judges_of
 from holdfast.records.exchange import Answer, Usage
@@ -47,6 +49,7 @@ _DRAIN_PAUSE_SECONDS = 0.05
 _LOOK_SECONDS = 1.0
 _STUBBORN_SECONDS = 2.0
 """How long code that will not be cancelled is waited for; then the run ends without it."""
+_UNSAVED = {BadRecordError.kind, RecordTooLargeError.kind}
 _finished = msgspec.json.Decoder(SampleFinished)
 
 
@@ -126,6 +129,7 @@ class Engine:
         self._fold = fold
         self._reader = Reader(job.journal_folder, job.uid)
         self._reading = threading.Lock()
+        self._loads = LoadLimit()
         self._writer = writer
         self._sampler = Sampler(writer, self._count, self._answer_at)
         self._samples = Places(job.spec.concurrency.samples)
@@ -371,8 +375,12 @@ class Engine:
         progress.in_flight += 1
         try:
             trail = self._fold.trails.pop(ticket.o, None)
-            past = NO_PAST if trail is None else await asyncio.to_thread(read_past, trail, self._record_at)
-            await self._sampler.answer(ticket, kit, past)
+            if trail is None:
+                await self._sampler.answer(ticket, kit, NO_PAST)
+                return
+            async with self._loads.hold(self._fold.large.pop(ticket.o, 0)):
+                past = await asyncio.to_thread(read_past, trail, self._record_at)
+                await self._sampler.answer(ticket, kit, past)
         finally:
             progress.in_flight -= 1
 
@@ -383,7 +391,7 @@ class Engine:
         else:
             progress.failed += 1
             progress.last_failure = f"{ticket.key}: {outcome.failure.kind}: {outcome.failure.message}"
-            event = "sample.save_failed" if outcome.failure.kind == "record" else "sample.failed"
+            event = "sample.save_failed" if outcome.failure.kind in _UNSAVED else "sample.failed"
             self._job.tell(event, progress.last_failure, key=ticket.key, kind=outcome.failure.kind)
         progress.anomalies += outcome.anomalies
         progress.live += outcome.spent.live
@@ -463,8 +471,9 @@ class Engine:
             if kit.groups is not None:
                 members = kit.groups.take_left(ticket)
             heard = self._fold.judged.pop(ticket.o, None)
-            said = NOTHING if heard is None else await asyncio.to_thread(read_judged, heard, self._record_at)
-            done = await self._sampler.score(ticket, kit, members, said)
+            async with self._loads.hold(sum(self._fold.large.pop(each.o, 0) for each in members)):
+                said = NOTHING if heard is None else await asyncio.to_thread(read_judged, heard, self._record_at)
+                done = await self._sampler.score(ticket, kit, members, said)
             self._progress.taken += done.taken
             if done.records:
                 self._progress.scored += sum(each.o in self._fold.unscored for each in members)

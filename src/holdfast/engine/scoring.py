@@ -234,5 +234,5 @@ def _drafted(given: ScoreGiven, key: str) -> Draft:
     try:
         return checked("score", given, key)[0]
     except BadRecordError as error:
-        failure = Failure("record", str(error))
+        failure = Failure(error.kind, str(error))
         return draft("score", msgspec.structs.replace(given, value=None, reason="", metadata={}, failure=failure), key)

@@ -180,17 +180,19 @@ def read_line(disk: Disk, path: str, offset: int, limit: int) -> bytes:
 
 
 def line_at(content: Content, offset: int, limit: int) -> bytes:
-    out = bytearray()
+    parts: list[bytes] = []
+    size = 0
     for piece in content.pieces(offset):
         if piece.gap:
             break
-        end = piece.data.find(b"\n")
-        if end >= 0:
-            return bytes(out) + piece.data[: end + 1]
-        out += piece.data
-        if len(out) > limit:
+        end = piece.data.find(b"\n") + 1
+        parts.append(piece.data[:end] if end else piece.data)
+        size += len(parts[-1])
+        if end:
+            return b"".join(parts)  # copies nothing if there is one part
+        if size > limit:
             break
-    return bytes(out[:limit])
+    return b"".join(parts)[:limit]
 
 
 def _within(piece: Piece, start: int, stop: int) -> Iterator[Piece]:

@@ -145,8 +145,9 @@ class Scanner:
     def _parse(self) -> Line | None:
         if self._parts_bytes > LINE_BYTES_MAX:
             return None
-        raw = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-        return parse(raw, self._seed)
+        if len(self._parts) > 1:
+            self._parts = [b"".join(self._parts)]  # in place of the parts: a large line is in memory once
+        return parse(self._parts[0], self._seed)
 
     def _blame(self, kind: str, raw: bytes, lines: int = 0) -> None:
         """What was read since the last line end is not a record."""

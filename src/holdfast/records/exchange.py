@@ -20,6 +20,8 @@ _FILTERED = frozenset({"content_filter", "safety", "recitation", "blocklist", "p
 _CUT = frozenset({"length", "max_tokens", "max_output_tokens", "model_length"})
 
 
+TEXT_ONCE_CHARACTERS = 64 * 1024
+"""A text of an answer that is at least so long is stored once in a record."""
 COUNT_MAX = 2**53
 """The largest token count that is accepted, of one response or of a sum. Every JSON reader and SQLite can hold it."""
 
@@ -129,6 +131,24 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the server sent, where a model's `record_raw` says so: the body, or a list of the events of a stream."""
     dropped: tuple[str, ...] = ()
     """Values of the server's response that were dropped because they are impossible, as `usage.prompt_tokens: -1`."""
+    text_once: bool = False
+    """Only in records, never in memory: `message.content` is null there, and equals `text`."""
+
+    def __post_init__(self) -> None:
+        if self.text_once:
+            self.message["content"] = self.text
+            msgspec.structs.force_setattr(self, "text_once", False)
+
+    def as_stored(self) -> "Answer":
+        """What a record holds: `message.content` is left out if it is long and equal to `text`. Only for encoding."""
+        text, message = self.text, self.message
+        if not isinstance(text, str) or len(text) < TEXT_ONCE_CHARACTERS or not isinstance(message, dict):
+            return self  # a solver's answer may hold anything
+        if message.get("content") != text:
+            return self
+        fields = msgspec.structs.asdict(self)
+        # the key keeps its place: digests of later requests depend on the order of a message's keys
+        return _StoredAnswer(**{**fields, "message": {**message, "content": None}, "text_once": True})
 
     @property
     def reasoning(self) -> str:
@@ -157,6 +177,13 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
             said = self.text if len(self.text) <= _SHOWN else f"{self.text[:_SHOWN]}…"
             cut = " (it was cut off: raise max_tokens)" if self.finish_reason == "length" else ""
             raise NotJsonError(f"the answer is not JSON: {error}{cut}; it says: {said!r}") from error
+
+
+class _StoredAnswer(Answer, frozen=True, omit_defaults=True):
+    """An answer as a record holds it: decoding it gives the whole `Answer`."""
+
+    def __post_init__(self) -> None:
+        """Leave `message` without its text."""
 
 
 class Sample(msgspec.Struct, frozen=True):

@@ -451,12 +451,25 @@ _decoders: dict[type[msgspec.Struct], msgspec.json.Decoder[Any]] = {}
 Fact = TypeVar("Fact", bound=msgspec.Struct)
 
 
+def draft_fact(kind: str, data: msgspec.Struct, key: str | None) -> Draft:
+    """A draft of a record of a key. A long text of an answer is stored once (`Answer.as_stored`)."""
+    return draft(kind, as_stored(data), key)
+
+
+def as_stored(data: Fact) -> Fact:
+    """The same fact with its answer, if it has one, as a record holds it. Only for encoding."""
+    if not isinstance(data, Step | SampleFinished) or not isinstance(data.answer, Answer):
+        return data
+    stored = data.answer.as_stored()
+    return data if stored is data.answer else msgspec.structs.replace(data, answer=stored)
+
+
 def checked(kind: str, data: Fact, key: str) -> tuple[Draft, Fact]:
     """A draft that can be read again as what it is, and what is read: a copy that shares nothing with `data`.
 
     A number where a text belongs is refused before it is saved.
     """
-    made = draft(kind, data, key)
+    made = draft_fact(kind, data, key)
     decoder = _decoders.get(type(data))
     if decoder is None:
         decoder = _decoders[type(data)] = msgspec.json.Decoder(type(data))

@@ -8,7 +8,7 @@ fail the same test.
 import msgspec
 import xxhash
 
-from holdfast.errors import BadRecordError
+from holdfast.errors import BadRecordError, RecordTooLargeError
 from holdfast.records.kinds import is_known
 
 LINE_BYTES_MAX = 64 * 1024 * 1024
@@ -21,8 +21,14 @@ _DATA = b',"d":'  # cannot stand inside a key: quotes are escaped there
 _BRACE = ord("{")
 _NEWLINE = ord("\n")
 _HEAD_BYTES_MAX = 256  # n, at and the punctuation; type and key are counted by themselves
+_SLICE_BYTES_MAX = 256 * 1024
 _COPY_BYTES_MAX = 4096  # below this, hashing one joined piece is cheaper than hashing two
 _encode = msgspec.json.Encoder().encode
+_ADVICE = {
+    "step": "limit the length of the response with max_tokens, or pass large data between steps as files",
+    "sample.finished": "limit the length of answers with max_tokens, or return less text from the solver",
+    "score": "return a shorter reason or less metadata from the scorer",
+}
 
 
 class Line(msgspec.Struct, frozen=True, gc=False):
@@ -78,8 +84,10 @@ def draft(kind: str, data: object, key: str | None = None) -> Draft:
         raise BadRecordError(f"a {kind} record{_about(key)} must be one JSON object without line breaks")
     size = len(encoded) + len(encoded_key) + len(encoded_kind) + _HEAD_BYTES_MAX
     if size > LINE_BYTES_MAX:
-        limit = LINE_BYTES_MAX >> 20
-        raise BadRecordError(f"a {kind} record{_about(key)} has {size >> 20} MiB; at most {limit} MiB can be saved")
+        raise RecordTooLargeError(
+            f"a {kind} record{_about(key)} has {size / (1 << 20):.1f} MiB, and a record can have at most "
+            f"{LINE_BYTES_MAX >> 20} MiB, so it was not saved; {_ADVICE.get(kind, 'store less in it')}"
+        )
     return Draft(encoded_kind, encoded_key, encoded, size)
 
 
@@ -116,7 +124,10 @@ def parse(raw: bytes, seed: int) -> Line | None:
         head = _head_decoder.decode(raw[:data] + b"}")
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-    return Line(head.n, head.at, head.t, msgspec.Raw(raw[data + len(_DATA) : cut]), check.decode(), head.k)
+    start = data + len(_DATA)
+    # a view keeps the whole line in memory, and a slice copies: for large records the copy costs more
+    found = raw[start:cut] if cut <= _SLICE_BYTES_MAX else memoryview(raw)[start:cut]
+    return Line(head.n, head.at, head.t, msgspec.Raw(found), check.decode(), head.k)
 
 
 def _encoded(kind: str) -> bytes:

@@ -53,9 +53,19 @@ def with_events(lines: Iterable[ExportLine], run: str, *, of_finished: bool) -> 
                 yield EventLine(**fields)
                 continue
             entries = list(places.read(line.key, reader))
-            events = [Event(each.line.n, each.line.at, each.line.t, _data.decode(each.line.d)) for each in entries]
+            events = [
+                Event(each.line.n, each.line.at, each.line.t, _whole(_data.decode(each.line.d))) for each in entries
+            ]
             steps = {each.line.n: _step.decode(each.line.d) for each in entries if each.line.t == "step"}
             yield EventLine(**fields, events=events, messages=last_conversation(steps))
+
+
+def _whole(data: dict[str, Any]) -> dict[str, Any]:
+    """A record's data with the text that its answer's message shares with the answer (`Answer.as_stored`)."""
+    answer = data.get("answer")
+    if isinstance(answer, dict) and answer.pop("text_once", False):
+        answer["message"]["content"] = answer["text"]
+    return data
 
 
 def last_conversation(steps: Mapping[int, Step]) -> list[Message]:

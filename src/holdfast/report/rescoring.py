@@ -24,7 +24,7 @@ from holdfast.score.definition import Extractor
 from holdfast.score.extracting import EXTRACTORS
 
 _MAY_DIFFER = {BUILT_IN[name].function for name in ("code_tests", "bert_score", "embedding_similarity")}
-_OF_THE_MOMENT = frozenset({"stalled", "cancelled", "record"})
+_OF_THE_MOMENT = frozenset({"stalled", "cancelled", "record", "too_large"})
 """Failures that say something of the process, not of the answer."""
 _finished = msgspec.json.Decoder(SampleFinished)
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
+from holdfast.errors import RecordTooLargeError
+from holdfast.records import LINE_BYTES_MAX
 from holdfast.records.exchange import Usage
 from holdfast.report.cells import CellReport, Example, RunReport, ScorerReport
 from holdfast.report.costs import Cost, unpriced_line
@@ -35,6 +37,7 @@ _NAMES = 3
 """So many of the columns hold names, the others numbers."""
 _TEXT_WIDTH = 1000
 _OF_THE_CODE = ("solver", "record")
+_TOO_LARGE = RecordTooLargeError.kind
 _ONLY_IF_ANY = {"no score", "scorer failed", "failed", "unfinished", "cost"}
 _STATUS_STYLE = {"completed": "green", "running": "cyan", "interrupted": "yellow", "failed": "red", "stalled": "red"}
 
@@ -206,14 +209,20 @@ def speed_lines(report: RunReport) -> Iterator[str]:
 
 
 def again_lines(cells: Iterable[CellReport], command: Command) -> Iterator[str]:
-    """Each resume grants failed samples a fresh allowance; nobody guesses that. What failed in the solver's own code
-    fails again until the code is mended, and then it is another experiment.
+    """What to do about failed samples. A resume tries all of them again, but an error in the solver's code or an answer
+    that is too large mostly needs a change, and then it is another experiment.
     """
     cells = list(cells)
     broken = sum(cell.failures.get(kind, 0) for cell in cells for kind in _OF_THE_CODE)
-    failed = sum(cell.failed for cell in cells) - broken
+    large = sum(cell.failures.get(_TOO_LARGE, 0) for cell in cells)
+    failed = sum(cell.failed for cell in cells) - broken - large
     if failed:
         yield f"{counted(failed, 'failed sample')} can be tried again with: {command('resume')}"
+    if large:
+        limit = f"a record can have at most {LINE_BYTES_MAX >> 20} MiB"
+        told = f"{counted(large, 'sample')} could not be saved: the text is too large ({limit})"
+        change = f"To change max_tokens or the solver: {command('fork')}"
+        yield f"{told}. To try again: {command('resume')}. {change}"
     if broken:
         keys = (cell.examples[kind].key for cell in cells for kind in _OF_THE_CODE if kind in cell.examples)
         look = f"look at one: {command('show', next(keys))}"

@@ -21,7 +21,18 @@ from holdfast.errors import HoldfastError
 from holdfast.journal.marks import Position
 from holdfast.records import Draft, draft
 from holdfast.records.durations import rounded
-from holdfast.records.facts import Called, Failure, Files, RoleSpent, Spent, Step, StepId, StepStarted, checked
+from holdfast.records.facts import (
+    Called,
+    Failure,
+    Files,
+    RoleSpent,
+    Spent,
+    Step,
+    StepId,
+    StepStarted,
+    as_stored,
+    checked,
+)
 from holdfast.solve.stopwatch import Stopwatch, running
 
 _SETTLED_ROUNDS = 10
@@ -487,4 +498,4 @@ def _with_orphan(roles: dict[str, RoleSpent], step: Step) -> dict[str, RoleSpent
 
 
 def _copy(step: Step) -> Step:
-    return _step.decode(_encode(step))
+    return _step.decode(_encode(as_stored(step)))

@@ -18,6 +18,8 @@ from holdfast.score.anomalies import VERSION
 from holdfast.state.story import StepGist, Story
 
 _SPARE = 1024
+LARGE_RECORD_BYTES = 1024 * 1024
+"""Longer records are counted in `Fold.large`."""
 
 
 def _whole_bytes(first: int, last: int) -> tuple[range, Iterable[int]]:
@@ -110,7 +112,7 @@ class Trail(msgspec.Struct):
     failures: dict[int, str] = msgspec.field(default_factory=dict)
 
 
-OWN_KINDS = frozenset({"scorer", "judge", "record", "cancelled", "stalled", *MARKS})
+OWN_KINDS = frozenset({"scorer", "judge", "record", "too_large", "cancelled", "stalled", *MARKS})
 """Failures of a scorer's or an answer's own making: asking again would come to the same. Any other is one of a judge's
 server, or of this machine."""
 step_gist = msgspec.json.Decoder(StepGist)
@@ -145,6 +147,9 @@ class Fold:
         """By ordinal, of answers that judges were asked about and that are not fully scored."""
         self.unjudged: dict[int, Position] = {}
         """Answers of which a judge could not be asked. They count as scored until somebody asks again."""
+        self.large: dict[int, int] = {}
+        """By ordinal: the bytes of the large records that a resume loads for a key: the steps of an unfinished sample,
+        or an answer that is not fully scored and the steps of its judges."""
         self._broken: set[int] = set()
         self.unlooked = Bits()
         """Answers that were not looked at with the list of anomalies that is in force."""
@@ -211,8 +216,14 @@ class Fold:
         if found.scope.startswith("score/"):
             if found.scope.split("/")[1] == self._evaluation and found.o in self.unscored:
                 self.judged.setdefault(found.o, Judged()).steps.append(position)
+                self._count_large(found.o, entry)
         elif found.o not in self.finished:
             self.trails.setdefault(found.o, Trail()).steps.append(position)
+            self._count_large(found.o, entry)
+
+    def _count_large(self, ordinal: int, entry: Entry) -> None:
+        if entry.end - entry.offset > LARGE_RECORD_BYTES:
+            self.large[ordinal] = self.large.get(ordinal, 0) + entry.end - entry.offset
 
     @property
     def _evaluation(self) -> str:
@@ -225,8 +236,10 @@ class Fold:
             return
         self.failed.discard(found.o)
         self.trails.pop(found.o, None)
+        self.large.pop(found.o, None)
         if found.scorers or self._wanted:
             self.unscored[found.o] = Position(entry.line.n, entry.segment, entry.offset)
+            self._count_large(found.o, entry)
         self.story.ended(found, entry.line.k)
         if found.looked != VERSION:
             self.unlooked.add(found.o)
@@ -273,3 +286,4 @@ class Fold:
             self.judged.setdefault(found.o, Judged()).failed += 1
         else:
             self.judged.pop(found.o, None)
+            self.large.pop(found.o, None)

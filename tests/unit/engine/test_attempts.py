@@ -222,7 +222,7 @@ MISBEHAVIOUR: dict[str, tuple[Solve, str]] = {
     "a number as text": (bad(result=made(text=5)), "record"),
     "no finish reason": (bad(result=made(text="a", finish_reason=None)), "record"),
     "no tool calls": (bad(result=made(text="a", tool_calls=None)), "record"),
-    "too large": (bad(result="x" * (65 << 20)), "record"),
+    "too large": (bad(result="x" * (65 << 20)), "too_large"),
 }
 
 

@@ -175,7 +175,7 @@ def test_an_answer_that_cannot_be_saved_fails_with_the_kind_record(tmp_path: Pat
     assert found == {"s0": "finished", BAD: "record", "s2": "finished", "s3": "finished"}
 
 
-def test_an_answer_that_is_too_large_fails_with_the_kind_record(
+def test_an_answer_that_is_too_large_fails_with_a_kind_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(line, "LINE_BYTES_MAX", 20_000)
@@ -184,7 +184,7 @@ def test_an_answer_that_is_too_large_fails_with_the_kind_record(
         return "x" * 50_000
 
     _, found = outcome(tmp_path, solver=solving(much))
-    assert found == {"s0": "finished", BAD: "record", "s2": "finished", "s3": "finished"}
+    assert found == {"s0": "finished", BAD: "too_large", "s2": "finished", "s3": "finished"}
 
 
 async def hang(_: Context | None) -> None:

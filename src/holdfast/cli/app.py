@@ -97,6 +97,15 @@ RunToRead = Annotated[
         autocompletion=complete_run,
     ),
 ]
+RunsToRemove = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[RUN]...",
+        help="These runs, whatever their status. With --mirror also URLs of runs in a mirror.",
+        autocompletion=complete_run,
+    ),
+]
+Experiment = Annotated[str | None, typer.Option(help="Only in this experiment.", autocompletion=complete_experiment)]
 RunsToRead = Annotated[
     list[str],
     typer.Argument(

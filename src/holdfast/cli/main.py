@@ -9,17 +9,18 @@ import typer
 from holdfast.cli.app import (
     Evaluation,
     Events,
+    Experiment,
     Json,
     MaybeSpec,
     OtherSpec,
     RunName,
     RunsToRead,
+    RunsToRemove,
     RunToRead,
     Sets,
     Spec,
     Store,
     StoreToRead,
-    complete_experiment,
     complete_run,
     complete_status,
 )
@@ -239,9 +240,7 @@ def check(
 @app.command()
 def ls(
     store: StoreToRead = None,
-    experiment: Annotated[
-        str | None, typer.Option(help="Only this experiment.", autocompletion=complete_experiment)
-    ] = None,
+    experiment: Experiment = None,
     status: Annotated[
         str | None, typer.Option(help="Only runs with this status.", autocompletion=complete_status)
     ] = None,
@@ -503,18 +502,11 @@ def doctor(
 
 @app.command()
 def gc(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[RUN]...", help="Runs of any status; with --mirror, URLs.", autocompletion=complete_run
-        ),
-    ] = None,
+    names: RunsToRemove = None,
     older_than: Annotated[str | None, typer.Option(help="Completed runs older than this: 12h, 30d, 8w.")] = None,
     keep: Annotated[int | None, typer.Option(min=0, help="All but the newest N of each experiment.")] = None,
     max_size: Annotated[str | None, typer.Option(help="The oldest, until the store has at most this: 10GB.")] = None,
-    experiment: Annotated[
-        str | None, typer.Option(help="Only in this experiment.", autocompletion=complete_experiment)
-    ] = None,
+    experiment: Experiment = None,
     tagged_too: Annotated[bool, typer.Option("--tagged-too", help="Also runs that have tags.")] = False,
     latest_too: Annotated[bool, typer.Option("--latest-too", help="Also the newest of an experiment.")] = False,
     mirror: Annotated[bool, typer.Option("--mirror", help="Their mirrors too, which stay without it.")] = False,

@@ -253,5 +253,8 @@ def test_what_a_damaged_mirror_has_lost_is_taken_from_the_folder(cut: Kept, tmp_
 def test_the_list_tells_what_can_be_recovered(cut: Kept, tmp_path: Path) -> None:
     done = call("recover", "--list", cut.mirror.as_uri(), "--json", cwd=tmp_path)
     assert [(each["experiment"], each["run_id"], each["source"]) for each in done.json()] == [("sums", RUN, "mirror")]
+    truth = recover(copied(cut, tmp_path)).json()
+    for name in ("planned", "finished", "failed", "in_flight"):
+        assert done.json()[0][name] == truth[name], name
     empty = call("recover", "--list", f"file://{tmp_path}/nothing", cwd=tmp_path)
     assert (empty.code, "nothing to recover" in empty.out + empty.err) == (0, True)

@@ -14,11 +14,14 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
+import msgspec
+
 from holdfast.api.mirroring import Heard, hear, last_beat
 from holdfast.api.places import RunPlace, find_run, pick
-from holdfast.api.recovering import Counted, Moved, mirrored_runs, only_run
+from holdfast.api.recovering import Counted, Moved, Recoverable, begun_count, mirrored_runs, only_run
+from holdfast.api.resuming import read_fold
 from holdfast.api.summaries import MirrorStanding, RunSummary
-from holdfast.errors import JournalError, UsageError, error_of_path
+from holdfast.errors import HoldfastError, JournalError, UsageError, error_of_path
 from holdfast.journal import Reader
 from holdfast.journal.claims import Beat
 from holdfast.journal.objects import StoredObjects, is_url, open_objects
@@ -119,6 +122,26 @@ def list_mirror(url: str) -> list[RunSummary]:
         if not heard.removed
     ]
     return sorted(told, key=lambda each: each.updated)
+
+
+def count_records(found: Recoverable) -> Recoverable:
+    """The same with the counts of the mirror's records, where a heartbeat does not tell them all: what was recorded
+    after the last one is in none. Unchanged if the records cannot be read.
+    """
+    if found.exact:
+        return found
+    try:
+        fold = read_fold(find_to_read("", found.place))
+    except HoldfastError:
+        return found
+    return msgspec.structs.replace(
+        found,
+        planned=fold.planned,
+        finished=fold.finished.count,
+        failed=fold.failed.count,
+        in_flight=begun_count(fold),
+        exact=True,
+    )
 
 
 def _heartbeats(every: list[StoredObjects]) -> list[Heard]:

@@ -67,6 +67,8 @@ class Recoverable(msgspec.Struct, frozen=True):
     age_seconds: float
     """Since it was last heard of."""
     ended: bool = False
+    exact: bool = True
+    """False: the counts are those of the last heartbeat, and the mirror may hold more."""
 
 
 class Recovered(msgspec.Struct, frozen=True):
@@ -146,8 +148,7 @@ def recover(where: str, wanted: Wanted | None = None, moved: Moved | None = None
     warnings += _missing_originals(place, fold, made)
     warnings += check_content(place, fold)
     cleaned = chosen.cleanup and chosen.events and not void and _clean(found, place)
-    in_flight = sum(bool(trail.steps) and o not in fold.failed for o, trail in fold.trails.items())
-    counts = (fold.planned, fold.finished.count, fold.failed.count, in_flight)
+    counts = (fold.planned, fold.finished.count, fold.failed.count, begun_count(fold))
     return Recovered(place, *counts, lost.records + max(known - lost.last_n, 0), warnings, cleaned)
 
 
@@ -392,11 +393,16 @@ def _local(place: RunPlace) -> Recoverable | None:
         planned=fold.planned,
         finished=fold.finished.count,
         failed=fold.failed.count,
-        in_flight=sum(bool(trail.steps) and o not in fold.failed for o, trail in fold.trails.items()),
+        in_flight=begun_count(fold),
         lost=sum(damage.records_lost for damage in fold.damage if damage.kind != "torn"),
         age_seconds=round(time.time() - os.stat(place.journal if place.began else place.folder).st_mtime, 1),
         ended=end is not None,
     )
+
+
+def begun_count(fold: Fold) -> int:
+    """Samples with recorded steps and no end: a resume continues after their last step."""
+    return sum(bool(trail.steps) and o not in fold.failed for o, trail in fold.trails.items())
 
 
 def _remote(objects: StoredObjects, experiment: str, run_id: str, beat: Beat | None) -> Recoverable:
@@ -414,6 +420,7 @@ def _remote(objects: StoredObjects, experiment: str, run_id: str, beat: Beat | N
         lost=_lost_there(objects, beat) if beat else 0,
         age_seconds=round(time.time() - lease.at, 1) if lease else 0.0,
         ended=beat is not None and beat.ended,
+        exact=beat is not None and beat.ended and lease is not None and lease.released,
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.api import Run, RunPlace
+from holdfast.api.elsewhere import count_records
 from holdfast.api.recovering import Recoverable, Recovered, Wanted, list_recoverable, recover
 from holdfast.cli.output import print_json, print_table, say, warn
 from holdfast.cli.waiting import patience
@@ -19,7 +20,8 @@ _COLUMNS = ("run", "source", "finished", "failed", "in flight", "lost", "last he
 
 
 def list_all(where: str | None, store: str | None, as_json: bool) -> int:
-    found = list(list_recoverable(where or store or ""))
+    with patience("reading the mirror"):
+        found = [count_records(each) for each in list_recoverable(where or store or "")]
     _warn_of_damage(found)
     if as_json:
         print_json(found)
@@ -27,8 +29,8 @@ def list_all(where: str | None, store: str | None, as_json: bool) -> int:
         say("There is nothing to recover.")
     else:
         print_table(_table(found))
-        if any(map(_may_have_more, found)):
-            say("*: or more: as its last heartbeat told; its records tell all: holdfast show PLACE")
+        if not all(each.exact for each in found):
+            say("*: or more: the records could not be read, so that these are the counts of the last heartbeat")
         say("bring one back with: holdfast recover PLACE; go on with one that is here with: holdfast resume RUN")
     return 0
 
@@ -77,17 +79,12 @@ def _tell(found: Recovered) -> None:
         say(f"  go on with it: {found.place.command('resume')}")
 
 
-def _may_have_more(each: Recoverable) -> bool:
-    """Of a mirror no records are read for a list, and what was recorded since the last heartbeat is in none."""
-    return each.source == "mirror" and not each.ended
-
-
 def _table(found: list[Recoverable]) -> Grid:
     rows = [
         (
             f"{each.experiment}/{each.run_id}",
             each.source,
-            f"{each.finished}{'*' if _may_have_more(each) else ''} of {each.planned}",
+            f"{each.finished}{'' if each.exact else '*'} of {each.planned}",
             str(each.failed),
             str(each.in_flight),
             str(each.lost),

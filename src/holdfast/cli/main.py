@@ -555,11 +555,9 @@ _STORAGE_ERRORS_OF_SQLITE = (8, 10, 13)  # SQLITE_READONLY, SQLITE_IOERR, SQLITE
 def main() -> None:
     """The entry point: our own errors become one sentence and an exit code; a traceback is a bug."""
     from holdfast.cli.damage import DAMAGED, DamageNotices
-    from holdfast.cli.encoding import escape_missing_characters
     from holdfast.cli.news import tell_news
     from holdfast.errors import DamagedError, HoldfastError
 
-    escape_missing_characters()
     tell_news()
     _read_env_file()
     notices = DamageNotices()

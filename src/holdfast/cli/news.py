@@ -8,6 +8,8 @@ import os
 import sys
 from typing import Any, TextIO, cast
 
+from holdfast.cli.encoding import escape_missing_characters
+
 
 class News:
     """A stream in the place of another."""
@@ -46,6 +48,9 @@ def fall_silent(stream: TextIO) -> None:
 
 
 def tell_news() -> None:
-    """From here on everything on standard error goes through this."""
+    """Prepare both streams: standard error goes through `News`, and standard output escapes characters that its
+    encoding lacks.
+    """
+    escape_missing_characters()
     if sys.stderr is not None:
         sys.stderr = cast("TextIO", News(sys.stderr))

@@ -79,14 +79,17 @@ class UsageError(HoldfastError):
 
 
 class DriftError(HoldfastError):
-    """A resume of `run_id` is refused. `changes` holds each difference with both values and its class, `commands` what
-    can be done instead, by verb.
+    """A resume of `run_id` is refused. `changes` holds each difference with both values and its class, `reasons` why a
+    model cannot be corrected any more, `commands` what can be done instead, by verb.
     """
 
-    def __init__(self, message: str, changes: Sequence[object] = (), run_id: str = "") -> None:
+    def __init__(
+        self, message: str, changes: Sequence[object] = (), run_id: str = "", reasons: Sequence[str] = ()
+    ) -> None:
         super().__init__(message)
         self.changes = tuple(changes)
         self.run_id = run_id
+        self.reasons = tuple(reasons)
         self.commands: Mapping[str, str] = {verb: f"holdfast {verb} {run_id}" for verb in ("extend", "fork")}
 
 

@@ -21,6 +21,7 @@ EVENTS: dict[str, tuple[str, str]] = {
     "run.started": ("info", "a run began"),
     "run.resumed": ("info", "a process goes on with a run"),
     "run.extended": ("info", "keys were added to a run"),
+    "run.replanned": ("info", "a model that had given no answer was corrected"),
     "run.completed": ("info", "every key is finished, or failed for good"),
     "run.interrupted": ("warning", "the run was stopped and can be resumed"),
     "run.cancelled": ("warning", "the run was stopped by `holdfast cancel`"),

@@ -101,6 +101,7 @@ def origin_of(place: RunPlace, story: Story, evaluation: str) -> Origin:
     if story.tags:
         facts.append(("tags", ", ".join(story.tags)))
     facts += [("extended", f"{_seconds(each.at)}: {each.extended.plan.count} keys") for each in story.extensions]
+    facts += [("corrected", f"{_seconds(each.at)}: {each.replanned.plan.count} keys") for each in story.replans]
     facts += [("resumed", _seconds(each.at)) for each in story.resumes]
     for at, _, changes in story.lineage:
         facts += [("changed", f"{_seconds(at)}: {e.field}: {_shown(e.old)} -> {_shown(e.new)}") for e in changes]

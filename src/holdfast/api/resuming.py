@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from holdfast import __version__
+from holdfast.api.correcting import cells_of, corrected_models, model_in, with_stored_models
 from holdfast.api.damage import require_originals
 from holdfast.api.logbook import Logbook
 from holdfast.api.mirroring import Claimed, claim_run, is_overtaken, send_rest
@@ -35,6 +36,7 @@ from holdfast.journal import START, Cursor, Lock, Reader, Writer
 from holdfast.journal.marks import unrecorded
 from holdfast.plan import (
     Extension,
+    Replacement,
     StoredRows,
     changed_inputs,
     changed_rows,
@@ -46,7 +48,7 @@ from holdfast.plan import (
 )
 from holdfast.records import draft
 from holdfast.records.exchange import Row
-from holdfast.records.facts import Change, RunExtended, RunResumed
+from holdfast.records.facts import Change, RunExtended, RunReplanned, RunResumed
 from holdfast.spec import Mirror, Spec, spec_mapping
 from holdfast.spec.drift import differences, extending, refused
 from holdfast.state import Fold
@@ -58,6 +60,16 @@ class Retry(msgspec.Struct, frozen=True):
     keep: bool = False
     kinds: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """What a resume changes, all of it acceptable."""
+
+    changes: list[Change]
+    retried: tuple[int, ...] | None
+    """Failed keys that get new attempts; None is all of them."""
+    corrected: dict[str, str]
+    """The names of models without answers that were corrected."""
 
 
 class Reading:
@@ -124,33 +136,38 @@ class Resumption:
         self._place = reading.place
 
     async def go_on(self, observe: Observe | None) -> Ended:
-        changes, retried = await asyncio.to_thread(self._compared)
+        compared = await asyncio.to_thread(self._compared)
         mirror = self._prepared.spec.mirror
-        done = not changes and self._has_nothing_to_do(retried)
+        done = not compared.changes and self._has_nothing_to_do(compared.retried)
         if done and not await asyncio.to_thread(is_overtaken, mirror, self._place):
             await asyncio.to_thread(self._mend_spec_file)
             end = self._reading.end
             warn = logging.getLogger("holdfast").warning
             await asyncio.to_thread(send_rest, mirror, self._place, self._reading.uid, end, warn)
             return self._complete()
-        if self._left(retried):
+        if self._left(compared.retried):
             await asyncio.to_thread(self._refuse_missing_keys)
         claimed = await claim(self._reading, mirror)
         try:
             if claimed.changed:
-                changes, retried = await asyncio.to_thread(self._compared)
-                done = not changes and self._has_nothing_to_do(retried)
+                compared = await asyncio.to_thread(self._compared)
+                done = not compared.changes and self._has_nothing_to_do(compared.retried)
             if done:  # another process has done it meanwhile, or before us
                 await asyncio.to_thread(claimed.release)
                 return self._complete()
+            replanned = await asyncio.to_thread(self._replan, compared) if compared.corrected else None
         except BaseException:
             claimed.release()
             raise
         writer, logbook = await open_claimed(self._reading, claimed)
         try:
+            changes = () if replanned is not None else tuple(compared.changes)
             spec = spec_mapping(self._prepared.spec) if changes else None
             versions = await asyncio.to_thread(code)  # it asks git
-            resumed = RunResumed(tuple(changes), spec, versions, host(), __version__, retried)
+            if replanned is not None:  # from here on it is the truth, also if we die before the next record
+                await writer.append(draft("run.replanned", msgspec.structs.replace(replanned, code=versions)))
+                logbook.tell("run.replanned", f"corrected models: {', '.join(compared.corrected)}")
+            resumed = RunResumed(changes, spec, versions, host(), __version__, compared.retried)
             await writer.append(draft("run.resumed", resumed))
         except BaseException:
             await close_quietly(writer)
@@ -205,16 +222,28 @@ class Resumption:
         finished, failed = self._fold.finished.count, self._fold.failed.count
         return Ended(self._place, self._prepared.spec, finished, failed, 0, complete=True)
 
-    def _compared(self) -> tuple[list[Change], tuple[int, ...] | None]:
+    def _replan(self, compared: Comparison) -> RunReplanned:
+        """Write a plan block in place of the cells of corrected models. The run is ours by now."""
+        prepared, story = self._prepared, self._fold.story
+        number = len(story.blocks) + 1
+        replaced = cells_of(self._fold, compared.corrected)
+        plan, cells = Replacement(self._place.folder, prepared.spec, prepared.works, replaced, number).write()
+        changes, spec = tuple(compared.changes), spec_mapping(prepared.spec)
+        return RunReplanned(changes, spec, plan, cells, number, host=host(), version=__version__)
+
+    def _compared(self) -> Comparison:
         """What differs, all of it acceptable, and which failed keys get new attempts. Refuses the rest."""
         changes = self._differences()
-        self._refuse(refused(changes))
+        corrected = corrected_models(changes, self._fold)
+        accepted = [name for name, obstacle in corrected.items() if not obstacle]
+        wrong = [each for each in refused(changes) if not model_in(each.field, accepted)]
+        self._refuse(wrong, [obstacle for obstacle in corrected.values() if obstacle])
         self._check_files()
-        self._refuse(self._changed_content())
+        self._refuse(self._changed_content(corrected))
         if any(each.field.endswith(".dataset.group") for each in changes):
             with naming(self._given.where):
                 check_groups(self._prepared.spec, self._prepared.works)
-        return changes, self._retried()
+        return Comparison(changes, self._retried(), corrected)
 
     def _differences(self) -> list[Change]:
         """Fields that differ. Other judges, where only scores depend on them, mean another evaluation."""
@@ -263,15 +292,17 @@ class Resumption:
         undertaking = Undertaking(self._prepared, self._place, self._reading.uid, observe, writer, logbook)
         return await work(undertaking, self._fold)
 
-    def _refuse(self, changes: Sequence[Change]) -> None:
+    def _refuse(self, changes: Sequence[Change], reasons: Sequence[str] = ()) -> None:
         if not changes:
             return
-        rows = "; ".join(f"{change.field}: stored {change.old!r}, given {change.new!r}" for change in changes)
+        fields = [f"{change.field}: stored {change.old!r}, given {change.new!r}" for change in changes]
+        rows = "; ".join([*fields, *reasons])
         raise DriftError(
             f"{self._place.run_id} cannot go on: it would mix two experiments ({rows}); give the stored values, or "
             f"start a run that reuses what is unchanged: holdfast fork {self._place.run_id}",
             changes,
             self._place.run_id,
+            reasons,
         )
 
     def _check_files(self) -> None:
@@ -279,14 +310,15 @@ class Resumption:
         require_originals(self._place, self._fold.story)
         check_spec_file(self._place, self._fold.story)
 
-    def _changed_content(self) -> list[Change]:
+    def _changed_content(self, corrected: Iterable[str]) -> list[Change]:
         """What the spec's fields do not show: other code, other examples, other rows."""
         prepared, story = self._prepared, self._fold.story
         changes = changed_inputs(story.inputs, prepared.works)
         if changes or (self._given.from_run and prepared.spec.record_data):
             return changes
         try:
-            return changed_rows(self._place.folder, prepared.spec, prepared.works, story.cells)
+            spec = with_stored_models(prepared.spec, stored_spec(self._fold), corrected)
+            return changed_rows(self._place.folder, spec, prepared.works, story.cells)
         except DataError as error:
             own = f"the run holds its own rows and files: go on with them with: {self._place.command('resume')}"
             raise UsageError(f"{error}; {own}" if prepared.spec.record_data else str(error)) from error

@@ -244,6 +244,14 @@ class Run:
                 }
                 for each in story.extensions
             ],
+            corrections=[
+                {
+                    "at": each.at,
+                    "planned": each.replanned.plan.count,
+                    "changes": list(map(_plain, each.replanned.changes)),
+                }
+                for each in story.replans
+            ],
             parent=_plain(story.started.parent) if story.started else None,
             anomalies=story.anomalies,
             description=story.spec.get("description", ""),
@@ -316,7 +324,7 @@ class Run:
         does not hold its data there are none.
         """
         found: dict[tuple[str, str], str] = {}
-        for cell in {(cell.block, cell.task): cell for cell in self._index.story.cells}.values():
+        for cell in {(cell.rows_block, cell.task): cell for cell in self._index.story.cells}.values():
             for line in rows_of(self.place.folder, cell) if self.holds_data() else ():
                 found[cell.task, line.id] = _digest(line.row)
         return found

@@ -85,6 +85,8 @@ class RunSummary(msgspec.Struct, frozen=True):
     failures: list[dict[str, Any]] = msgspec.field(default_factory=list)
     """Of samples, by kind, each with an example."""
     extensions: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    corrections: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    """Models that were corrected before they gave an answer."""
     notes: list[dict[str, str]] = msgspec.field(default_factory=list)
     parent: dict[str, Any] | None = None
     """The run that this one is a fork of."""

@@ -57,6 +57,7 @@ def _print_drift(error: DriftError) -> None:
     changes = [change for change in error.changes if isinstance(change, Change)]
     for change in changes:
         lines += _told(change, width)
+    lines += [f"A model can be corrected only before its first answer: {reason}." for reason in error.reasons]
     lines.append("Give the stored values, or:")
     if not extending(changes):
         lines += ["if this only asks for more of the same:", f"  {error.commands['extend']}"]

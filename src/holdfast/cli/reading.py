@@ -191,6 +191,7 @@ def _lineage(summary: RunSummary) -> Iterator[str]:
         yield f"forked from {summary.parent['experiment']}/{summary.parent['run_id']}, {taken} taken over"
     lineage = [(each["at"], "tuned" if each["live"] else "resumed", each["changes"]) for each in summary.resumes]
     lineage += [(each["at"], f"extended by {each['planned']}", each["changes"]) for each in summary.extensions]
+    lineage += [(each["at"], f"corrected {each['planned']}", each["changes"]) for each in summary.corrections]
     for at, what, changes in sorted(lineage, key=lambda each: each[0]):
         changed = "; ".join(f"{each['field']}: {_value(each['old'])} -> {_value(each['new'])}" for each in changes)
         yield f"{what} {at[:19]}  {changed}"

@@ -37,7 +37,7 @@ _TABLE_FOOT_MAGIC = 0x8F92EAB1
 _ENTRY = struct.Struct("<II")
 _FOOT = struct.Struct("<IBI")
 
-_ALONE_MARK = re.compile(rb',"t":"run\.(?:started|extended)",')
+_ALONE_MARK = re.compile(rb',"t":"run\.(?:started|extended|replanned)",')
 _ALONE_LINE = re.compile(rb'\{"n":\d+,"at":"[^"]*"')
 
 ReadAt = Callable[[int, int], bytes]

@@ -29,6 +29,7 @@ from holdfast.plan.planning import (
     survey,
     write_plan,
 )
+from holdfast.plan.replacing import Replacement
 
 __all__ = [
     "DATA",
@@ -41,6 +42,7 @@ __all__ = [
     "Flaw",
     "PlanLine",
     "Planned",
+    "Replacement",
     "Rows",
     "StoredRows",
     "Work",

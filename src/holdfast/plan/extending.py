@@ -28,7 +28,7 @@ class Extension:
         self._spec = spec
         self._works = works
         self._cells = [cell for block in blocks for cell in block.cells]
-        self._first = sum(block.plan.count for block in blocks)
+        self._first = sum(block.plan.count for block in blocks if block.data is not None)
         self.number = len(blocks) + 1
 
     def lost(self) -> list[Change]:

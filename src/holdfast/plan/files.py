@@ -1,4 +1,5 @@
-"""The files that pin what a run is about: plan.jsonl.zst and data.jsonl.zst, and two more for each extension.
+"""The files that pin what a run is about: plan.jsonl.zst and data.jsonl.zst, two more for each extension,
+and another plan for each correction of a model.
 
 All are lines of JSON in the sealed format of journal segments, so they can be read from any offset. They are written
 whole and synced before the record that names their digests; nothing ever changes them afterwards.
@@ -109,7 +110,8 @@ def originals(run: str, blocks: Iterable[Block]) -> "Iterator[tuple[str, Stored]
     """Every plan and data file of a run, and what the journal says it holds."""
     for block in blocks:
         yield plan_path(run, block.number), block.plan
-        yield data_path(run, block.number), block.data
+        if block.data is not None:
+            yield data_path(run, block.number), block.data
 
 
 def planned_lines(run: str, cell: Cell) -> "Iterator[PlanLine]":
@@ -125,7 +127,7 @@ def planned_lines(run: str, cell: Cell) -> "Iterator[PlanLine]":
 
 def data_lines(run: str, cell: Cell) -> "Iterator[DataLine]":
     """The rows from those of a cell on, to the end of their block."""
-    return data_lines_in(data_path(run, cell.block), cell.data_at)
+    return data_lines_in(data_path(run, cell.rows_block), cell.data_at)
 
 
 def data_lines_in(path: str, offset: int) -> "Iterator[DataLine]":
@@ -144,7 +146,7 @@ class StoredRows(Sequence[Row]):
 
     def __init__(self, run: str, cells: Sequence[Cell]) -> None:
         self._run = run
-        self._cells = {cell.block: cell for cell in cells}
+        self._cells = {cell.rows_block: cell for cell in cells}
 
     def __iter__(self) -> "Iterator[Row]":
         seen: set[str] = set()

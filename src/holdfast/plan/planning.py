@@ -321,14 +321,23 @@ def cell_lines(
     spec: Spec, work: Work, model: Model, samples: Iterable[Sample], first: int = 0, first_row: int = 0
 ) -> Iterator[PlanLine]:
     """The plan of one cell, whose first key has the ordinal `first` and whose rows follow row `first_row`."""
-    digest = _cell_digest(spec, work, model)
+    digest = cell_digest(spec, work, model)
     cell = f"{escape(work.task.name)}/{escape(model.name)}"
     ordinals = itertools.count(first)
     for row, sample in enumerate(samples, first_row + 1):
-        asked = xxhash.xxh3_128(digest + _canonical([sample.id, sample.row]))
+        asked = _asked_digest(digest, sample)
         for repeat in range(1, work.task.repeats + 1):
             key = f"{cell}/{escape(sample.id)}/{repeat}"
             yield PlanLine(next(ordinals), key, row, _repeated(asked, repeat))
+
+
+def key_digest(cell: bytes, sample: Sample, repeat: int) -> str:
+    """Of everything that one key asks; `cell` is the digest of its cell."""
+    return _repeated(_asked_digest(cell, sample), repeat)
+
+
+def _asked_digest(cell: bytes, sample: Sample) -> "xxhash.xxh3_128":
+    return xxhash.xxh3_128(cell + _canonical([sample.id, sample.row]))
 
 
 def _repeated(asked: "xxhash.xxh3_128", repeat: int) -> str:
@@ -337,7 +346,7 @@ def _repeated(asked: "xxhash.xxh3_128", repeat: int) -> str:
     return digest.hexdigest()
 
 
-def _cell_digest(spec: Spec, work: Work, model: Model) -> bytes:
+def cell_digest(spec: Spec, work: Work, model: Model) -> bytes:
     """What every key of a cell has in common: everything but the row that can change an answer."""
     task = work.task
     asked = {

@@ -34,15 +34,30 @@ class Cell(msgspec.Struct, frozen=True):
     data_at: int
     block: int = 1
     """Which of the run's plan and data files its lines are in."""
+    data_block: int | msgspec.UnsetType = msgspec.UNSET
+    """Where its rows are in the data file of another block: the number of that block."""
+
+    @property
+    def rows_block(self) -> int:
+        return self.block if self.data_block is msgspec.UNSET else self.data_block
+
+    @property
+    def identity(self) -> tuple[str, str, int]:
+        """What a cell has in common with the one that replaces it. A cell without keys has the ordinal of the next."""
+        return self.task, self.model, self.first
 
 
 class Block(msgspec.Struct, frozen=True):
-    """A part of the plan with its data: the first that a run began with, or one that an extension added."""
+    """A part of the plan with its data: the first that a run began with, one that an extension added, or one that
+    replaces cells.
+    """
 
     number: int
     plan: Stored
-    data: Stored
+    data: Stored | None
+    """None if it replaces cells: their rows stay where they are."""
     cells: tuple[Cell, ...]
+    """Those that no later block replaces."""
 
 
 class Parent(msgspec.Struct, frozen=True):
@@ -98,6 +113,21 @@ class RunExtended(msgspec.Struct, frozen=True, omit_defaults=True):
     data: Stored
     cells: tuple[Cell, ...]
     inputs: dict[str, TaskInputs] = msgspec.field(default_factory=dict)
+    code: dict[str, str] = msgspec.field(default_factory=dict)
+    host: dict[str, Any] = msgspec.field(default_factory=dict)
+    version: str = ""
+
+
+class RunReplanned(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Models were corrected before they gave an answer: plan block number `block` replaces their cells. Keys and
+    ordinals stay the same; `run.resumed` follows.
+    """
+
+    changes: tuple[Change, ...]
+    spec: dict[str, Any]
+    plan: Stored
+    cells: tuple[Cell, ...]
+    block: int
     code: dict[str, str] = msgspec.field(default_factory=dict)
     host: dict[str, Any] = msgspec.field(default_factory=dict)
     version: str = ""

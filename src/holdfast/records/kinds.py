@@ -15,6 +15,7 @@ _KNOWN = frozenset(
         "run.started",
         "run.resumed",
         "run.extended",
+        "run.replanned",
         "run.completed",
         "run.failed",
         "run.cancelled",

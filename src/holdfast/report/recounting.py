@@ -25,6 +25,7 @@ from holdfast.records.facts import (
     Cell,
     LookedAgain,
     RunExtended,
+    RunReplanned,
     RunResumed,
     RunStarted,
     SampleFailed,
@@ -168,6 +169,12 @@ class Recount:
             more = msgspec.json.decode(line.d, type=RunExtended)
             self.spec = more.spec
             self.cells += more.cells
+        elif line.t == "run.replanned":
+            corrected = msgspec.json.decode(line.d, type=RunReplanned)
+            self.spec = corrected.spec
+            replacements = {cell.identity: cell for cell in corrected.cells}
+            self.cells = [replacements.get(cell.identity, cell) for cell in self.cells]
+            return  # `run.resumed` follows
         elif line.t == "run.resumed":
             resumed = msgspec.json.decode(line.d, type=RunResumed)
             self._resumed(resumed)

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.journal.marks import Damage, Entry, Position
 from holdfast.records.exchange import MARKS
-from holdfast.records.facts import LookedAgain, SampleFailed, SampleFinished, ScoreGiven
+from holdfast.records.facts import Cell, LookedAgain, SampleFailed, SampleFinished, ScoreGiven
 from holdfast.score.anomalies import VERSION
 from holdfast.state.story import StepGist, Story
 
@@ -110,6 +110,8 @@ class Trail(msgspec.Struct):
 
     steps: list[Position] = msgspec.field(default_factory=list)
     failures: dict[int, str] = msgspec.field(default_factory=dict)
+    answered: bool = False
+    """It has an answered step, an announced call, or a failed attempt that used responses."""
 
 
 OWN_KINDS = frozenset({"scorer", "judge", "record", "too_large", "cancelled", "stalled", *MARKS})
@@ -194,6 +196,8 @@ class Fold:
             if kind == "run.resumed":
                 self.retry_failed(self.story.resumes[-1].resumed.retried)
                 self.judge_again()
+            elif kind == "run.replanned":
+                self._forget_refusals(self.story.replans[-1].replanned.cells)
         self.story.updated = entry.line.at
 
     def retry_failed(self, ordinals: Iterable[int] | None = None) -> None:
@@ -202,6 +206,12 @@ class Fold:
         """
         for ordinal in [*self.trails] if ordinals is None else ordinals:
             self.failed.discard(ordinal)
+
+    def _forget_refusals(self, cells: Iterable[Cell]) -> None:
+        """What a model refused before it was corrected must not be replayed."""
+        for ordinal, trail in self.trails.items():
+            if any(cell.first <= ordinal < cell.first + cell.count for cell in cells):
+                trail.steps.clear()
 
     def judge_again(self) -> None:
         """Answers whose judge could not be asked are to be scored again."""
@@ -218,7 +228,9 @@ class Fold:
                 self.judged.setdefault(found.o, Judged()).steps.append(position)
                 self._count_large(found.o, entry)
         elif found.o not in self.finished:
-            self.trails.setdefault(found.o, Trail()).steps.append(position)
+            trail = self.trails.setdefault(found.o, Trail())
+            trail.steps.append(position)
+            trail.answered = trail.answered or entry.line.t == "step.started" or not found.is_refused
             self._count_large(found.o, entry)
 
     def _count_large(self, ordinal: int, entry: Entry) -> None:
@@ -255,6 +267,7 @@ class Fold:
             return
         trail = self.trails.setdefault(found.o, Trail())
         trail.failures[found.attempt] = found.failure.kind
+        trail.answered = trail.answered or bool(found.spent.usage.requests or found.spent.saved.requests)
         if found.final:
             self.failure_kinds.add(found.failure.kind)
             self.failed.add(found.o)

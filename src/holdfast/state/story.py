@@ -3,6 +3,7 @@ run's size.
 """
 
 import contextlib
+import itertools
 from datetime import datetime
 from typing import Any
 
@@ -20,6 +21,7 @@ from holdfast.records.facts import (
     Note,
     RunEnded,
     RunExtended,
+    RunReplanned,
     RunResumed,
     RunStarted,
     SampleFailed,
@@ -53,6 +55,11 @@ class Extension(msgspec.Struct, frozen=True):
     extended: RunExtended
 
 
+class Replan(msgspec.Struct, frozen=True):
+    at: str
+    replanned: RunReplanned
+
+
 class End(msgspec.Struct, frozen=True):
     kind: str
     at: str
@@ -67,6 +74,10 @@ class _Role(msgspec.Struct, frozen=True):
     role: str = ""
 
 
+class _Failed(msgspec.Struct, frozen=True):
+    """That there is a failure; what it says is not decoded."""
+
+
 class StepGist(msgspec.Struct, frozen=True):
     """The little of a step, or of its announcement, that a fold needs; the rest is not decoded."""
 
@@ -77,6 +88,14 @@ class StepGist(msgspec.Struct, frozen=True):
     tries: int = 1
     asked: _Role | None = None
     answer: _Said | None = None
+    kind: str = "generate"
+    failure: _Failed | None = None
+    cancelled: bool = False
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether a model was asked and gave no answer."""
+        return self.kind == "generate" and (self.failure is not None or self.cancelled)
 
 
 class OpenJob(msgspec.Struct):
@@ -106,6 +125,7 @@ class Story(msgspec.Struct):
     completed: str = ""
     resumes: list[Resume] = msgspec.field(default_factory=list)
     extensions: list[Extension] = msgspec.field(default_factory=list)
+    replans: list[Replan] = msgspec.field(default_factory=list)
     end: End | None = None
     evaluation: str = ""
     evaluations: dict[str, ScoringStarted] = msgspec.field(default_factory=dict)
@@ -140,19 +160,31 @@ class Story(msgspec.Struct):
 
     @property
     def planned(self) -> int:
-        return sum(block.plan.count for block in self.blocks)
+        """How many keys there are. Blocks that replace cells add none."""
+        return sum(block.plan.count for block in self.blocks if block.data is not None)
 
     @property
     def blocks(self) -> list[Block]:
-        """The parts of the plan, in the order of their ordinals."""
-        every: list[RunStarted | RunExtended] = [self.started] if self.started else []
-        every += [each.extended for each in self.extensions]
-        return [Block(number, part.plan, part.data, part.cells) for number, part in enumerate(every, 1)]
+        """The parts of the plan, in the order in which they were recorded."""
+        added: list[RunStarted | RunExtended] = [self.started] if self.started else []
+        added += [each.extended for each in self.extensions]
+        replans = {each.replanned.block: each.replanned for each in self.replans}
+        newest = {cell.identity: number for number, part in sorted(replans.items()) for cell in part.cells}
+        numbers = (number for number in itertools.count(1) if number not in replans)
+        blocks = [Block(number, part.plan, part.data, part.cells) for part, number in zip(added, numbers, strict=False)]
+        blocks += [Block(number, part.plan, None, part.cells) for number, part in replans.items()]
+        return [
+            msgspec.structs.replace(
+                block, cells=tuple(cell for cell in block.cells if newest.get(cell.identity, 0) <= block.number)
+            )
+            for block in sorted(blocks, key=lambda block: block.number)
+        ]
 
     @property
     def cells(self) -> list[Cell]:
-        """Of all blocks; a task with a model may have one in each."""
-        return [cell for block in self.blocks for cell in block.cells]
+        """Of all blocks, in the order of their ordinals; a task with a model may have several."""
+        cells = [cell for block in self.blocks for cell in block.cells]
+        return sorted(cells, key=lambda cell: (cell.first, cell.count)) if self.replans else cells
 
     @property
     def tags(self) -> list[str]:
@@ -176,6 +208,7 @@ class Story(msgspec.Struct):
         """When, by which version, what was changed: every accepted difference since the run began."""
         told = [(each.at, each.resumed.version, each.resumed.changes) for each in self.resumes]
         told += [(each.at, each.extended.version, each.extended.changes) for each in self.extensions]
+        told += [(each.at, each.replanned.version, each.replanned.changes) for each in self.replans]
         return sorted(told, key=lambda each: each[0])
 
     @property
@@ -185,6 +218,7 @@ class Story(msgspec.Struct):
             return []
         later = [(each.at, each.resumed.spec) for each in self.resumes if each.resumed.spec is not None]
         later += [(each.at, each.extended.spec) for each in self.extensions]
+        later += [(each.at, each.replanned.spec) for each in self.replans]
         return [self.started.spec, *(spec for _, spec in sorted(later, key=lambda each: each[0]) if spec)]
 
     def apply(self, entry: Entry) -> None:
@@ -365,6 +399,12 @@ class Story(msgspec.Struct):
             extended = msgspec.json.decode(line.d, type=RunExtended)
             self.extensions.append(Extension(line.at, extended))
             self.spec = extended.spec
+            self.end = None
+            self.completed = ""
+        elif line.t == "run.replanned":
+            replanned = msgspec.json.decode(line.d, type=RunReplanned)
+            self.replans.append(Replan(line.at, replanned))
+            self.spec = replanned.spec
             self.end = None
             self.completed = ""
         elif line.t in ENDS:

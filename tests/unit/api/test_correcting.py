@@ -1,0 +1,114 @@
+"""Corrections of models without answers: at every point of a crash, over extensions, and without stored data."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.api import Given, Run
+from holdfast.api.correcting import corrected_models, model_in
+from holdfast.errors import DriftError
+from holdfast.records import Draft, draft
+from holdfast.records.exchange import Answer
+from holdfast.records.facts import BatchJob, Change, Failure, SampleFailed, Step, StepId, StepStarted
+from holdfast.state import Fold
+from tests.unit.api.going_on import grow, summary
+from tests.unit.engine.runs import RUN, Asked, given, go, mock, records, rows
+from tests.unit.state.stories import fold_of, key, new_run, started
+
+REFUSED = {"failures": [{"kind": "bad_request"}]}
+
+
+class KilledError(BaseException):
+    """As if the process had been killed here."""
+
+
+def wanted(options: dict[str, Any], count: int = 3, **fields: Any) -> Given:
+    models = [mock(name="a", options=options), mock(name="b")]
+    return given([Asked(rows=rows(count), fields=fields.pop("task", {}))], models, **fields)
+
+
+def counts(store: Path) -> tuple[int, int]:
+    found = summary(store)
+    assert found.finished + found.failed + found.unfinished == found.planned
+    with Run.find(str(store), RUN) as run:
+        assert sum(cell.planned for cell in run.cells()) == found.planned == len(list(run.lines()))
+    return found.planned, found.finished
+
+
+@pytest.mark.parametrize("record_data", [True, False])
+def test_cells_of_several_blocks_are_corrected_and_extended_afterwards(tmp_path: Path, record_data: bool) -> None:
+    go(tmp_path, wanted(REFUSED, record_data=record_data))
+    grow(tmp_path, wanted(REFUSED, 5, record_data=record_data))
+    assert counts(tmp_path) == (10, 5)
+    go(tmp_path, wanted({}, 5, record_data=record_data))
+    assert counts(tmp_path) == (10, 10)
+    grow(tmp_path, wanted({}, 6, record_data=record_data, task={"repeats": 2}))
+    assert counts(tmp_path) == (24, 24)
+    go(tmp_path, wanted({}, 6, record_data=record_data, task={"repeats": 2}))
+    with pytest.raises(DriftError, match="; task with a has recorded answers or calls"):
+        go(tmp_path, wanted({"seed": 1}, 6, record_data=record_data, task={"repeats": 2}))
+
+
+def test_a_model_is_corrected_twice_and_the_last_plan_counts(tmp_path: Path) -> None:
+    go(tmp_path, wanted(REFUSED))
+    go(tmp_path, wanted({**REFUSED, "seed": 1}))
+    assert counts(tmp_path) == (6, 3)
+    go(tmp_path, wanted({}))
+    assert counts(tmp_path) == (6, 6)
+    assert [kind for kind, *_ in records(tmp_path)].count("run.replanned") == 2
+
+
+@pytest.mark.parametrize("place", ["RunReplanned", "RunResumed", "write_spec_file"])
+def test_killed_anywhere_the_same_command_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """Before the record, before `run.resumed`, after both."""
+    import holdfast.api.resuming as resuming
+
+    def die(*arguments: Any, **more: Any) -> None:
+        raise KilledError
+
+    go(tmp_path, wanted(REFUSED))
+    with monkeypatch.context() as patch:
+        patch.setattr(resuming, place, die)
+        with pytest.raises(KilledError):
+            go(tmp_path, wanted({}))
+    assert counts(tmp_path) == (6, 3)
+    go(tmp_path, wanted({}))
+    assert counts(tmp_path) == (6, 6)
+    assert [kind for kind, *_ in records(tmp_path)].count("run.replanned") == 1
+
+
+FAILED = Failure("bad_request", "no")
+PROTECTED = {
+    "an answered step": [draft("step", Step(1, "solve/1", "q", answer=Answer("x")), key(1))],
+    "an announced call": [draft("step.started", StepStarted(1, "solve/1", "q"), key(1))],
+    "a tool that failed": [draft("step", Step(1, "solve/1", "q", kind="call", failure=FAILED), key(1))],
+    "an open job": [draft("batch", BatchJob("t", "models.model", (StepId(1, "solve/1", "q"),)))],
+}
+OPEN = {
+    "nothing": [],
+    "a refused request": [draft("step", Step(1, "solve/1", "q", failure=FAILED), key(1))],
+    "a failed sample": [draft("sample.failed", SampleFailed(1, 1, FAILED), key(1))],
+    "a job of another model": [draft("batch", BatchJob("t", "models.o", (StepId(1, "solve/1", "q"),)))],
+}
+
+
+@pytest.mark.parametrize("name", [*PROTECTED, *OPEN])
+def test_what_protects_a_model_from_corrections(tmp_path: Path, name: str) -> None:
+    found: list[Draft] = {**PROTECTED, **OPEN}[name]
+    fold: Fold = fold_of(new_run(tmp_path, [started(3), *found]))
+    model = fold.story.cells[0].model
+    (obstacle,) = corrected_models([Change(f"models.{model}.model", "a", "b", "result")], fold).values()
+    assert bool(obstacle) is (name in PROTECTED)
+
+
+def test_names_with_dots_are_told_apart() -> None:
+    names = ("gpt", "gpt.4")
+    assert [model_in(field, names) for field in ("models.gpt.4.model", "models.gpt.model", "models.x.model")] == [
+        "gpt.4",
+        "gpt",
+        "",
+    ]
+    assert model_in("models.gpt", names) == ""

@@ -12,8 +12,9 @@ import uuid
 import msgspec
 
 from holdfast.journal import OS_DISK, SEGMENT_BYTES, Entry, Reader, journal_folder, make_folders, seal
-from holdfast.journal.disk import write_all
+from holdfast.journal.disk import remove_if_there, write_all
 from holdfast.journal.places import segment_path
+from holdfast.journal.start import START_FILE, copy_start
 from holdfast.records import FORMAT, Anomaly, Draft, Fence, Line, Segment, draft, frame, seed_of
 from holdfast.records.facts import BatchJob, ScoreGiven, Step, draft_fact
 from holdfast.state import Fold, Profile
@@ -25,8 +26,8 @@ _step = msgspec.json.Decoder(Step)
 
 
 def condense(run: str) -> None:
-    """Remove the steps of finished keys from a run's journal. No other process may use the folder: a crash between the
-    last two lines leaves it without a journal.
+    """Remove the steps of finished keys from a run's journal. No other process may use the folder: a crash while
+    the new journal takes the place of the old one leaves it without any.
     """
     fold, profile = Fold(), Profile()
     for found in Reader(journal_folder(run)).read():
@@ -39,8 +40,10 @@ def condense(run: str) -> None:
     copy = _Copy(new, fold)
     copy.write(Reader(journal_folder(run)), msgspec.json.encode(profile))
     shutil.rmtree(journal_folder(run))
+    remove_if_there(OS_DISK, os.path.join(run, START_FILE))  # it is of the old uid
     OS_DISK.replace(new, journal_folder(run))
     OS_DISK.sync_folder(run)
+    copy_start(run, copy.uid, Reader(journal_folder(run)).read())
 
 
 class _Copy:
@@ -51,8 +54,8 @@ class _Copy:
         self._fold = fold
         self._judges = {position.n for judged in fold.judged.values() for position in judged.steps}
         """Steps of judges whose answers are not fully scored: the next resume replays them."""
-        self._uid = uuid.uuid4().hex
-        self._seed = seed_of(self._uid)
+        self.uid = uuid.uuid4().hex
+        self._seed = seed_of(self.uid)
         self._tip: Fence | None = None
         self._number = 0
         self._handle = -1
@@ -105,7 +108,7 @@ class _Copy:
     def _begin(self, at: bytes) -> None:
         number = self._tip.segment + 1 if self._tip else 1
         first = self._tip.n + 1 if self._tip else 1
-        header = Segment(FORMAT, self._uid, number, 1, first, self._tip)
+        header = Segment(FORMAT, self.uid, number, 1, first, self._tip)
         self._close()
         self._number = number
         self._handle = OS_DISK.create(segment_path(self._folder, number))

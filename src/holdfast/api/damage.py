@@ -57,7 +57,7 @@ def find_damage(place: RunPlace, index: Index, standing: Standing, *, sizes_only
         if problem:
             raise DamagedError(problem)
     flaws = _find_flaws(place, index, sizes_only)
-    tail = find_missing_tail(place, story, index.last_n, standing)
+    tail = find_missing_tail(place, story, index.last_n, standing) or _find_cut_before_copy(place, index)
     journal = (*_describe_losses(place, index.lost), *([tail] if tail else ()))
     plan = tuple(_describe_flaw(place, flaw) for flaw in flaws if flaw.is_plan)
     data = tuple(_describe_flaw(place, flaw) for flaw in flaws if not flaw.is_plan)
@@ -91,6 +91,16 @@ def find_missing_tail(place: RunPlace, story: Story, last_n: int, standing: Stan
         what = f"its lease says {lease.end}, and that record is missing from the end of its journal"
         return f"{place.run_id}: {what}; {_what_helps(place)}"
     what = f"records {last_n + 1} to {lease.acknowledged} were durable and are missing from the end of its journal"
+    return f"{place.run_id}: {what}; {_what_helps(place)}"
+
+
+def _find_cut_before_copy(place: RunPlace, index: Index) -> str:
+    """What to say of a journal that ends before a record that started.jsonl still holds. Damage that covers the record
+    is reported by itself.
+    """
+    if index.start_n <= max([index.last_n, *(each.n_last for each in index.damage)]):
+        return ""
+    what = f"records {index.last_n + 1} to {index.start_n} were durable and are missing from the end of its journal"
     return f"{place.run_id}: {what}; {_what_helps(place)}"
 
 

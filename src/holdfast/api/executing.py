@@ -2,8 +2,8 @@
 
 Order of a first run, and what is true if we die there: everything that can be refused is refused before anything
 exists; then folder, data and plan, synced (a folder that holds no run yet: the same command begins anew); then
-`run.started` (the run exists), then spec.yaml, which the next start writes if we did not come to it. A second run of
-the same id reads the journal, refuses drift, and goes on.
+`run.started` (the run exists), then started.jsonl and spec.yaml, which the next start writes if they are missing. A
+second run of the same id reads the journal, refuses drift, and continues.
 """
 
 import asyncio
@@ -95,6 +95,7 @@ async def _begin(prepared: Prepared, place: RunPlace, observe: Observe | None, g
         record = await asyncio.to_thread(started, prepared, place, planned, given.where)  # it asks git
         await writer.append(draft("run.started", record))
         await asyncio.to_thread(reading.catch_up)
+        await asyncio.to_thread(reading.write_start)
         await asyncio.to_thread(write_spec_file, place, reading.fold.story)
     except BaseException:
         await close_quietly(writer)

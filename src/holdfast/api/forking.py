@@ -31,6 +31,7 @@ from holdfast.engine.tickets import Ticket, Tickets
 from holdfast.errors import UsageError
 from holdfast.journal import OS_DISK, Entry, Reader, Request, Writer, make_folders, open_writer
 from holdfast.journal.lease import OWNER, is_alive, own, owner_of
+from holdfast.journal.start import copy_start
 from holdfast.plan import BlobStore, Planned, Work, check_kept, survey, write_plan
 from holdfast.plan.blobs import blob_path
 from holdfast.records import draft
@@ -98,12 +99,16 @@ class Fork:
             where = self._given.where or self._parent.source
             record = await asyncio.to_thread(started, self._prepared, self._place, self._planned, where, parent)
             await writer.append(draft("run.started", record))
+            await asyncio.to_thread(self._copy_start, uid)
             async for tickets in self._tickets():
                 mine = [ticket for ticket in tickets if ticket.o in self._useful]
                 await asyncio.gather(*(self._take_over(ticket, writer) for ticket in mine))
         finally:
             await writer.close()
         await asyncio.to_thread(self._publish)
+
+    def _copy_start(self, uid: str) -> None:
+        copy_start(self._building.folder, uid, Reader(self._building.journal, uid).read(live=True))
 
     async def drop(self) -> None:
         """Let go of the parent, and of what was not made whole."""

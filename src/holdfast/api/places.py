@@ -14,8 +14,11 @@ import msgspec
 from holdfast.errors import UsageError
 from holdfast.journal import journal_folder, run_folder
 from holdfast.journal.objects import is_url
+from holdfast.journal.start import START_FILE
 
-_FILES = ("spec.yaml", "plan.jsonl.zst", "data.jsonl.zst")
+_BEGUN_FILES = ("spec.yaml", START_FILE)
+"""Written after a run's first record: they show that it had begun."""
+_FILES = (*_BEGUN_FILES, "plan.jsonl.zst", "data.jsonl.zst")
 """A folder with one of these is a run's, whatever else it has lost."""
 _WORDS = [
     "amber",
@@ -164,9 +167,9 @@ class RunPlace(msgspec.Struct, frozen=True):
         return total
 
     @property
-    def spec_file(self) -> str:
-        """Written after the run's first record: where it exists, the run had begun."""
-        return os.path.join(self.folder, "spec.yaml")
+    def has_begun_files(self) -> bool:
+        """Whether a file exists that is written after the run's first record, so that the run had begun."""
+        return any(os.path.lexists(os.path.join(self.folder, name)) for name in _BEGUN_FILES)
 
     @property
     def began(self) -> bool:
@@ -192,7 +195,7 @@ def make_run_id(now: Callable[[], float] = time.time, chance: random.Random | No
 
 def runs_in(store: str) -> Iterator[RunPlace]:
     """Every run of a store, by the names of experiments and runs; also one whose journal is lost."""
-    return (place for place in folders_in(store) if place.began or os.path.lexists(place.spec_file))
+    return (place for place in folders_in(store) if place.began or place.has_begun_files)
 
 
 def newest_runs(store: str, experiment: str, count: int) -> list[RunPlace]:
@@ -249,7 +252,7 @@ def _no_folder_of_runs(path: str) -> UsageError:
 def find_run(store: str, wanted: str, search: Callable[[str], Iterator[RunPlace]] = runs_in) -> RunPlace:
     """The one run that is meant, of those that `search` finds. UsageError if there is none, or more than one."""
     refuse_url(wanted)
-    if any(os.path.lexists(os.path.join(wanted, name)) for name in ("journal", "spec.yaml")):
+    if any(os.path.lexists(os.path.join(wanted, name)) for name in ("journal", *_BEGUN_FILES)):
         refuse_mirror(wanted)
         folder = os.path.abspath(wanted)
         above, name = os.path.split(folder)

@@ -119,13 +119,13 @@ def lost_of(
     """What a folder has lost whose journal has no `run.started`; empty if no run ever began there. `answers`: how many
     samples are finished or failed.
 
-    Later records, or damage in their place, show that only the beginning is lost; spec.yaml, which is written after
-    `run.started`, shows that the whole journal is.
+    Later records, or damage in their place, show that only the beginning is lost; spec.yaml and started.jsonl, which
+    are written after `run.started`, show that the whole journal is.
     """
     later = answers or story.steps or story.resumes or story.evaluations or story.end
     if later or any(each.records_lost for each in damage):
         return "beginning"
-    return "journal" if os.path.lexists(os.path.join(place.folder, SPEC_FILE)) else ""
+    return "journal" if place.has_begun_files else ""
 
 
 def check_spec_file(place: RunPlace, story: Story) -> None:

@@ -2,7 +2,7 @@
 
 Order, and what is true if we die there: everything that can be refused is refused before anything is changed; then
 losses that nobody has recorded, then `run.resumed` with every accepted difference (from here on it is the truth), then
-spec.yaml, which the next start writes again if we did not come to it.
+started.jsonl and spec.yaml, which the next start writes again if we did not come to it.
 """
 
 import asyncio
@@ -34,6 +34,7 @@ from holdfast.datasets import DataError
 from holdfast.errors import DriftError, StaleCursorError, UsageError
 from holdfast.journal import START, Cursor, Lock, Reader, Writer
 from holdfast.journal.marks import unrecorded
+from holdfast.journal.start import StartLines, is_start_new, write_start
 from holdfast.plan import (
     Extension,
     Replacement,
@@ -93,9 +94,10 @@ class Reading:
     def start_over(self) -> None:
         """Where what was read may no longer be what is stored."""
         self.fold = Fold(self._evaluation)
+        self._start = StartLines()
         self._reader = Reader(self.place.journal) if self.place.began else None
         if self._reader is not None:
-            self.fold.read(self._reader.read())
+            self.fold.read(self._start.watch(self._reader.read()))
         self.uid = self._reader.uid if self._reader is not None else ""
 
     def catch_up(self) -> None:
@@ -103,9 +105,17 @@ class Reading:
             self.start_over()
             return
         try:
-            self.fold.read(self._reader.read())
+            self.fold.read(self._start.watch(self._reader.read()))
+            self.uid = self._reader.uid
         except StaleCursorError:
             self.start_over()
+
+    def is_start_new(self) -> bool:
+        return is_start_new(self.place.folder, self.uid, self._start)
+
+    def write_start(self) -> None:
+        """Keep a second copy of what begins the journal, if there is none or it is not up to date."""
+        write_start(self.place.folder, self.uid, self._start)
 
 
 def stored_spec(fold: Fold) -> Spec:
@@ -140,7 +150,7 @@ class Resumption:
         mirror = self._prepared.spec.mirror
         done = not compared.changes and self._has_nothing_to_do(compared.retried)
         if done and not await asyncio.to_thread(is_overtaken, mirror, self._place):
-            await asyncio.to_thread(self._mend_spec_file)
+            await asyncio.to_thread(self._repair_copies)
             end = self._reading.end
             warn = logging.getLogger("holdfast").warning
             await asyncio.to_thread(send_rest, mirror, self._place, self._reading.uid, end, warn)
@@ -285,6 +295,7 @@ class Resumption:
     async def _work(self, writer: Writer, logbook: Logbook, observe: Observe | None) -> Ended:
         try:
             await asyncio.to_thread(self._reading.catch_up)  # what was just recorded
+            await asyncio.to_thread(self._reading.write_start)
             await asyncio.to_thread(write_spec_file, self._place, self._fold.story)
         except BaseException:
             await close_quietly(writer)
@@ -377,13 +388,18 @@ class Resumption:
         fold = self._fold
         return fold.unfinished + (fold.failed.count + len(fold.unjudged) if retried is None else len(retried))
 
-    def _mend_spec_file(self) -> None:
-        """A process that died after its record and before the file left an older one."""
-        if is_spec_file_new(self._place, self._fold.story):
+    def _repair_copies(self) -> None:
+        """Write spec.yaml and started.jsonl if they are missing or older than the journal: their process died after its
+        record.
+        """
+        is_spec_new = is_spec_file_new(self._place, self._fold.story)
+        if is_spec_new and self._reading.is_start_new():
             return
         lock = Lock(self._place.folder)
         try:
-            write_spec_file(self._place, self._fold.story)
+            self._reading.write_start()
+            if not is_spec_new:
+                write_spec_file(self._place, self._fold.story)
         finally:
             lock.release()
 

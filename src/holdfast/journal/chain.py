@@ -187,14 +187,19 @@ _segment = msgspec.json.Decoder(Segment)
 
 def _read_header(disk: Disk, path: str, uid: str | None) -> Header | None:
     raw = read_line(disk, path, 0, _HEADER_BYTES_MAX)
-    if not raw.endswith(b"\n"):
-        return None
+    return parse_header(raw[:-1], uid, path) if raw.endswith(b"\n") else None
+
+
+def parse_header(raw: bytes, uid: str | None, path: str) -> Header | None:
+    """The header in a line of the file at `path`; None if it is none, or does not verify. One of another run than `uid`
+    names only that run.
+    """
     try:
         data = _unverified.decode(raw).d
         claimed = _claim.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    line = parse(raw[:-1], seed_of(claimed.run))
+    line = parse(raw, seed_of(claimed.run))
     if line is None or line.t != "segment":
         return None
     if uid and claimed.run != uid:

@@ -35,6 +35,11 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     offset: int
     end: int
 
+    @property
+    def is_copy(self) -> bool:
+        """Whether the journal has lost this record, and it was read from started.jsonl. It has no offset then."""
+        return self.offset < 0
+
 
 class Damage(msgspec.Struct, frozen=True):
     """Bytes [first, last) of a segment that are not records, or numbers n_first..n_last that are nowhere.

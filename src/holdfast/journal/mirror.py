@@ -1,10 +1,10 @@
 """The mirror: a copy of a run in an object store, kept by a thread that nobody waits for.
 
 Only acknowledged bytes go up, cut at record ends, as objects that never change; a sealed segment's object replaces its
-chunks once it has been read back. What a record may refer to (plan, data, blobs) goes up before it, and spec.yaml,
-which tells what records say, behind them. The backlog is the journal itself, on disk. Invariant: `mirrored` is the
-number of a record that is durable there with everything before it. Whatever the store does, the run goes on; only a
-greater epoch in it, or a tombstone of the run, ends the run.
+chunks once it has been read back. What a record may refer to (plan, data, blobs) goes up before it; spec.yaml and
+started.jsonl, which repeat what records say, go up behind them. The backlog is the journal itself, on disk. Invariant:
+`mirrored` is the number of a record that is durable there with everything before it. Whatever the store does, the run
+continues; only a greater epoch in it, or a tombstone of the run, ends the run.
 """
 
 import contextlib
@@ -24,7 +24,15 @@ from holdfast.journal.content import PIECE_BYTES
 from holdfast.journal.disk import OS_DISK
 from holdfast.journal.lease import read_lease
 from holdfast.journal.objects import Objects
-from holdfast.journal.pieces import FOLDER, SPEC, chunk_name, is_original, last_number, parse_piece, sealed_name
+from holdfast.journal.pieces import (
+    BEHIND_RECORDS,
+    FOLDER,
+    chunk_name,
+    is_original,
+    last_number,
+    parse_piece,
+    sealed_name,
+)
 from holdfast.journal.places import segment_path
 from holdfast.journal.tombstones import tombstone_name
 from holdfast.records import Fence
@@ -185,7 +193,7 @@ class Mirror:
 
     def _send_once(self) -> None:
         files = self._look()
-        spec = self._new_spec(files)
+        behind = [(name, new) for name in BEHIND_RECORDS if (new := self._new_version(name, files)) is not None]
         tip = self._keeping.tip()
         self._send_files(files)
         files_of_journal = list_chain(OS_DISK, self._journal, self._uid, self._headers).segments
@@ -199,9 +207,9 @@ class Mirror:
             if not sent.sealed:
                 self._send_segment(file, epoch, sent, end)
             self._confirm(end.n)
-        if spec is not None:
-            self._objects.put(SPEC, spec[1])
-            files[SPEC] = self._put[SPEC] = spec[0]
+        for name, (state, data) in behind:
+            self._objects.put(name, data)
+            files[name] = self._put[name] = state
         self._caught_up_at = time.monotonic()
 
     def _end_of(self, file: SegmentFile, successor: SegmentFile | None, tip: Fence) -> Fence:
@@ -287,20 +295,20 @@ class Mirror:
         self._blobs_seen = (0, 0)
         return self._files
 
-    def _new_spec(self, there: dict[str, tuple[int, int] | None]) -> tuple[tuple[int, int], bytes] | None:
-        """spec.yaml tells what records say, so it goes up behind them, as it was before we looked how far they go: one
-        that is ahead of its journal would be taken for a stranger's.
+    def _new_version(self, name: str, there: dict[str, tuple[int, int] | None]) -> tuple[tuple[int, int], bytes] | None:
+        """A file that repeats what records say, as it was before we looked how far they go. If it got ahead of its
+        journal, spec.yaml would look edited, and started.jsonl would show records as lost.
         """
         try:
-            with open(os.path.join(self._run, SPEC), "rb") as file:
+            with open(os.path.join(self._run, name), "rb") as file:
                 state = _state(os.fstat(file.fileno()))
-                return None if there.get(SPEC) == state else (state, file.read())
-        except FileNotFoundError:
+                return None if there.get(name) == state else (state, file.read())
+        except (FileNotFoundError, IsADirectoryError):
             return None
 
     def _send_files(self, there: dict[str, tuple[int, int] | None]) -> None:
         """Those that are new or have changed; blobs never change."""
-        names = sorted(name for name in os.listdir(self._run) if is_original(name) and name != SPEC)
+        names = sorted(name for name in os.listdir(self._run) if is_original(name) and name not in BEHIND_RECORDS)
         for name in names:
             state = _state(os.stat(os.path.join(self._run, name)))
             if there.get(name) != state:

@@ -20,6 +20,7 @@ from holdfast.journal.marks import Damage, Entry
 from holdfast.journal.places import quarantine_folder
 from holdfast.journal.reader import Reader, end_of
 from holdfast.journal.scan import Scanner, Tail
+from holdfast.journal.start import read_start
 from holdfast.records import Fence, draft, seed_of
 
 
@@ -64,14 +65,22 @@ def open_to_write(disk: Disk, folder: str, request: Request, hooks: Hooks) -> Op
     number = chain.next_number()
     end = _find_end(disk, folder, chain)
     fence, lost = end.fence, list(end.lost)
-    known = request.acknowledged_epoch in (None, chain.epoch)
-    if known and request.acknowledged_n > (fence.n if fence else 0):
-        fence, unseen = _skip_acknowledged(fence, request.acknowledged_n, number)
+    acknowledged_n = _last_acknowledged(disk, folder, chain, request)
+    if acknowledged_n > (fence.n if fence else 0):
+        fence, unseen = _skip_acknowledged(fence, acknowledged_n, number)
         lost.append((unseen, ""))
     appender = Appender(disk, folder, request.uid, epoch, hooks, request.segment_bytes)
     appender.begin(number, fence, [draft("anomaly", damage.anomaly(kept)) for damage, kept in lost])
     unsealed = tuple(file.number for file in chain.segments if not file.sealed and not file.misnamed)
     return Opened(appender, epoch, tuple(damage for damage, _ in lost), unsealed)
+
+
+def _last_acknowledged(disk: Disk, folder: str, chain: Chain, request: Request) -> int:
+    """The last number that is known to have been durable: by the request, or because started.jsonl has its record."""
+    start = read_start(disk, os.path.dirname(folder))
+    copied = [each.line.n for each in start.valid_in(chain)] if start.uid == request.uid else []
+    known = request.acknowledged_epoch in (None, chain.epoch)
+    return max([request.acknowledged_n if known else 0, *copied])
 
 
 def _require_files(disk: Disk, chain: Chain) -> None:

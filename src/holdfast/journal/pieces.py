@@ -15,10 +15,13 @@ from holdfast.journal.chain import list_chain
 from holdfast.journal.content import PIECE_BYTES
 from holdfast.journal.disk import OS_DISK, Disk
 from holdfast.journal.objects import Objects
+from holdfast.journal.start import START_FILE
 from holdfast.journal.tombstones import read_tombstones
 
 FOLDER = "journal"
 SPEC = "spec.yaml"
+BEHIND_RECORDS = (SPEC, START_FILE)
+"""Files that repeat what records say. In a mirror they never are ahead of the records."""
 UNKNOWN = 0
 """The epoch of a segment whose header cannot be read."""
 _BYTES_MAX = 1 << 32
@@ -81,10 +84,10 @@ def parse_piece(name: str, size: int) -> SegmentPiece | None:
 
 
 def is_original(name: str) -> bool:
-    """Whether a file of a run's folder is one that nothing else can replace: spec, plan, data, blobs. No other name is
-    ever made a path, whoever put it there.
+    """Whether a file of a run's folder belongs into a copy of the run: spec, start records, plan, data, blobs. No other
+    name is ever made a path, whoever put it there.
     """
-    return name == SPEC or _ORIGINAL.fullmatch(name) is not None
+    return name in BEHIND_RECORDS or _ORIGINAL.fullmatch(name) is not None
 
 
 class _Numbered(msgspec.Struct):

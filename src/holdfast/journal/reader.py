@@ -3,17 +3,21 @@
 A reader yields verified entries in order, and a `Damage` for everything between them that is not one. It never
 writes. It holds no lock: a file that vanishes was sealed or quarantined, so it lists again. What it has read can be
 voided behind it (a sync failed, another epoch took over): then the cursor no longer matches and `StaleCursorError`
-says to start over.
+says to start over. Records that the journal has lost and that started.jsonl still holds are yielded in their place,
+behind the damage.
 """
 
+import os
+from collections import deque
 from collections.abc import Iterator, Sequence
 
-from holdfast.errors import StaleCursorError
+from holdfast.errors import DamagedError, StaleCursorError
 from holdfast.journal.chain import Chain, HeaderCache, SegmentFile, fence_between, list_chain
 from holdfast.journal.content import LOOKUP_BYTES, LOOKUP_RECENT_BYTES, Content, line_at, open_segment, read_line
 from holdfast.journal.disk import OS_DISK, Disk
 from holdfast.journal.marks import START, Cursor, Damage, Entry
 from holdfast.journal.scan import RECORD_START, Scanner
+from holdfast.journal.start import START_FILE, CopiedLine, StartCopy, read_start
 from holdfast.records import LINE_BYTES_MAX, parse, seed_of
 
 _GLUED_BYTES_MAX = 1 << 20
@@ -32,6 +36,10 @@ class Reader:
         self._checked = cursor == START
         self._lookup: tuple[str, Content] | None = None
         self._tail_told = 0  # a last record without its newline that was yielded already
+        self._start: StartCopy | None = None
+        self._copied_n = 0  # the last record that was yielded from started.jsonl
+        self.start_n = 0
+        """The last number in started.jsonl: a record with this number was durable."""
         self._segment = max(cursor.segment, 1)
         self._offset = cursor.offset
         self._n = cursor.n  # every number up to this one was yielded or reported as lost
@@ -41,6 +49,57 @@ class Reader:
 
         `live`: a writer may be at work, so an unfinished or bad end is not reported before something follows it.
         """
+        copies = self._find_copies()
+        entries = self._read(live=live)
+        lost_n = 0
+        while copies:
+            found = next(entries, None)
+            if found is None:
+                yield from self._end_with(copies, lost_n, live)
+                return
+            if isinstance(found, Damage):
+                lost_n = max(lost_n, found.n_last)
+            else:
+                while copies and copies[0].line.n < found.line.n:
+                    yield self._take(copies)
+                if copies and copies[0].line.n == found.line.n:
+                    copies.popleft()
+            yield found
+        yield from entries
+
+    def _find_copies(self) -> deque[CopiedLine]:
+        """The lines of started.jsonl that were not read yet. The file is read before the journal is listed: each of
+        them was durable in the journal before that.
+        """
+        self._start = read_start(self._disk, os.path.dirname(self._folder))
+        if not self._start.lines:
+            return deque()
+        chain = self._list()
+        valid = self._start.valid_in(chain) if self._start.uid == self._uid else []
+        self.start_n = max((each.line.n for each in valid), default=0)
+        read_n = max(self.cursor.n, self._tail_told, self._copied_n)
+        return deque(each for each in valid if each.line.n > read_n)
+
+    def _take(self, copies: deque[CopiedLine]) -> Entry:
+        copied = copies.popleft()
+        self._copied_n = copied.line.n
+        return copied.entry()
+
+    def _end_with(self, copies: deque[CopiedLine], lost_n: int, live: bool) -> Iterator[Entry | Damage]:
+        """What started.jsonl holds beyond the last record. Of a journal without any record nothing is restored: it is
+        lost as a whole, and a copy of it may exist elsewhere.
+        """
+        if self.cursor == START and not self._tail_told:
+            return
+        last = copies[-1].line.n
+        if not live and last > lost_n:
+            first = max(self.cursor.n, self._tail_told, lost_n) + 1
+            detail = f"{START_FILE} shows that record {last} was durable"
+            yield Damage("lost", self._segment, self._offset, self._offset, first, last, detail=detail)
+        while copies:
+            yield self._take(copies)
+
+    def _read(self, *, live: bool) -> Iterator[Entry | Damage]:
         while True:
             chain = self._list()
             yield from self._new_strays(chain)
@@ -96,7 +155,7 @@ class Reader:
 
     @property
     def uid(self) -> str:
-        """The run that this journal belongs to; empty while it has no segment."""
+        """The run that this journal belongs to; empty if neither a segment nor started.jsonl names it."""
         return self._list().uid
 
     @property
@@ -104,9 +163,25 @@ class Reader:
         return seed_of(self._uid or "")
 
     def _list(self) -> Chain:
-        chain = list_chain(self._disk, self._folder, self._uid, self._headers)
-        self._uid = self._uid or chain.uid or None
+        chain = list_chain(self._disk, self._folder, self._uid or self._uid_of_copy(), self._headers)
+        if not self._uid and chain.uid:
+            self._require_same_run(chain)
+            self._uid = chain.uid
         return chain
+
+    def _uid_of_copy(self) -> str | None:
+        """Without a readable header nothing else names the run, and no record can be verified."""
+        if self._start is None:
+            self._start = read_start(self._disk, os.path.dirname(self._folder))
+        return self._start.uid or None
+
+    def _require_same_run(self, chain: Chain) -> None:
+        if any(each.kind == "foreign" for each in chain.strays) and not any(file.header for file in chain.segments):
+            path = os.path.join(os.path.dirname(self._folder), START_FILE)
+            raise DamagedError(
+                f"the journal in {self._folder} belongs to another run than {path}; restore the journal of this run, "
+                f"or remove {START_FILE} if the journal is the right one"
+            )
 
     def _new_strays(self, chain: Chain) -> Iterator[Damage]:
         for stray in chain.strays:

@@ -11,6 +11,7 @@ from holdfast.errors import JournalError, StoreError
 from holdfast.journal.assembling import Assembler, Choice, choose
 from holdfast.journal.disk import OS_DISK, make_folders, remove_if_there, write_all
 from holdfast.journal.pieces import FolderSource, SegmentPiece, Source
+from holdfast.journal.start import START_FILE, parse_start
 from holdfast.records import Line, Segment, parse, seed_of
 
 _HEADER_BYTES = 64 * 1024
@@ -122,7 +123,15 @@ def _uid_of(source: Source, heads: _Heads) -> str:
     votes = Counter(found.segment.run for piece in some if (found := heads.of(source, piece)))
     if votes:
         return votes.most_common(1)[0][0]
-    return next((found.segment.run for piece in first if (found := heads.of(source, piece))), "")
+    found_uid = next((found.segment.run for piece in first if (found := heads.of(source, piece))), "")
+    return found_uid or _uid_of_copy(source)
+
+
+def _uid_of_copy(source: Source) -> str:
+    """Of a journal whose headers are all lost."""
+    if not source.pieces() or START_FILE not in source.files():
+        return ""
+    return parse_start(b"".join(source.read(START_FILE))).uid
 
 
 def _refuse_two_lines(sources: Sequence[Source], uid: str, heads: _Heads) -> None:

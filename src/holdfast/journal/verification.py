@@ -5,16 +5,18 @@ yet; a warning is something that is known, harmless or void.
 """
 
 import contextlib
+import os
 from collections.abc import Callable, Sequence
 
 import msgspec
 
-from holdfast.errors import FormatError
+from holdfast.errors import DamagedError, FormatError
 from holdfast.journal.chain import Chain, SegmentFile, fence_between, list_chain
 from holdfast.journal.content import Content, SealedContent, open_segment
 from holdfast.journal.disk import OS_DISK, Disk
 from holdfast.journal.marks import Damage
 from holdfast.journal.reader import Reader
+from holdfast.journal.start import START_FILE, read_start
 from holdfast.records import Anomaly, Line
 
 Told = Callable[[int, int], None]
@@ -49,19 +51,23 @@ def verify(folder: str, uid: str | None = None, disk: Disk = OS_DISK, told: Told
     anomalies: list[Anomaly] = []
     errors: list[str] = []
     records = last_n = 0
+    begun = False
     try:
         before, total = _layout(disk, folder, uid) if told is not None else ({}, 0)
         for found in reader.read():
             if isinstance(found, Damage):
                 damage.append(found)
                 continue
+            begun = begun or found.line.t == "run.started"
+            if found.is_copy:
+                continue
             records, last_n = records + 1, found.line.n
             if told is not None:
                 told(before.get(found.segment, 0) + found.end, total)
             if found.line.t == "anomaly":
                 anomalies += _decoded(found.line)
-        chain = list_chain(disk, folder, uid)
-    except FormatError as error:
+        chain = list_chain(disk, folder, uid or reader.uid)
+    except (DamagedError, FormatError) as error:
         errors.append(str(error))
         chain = Chain(uid or "", (), (), (), frozenset())
     if not chain.segments and not errors:
@@ -72,6 +78,11 @@ def verify(folder: str, uid: str | None = None, disk: Disk = OS_DISK, told: Told
     errors += map(describe, new)
     warnings = [f"{describe(each)} (already recorded)" for each in known]
     warnings += [f"{describe(each)}; the next resume cuts it, nothing acknowledged is lost" for each in torn]
+    flaw = read_start(disk, os.path.dirname(folder)).flaw if begun else ""
+    if flaw:
+        warnings.append(
+            f"{START_FILE} {flaw}; it is a second copy of what begins the journal, a resume writes it again"
+        )
     recorded = {anomaly.segment for anomaly in anomalies}
     for index, file in enumerate(chain.segments):
         _check_file(disk, file, chain.segments[index + 1 : index + 2], recorded, errors, warnings)

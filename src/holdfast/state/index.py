@@ -86,6 +86,8 @@ class Index:
         self._reset()
         self.last_n = 0
         """The number of the last record."""
+        self.start_n = 0
+        """The last number in started.jsonl: a record with this number was durable."""
         uid = Reader(journal_folder(run)).uid
         self.checked = CheckedFiles(run, uid)
         """Files that were found right: sealed segments, and originals that others have checked."""
@@ -310,11 +312,12 @@ class Index:
                     base.close()
                     is_private = True
                 changes += 1
-                if not isinstance(each, Damage):
+                if isinstance(each, Damage):
+                    if each not in self.damage:  # a stray file is reported by every reader
+                        self.damage.append(each)
+                elif not self.story.has_start(each.line):  # a copy of a lost last record is read each time
                     self._apply(each)
-                elif each not in self.damage:  # a stray file is reported by every reader
-                    self.damage.append(each)
-            self.last_n = reader.cursor.n
+            self.last_n, self.start_n = reader.cursor.n, reader.start_n
             if changes:
                 self._save(reader.cursor, segments)
                 # Of a long run that is being written, a reader keeps only what is worth writing the whole file again.

@@ -221,6 +221,12 @@ class Story(msgspec.Struct):
         later += [(each.at, each.replanned.spec) for each in self.replans]
         return [self.started.spec, *(spec for _, spec in sorted(later, key=lambda each: each[0]) if spec)]
 
+    def has_start(self, line: Line) -> bool:
+        """Whether a record is one that begins or extends the run, and was applied before."""
+        if line.t == "run.started":
+            return self.started is not None
+        return line.t == "run.extended" and any(each.at == line.at for each in self.extensions)
+
     def apply(self, entry: Entry) -> None:
         line = entry.line
         if line.t.startswith("run."):

@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.api import RunPlace, RunSummary, execute, find_run, list_runs, place_for
 from holdfast.api.doctor import Finding, examine, mend
 from holdfast.engine import Engine
-from holdfast.journal import Lock
+from holdfast.journal import Lock, Reader
 from holdfast.models import ModelError, Request
 from holdfast.records import Segment, draft, frame, seed_of
 from holdfast.records.kinds import FORMAT
@@ -113,12 +113,13 @@ def while_live(store: Path, run_id: str, work: Callable[[RunPlace], Awaitable[No
 
 def of_newer_format(place: RunPlace) -> None:
     """Its journal begins as a later version of Holdfast would write it."""
+    uid = Reader(place.journal).uid
     for name in sorted(os.listdir(place.journal)):
         path = os.path.join(place.journal, name)
         if os.path.isfile(path):
             os.unlink(path)
-    newer = draft("segment", Segment(99, "x", 1, 1, 1))
-    head, tail, _ = frame(newer, 1, b"2030-01-01T00:00:00.000000Z", seed_of("x"))
+    newer = draft("segment", Segment(99, uid, 1, 1, 1))
+    head, tail, _ = frame(newer, 1, b"2030-01-01T00:00:00.000000Z", seed_of(uid))
     Path(place.journal, "000001.jsonl").write_bytes(head + newer.d + tail)
     assert FORMAT < 99
 

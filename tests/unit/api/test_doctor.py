@@ -19,6 +19,7 @@ from holdfast.api.doctor import examine, mend
 from holdfast.api.forking import remove_leftovers
 from holdfast.journal import verify
 from holdfast.journal.lease import Holder, this_process
+from holdfast.journal.start import START_FILE
 from tests.caches import doctored, index_file
 from tests.e2e.commands import call
 from tests.journals import tree_of
@@ -451,6 +452,7 @@ def test_a_run_that_was_planned_and_not_begun_is_told(tmp_path: Path) -> None:
 def test_a_run_whose_first_record_is_damaged_is_not_told_to_go_on(tmp_path: Path) -> None:
     place = interrupted(tmp_path, "cut")
     damage(place, "run.started")
+    Path(place.folder, START_FILE).unlink()  # the second copy of that record
     (found,) = findings(tmp_path)
     assert found.what == "the record that began it is damaged"
     assert found.command == place.command("verify")

@@ -15,6 +15,7 @@ import yaml
 from holdfast.api import Ended, Run, Task, execute, place_for, run_async
 from holdfast.errors import DamagedError, DriftError, HeldError, HoldfastError, SpecError
 from holdfast.journal import Lock, journal_folder, verify
+from holdfast.journal.start import START_FILE
 from holdfast.models import Request
 from holdfast.records.exchange import Answer, Sample
 from tests.journals import flipped, tree_of
@@ -177,6 +178,7 @@ def test_a_journal_with_a_segment_and_no_run_begins_anew(tmp_path: Path) -> None
     wanted = given([Asked(rows=rows(3))])
     go(tmp_path, wanted)
     assert cut_after(tmp_path, lambda kind, data: kind == "segment") == 1
+    Path(folder(tmp_path), START_FILE).unlink()  # it would restore the start of the run
     with pytest.raises(DamagedError, match="is empty"):  # spec.yaml shows that there was one
         go(tmp_path, wanted)
     Path(folder(tmp_path), "spec.yaml").unlink()

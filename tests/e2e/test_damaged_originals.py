@@ -119,9 +119,9 @@ def test_a_plan_of_an_earlier_version_has_no_recorded_size_and_is_checked(home: 
     index = Index(str(run_folder(home)))
     block = index.story.blocks[0]
     index.close()
-    old = Block(
-        1, Stored(block.plan.count, block.plan.digest), Stored(block.data.count, block.data.digest), block.cells
-    )
+    assert block.data is not None
+    plan, data = (Stored(each.count, each.digest) for each in (block.plan, block.data))
+    old = Block(1, plan, data, block.cells)
     assert check_originals(str(run_folder(home)), [old], {}) == []
     cut(run_folder(home) / "plan.jsonl.zst")
     assert [flaw.is_plan for flaw in check_sizes(str(run_folder(home)), [old])] == [True]

@@ -172,8 +172,8 @@ def test_a_journal_without_any_record_is_not_replaced_by_the_copy(finished: Fini
     for command in ("show", "resume", "verify"):
         assert call(command, "r", cwd=home).code == 5
     shutil.rmtree(run_folder(home) / "journal")
-    for command in (("show", "r"), ("run", "eval.yaml", "--id", "r")):
-        assert_damaged(call(*command, cwd=home))
+    assert_damaged(call("show", "r", cwd=home))
+    assert_damaged(call("run", "eval.yaml", "--id", "r", cwd=home))
     assert finished.server.stats().requests == requests
 
 

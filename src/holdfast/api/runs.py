@@ -1,7 +1,6 @@
 """A run, to be looked at: its summary, its report, its samples. Reads only; brings the index up to date on the way."""
 
 import contextlib
-import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -13,11 +12,11 @@ from holdfast.api.damage import DamageReport, find_damage
 from holdfast.api.elsewhere import find_to_read
 from holdfast.api.estimating import Observed
 from holdfast.api.going_on import command_to_go_on, not_begun
-from holdfast.api.places import RunPlace, default_store, runs_in
+from holdfast.api.places import RunPlace, default_store
 from holdfast.api.provenance import origin_of
 from holdfast.api.recovering import Moved
 from holdfast.api.summaries import EvaluationLine, MirrorStanding, RunSummary, ScoredAnswer, WaitingJob
-from holdfast.errors import DamagedError, DamageWarning, UsageError, reason_of
+from holdfast.errors import DamageWarning, UsageError
 from holdfast.journal import Reader
 from holdfast.plan import rows_of
 from holdfast.records.facts import Change, ScoringStarted
@@ -61,16 +60,13 @@ from holdfast.report.sheets import Sheet
 from holdfast.spec import Spec
 from holdfast.spec.reducing import Reduction, stored_reductions
 from holdfast.state import (
-    Catalogue,
     Index,
     Standing,
     Story,
     example_value,
-    is_held,
     recorded_answer,
     recorded_edits,
     recorded_scores,
-    stamp_of,
     standing_of,
     status_of,
 )
@@ -489,25 +485,6 @@ def open_run(run_id: str = "latest", *, store: str | None = None) -> Run:
     return Run.find(store or default_store(), run_id)
 
 
-def list_runs(store: str) -> Iterator[RunSummary]:
-    """Every run of a store, the newest last. Those that have not changed come from the catalogue."""
-    catalogue = Catalogue(store, ",".join(RunSummary.__struct_fields__)) if os.path.isdir(store) else None
-    summaries, folders = [], set[str]()
-    for place in runs_in(store):
-        folders.add(place.folder)
-        try:
-            summary = _known(catalogue, place) or _looked_at(catalogue, place)
-            if os.path.isdir(place.folder):
-                summaries.append(summary)
-        except Exception as error:  # noqa: BLE001 - whatever is wrong with one run, the others are listed
-            if os.path.isdir(place.folder):  # else it was removed a moment ago
-                summaries.append(_unreadable(place, error))
-    if catalogue is not None:
-        catalogue.keep_only(folders)
-        catalogue.close()
-    yield from sorted(summaries, key=lambda summary: summary.created)
-
-
 def _doing(standing: Standing, key: str, found: KeyRecords, attempts: Sequence[AttemptStory]) -> Doing | None:
     """None if no process works on it, or nothing tells what it does with this sample."""
     if not standing.held or standing.lease is None or standing.lease.scoring:
@@ -521,37 +498,6 @@ def _told(doing: Doing | None, standing: Standing) -> str:
     if doing is not None:
         return str(doing)
     return "the run is at work; this sample has not begun, or is not among its oldest" if standing.held else ""
-
-
-def _known(catalogue: Catalogue | None, place: RunPlace) -> RunSummary | None:
-    """What was said before of a run that is at rest, and was then."""
-    if catalogue is None or is_held(place.folder):
-        return None
-    told = catalogue.find(place.folder, stamp_of(place.folder))
-    try:
-        summary = None if told is None else msgspec.json.decode(told, type=RunSummary)
-    except msgspec.DecodeError:
-        return None
-    if summary is None or summary.status == "interrupted":
-        return None  # why it is depends on more than its files
-    return msgspec.structs.replace(summary, bytes=place.size())
-
-
-def _unreadable(place: RunPlace, error: Exception) -> RunSummary:
-    """A run that cannot be read must not hide the others."""
-    damage = [str(error)] if isinstance(error, DamagedError) else []
-    return RunSummary(
-        place.run_id, place.experiment, "unreadable", reason_of(error), folder=place.folder, damage=damage
-    )
-
-
-def _looked_at(catalogue: Catalogue | None, place: RunPlace) -> RunSummary:
-    stamp = stamp_of(place.folder)
-    with Run(place, quiet=True, sizes_only=True) as run:
-        summary = run.summary()
-    if catalogue is not None and summary.status not in {"running", "stalled"}:
-        catalogue.put(place.folder, stamp, msgspec.json.encode(summary))
-    return summary
 
 
 def _scores(cells: Sequence[CellReport]) -> Iterator[dict[str, Any]]:

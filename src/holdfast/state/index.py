@@ -253,12 +253,13 @@ class Index:
 
     def _open(self) -> None:
         self._database = self._snapshot.open() if self._kept else None
+        segments = stamp_segments(journal_folder(self._run))
         if self._database is None:
             self._database = self._snapshot.begin()
-            self._catch_up(START, is_private=True)
+            self._catch_up(START, segments, is_private=True)
         else:
             self._restored = True
-            self._catch_up(self._restore(self._database), is_private=False)
+            self._catch_up(self._restore(self._database, segments), segments, is_private=False)
 
     def _rebuild(self, error: Exception | None = None) -> None:
         """From the whole journal: the snapshot is of another journal, or, with an `error`, it cannot be used."""
@@ -272,15 +273,17 @@ class Index:
             self._reset()
             self._database = self._snapshot.begin(in_memory=self._rebuilds == _REBUILDS_MAX)
             try:
-                self._catch_up(START, is_private=True)
+                self._catch_up(START, stamp_segments(journal_folder(self._run)), is_private=True)
                 return
             except (sqlite3.Error, StaleCursorError):
                 self.close()
                 if self._rebuilds >= _REBUILDS_MAX:
                     raise
 
-    def _restore(self, database: sqlite3.Connection) -> Cursor:
-        """What a snapshot holds besides its tables, and where in the journal it ends."""
+    def _restore(self, database: sqlite3.Connection, segments: Stamps) -> Cursor:
+        """What a snapshot holds besides its tables, and where in the journal it ends. StaleCursorError if a segment
+        that it was made from has changed.
+        """
         try:
             saved = dict(database.execute("SELECT name, value FROM meta"))
             self.story = msgspec.json.decode(saved["story"], type=Story)
@@ -290,14 +293,14 @@ class Index:
             read = msgspec.json.decode(saved["segments"], type=Stamps)
         except (*_FAILURES, KeyError) as error:
             raise UnusableError(f"cannot be decoded ({error})") from error
-        journal = journal_folder(self._run)
-        if have_changed(journal, read, stamp_segments(journal), self.checked):
+        if have_changed(journal_folder(self._run), read, segments, self.checked):
             raise StaleCursorError(f"{self._run}: a segment has changed since the index was made")
         return cursor
 
-    def _catch_up(self, cursor: Cursor, *, is_private: bool) -> None:
-        """Read what came since. The snapshot is copied as soon as there is anything to change."""
-        segments = stamp_segments(journal_folder(self._run))
+    def _catch_up(self, cursor: Cursor, segments: Stamps, *, is_private: bool) -> None:
+        """Read what came since. The snapshot is copied as soon as there is anything to change. `segments`: their states
+        before they are read.
+        """
         reader = Reader(journal_folder(self._run), cursor=cursor)
         changes = 0
         try:

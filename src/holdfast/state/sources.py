@@ -72,8 +72,8 @@ class _Stored(msgspec.Struct, frozen=True):
     digest: str = ""
 
     def sealed(self) -> "_Stored":
-        told = msgspec.json.encode((self.identity, self.stamps))
-        return msgspec.structs.replace(self, digest=xxhash.xxh3_128_hexdigest(told))
+        content = msgspec.json.encode((self.identity, self.stamps))
+        return msgspec.structs.replace(self, digest=xxhash.xxh3_128_hexdigest(content))
 
 
 class CheckedFiles:

@@ -126,7 +126,7 @@ def test_a_terminal_has_colours_unless_they_are_not_wanted(
     folder: Path, options: list[str], env: dict[str, str], coloured: bool
 ) -> None:
     said = on_terminal(folder, 80, "report", "first", *options, env=env)
-    assert ("\x1b[32m" in said) is coloured  # completed, in green
+    assert ("\x1b[33m" in said) is coloured  # completed with failed samples, in yellow
 
 
 @pytest.mark.parametrize("width", [80, 60])

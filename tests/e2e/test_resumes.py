@@ -354,5 +354,6 @@ def test_a_drawn_sample_that_is_killed_goes_on_with_what_it_had_drawn(tmp_path: 
         kill_after(server, 17, lambda: start("run", spec, "--id", RUN, *narrow, cwd=tmp_path))
         done = run("run", spec, "--id", RUN, *WIDE.options, cwd=tmp_path)
         assert done.code == 0, done.err
-        assert server.stats().requests - asked <= 60 + 5, "more was repeated than was in flight"
+        # Each of 5 samples at work makes 2 requests at once; one may be answered and not saved when the other is sent.
+        assert server.stats().requests - asked <= 60 + 2 * 5, "more was repeated than samples at work had asked"
     assert results(exported(RUN, tmp_path / "runs")) == results(exported("whole", tmp_path / "runs"))

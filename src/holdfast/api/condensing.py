@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast.journal import OS_DISK, SEGMENT_BYTES, Entry, Reader, journal_folder, make_folders, seal
 from holdfast.journal.disk import remove_if_there, write_all
+from holdfast.journal.lease import LEASE
 from holdfast.journal.places import segment_path
 from holdfast.journal.start import START_FILE, copy_start
 from holdfast.records import FORMAT, Anomaly, Draft, Fence, Line, Segment, draft, frame, seed_of
@@ -40,7 +41,8 @@ def condense(run: str) -> None:
     copy = _Copy(new, fold)
     copy.write(Reader(journal_folder(run)), msgspec.json.encode(profile))
     shutil.rmtree(journal_folder(run))
-    remove_if_there(OS_DISK, os.path.join(run, START_FILE))  # it is of the old uid
+    for name in (START_FILE, LEASE):  # they are of the old journal
+        remove_if_there(OS_DISK, os.path.join(run, name))
     OS_DISK.replace(new, journal_folder(run))
     OS_DISK.sync_folder(run)
     copy_start(run, copy.uid, Reader(journal_folder(run)).read())

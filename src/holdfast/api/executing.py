@@ -98,7 +98,7 @@ async def _begin(prepared: Prepared, place: RunPlace, observe: Observe | None, g
         await asyncio.to_thread(reading.write_start)
         await asyncio.to_thread(write_spec_file, place, reading.fold.story)
     except BaseException:
-        await close_quietly(writer)
+        await close_quietly(writer, logbook)
         raise
     return await work(Undertaking(prepared, place, uid, observe, writer, logbook), reading.fold)
 

@@ -180,7 +180,7 @@ class Resumption:
             resumed = RunResumed(changes, spec, versions, host(), __version__, compared.retried)
             await writer.append(draft("run.resumed", resumed))
         except BaseException:
-            await close_quietly(writer)
+            await close_quietly(writer, logbook)
             raise
         return await self._work(writer, logbook, observe)
 
@@ -216,7 +216,7 @@ class Resumption:
             extended = RunExtended(tuple(changes), spec, *files, inputs, versions, host(), __version__)
             await writer.append(draft("run.extended", extended))
         except BaseException:
-            await close_quietly(writer)
+            await close_quietly(writer, logbook)
             raise
         return await self._work(writer, logbook, observe)
 
@@ -298,7 +298,7 @@ class Resumption:
             await asyncio.to_thread(self._reading.write_start)
             await asyncio.to_thread(write_spec_file, self._place, self._fold.story)
         except BaseException:
-            await close_quietly(writer)
+            await close_quietly(writer, logbook)
             raise
         undertaking = Undertaking(self._prepared, self._place, self._reading.uid, observe, writer, logbook)
         return await work(undertaking, self._fold)
@@ -439,8 +439,7 @@ async def open_claimed(reading: Reading, claimed: Claimed) -> tuple[Writer, Logb
         for damage in unrecorded(reading.fold.damage, reading.fold.story.anomalies):
             await writer.append(draft("anomaly", damage.anomaly()))
     except BaseException:
-        await close_quietly(writer)
-        logbook.close()
+        await close_quietly(writer, logbook)
         raise
     return writer, logbook
 

@@ -146,9 +146,12 @@ def _beginning(story: Story) -> str:
     return later[max(later)] if later else "run.started"
 
 
-async def close_quietly(writer: Writer) -> None:
-    with contextlib.suppress(JournalError):  # the first error is the one to tell
+async def close_quietly(writer: Writer, logbook: Logbook | None = None) -> None:
+    """After an error, which is the one to report."""
+    with contextlib.suppress(JournalError):
         await writer.close()
+    if logbook is not None:
+        logbook.close()
 
 
 async def engine_for(undertaking: Undertaking, fold: Fold, name: str = "", *, answers: bool = True) -> Engine:
@@ -299,7 +302,7 @@ async def _record_failure(undertaking: Undertaking, stand: Ended, error: Excepti
     except FencedError:
         pass  # it goes on elsewhere, and how it ends is recorded there
     except JournalError as unwritable:
-        if str(unwritable) != str(error):  # else the caller reports this very error, and says how to continue
+        if "holdfast resume" not in said:  # else the error itself says how to continue
             _tell_unwritten(undertaking, str(unwritable), said)
 
 

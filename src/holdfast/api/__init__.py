@@ -2,10 +2,10 @@
 
 from holdfast.api.executing import execute, extend, place_for
 from holdfast.api.facade import Task, recover, recover_async, run, run_async
-from holdfast.api.listing import list_runs
 from holdfast.api.places import RunPlace, default_store, find_run, runs_in
 from holdfast.api.preparing import Given, check
 from holdfast.api.resuming import Retry
+from holdfast.api.run_list import list_runs
 from holdfast.api.runs import Run, open_run
 from holdfast.api.summaries import RunSummary
 from holdfast.api.working import Ended, Observe

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from holdfast import __version__
-from holdfast.api.correcting import cells_of, corrected_models, model_in, with_stored_models
+from holdfast.api.corrections import cells_of, corrected_models, model_in, with_stored_models
 from holdfast.api.damage import require_originals
 from holdfast.api.logbook import Logbook
 from holdfast.api.mirroring import Claimed, claim_run, is_overtaken, send_rest

@@ -29,7 +29,7 @@ from holdfast.plan.planning import (
     survey,
     write_plan,
 )
-from holdfast.plan.replacing import Replacement
+from holdfast.plan.replacement import Replacement
 
 __all__ = [
     "DATA",

@@ -47,7 +47,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def fresh(store: Path) -> list[RunSummary]:
     """What is said without a catalogue."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("holdfast.api.listing.Catalogue", NoCatalogue)
+        patch.setattr("holdfast.api.run_list.Catalogue", NoCatalogue)
         return list(list_runs(str(store)))
 
 
@@ -278,7 +278,7 @@ def test_a_run_that_goes_away_while_it_is_listed_does_not_hide_the_others(
             shutil.rmtree(folder)
         return stamp_of(folder)
 
-    monkeypatch.setattr("holdfast.api.listing.stamp_of", gone)
+    monkeypatch.setattr("holdfast.api.run_list.stamp_of", gone)
     assert sorted(listed(tmp_path)) == ["a", "c"]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.api import Given, Run
-from holdfast.api.correcting import corrected_models, model_in
+from holdfast.api.corrections import corrected_models, model_in
 from holdfast.errors import DriftError
 from holdfast.records import Draft, draft
 from holdfast.records.exchange import Answer

@@ -134,14 +134,14 @@ async def racing(sample, ctx):
 
 async def impatient(sample, ctx):
     """The SDK's own retries: its time-out is shorter than the model's answer."""
-    client = AsyncOpenAI(base_url=ctx.openai_base_url, api_key="none", timeout=0.3, max_retries=20)
+    client = AsyncOpenAI(base_url=ctx.openai_base_url, api_key="none", timeout=4.0, max_retries=20)
     messages = [{"role": "user", "content": sample.row["q"]}]
     return (await client.chat.completions.create(model="m", messages=messages)).choices[0].message.content
 
 async def insistent(sample, ctx):
     """Retries that do not say that they are some."""
     from openai import APITimeoutError
-    client = AsyncOpenAI(base_url=ctx.openai_base_url, api_key="none", timeout=0.3, max_retries=0)
+    client = AsyncOpenAI(base_url=ctx.openai_base_url, api_key="none", timeout=4.0, max_retries=0)
     messages = [{"role": "user", "content": sample.row["q"]}]
     while True:
         try:
@@ -261,7 +261,8 @@ def test_parallel_requests_are_answered_in_the_same_order_again(tmp_path: Path) 
 def test_a_client_that_asks_again_because_it_had_to_wait_gets_the_answer_that_is_on_its_way(
     tmp_path: Path, solver: str
 ) -> None:
-    with serving(lambda messages: "at last", latency=1.5) as server:
+    # The client gives up after 4 s; the answer comes 2 s later, 2 s before the client would give up again.
+    with serving(lambda messages: "at last", latency=6.0) as server:
         done = evaluate(tmp_path, server, solver)
         assert done.code == 0, done.err
         assert server.stats().requests == 1

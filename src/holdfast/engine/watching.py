@@ -28,6 +28,7 @@ _BEAT_SECONDS = 1.0
 _OLDEST = 5
 _FRAMES_MAX = 8
 _BEHIND_INTERVALS = 3
+_GUARD_END_SECONDS = 5.0
 
 
 class Orders(msgspec.Struct, frozen=True):
@@ -71,14 +72,17 @@ class Watch:
         self._beating: asyncio.Task[None] | None = None
         self._obeying: asyncio.Task[None] | None = None
         self._writing = ThreadPoolExecutor(1, "holdfast-lease")
+        self._guarding = threading.Thread(target=self._guard, name="holdfast-watch", daemon=True)
 
     def start(self) -> None:
         self._beating = asyncio.ensure_future(self._keep_beating())
-        threading.Thread(target=self._guard, name="holdfast-watch", daemon=True).start()
+        self._guarding.start()
 
     async def end(self) -> None:
         """The last beat says that the run was let go of in good order."""
         self._over.set()
+        if self._guarding.is_alive():  # it writes the lease too, and must not do so after the lock is released
+            await asyncio.get_running_loop().run_in_executor(self._writing, self._guarding.join, _GUARD_END_SECONDS)
         if self._beating is not None:
             self._beating.cancel()
             await asyncio.gather(self._beating, return_exceptions=True)

@@ -51,6 +51,7 @@ class Lock:
         self._term: Term | None = None
         self._location: Location | None = None
         self._taken = False
+        self._active = False
         self.lost_because = ""
         end = clock() + wait_seconds
         while not self._try(run):
@@ -69,6 +70,7 @@ class Lock:
         except BaseException:
             self.release()
             raise
+        self._active = True
         _held.add(self)
 
     @property
@@ -92,10 +94,11 @@ class Lock:
         self._taken = True
 
     def look(self) -> bool:
-        """Whether it is lost, as of now."""
-        return self._taken or (self._term is not None and self._term.look())
+        """Whether it is lost, as of now. A released lock counts as lost: a thread that ends late must not write."""
+        return not self._active or self._taken or (self._term is not None and self._term.look())
 
     def release(self) -> None:
+        self._active = False
         if self._term is not None:
             self._term.end()
             self._term = None

@@ -61,3 +61,11 @@ def test_a_folder_or_link_in_the_place_of_the_lock_is_refused_and_not_followed(t
     with pytest.raises(DamagedError, match="remove it"):
         Lock(str(run))
     held.release()
+
+
+def test_a_released_lock_counts_as_lost(tmp_path: Path) -> None:
+    """A heartbeat thread that ends after the release must not replace the next holder's lease."""
+    lock = Lock(str(tmp_path))
+    assert not lock.look()
+    lock.release()
+    assert lock.look()

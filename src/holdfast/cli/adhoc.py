@@ -17,6 +17,7 @@ from holdfast.api.preparing import find_modules_beside
 from holdfast.errors import SpecError, UsageError
 from holdfast.spec import build_spec
 from holdfast.spec.assigning import value_of
+from holdfast.spec.env_file import fill_environment
 from holdfast.spec.presets import expand_names
 from holdfast.spec.selecting import Selection, select
 
@@ -82,6 +83,7 @@ def given_of(options: AdHoc, sets: Sequence[str], part: Selection) -> Given:
     }
     raw = {"experiment": EXPERIMENT, "models": _models(options), "tasks": [task]}
     find_modules_beside("")
+    fill_environment(raw, sets)
     with naming_options():
         spec = build_spec(raw, "", sets, None)  # what the shell has not filled in is meant as it stands
     return Given(select(spec, part))

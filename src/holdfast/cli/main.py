@@ -555,11 +555,11 @@ _STORAGE_ERRORS_OF_SQLITE = (8, 10, 13)  # SQLITE_READONLY, SQLITE_IOERR, SQLITE
 def main() -> None:
     """The entry point: our own errors become one sentence and an exit code; a traceback is a bug."""
     from holdfast.cli.damage import DAMAGED, DamageNotices
-    from holdfast.cli.news import tell_news
+    from holdfast.cli.news import tell_news, tell_refused_variables
     from holdfast.errors import DamagedError, HoldfastError
 
     tell_news()
-    _read_env_file()
+    tell_refused_variables()
     notices = DamageNotices()
     try:
         with notices.watch():
@@ -586,12 +586,3 @@ def main() -> None:
             raise
         error.show()  # of the command line itself: it says what is wrong with it
         sys.exit(error.exit_code)
-
-
-def _read_env_file() -> None:
-    """`.env` in the current folder; what is set already wins."""
-    if os.path.exists(".env"):
-        from holdfast.spec.reading import read_env_file
-
-        for name, value in read_env_file(".env").items():
-            os.environ.setdefault(name, value)

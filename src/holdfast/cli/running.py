@@ -46,9 +46,10 @@ from holdfast.report import CellReport, RunReport
 from holdfast.report.tables import report_table, short
 from holdfast.report.wording import counted, money
 from holdfast.solve import sandbox_doubts, sandboxes_of
-from holdfast.spec import Spec, change_spec, load_spec
+from holdfast.spec import Spec, build_spec, change_spec, read_spec
 from holdfast.spec.doubts import doubts
 from holdfast.spec.drift import differences, refused
+from holdfast.spec.env_file import fill_environment
 from holdfast.spec.selecting import Selection, select
 
 _RUNS_LOOKED_AT = 20
@@ -202,6 +203,7 @@ def given_of_run(
         spec = load(path, choice)
         return place, Given(spec, rows=stored_rows(place, fold, spec), where=path)
     _refuse_defaults(choice.sets)
+    fill_environment(fold.story.spec, choice.sets)
     spec = change_spec(fold.story.spec, choice.sets) if choice.sets else stored_spec(fold)
     return place, Given(select(spec, choice.part), rows=stored_rows(place, fold, spec), from_run=True)
 
@@ -236,7 +238,9 @@ def load_given(path: str, choice: Choice) -> Given:
 
 def load(path: str, choice: Choice) -> Spec:
     find_modules_beside(path)
-    return select(load_spec(path, choice.sets), choice.part)
+    raw = read_spec(path)
+    fill_environment(raw, choice.sets)
+    return select(build_spec(raw, path, choice.sets), choice.part)
 
 
 def _execute(given: Given, place: RunPlace, choice: Choice, retry: Retry | None = None) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from holdfast.spec.presets import PRESETS
 from holdfast.spec.types import Model, Spec
 
-_USUAL = {
+USUAL = {
     "anthropic": ("ANTHROPIC_API_KEY",),
     "google": ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
     "openai": ("OPENAI_API_KEY",),
@@ -41,14 +41,14 @@ def unset_variable(model: Model, environ: Mapping[str, str]) -> str:
     """
     variables: tuple[str, ...] = (model.api_key_env,) if model.api_key_env else ()
     if not variables and not model.base_url and not _has_header(model):
-        variables = _USUAL.get(model.provider, ())
+        variables = USUAL.get(model.provider, ())
     return "" if any(environ.get(each, "").strip() for each in variables) else next(iter(variables), "")
 
 
 def needs_key(model: Model) -> bool:
     """Whether its server is known to answer nobody without one."""
     hosted = not model.base_url or (isinstance(model.base_url, str) and model.base_url in _HOSTED)
-    return hosted and model.provider in _USUAL and not _has_header(model)
+    return hosted and model.provider in USUAL and not _has_header(model)
 
 
 def _has_header(model: Model) -> bool:

@@ -27,6 +27,11 @@ _TASK_FIELDS = {each.name for each in msgspec.structs.fields(Task)} - {"name"}
 
 def load_spec(path: str, sets: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> Spec:
     """The effective spec of a file. Relative paths in it are relative to its folder."""
+    return build_spec(read_spec(path), path, sets, environ)
+
+
+def read_spec(path: str) -> object:
+    """What a spec's file says, neither checked nor filled in."""
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read()
@@ -34,7 +39,7 @@ def load_spec(path: str, sets: Sequence[str] = (), environ: Mapping[str, str] = 
         raise SpecError(f"{path}: no such file{nearest_file(path)}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(f"{path}: cannot be read: {error}") from error
-    return build_spec(parse_yaml(text, path), path, sets, environ)
+    return parse_yaml(text, path)
 
 
 def build_spec(

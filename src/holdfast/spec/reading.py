@@ -1,11 +1,10 @@
-"""Reading a spec's text: YAML without repeated keys, `${VAR}` from the environment, and `.env` files.
+"""Reading a spec's text: YAML without repeated keys, and `${VAR}` from the environment.
 
 Environment values are put in where `${VAR}` stands (`$${VAR}` stands for `${VAR}` itself), except in `headers`,
 `base_url` and `mcp`: those may hold secrets and stay as they are written until a request is made or a server started,
 so that a secret never reaches spec.yaml or the journal.
 """
 
-import os
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -14,12 +13,11 @@ import yaml
 
 from holdfast.errors import SpecError
 
-_VARIABLE = re.compile(r"(?<!\$)\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+VARIABLE = re.compile(r"(?<!\$)\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 NO_YAML = (UnicodeDecodeError, ValueError, RecursionError, KeyError, AttributeError, IndexError, TypeError)
 """What PyYAML raises, beside its own errors, where a tag such as `!!int` stands before something else."""
 _UNTYPED = re.compile(r"\.params\.")
 _LATE = {"headers", "base_url", "mcp"}  # may hold secrets: filled in when a request is made, or a server started
-_ENV_LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*$")
 
 
 def parse_yaml(text: str, path: str) -> object:
@@ -87,19 +85,10 @@ def substitute(value: Any, environ: Mapping[str, str], place: str, where: str) -
             )
         return replacement
 
-    replaced = _VARIABLE.sub(found, value).replace("$${", "${")
-    if _VARIABLE.fullmatch(value) and _UNTYPED.search(place):
+    replaced = VARIABLE.sub(found, value).replace("$${", "${")
+    if VARIABLE.fullmatch(value) and _UNTYPED.search(place):
         return parse_yaml(replaced, f"{where}: {place}")  # a number stays a number where no type says so
     return replaced
-
-
-def read_env_file(path: str) -> dict[str, str]:
-    """The assignments of a `.env` file; none if there is no such file. Other lines are passed over."""
-    if not os.path.isfile(path):
-        return {}
-    with open(path, encoding="utf-8", errors="replace") as file:
-        found = filter(None, map(_ENV_LINE.match, (line for line in file if not line.lstrip().startswith("#"))))
-        return {match[1]: _unquoted(match[2]) for match in found}
 
 
 def expand(text: str, environ: Mapping[str, str], place: str = "headers") -> tuple[str, list[str]]:
@@ -113,13 +102,7 @@ def expand(text: str, environ: Mapping[str, str], place: str = "headers") -> tup
         secrets.append(value)
         return value
 
-    return _VARIABLE.sub(found, text), secrets
-
-
-def _unquoted(value: str) -> str:
-    if len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'":
-        return value[1:-1]
-    return value.split(" #")[0].rstrip()
+    return VARIABLE.sub(found, text), secrets
 
 
 def _join(place: str, name: str) -> str:

@@ -7,7 +7,8 @@ import pytest
 
 from holdfast.errors import SpecError
 from holdfast.spec import Batch, RunLimits, Spec, build_spec, load_spec, spec_mapping
-from holdfast.spec.reading import expand, parse_yaml, read_env_file
+from holdfast.spec.env_file import read_env_file
+from holdfast.spec.reading import expand, parse_yaml
 
 MODELS = [{"name": "a", "provider": "mock"}, {"name": "gpt-4.1", "provider": "mock"}]
 TASKS = [{"name": "t", "dataset": {"path": "t.jsonl"}, "prompt": "{q}"}, {"name": "u", "dataset": {"path": "u.jsonl"}}]

@@ -1,0 +1,124 @@
+"""A `.env` file of a downloaded folder provides values for the spec. It never controls Holdfast or other programs."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from holdfast.spec import env_file
+from tests.e2e.commands import call, exported, write_spec
+from tests.e2e.test_secrets import echo
+
+CONTROLLING = (
+    "HOLDFAST_STORE",
+    "HOLDFAST_UNCONFINED",
+    "http_proxy",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "no_proxy",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "REQUESTS_CA_BUNDLE",
+    "CURL_CA_BUNDLE",
+    "PYTHONPATH",
+    "PYTHON_GIL",
+    "PYTHONHOME",
+    "LD_PRELOAD",
+    "DYLD_INSERT_LIBRARIES",
+    "XDG_STATE_HOME",
+    "TMPDIR",
+    "GIT_DIR",
+)
+"""PATH and HOME are always set in the environment, which wins anyway."""
+TELLS_ENVIRONMENT = """\
+import json, os
+
+async def answer(request):
+    return json.dumps(sorted(name for name, value in os.environ.items() if value == "from the file"))
+"""
+
+
+@pytest.fixture(autouse=True)
+def _nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment of whoever runs the tests would win over the file."""
+    for name in CONTROLLING:
+        monkeypatch.delenv(name, raising=False)
+
+
+def names_set_by_file(folder: Path, names: tuple[str, ...], mentioned: bool) -> tuple[list[str], str]:
+    """What a run's process has in its environment from a `.env` file, and what the command said."""
+    (folder / "teller.py").write_text(TELLS_ENVIRONMENT)
+    (folder / ".env").write_text("".join(f"{name}='from the file'\n" for name in names))
+    said = " ".join(f"${{{name}:-}}" for name in names) if mentioned else ""
+    spec = write_spec(folder, 1, model={"provider": "teller:answer", "options": {}}, description=said)
+    done = call("run", spec, "--id", "x", "--store", folder / "runs", cwd=folder)
+    assert done.code == 0, done.err
+    return json.loads(exported("x", folder / "runs")[0]["output"]), done.err
+
+
+@pytest.mark.parametrize("mentioned", [True, False])
+def test_variables_that_control_programs_are_never_taken_from_a_file(tmp_path: Path, mentioned: bool) -> None:
+    found, err = names_set_by_file(tmp_path, CONTROLLING, mentioned)
+    assert found == []
+    assert all(name in err for name in CONTROLLING)
+    assert err.count("warning: .env") == 1
+
+
+def test_without_the_guard_a_file_sets_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = tuple(each for each in CONTROLLING if not each.startswith(("HOLDFAST_", "TMPDIR")))
+    monkeypatch.setattr(env_file, "_REFUSED", re.compile("(?!)"))
+    found, _ = names_set_by_file(tmp_path, names, mentioned=True)
+    assert found == sorted(names)
+
+
+def test_a_file_sets_only_what_the_spec_mentions(tmp_path: Path) -> None:
+    (tmp_path / "teller.py").write_text(TELLS_ENVIRONMENT)
+    names = ("MY_KEY", "DESCRIBED", "SET_KEY", "GROQ_API_KEY", "ANTHROPIC_API_KEY", "OTHER_KEY")
+    (tmp_path / ".env").write_text("".join(f"{name}='from the file'\n" for name in names))
+    roles = {"a": "groq/llama", "b": {"provider": "anthropic", "model": "m"}}
+    model = {"provider": "teller:answer", "options": {}, "api_key_env": "MY_KEY"}
+    write_spec(tmp_path, 1, model=model, description="${DESCRIBED}", roles=roles)
+    changed = "models.arith.headers.X-Custom=${SET_KEY}"
+    done = call("run", "eval.yaml", "--id", "x", "--set", changed, cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert json.loads(exported("x", tmp_path / "runs")[0]["output"]) == sorted(set(names) - {"OTHER_KEY"})
+    assert ".env" not in done.err
+
+
+def test_the_key_that_litellm_reads_for_a_model_is_mentioned() -> None:
+    spec = {"models": [{"provider": "litellm", "model": "azure/gpt-x"}]}
+    assert env_file.mentioned_variables(spec) == {"AZURE_API_KEY"}
+
+
+def test_a_resume_takes_the_variables_of_its_stored_spec(tmp_path: Path) -> None:
+    with echo(401) as (address, seen):
+        write_spec(tmp_path, 1, f"http://{address}", model={"api_key_env": "MY_KEY"})
+        (tmp_path / ".env").write_text("MY_KEY=first-key-of-the-file\n")
+        call("run", "eval.yaml", "--id", "x", cwd=tmp_path)
+        (tmp_path / ".env").write_text("MY_KEY=second-key-of-the-file\n")
+        call("resume", "x", cwd=tmp_path)
+    assert "first-key-of-the-file" in seen[0]
+    assert "second-key-of-the-file" in seen[-1]
+
+
+def run_behind_proxy(folder: Path, proxy: str) -> None:
+    """A server that only a proxy could reach."""
+    (folder / ".env").write_text(f"http_proxy=http://{proxy}\nMY_KEY=a-key-of-the-user\n")
+    model = {"api_key_env": "MY_KEY", "request_retries": 0}
+    write_spec(folder, 1, "http://models.invalid/v1", model=model, task={"sample_retries": 0})
+    assert call("run", "eval.yaml", "--id", "x", cwd=folder).code == 1
+
+
+def test_a_file_cannot_send_requests_and_keys_to_another_server(tmp_path: Path) -> None:
+    with echo(401) as (address, seen):
+        run_behind_proxy(tmp_path, address.removesuffix("/v1"))
+    assert seen == []
+
+
+def test_without_the_guard_another_server_receives_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(env_file, "is_refused", lambda name: False)
+    monkeypatch.setattr(env_file, "mentioned_variables", lambda spec, sets: {"http_proxy", "MY_KEY"})
+    with echo(401) as (address, seen):
+        run_behind_proxy(tmp_path, address.removesuffix("/v1"))
+    assert "a-key-of-the-user" in seen[0]

@@ -19,6 +19,7 @@ from bench import (
     recover,
     sandbox,
     scoring,
+    sealed_size,
     startup,
     steps,
 )
@@ -29,6 +30,7 @@ BENCHMARKS = {
     "journal_growth": journal_growth.main,
     "journal_latency": journal_latency.main,
     "journal_sealing": journal_sealing.main,
+    "sealed_size": sealed_size.main,
     "journal_syscalls": journal_syscalls.main,
     "mirror_requests": mirror_requests.main,
     "mirror_slowdown": mirror_slowdown.main,

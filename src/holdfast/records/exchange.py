@@ -20,7 +20,7 @@ _FILTERED = frozenset({"content_filter", "safety", "recitation", "blocklist", "p
 _CUT = frozenset({"length", "max_tokens", "max_output_tokens", "model_length"})
 
 
-TEXT_ONCE_CHARACTERS = 64 * 1024
+TEXT_ONCE_CHARACTERS = 1024
 """A text of an answer that is at least so long is stored once in a record."""
 COUNT_MAX = 2**53
 """The largest token count that is accepted, of one response or of a sum. Every JSON reader and SQLite can hold it."""

@@ -2,6 +2,10 @@
 
 A path, a `data:` URI and bytes become a reference to their content; a URL stays as it is and is never fetched. Refuses
 what cannot be read, with the row and the column. Content is read in pieces: no file sits in memory as a whole.
+
+Data may come from strangers, so a row may only name files below one folder: that of the data file, or `files_root`. The
+check uses the resolved path, and the file is opened from that folder down without following links: a link that is
+swapped in between leads nowhere.
 """
 
 import base64
@@ -47,6 +51,8 @@ class Content(msgspec.Struct, frozen=True):
     """What a value in a column of files holds: a file, or bytes that are in memory already."""
 
     path: str = ""
+    root: str = ""
+    """The folder that the file is below, resolved; empty if it may be anywhere."""
     data: bytes = b""
     type: str = ""
     """As a `data:` URI declares it; else it is found from the content, or the file's name."""
@@ -56,7 +62,7 @@ class Content(msgspec.Struct, frozen=True):
         if not self.path:
             yield from (self.data[at : at + PIECE_BYTES] for at in range(0, len(self.data), PIECE_BYTES))
             return
-        with _reading(self.path), open(self.path, "rb") as file:
+        with _reading(self.path), open(_open_below(self.root, self.path), "rb") as file:
             while piece := file.read(PIECE_BYTES):
                 yield piece
 
@@ -134,6 +140,8 @@ class FileColumns(msgspec.Struct, frozen=True):
     """What relative paths are relative to."""
     keep: Keep
     where: str
+    root: str = ""
+    """The folder that files must be below; empty: `folder`."""
     stored: bool = False
     """The rows are a run's own: their values are references already."""
     optional: bool = False
@@ -184,11 +192,18 @@ class FileColumns(msgspec.Struct, frozen=True):
             )
         if value.startswith("data:"):
             return _inline(value)
-        return Content(path=self._checked(os.path.join(self.folder, value)))
+        if self.stored:
+            raise BadFileError(f"{value[:200]!r} is not a file of the run; a stored row may only name those")
+        path, root = os.path.join(self.folder, value), os.path.realpath(self.root or self.folder)
+        self._check(path, root)
+        return Content(path=path, root=root)
 
-    def _checked(self, path: str) -> str:
+    def _check(self, path: str, root: str) -> None:
         anchor = f"paths are relative to {os.path.abspath(self.folder)}"
         try:
+            real = os.path.realpath(path)
+            if real != root and not is_below(root, real):
+                raise BadFileError(self._outside(path, real, root))
             mode = os.stat(path).st_mode
         except FileNotFoundError:
             raise BadFileError(f"no such file: {path}; {anchor}") from None
@@ -198,11 +213,48 @@ class FileColumns(msgspec.Struct, frozen=True):
             raise BadFileError(f"{path} is a folder; name the file in it")
         if not stat.S_ISREG(mode):
             raise BadFileError(f"{path} is not a regular file")
-        return path
+
+    def _outside(self, path: str, real: str, root: str) -> str:
+        led = "" if os.path.normpath(os.path.abspath(path)) == real else f", which leads to {real},"
+        folder = "the folder of the data" if not self.root else "dataset.files_root"
+        return (
+            f"{path[:200]}{led} is outside of {root}, {folder}; copy the file there, or set dataset.files_root to a "
+            "folder that holds all files which the rows may name"
+        )
 
 
 class BadFileError(HoldfastError):
     """What is wrong with a file or a value that should name one; the row is told by who reads it."""
+
+
+def is_below(root: str, path: str) -> bool:
+    """Both resolved."""
+    return path.startswith(root.rstrip(os.sep) + os.sep)
+
+
+def _open_below(root: str, path: str) -> int:
+    """A file for reading. With a root it is opened folder by folder from there, and no link is followed: the path was
+    resolved before, so a link that is met now was put there since.
+    """
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe in place of the file must not block
+    if not root:
+        return os.open(path, flags)
+    real = os.path.realpath(path)
+    if not is_below(root, real):
+        raise BadFileError(f"{path} now leads outside of {root}; it was changed while it was being read")
+    *folders, name = os.path.relpath(real, root).split(os.sep)
+    here = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for folder in folders:
+            above, here = here, os.open(folder, flags | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
+            os.close(above)
+        handle = os.open(name, flags | os.O_NOFOLLOW, dir_fd=here)
+    finally:
+        os.close(here)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise BadFileError(f"{path} is not a regular file")
+    return handle
 
 
 def is_url(value: str) -> bool:

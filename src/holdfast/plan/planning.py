@@ -77,7 +77,8 @@ class Work(msgspec.Struct, frozen=True):
             source, folder = rows_in_memory(self.rows, files=dataset.files), ""
         if dataset.files:
             stored = isinstance(self.rows, StoredRows)
-            source = FileColumns(dataset.files, folder, self._keep(store), where, stored).applied(source)
+            columns = FileColumns(dataset.files, folder, self._keep(store), where, dataset.files_root, stored)
+            source = columns.applied(source)
         every = samples(source, self.columns, where, unique=not surveyed)
         if self.counted is not None:
             every = _counting(every, self.counted)
@@ -381,7 +382,8 @@ def _shots(task: Task, place: str, stored: Rows, keep: Keep) -> tuple[Sample, ..
     if stored and not os.path.exists(task.fewshot.path):
         return _stored_shots(task, stored, columns)
     path = task.fewshot.path
-    files = FileColumns(task.dataset.files, os.path.dirname(path), keep, path, optional=True)
+    root = task.dataset.files_root
+    files = FileColumns(task.dataset.files, os.path.dirname(path), keep, path, root, optional=True)
     try:
         every = list(samples(files.applied(open_rows(path)), columns, path))
     except DataError as error:

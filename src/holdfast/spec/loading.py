@@ -234,6 +234,8 @@ def _anchor(spec: Spec, folder: str) -> Spec:
         dataset, fewshot = task.dataset, task.fewshot
         if dataset.path:
             dataset = msgspec.structs.replace(dataset, path=os.path.join(folder, dataset.path))
+        if dataset.files_root:
+            dataset = msgspec.structs.replace(dataset, files_root=os.path.join(folder, dataset.files_root))
         if fewshot is not None:
             fewshot = msgspec.structs.replace(fewshot, path=os.path.join(folder, fewshot.path))
         tasks.append(msgspec.structs.replace(task, dataset=dataset, fewshot=fewshot))

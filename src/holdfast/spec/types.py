@@ -104,6 +104,7 @@ class Dataset(_Part, frozen=True, kw_only=True):
     target: Annotated[str, RESULT] = ""
     group: Annotated[str, EVALUATION] = ""
     files: Annotated[list[str], RESULT] = field(default_factory=list)
+    files_root: Annotated[str, PLACE] = ""
 
 
 @classified

@@ -28,7 +28,8 @@ def reference(data: bytes, kind: str) -> str:
 def test_a_path_becomes_a_reference_to_its_content(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(PNG)
     assert converted("a.png", tmp_path) == reference(PNG, "image/png")
-    assert converted(str(tmp_path / "a.png"), Path("/nowhere")) == reference(PNG, "image/png")
+    assert converted(str(tmp_path / "a.png"), tmp_path) == reference(PNG, "image/png")
+    assert converted(str(tmp_path / "a.png"), Path("/nowhere"), root=str(tmp_path)) == reference(PNG, "image/png")
 
 
 def test_the_name_of_a_file_does_not_matter_if_its_content_tells_what_it_is(tmp_path: Path) -> None:

@@ -29,6 +29,14 @@ def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
 
 
 @pytest.fixture(autouse=True, scope="session")
+def _state_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Runs that tests make are not put on the list of runs that this user trusts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
 def _no_proxies() -> Iterator[None]:
     """No test depends on the proxies of whoever runs it."""
     with pytest.MonkeyPatch.context() as patch:

@@ -19,6 +19,7 @@ from holdfast.api.places import RunPlace, make_run_id, place_of
 from holdfast.api.preparing import Given, Prepared, check_experiment, naming, refuse_missing_keys
 from holdfast.api.provenance import code, host, write_spec_file
 from holdfast.api.resuming import Reading, Resumption, Retry, read_and_prepare
+from holdfast.api.trust import executed_by, remember
 from holdfast.api.working import Ended, Observe, Undertaking, close_quietly, open_journal, work
 from holdfast.errors import DamagedError, error_of_path, storage_errors
 from holdfast.journal import OS_DISK, make_folders
@@ -51,6 +52,7 @@ async def _execute(given: Given, place: RunPlace, observe: Observe | None, retry
             await asyncio.to_thread(survey, given.spec, prepared.works)
             await asyncio.to_thread(_warn_of_budget, prepared)
         return await _begin(prepared, place, observe, given)
+    await asyncio.to_thread(_remember, reading, prepared)
     return await Resumption(prepared, reading, given, retry).go_on(observe)
 
 
@@ -59,7 +61,14 @@ async def extend(given: Given, place: RunPlace, observe: Observe | None = None) 
     with storage_errors(place.folder):
         prepared, reading = await asyncio.to_thread(read_and_prepare, given, place)
         require_started(place, reading.fold)
+        await asyncio.to_thread(_remember, reading, prepared)
         return await Resumption(prepared, reading, given, _ALL).extend(observe)
+
+
+def _remember(reading: Reading, prepared: Prepared) -> None:
+    """Whoever gives a spec trusts it: the run that holds it from now on needs no `--trust`."""
+    started = reading.fold.story.started
+    remember(reading.uid, executed_by(prepared.spec, started.source if started is not None else ""))
 
 
 def _warn_of_budget(prepared: Prepared) -> None:
@@ -93,6 +102,7 @@ async def _begin(prepared: Prepared, place: RunPlace, observe: Observe | None, g
     writer, logbook = await open_journal(place, uid, claimed)
     try:
         record = await asyncio.to_thread(started, prepared, place, planned, given.where)  # it asks git
+        await asyncio.to_thread(remember, uid, executed_by(prepared.spec, record.source))
         await writer.append(draft("run.started", record))
         await asyncio.to_thread(reading.catch_up)
         await asyncio.to_thread(reading.write_start)

@@ -14,8 +14,9 @@ import msgspec
 
 from holdfast.api import recovering
 from holdfast.api.executing import execute, place_for
+from holdfast.api.modules import find_modules_beside
 from holdfast.api.places import default_store
-from holdfast.api.preparing import Given, find_modules_beside
+from holdfast.api.preparing import Given
 from holdfast.api.recovering import Recovered
 from holdfast.api.runs import Run
 from holdfast.api.showing import observer
@@ -242,9 +243,10 @@ def _names(models: Sequence[str | dict[str, Any]]) -> list[str]:
 
 
 def _from_file(path: str, part: Selection, fields: dict[str, Any]) -> Given:
-    find_modules_beside(path)
     try:
         sets = [f"{name}={msgspec.json.encode(value).decode()}" for name, value in fields.items()]  # JSON is YAML
     except (TypeError, ValueError) as error:
         raise SpecError(f"a field of the spec cannot be stored as JSON: {error}") from error
-    return Given(select(load_spec(path, sets), part), where=path)
+    spec = select(load_spec(path, sets), part)
+    find_modules_beside(path, spec)
+    return Given(spec, where=path)

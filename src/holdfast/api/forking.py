@@ -22,6 +22,7 @@ from holdfast.api.forecasting import Forecast, Guess, Mean
 from holdfast.api.places import RunPlace
 from holdfast.api.preparing import Given, Prepared, find_scorers, naming, prepare_given
 from holdfast.api.resuming import read_fold
+from holdfast.api.trust import executed_by, remember
 from holdfast.datasets import Digests
 from holdfast.engine.asking import identity_of
 from holdfast.engine.places import Places
@@ -98,6 +99,7 @@ class Fork:
             parent = self._parent.described(self._steps)
             where = self._given.where or self._parent.source
             record = await asyncio.to_thread(started, self._prepared, self._place, self._planned, where, parent)
+            await asyncio.to_thread(remember, uid, executed_by(self._prepared.spec, record.source))
             await writer.append(draft("run.started", record))
             await asyncio.to_thread(self._copy_start, uid)
             async for tickets in self._tickets():

@@ -6,7 +6,6 @@ Nothing here creates anything on disk or sends anything.
 import contextlib
 import functools
 import os
-import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -78,13 +77,6 @@ def evaluation_of(scorers: Mapping[str, Sequence[Scorer]], spec: Spec) -> str:
     if not any(scorers.values()):
         return ""
     return xxhash.xxh3_64_hexdigest(msgspec.json.encode(_identities(scorers, spec), order="deterministic"))
-
-
-def find_modules_beside(path: str) -> None:
-    """The user's own modules are found in the current folder and beside the spec."""
-    for folder in (os.path.dirname(os.path.abspath(path)) if path else "", os.getcwd()):
-        if folder and folder not in sys.path:
-            sys.path.insert(0, folder)
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """Where a run comes from: the machine, the versions, the commit; and spec.yaml, which tells it to a person."""
 
 import importlib.metadata
+import itertools
 import os
 import platform
 import re
@@ -19,11 +20,16 @@ from holdfast.errors import DriftError
 from holdfast.journal import OS_DISK, Damage, write_file
 from holdfast.records.kinds import FORMAT
 from holdfast.report.sheets import Origin
-from holdfast.spec.reading import NO_YAML
+from holdfast.spec.reading import NO_YAML, BoundedLoader
 from holdfast.state import Story
 
 SPEC_FILE = "spec.yaml"
+_GIT = ("git", "-c", "core.fsmonitor=false")
+"""Without the program that a repository's own configuration may name, which `git status` would start."""
 _canonical = msgspec.json.Encoder(order="deterministic").encode
+_YAML_CHARACTERS_MIN = 16 * 1024
+_YAML_RATIO_MAX = 8
+"""How much longer YAML may be than the JSON of the same spec: indentation, escapes."""
 _PACKAGES = ("aiohttp", "msgspec", "numpy", "scipy")
 
 
@@ -155,7 +161,10 @@ def _problem_of(raw: bytes, story: Story) -> str:
         newer = re.search(r"^# Format (\d+)", text, re.MULTILINE)
         if newer and int(newer[1]) > FORMAT:
             return f"is of format {newer[1]}, which a newer Holdfast wrote; this one knows {FORMAT}: upgrade"
-        found = yaml.safe_load(text)
+        longest = max(len(msgspec.json.encode(spec)) for spec in ({}, *story.specs))
+        if len(text) - len(_header_of(text)) > _YAML_CHARACTERS_MIN + _YAML_RATIO_MAX * longest:
+            return "is far longer than the spec of this run"
+        found = yaml.load(text, Loader=BoundedLoader)
     except (yaml.YAMLError, *NO_YAML):
         return "is not readable as YAML"
     if not isinstance(found, dict):
@@ -163,6 +172,11 @@ def _problem_of(raw: bytes, story: Story) -> str:
     if not any(_same(found, spec) for spec in story.specs):
         return "was changed: it is nothing that this run has ever been"
     return ""
+
+
+def _header_of(text: str) -> str:
+    """The comments before the spec: a line for each resume."""
+    return "".join(itertools.takewhile(lambda line: line.startswith("#"), text.splitlines(keepends=True)))
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -196,7 +210,7 @@ def _seconds(at: str) -> str:
 def _git() -> dict[str, str]:
     def ask(*arguments: str) -> str | None:
         try:
-            done = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=5, check=False)
+            done = subprocess.run([*_GIT, *arguments], capture_output=True, text=True, timeout=5, check=False)
         except (OSError, subprocess.TimeoutExpired):
             return None
         return done.stdout.strip() if done.returncode == 0 else None

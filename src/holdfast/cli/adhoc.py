@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from holdfast.api import Given
-from holdfast.api.preparing import find_modules_beside
+from holdfast.api.modules import find_modules_beside
 from holdfast.errors import SpecError, UsageError
 from holdfast.spec import build_spec
 from holdfast.spec.assigning import value_of
@@ -82,10 +82,10 @@ def given_of(options: AdHoc, sets: Sequence[str], part: Selection) -> Given:
         "scorers": [value_of(text, "--scorer") for text in options.scorers],
     }
     raw = {"experiment": EXPERIMENT, "models": _models(options), "tasks": [task]}
-    find_modules_beside("")
     fill_environment(raw, sets)
     with naming_options():
         spec = build_spec(raw, "", sets, None)  # what the shell has not filled in is meant as it stands
+        find_modules_beside("", spec)
     return Given(select(spec, part))
 
 

@@ -1,5 +1,6 @@
 """The command line as a whole: what is true of all commands, and the arguments that several of them take."""
 
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -59,6 +60,14 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Run LLM evaluations that cannot be lost.\n\nStart with: holdfast demo, holdfast init, holdfast run SPEC.",
 )
+
+
+def print_version(wanted: bool) -> None:
+    if wanted:
+        from holdfast import __version__
+
+        sys.stdout.write(f"holdfast {__version__}\n")
+        raise typer.Exit
 
 
 def complete_run(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
@@ -125,6 +134,10 @@ StoreToRead = Annotated[
 Sets = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="FIELD=VALUE", help="Change one field: tasks.NAME.repeats=3. Repeatable."),
+]
+Trust = Annotated[
+    bool,
+    typer.Option("--trust", help="Execute what the spec of a run that is not yours names: code, commands, requests."),
 ]
 Evaluation = Annotated[str, typer.Option(help="An evaluation's id, a prefix of it, or its name. Default: the newest.")]
 Events = Annotated[

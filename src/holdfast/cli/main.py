@@ -21,8 +21,10 @@ from holdfast.cli.app import (
     Spec,
     Store,
     StoreToRead,
+    Trust,
     complete_run,
     complete_status,
+    print_version,
 )
 from holdfast.cli.app import (
     app as app,
@@ -31,17 +33,9 @@ from holdfast.cli.score_command import score
 from holdfast.cli.weighing import compare, gate, leaderboard
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        from holdfast import __version__
-
-        sys.stdout.write(f"holdfast {__version__}\n")
-        raise typer.Exit
-
-
 @app.callback()
 def options(
-    version: Annotated[bool, typer.Option("--version", callback=_print_version, help="Print the version.")] = False,
+    version: Annotated[bool, typer.Option("--version", callback=print_version, help="Print the version.")] = False,
     color: Annotated[
         bool | None,
         typer.Option("--color/--no-color", help="Colours, or none; default: on a terminal. May stand last."),
@@ -112,6 +106,7 @@ def resume(
     store: Store = None,
     sets: Sets = None,
     keep_failed: Annotated[bool, typer.Option("--keep-failed", help="Leave failed samples as they are.")] = False,
+    trust: Trust = False,
 ) -> None:
     """Go on with a run; failed samples are tried again.
 
@@ -120,7 +115,7 @@ def resume(
     from holdfast.api import Retry
     from holdfast.cli.running import Choice, resume_run
 
-    raise typer.Exit(resume_run(name, spec, store, Choice(sets or []), Retry(keep=keep_failed)))
+    raise typer.Exit(resume_run(name, spec, store, Choice(sets or [], trust=trust), Retry(keep=keep_failed)))
 
 
 @app.command()
@@ -130,14 +125,18 @@ def retry(
     failed: Annotated[bool, typer.Option("--failed", help="All failed samples; so it is if nothing is named.")] = False,
     kind: Annotated[list[str] | None, typer.Option(help="Only samples that failed so: timeout, … Repeatable.")] = None,
     store: Store = None,
+    trust: Trust = False,
 ) -> None:
     """Try failed samples again: all, by kind, or by key."""
-    from holdfast.cli.running import retry_run
+    from holdfast.api import Retry
+    from holdfast.cli.running import Choice, retry_run
     from holdfast.errors import UsageError
 
     if failed and (keys or kind):
         raise UsageError("--failed means all failed samples: leave out --kind and keys, or leave out --failed")
-    raise typer.Exit(retry_run(name, keys or [], kind or [], store))
+    raise typer.Exit(
+        retry_run(name, store, Choice(trust=trust), Retry(kinds=tuple(kind or ()), keys=tuple(keys or ())))
+    )
 
 
 @app.command()
@@ -147,6 +146,7 @@ def extend(
     store: Store = None,
     sets: Sets = None,
     limit: Annotated[int | None, typer.Option(help="The first N samples of each task, more than so far.")] = None,
+    trust: Trust = False,
 ) -> None:
     """Add repeats, samples, models or tasks to a run, and answer them.
 
@@ -155,7 +155,7 @@ def extend(
     from holdfast.cli.running import Choice, extend_run
     from holdfast.spec.selecting import Selection
 
-    raise typer.Exit(extend_run(name, spec, store, Choice(sets or [], Selection(limit))))
+    raise typer.Exit(extend_run(name, spec, store, Choice(sets or [], Selection(limit), trust)))
 
 
 @app.command()
@@ -168,6 +168,7 @@ def fork(
     store: Store = None,
     sets: Sets = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it would reuse and ask.")] = False,
+    trust: Trust = False,
 ) -> None:
     """Start a new run that reuses every recorded step whose request is unchanged.
 
@@ -175,7 +176,7 @@ def fork(
     """
     from holdfast.cli.running import Choice, fork_run
 
-    raise typer.Exit(fork_run(name, spec, store, Choice(sets or []), run_id, dry_run))
+    raise typer.Exit(fork_run(name, spec, store, Choice(sets or [], trust=trust), run_id, dry_run))
 
 
 @app.command()
@@ -309,11 +310,13 @@ def replay(
         bool, typer.Option("--pdb", help="In the debugger: at the solver's first line, and where it raises.")
     ] = False,
     store: Store = None,
+    trust: Trust = False,
 ) -> None:
     """Run one sample's code again on its recorded steps, without a single request."""
+    from holdfast.cli.running import Choice
     from holdfast.cli.trying import replay as play
 
-    raise typer.Exit(play(name, key, spec, store, pdb))
+    raise typer.Exit(play(name, key, spec, store, Choice(trust=trust), pdb))
 
 
 app.command()(score)

@@ -29,9 +29,10 @@ from holdfast.api.forking import Fork, is_fork_of
 from holdfast.api.going_on import command_to_go_on
 from holdfast.api.homecoming import bring_to, check_mirror
 from holdfast.api.mirroring import bring_home
+from holdfast.api.modules import find_modules_beside
 from holdfast.api.places import newest_runs, runs_in
-from holdfast.api.preparing import find_modules_beside
-from holdfast.api.resuming import read_fold, stored_rows, stored_spec
+from holdfast.api.resuming import Reading, read_fold, stored_rows, stored_spec
+from holdfast.api.trust import executed_by, require_trust
 from holdfast.api.working import is_too_many
 from holdfast.cli.adhoc import AdHoc, given_of, naming_options, suggest_spec
 from holdfast.cli.output import jobs_line, print_table, resume_command, say, warn
@@ -74,6 +75,8 @@ class Choice(msgspec.Struct, frozen=True):
 
     sets: Sequence[str] = ()
     part: Selection = Selection()
+    trust: bool = False
+    """Whether the user trusts the author of the spec that a run holds."""
 
 
 def run_spec(given: Given, run_id: str | None, store: str | None, choice: Choice) -> int:
@@ -130,10 +133,10 @@ def resume_run(name: str, path: str | None, store: str | None, choice: Choice, r
     return _execute(given, place, choice, retry)
 
 
-def retry_run(name: str, keys: Sequence[str], kinds: Sequence[str], store: str | None) -> int:
+def retry_run(name: str, store: str | None, choice: Choice, retry: Retry) -> int:
     """Failed samples, all or some, get new attempts; unfinished ones are answered as well."""
-    place, given = given_of_run(name, None, store, Choice())
-    return _execute(given, place, Choice(), Retry(kinds=tuple(kinds), keys=tuple(keys)))
+    place, given = given_of_run(name, None, store, choice)
+    return _execute(given, place, choice, retry)
 
 
 def extend_run(name: str, path: str | None, store: str | None, choice: Choice) -> int:
@@ -186,7 +189,7 @@ def _forecast(told: Forecast) -> str:
 def given_of_run(
     name: str, path: str | None, store: str | None, choice: Choice, forked: str | None = None
 ) -> tuple[RunPlace, Given]:
-    """A run, and the spec to continue it with: the one in a file, or its own.
+    """A run, and the spec to continue it with: the one in a file, or its own if this user trusts it.
 
     `forked`: the id of the run's fork. `latest` and prefixes do not match it: they mean the same run before and after
     the fork is made.
@@ -196,15 +199,18 @@ def given_of_run(
         return (place for place in runs_in(store) if place.run_id != forked or name == forked)
 
     place = find_run(store or default_store(), name, search)
-    fold = read_fold(place)
+    reading = Reading(place)
+    fold = reading.fold
     require_started(place, fold)
-    find_modules_beside(path or (fold.story.started.source if fold.story.started else ""))
     if path is not None:
         spec = load(path, choice)
         return place, Given(spec, rows=stored_rows(place, fold, spec), where=path)
+    source = fold.story.started.source if fold.story.started else ""
+    require_trust(place, reading.uid, executed_by(stored_spec(fold), source), given=choice.trust)
     _refuse_defaults(choice.sets)
     fill_environment(fold.story.spec, choice.sets)
     spec = change_spec(fold.story.spec, choice.sets) if choice.sets else stored_spec(fold)
+    find_modules_beside(source, spec)
     return place, Given(select(spec, choice.part), rows=stored_rows(place, fold, spec), from_run=True)
 
 
@@ -237,10 +243,11 @@ def load_given(path: str, choice: Choice) -> Given:
 
 
 def load(path: str, choice: Choice) -> Spec:
-    find_modules_beside(path)
     raw = read_spec(path)
     fill_environment(raw, choice.sets)
-    return select(build_spec(raw, path, choice.sets), choice.part)
+    spec = select(build_spec(raw, path, choice.sets), choice.part)
+    find_modules_beside(path, spec)
+    return spec
 
 
 def _execute(given: Given, place: RunPlace, choice: Choice, retry: Retry | None = None) -> int:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.app import Evaluation, Json, RunName, Store
+from holdfast.cli.app import Evaluation, Json, RunName, Store, Trust
 
 
 def score(
@@ -29,6 +29,7 @@ def score(
     ] = False,
     evaluation: Evaluation = "",
     store: Store = None,
+    trust: Trust = False,
     as_json: Json = False,
 ) -> None:
     """Score a run's answers again, with other scorers, without asking the evaluated models anything.
@@ -39,6 +40,7 @@ def score(
     Exit code 1 if a scorer broke on more answers than the spec's `fail_on_error` allows, as with run.
     """
     from holdfast.cli.evaluating import list_evaluations, set_score
+    from holdfast.cli.running import Choice
     from holdfast.cli.scoring import look_again, score_run, watch_scorers
     from holdfast.errors import UsageError
 
@@ -52,10 +54,11 @@ def score(
         raise UsageError("--json goes with --list; for the scores: holdfast report RUN --json")
     if list_:
         raise typer.Exit(list_evaluations(name, store, as_json))
+    choice = Choice(trust=trust)
     if anomalies:
-        raise typer.Exit(look_again(name, store))
+        raise typer.Exit(look_again(name, store, choice))
     if set_ is not None:
         raise typer.Exit(set_score(name, set_, (reason, by), evaluation, store))
     if watch:
-        raise typer.Exit(watch_scorers(name, scorers or (), store))
-    raise typer.Exit(score_run(name, scorers or (), label, store))
+        raise typer.Exit(watch_scorers(name, scorers or (), store, choice))
+    raise typer.Exit(score_run(name, scorers or (), label, store, choice))

@@ -24,7 +24,7 @@ from holdfast.score import Scorer, as_number, resolve
 from holdfast.score.anomalies import VERSION
 from holdfast.score.files import scorers_in
 from holdfast.spec import Spec
-from holdfast.spec.reading import parse_yaml
+from holdfast.spec.reading import TEXT_BYTES_MAX, parse_yaml
 
 _LOOK_SECONDS = 0.3
 _CHANGED_SHOWN = 10
@@ -34,18 +34,18 @@ Values = dict[str, dict[str, Any]]
 """By key: what each scorer said."""
 
 
-def score_run(name: str, entries: Sequence[str], label: str, store: str | None) -> int:
+def score_run(name: str, entries: Sequence[str], label: str, store: str | None, choice: Choice) -> int:
     """Record an evaluation, or go on with it."""
-    place, given = given_of_run(name, None, store, Choice())
+    place, given = given_of_run(name, None, store, choice)
     if entries:
         given = with_scorers(given, find(entries))
     work = partial(_score, given, place, label)
     return run_stoppable(work, partial(_recorded_as, given.spec), "interrupted before anything was scored")
 
 
-def look_again(name: str, store: str | None) -> int:
+def look_again(name: str, store: str | None, choice: Choice) -> int:
     """Look for anomalies in all answers of a run."""
-    place, given = given_of_run(name, None, store, Choice())
+    place, given = given_of_run(name, None, store, choice)
     with patience(f"looking at the answers of {place.run_id}"):
         done = asyncio.run(look_for_anomalies(given, place))
     told = f"{counted(done.answers, 'answer')} looked at with list {VERSION}"
@@ -85,12 +85,12 @@ def _asked(done: Scored) -> str:
     return f"{counted(done.requests, 'request')} to judges{cost}; the evaluated models were asked nothing"
 
 
-def watch_scorers(name: str, entries: Sequence[str], store: str | None) -> int:
+def watch_scorers(name: str, entries: Sequence[str], store: str | None, choice: Choice) -> int:
     """Score again whenever a file is saved. Writes nothing."""
     files = [entry for entry in entries if entry.endswith(".py")]
     if not files:
         raise UsageError("--watch looks at a file: give it with --scorers my_scorers.py")
-    place, given = given_of_run(name, None, store, Choice())
+    place, given = given_of_run(name, None, store, choice)
     before = _recorded(place)
     seen: list[float] = []
     say(f"watching {', '.join(files)}; nothing is recorded. Ctrl-C to end.")
@@ -129,7 +129,7 @@ def find(entries: Sequence[str]) -> list[Scorer]:
 def _listed(path: str) -> list[Any]:
     try:
         with open(path, encoding="utf-8") as file:
-            listed = parse_yaml(file.read(), path)
+            listed = parse_yaml(file.read(TEXT_BYTES_MAX + 1), path)
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--scorers: {path} cannot be read ({error})") from error
     if not isinstance(listed, list) or not listed:

@@ -88,9 +88,9 @@ def _cost(model: Model, keys: int, input_tokens: int) -> tuple[float | None, flo
     return cost_in, None if most is None else model.dollars(Usage(0, keys * most))
 
 
-def replay(name: str, key: str, path: str | None, store: str | None, debugger: bool) -> int:
+def replay(name: str, key: str, path: str | None, store: str | None, choice: Choice, debugger: bool) -> int:
     """Run one sample's code again on its recorded steps. 1 if the code raises."""
-    place, given = given_of_run(name, path, store, Choice())
+    place, given = given_of_run(name, path, store, choice)
     scene = set_scene(place, key, given)
     if scene.changed:
         warn("the solver's code has changed since the run began; this is what the new code does")

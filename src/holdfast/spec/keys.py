@@ -39,10 +39,15 @@ def unset_variable(model: Model, environ: Mapping[str, str]) -> str:
     """The variable that a model's key should be in and is not. A provider's own server gets the key of its own
     variable, unless a header says otherwise; others get none.
     """
-    variables: tuple[str, ...] = (model.api_key_env,) if model.api_key_env else ()
-    if not variables and not model.base_url and not _has_header(model):
-        variables = USUAL.get(model.provider, ())
+    variables = key_variables(model)
     return "" if any(environ.get(each, "").strip() for each in variables) else next(iter(variables), "")
+
+
+def key_variables(model: Model) -> tuple[str, ...]:
+    """The variables whose value is sent as the model's key: the first that is set."""
+    if model.api_key_env:
+        return (model.api_key_env,)
+    return () if model.base_url or _has_header(model) else USUAL.get(model.provider, ())
 
 
 def needs_key(model: Model) -> bool:

@@ -16,7 +16,7 @@ from holdfast.spec.assigning import assign
 from holdfast.spec.explaining import explain_all, kind_of, nearest, nearest_file
 from holdfast.spec.parameters import has_infinite_number, wrong_params
 from holdfast.spec.presets import expand_names, model_fields
-from holdfast.spec.reading import parse_yaml, substitute
+from holdfast.spec.reading import TEXT_BYTES_MAX, parse_yaml, substitute
 from holdfast.spec.reducing import check_reductions
 from holdfast.spec.sweeping import base_of, expand_sweeps, first_values
 from holdfast.spec.types import Model, Spec, Task
@@ -34,7 +34,7 @@ def read_spec(path: str) -> object:
     """What a spec's file says, neither checked nor filled in."""
     try:
         with open(path, encoding="utf-8") as file:
-            text = file.read()
+            text = file.read(TEXT_BYTES_MAX + 1)
     except FileNotFoundError:
         raise SpecError(f"{path}: no such file{nearest_file(path)}") from None
     except (OSError, UnicodeDecodeError) as error:

@@ -5,6 +5,7 @@ Environment values are put in where `${VAR}` stands (`$${VAR}` stands for `${VAR
 so that a secret never reaches spec.yaml or the journal.
 """
 
+import itertools
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -13,6 +14,15 @@ import yaml
 
 from holdfast.errors import SpecError
 
+TEXT_BYTES_MAX = 1 << 20
+"""Of a spec. PyYAML needs seconds for a megabyte, and a spec is written by hand: rows belong into data files."""
+_NODES_MAX = 100_000
+"""Of a document with every alias written out: a few lines of aliases can stand for billions of values."""
+_TOO_MANY = f"more than {_NODES_MAX} values, counting an alias as what it stands for"
+_SHOWN_CHARACTERS = 200
+_DEPTH_MAX = 100
+_NUMBER_CHARACTERS_MAX = 400
+_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 VARIABLE = re.compile(r"(?<!\$)\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 NO_YAML = (UnicodeDecodeError, ValueError, RecursionError, KeyError, AttributeError, IndexError, TypeError)
 """What PyYAML raises, beside its own errors, where a tag such as `!!int` stands before something else."""
@@ -21,6 +31,9 @@ _LATE = {"headers", "base_url", "mcp"}  # may hold secrets: filled in when a req
 
 
 def parse_yaml(text: str, path: str) -> object:
+    """SpecError, with the line, for what is no YAML or would take unbounded time or memory."""
+    if len(text) > TEXT_BYTES_MAX:
+        raise SpecError(f"{path}: longer than {TEXT_BYTES_MAX >> 20} MiB; put rows and long texts into data files")
     try:
         return yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
@@ -40,10 +53,47 @@ def _shown(text: str, mark: yaml.Mark | None) -> str:
     """The line, as it stands in the file."""
     lines = text.splitlines()
     line = lines[mark.line].strip() if mark is not None and mark.line < len(lines) else ""
-    return f": {line!r}" if line else ""
+    shown = line if len(line) <= _SHOWN_CHARACTERS else f"{line[:_SHOWN_CHARACTERS]}…"
+    return f": {shown!r}" if line else ""
 
 
-class _Loader(yaml.SafeLoader):
+class BoundedLoader(yaml.SafeLoader):
+    """YAML of strangers: bounded depth, number of values with all aliases written out, and length of numbers."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._depth = 0
+        self._sizes: dict[yaml.Node, int] = {}
+        """Of each finished node: how many values it stands for."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        event = self.peek_event()  # type: ignore[no-untyped-call] # the stubs leave it untyped
+        mark = event.start_mark
+        if self._depth >= _DEPTH_MAX:
+            raise yaml.MarkedYAMLError(problem=f"nested more than {_DEPTH_MAX} levels deep", problem_mark=mark)
+        self._depth += 1
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        if node is not None and not isinstance(event, yaml.AliasEvent):
+            self._sizes[node] = self._size(node, mark)
+        if node is not None and (node not in self._sizes or len(self._sizes) > _NODES_MAX):
+            problem = _TOO_MANY if node in self._sizes else "a part that contains itself"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
+        return node
+
+    def _size(self, node: yaml.Node, mark: yaml.Mark) -> int:
+        if isinstance(node, yaml.ScalarNode):
+            if node.tag in _NUMBERS and len(node.value) > _NUMBER_CHARACTERS_MAX:
+                raise yaml.MarkedYAMLError(problem=f"a number of {len(node.value)} characters", problem_mark=mark)
+            return 1
+        parts = node.value if isinstance(node, yaml.SequenceNode) else itertools.chain.from_iterable(node.value)
+        size = 1 + sum(self._sizes[part] for part in parts)
+        if size > _NODES_MAX:
+            raise yaml.MarkedYAMLError(problem=_TOO_MANY, problem_mark=mark)
+        return size
+
+
+class _Loader(BoundedLoader):
     """A repeated key would silently win over the first one."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:

@@ -24,9 +24,17 @@ def test_a_run_comes_back_into_the_store_that_is_named(tmp_path: Path, url: str)
     assert Path(found.folder) == tmp_path / "back" / "sums" / "x"
     with holdfast.open_run(found.folder) as run:
         assert run.status() == ("completed", "")
-    with pytest.raises(holdfast.HoldfastError, match="exists; add what is recovered to it with --overwrite"):
-        holdfast.recover(url, output=tmp_path / "back")
+    again = holdfast.recover(url, output=tmp_path / "back")
+    assert (again.finished, again.warnings) == (4, []), "the same call gives the same result"
     assert holdfast.recover(url, output=tmp_path / "back", overwrite=True).finished == 4
+
+
+def test_a_run_that_was_not_recovered_is_added_to_on_request_only(tmp_path: Path, url: str) -> None:
+    with pytest.raises(holdfast.HoldfastError, match="exists; add what is recovered to it with --overwrite"):
+        holdfast.recover(url, output=tmp_path / "lost")
+    with pytest.raises(holdfast.HoldfastError, match="exists; add what is recovered to it with --overwrite"):
+        holdfast.recover(url, output=tmp_path / "lost")
+    assert holdfast.recover(url, output=tmp_path / "lost", overwrite=True).finished == 4
 
 
 def test_a_run_comes_back_without_the_steps_of_finished_keys(tmp_path: Path, url: str) -> None:

@@ -1,5 +1,10 @@
 """Commands that are killed with SIGKILL and typed again: the second call finishes what the first one began."""
 
+import json
+import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -7,7 +12,8 @@ from typing import NamedTuple
 import pytest
 
 from holdfast.testing import Behaviour, Fault, ServerProcess, start_server_process
-from tests.e2e.commands import call, exported, kill_when, shown, write_spec
+from tests.e2e.commands import call, environment, exported, kill_when, shown, write_spec
+from tests.mirrors import SAMPLES, Kept, finished_so_far, run_and_mirror
 
 RUN = "x"
 FORK = "y"
@@ -216,3 +222,47 @@ def test_scoring_that_is_killed_is_finished_by_the_same_command(tmp_path: Path) 
         assert done.code == 0, done.err
     assert 4 <= scored.stat().st_size <= 8
     assert {line["scores"]["counting"] for line in exported(RUN, tmp_path / "runs")} == {True}
+
+
+KILLER = str(Path(__file__).with_name("child_killed_at.py"))
+RECOVERIES = {"a mirror": (), "a copy": (), "a mirror, without events": ("--no-events",)}
+RECOVERY_MOMENTS = {
+    "before it has its name": ("holdfast.api.mirroring", "forget_removal"),
+    "when it has its name": ("holdfast.api.recovering", "Recovered"),
+    "when it is done": ("holdfast.cli.recovering", "print_json"),
+}
+
+
+@pytest.fixture(scope="module")
+def cut(tmp_path_factory: pytest.TempPathFactory) -> Kept:
+    return run_and_mirror(tmp_path_factory.mktemp("cut"), keep=finished_so_far(8))
+
+
+@pytest.mark.parametrize("moment", RECOVERY_MOMENTS)
+@pytest.mark.parametrize("source", RECOVERIES)
+def test_a_recovery_that_is_killed_is_finished_by_the_same_command(
+    cut: Kept, tmp_path: Path, source: str, moment: str
+) -> None:
+    where = cut.url
+    if source == "a copy":
+        where = str(shutil.copytree(cut.journal.parent, tmp_path / "copy" / "sums" / RUN))
+    command = ("recover", where, "--output", str(tmp_path / "new"), "--json", *RECOVERIES[source])
+    killed = subprocess.run(
+        [sys.executable, KILLER, *RECOVERY_MOMENTS[moment], *command],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        check=False,
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    for _ in range(3):
+        done = call(*command, cwd=tmp_path)
+        assert done.code == 0, done.err
+        found = json.loads(done.out)
+        assert (found["planned"], found["finished"], found["in_flight"], found["lost"]) == (SAMPLES, 8, SAMPLES - 8, 0)
+        assert found["warnings"] == []
+        assert found["cleaned"] is (source == "a copy")
+    assert not Path(where).exists()
+    assert [path.name for path in (tmp_path / "new" / "sums").iterdir() if path.is_dir()] == [RUN]
+    assert call("verify", RUN, "--store", tmp_path / "new", cwd=tmp_path).code == 0
+    assert call("resume", RUN, "--store", tmp_path / "new", cwd=tmp_path).code == 0

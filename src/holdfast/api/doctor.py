@@ -16,8 +16,8 @@ from holdfast.api.damage import find_missing_tail
 from holdfast.api.forking import is_abandoned, remove_leftovers
 from holdfast.api.places import RunPlace, folders_in
 from holdfast.api.provenance import SPEC_FILE, check_spec_file, is_spec_file_new, lost_of, write_spec_file
+from holdfast.api.removed_folders import remove_hidden
 from holdfast.api.resuming import read_fold
-from holdfast.api.retention import remove_doomed
 from holdfast.api.runs import Run
 from holdfast.errors import DriftError, HoldfastError, JournalError, reason_of
 from holdfast.journal import Lock
@@ -99,7 +99,7 @@ def _hidden(store: str) -> Iterator[str]:
 
 def _sweep(experiment: str) -> None:
     remove_leftovers(experiment)
-    remove_doomed(experiment)
+    remove_hidden(experiment)
 
 
 def _of_run(place: RunPlace) -> Iterator[Trouble]:

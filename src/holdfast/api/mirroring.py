@@ -301,17 +301,17 @@ def restore_whole(
     place: RunPlace,
     sources: Sequence[Source],
     warn: Warn,
-    finish: Callable[[str], None] = lambda folder: None,
+    finish: Callable[[str, Restored], None] = lambda folder, restored: None,
     *,
     lossy: bool = True,
 ) -> Restored:
     """Build the run in a hidden folder, then rename it into place. A crash before the rename leaves the hidden folder,
     which the next call continues with. HeldError if another process restores the run at the same time.
     """
-    if os.path.isdir(place.folder):  # without a journal: whoever was to begin it did not come to it
+    if os.path.isdir(place.folder):  # without a journal: a start that was cut off has made it
         with _held(place.folder):
             restored = restore(place.folder, sources, warn, lossy=lossy)
-            finish(place.folder)
+            finish(place.folder, restored)
             return restored
     hidden = hidden_folder(place)
     make_folders(OS_DISK, hidden)
@@ -320,7 +320,7 @@ def restore_whole(
             raise _just_restored(hidden)
         _forget_another(hidden, sources)
         restored = restore(hidden, sources, warn, lossy=lossy)
-        finish(hidden)
+        finish(hidden, restored)
         forget_removal(place)
         OS_DISK.replace(hidden, place.folder)
         OS_DISK.sync_folder(os.path.dirname(hidden))

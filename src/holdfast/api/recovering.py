@@ -21,6 +21,8 @@ from holdfast.api.content import check_content
 from holdfast.api.mirroring import hear, known_there, objects_of, restore_whole
 from holdfast.api.places import RunPlace, default_store, place_of, refuse_mirror, runs_in
 from holdfast.api.provenance import SPEC_FILE, check_spec_file, write_spec_file
+from holdfast.api.recovery_note import RecoveryNote, is_recovered, read_note
+from holdfast.api.removed_folders import hide_folder, remove_hidden
 from holdfast.api.resuming import read_fold
 from holdfast.errors import DriftError, HoldfastError, StoreError, UsageError
 from holdfast.journal import OS_DISK, Lock, Reader, journal_folder, verify
@@ -39,7 +41,7 @@ from holdfast.journal.pieces import (
 )
 from holdfast.journal.places import quarantine_folder
 from holdfast.journal.removal import refuse_removed, removed_run
-from holdfast.journal.restoring import fetch_file, restore
+from holdfast.journal.restoring import Restored, fetch_file, restore, uid_of
 from holdfast.journal.verification import describe, voids
 from holdfast.plan import find_problem, originals
 from holdfast.report.wording import counted
@@ -124,32 +126,54 @@ async def recover_async(where: str, wanted: Wanted | None = None, moved: Moved |
 
 
 def recover(where: str, wanted: Wanted | None = None, moved: Moved | None = None) -> Recovered:
-    """Bring a run back: `where` is its folder, or its URL in a mirror."""
+    """Bring a run back: `where` is its folder, or its URL in a mirror. The same call again continues one that was
+    killed, and gives the same result.
+    """
     chosen = wanted or Wanted()
+    done = _cleaned_before(where, chosen)
+    if done is not None:
+        return done
     warnings: list[str] = []
-    losses: list[_Losses] = []
     try:
         found, place = _sources(where, chosen.output, warnings.append)
+        note = read_note(place, found[0].place, events=chosen.events)
+        if note is not None and not chosen.events and is_recovered(place, note):
+            return _noted(place, note, cleaned=False)
+        if note is not None and chosen.events:
+            chosen = msgspec.structs.replace(chosen, overwrite=True)
         sources = [Counted(source, moved) for source in found] if moved is not None else found
-        made = not place.began
-        void = _bring(place, sources, chosen, warnings.append, losses.append)
         mirrors = [source for source in found if isinstance(source, MirrorSource)]
-        known = max((known_there(each.objects, losses[0].epoch).n for each in mirrors), default=0)
+        recovery = _Recovery(place, sources, mirrors, chosen, warnings)
+        recovery.bring()
     except StoreError as error:
         raise UsageError(str(error)) from error
     for mirror in mirrors:
         warnings += (f"{mirror.place}: {name} is none of this run's; it is left alone" for name in mirror.strangers())
-    lost, fold = losses[0], losses[0].fold
-    warnings += lost.told
-    if known > lost.last_n:
-        warnings.append(
-            f"records {lost.last_n + 1} to {known} had been acknowledged and are nowhere; what they held is asked again"
-        )
-    warnings += _missing_originals(place, fold, made)
-    warnings += check_content(place, fold)
-    cleaned = chosen.cleanup and chosen.events and not void and _clean(found, place)
-    counts = (fold.planned, fold.finished.count, fold.failed.count, begun_count(fold))
-    return Recovered(place, *counts, lost.records + max(known - lost.last_n, 0), warnings, cleaned)
+    cleaned = chosen.cleanup and chosen.events and not recovery.void and _clean(found, place)
+    return Recovered(place, *_counts(recovery.fold), recovery.lost, warnings, cleaned)
+
+
+def _cleaned_before(where: str, chosen: Wanted) -> Recovered | None:
+    """The result of an earlier call that has also removed the folder that is named."""
+    if not chosen.output or not chosen.events or is_url(where) or os.path.lexists(where):
+        return None
+    folder = os.path.realpath(where)
+    above, name = os.path.split(folder)
+    place = place_of(chosen.output, unquote(os.path.basename(above)), unquote(name))
+    note = read_note(place, folder, events=True)
+    if note is None or not is_recovered(place, note):
+        return None
+    remove_hidden(above)  # a kill may have left it half removed
+    return _noted(place, note, cleaned=chosen.cleanup)
+
+
+def _noted(place: RunPlace, note: RecoveryNote, *, cleaned: bool) -> Recovered:
+    return Recovered(place, *_counts(read_fold(place)), note.lost, list(note.warnings), cleaned)
+
+
+def _counts(fold: Fold) -> tuple[int, int, int, int]:
+    """Planned, finished, failed, begun."""
+    return fold.planned, fold.finished.count, fold.failed.count, begun_count(fold)
 
 
 class _Losses(msgspec.Struct, frozen=True):
@@ -275,42 +299,90 @@ def _mirror_of(here: RunPlace, warn: Told) -> Iterator[Source]:
         yield source
 
 
-def _bring(
-    place: RunPlace, sources: Sequence[Source], chosen: Wanted, warn: Told, lose: Callable[[_Losses], None]
-) -> int:
-    """How many pieces do not count."""
-    others = [source for source in sources if source.place != place.folder]
+class _Recovery:
+    """One recovery into a place. All that can fail or warn comes before the run appears there."""
 
-    def finish(folder: str) -> None:
-        found = _losses(folder)
-        lose(found)
-        _mend_originals(folder, found.fold, others)
-        if not chosen.events:
-            condense(folder)
+    def __init__(
+        self,
+        place: RunPlace,
+        sources: Sequence[Source],
+        mirrors: Sequence[MirrorSource],
+        chosen: Wanted,
+        warnings: list[str],
+    ) -> None:
+        self.fold = Fold()
+        self.lost = 0
+        self.void = 0
+        """Pieces that do not count."""
+        self._place = place
+        self._sources = sources
+        self._mirrors = mirrors
+        self._others = [source for source in sources if source.place != place.folder]
+        self._chosen = chosen
+        self._warnings = warnings
+        self._made = not place.began
 
-    if not place.began:
-        restored = restore_whole(place, others, warn, finish)
-    else:
-        if not chosen.events:
-            raise UsageError(f"{place.folder} exists: a run without events is made in a new place; add --output DIR")
-        if len(others) == len(sources) and not chosen.overwrite:
-            raise UsageError(
-                f"{place.folder} exists; add what is recovered to it with --overwrite (nothing in it is lost), or "
-                "choose another place with --output DIR"
-            )
-        if not others:  # it is where it belongs, and there is nothing else: what it has is counted
-            lose(_losses(place.folder))
-            return 0
+    def bring(self) -> None:
+        place, warn = self._place, self._warnings.append
+        if place.began:
+            self._refuse_existing()
+        if not self._others:  # it is where it belongs, and there is nothing else: what it has is counted
+            self._count(place.folder)
+            return
+        if os.path.isdir(place.folder):
+            RecoveryNote(self._sources[0].place, self._chosen.events).write(place)
+        if not place.began:
+            restore_whole(place, self._others, warn, self._finish)
+            return
         lock = Lock(place.folder)
         try:
-            restored = restore(place.folder, others, warn)
-            finish(place.folder)
+            self._finish(place.folder, restore(place.folder, self._others, warn))
         finally:
             lock.release()
-    count = len(restored.choice.void)
-    if count:
-        warn(f"{counted(count, 'piece')} were written by processes that had lost the run; they do not count")
-    return count
+
+    def _refuse_existing(self) -> None:
+        folder = self._place.folder
+        if not self._chosen.events:
+            raise UsageError(f"{folder} exists: a run without events is made in a new place; add --output DIR")
+        if len(self._others) == len(self._sources) and not self._chosen.overwrite:
+            raise UsageError(
+                f"{folder} exists; add what is recovered to it with --overwrite (nothing in it is lost), or "
+                "choose another place with --output DIR"
+            )
+
+    def _finish(self, folder: str, restored: Restored) -> None:
+        self.void = len(restored.choice.void)
+        if self.void:
+            pieces = counted(self.void, "piece")
+            self._warnings.append(f"{pieces} were written by processes that had lost the run; they do not count")
+        self._count(folder)
+        note = RecoveryNote(
+            source=self._sources[0].place,
+            events=self._chosen.events,
+            uid=uid_of(FolderSource(folder)),
+            lost=self.lost,
+            warnings=tuple(self._warnings),
+        )
+        note.write(self._place)
+
+    def _count(self, folder: str) -> None:
+        """What is there, what is not, and what could be replaced."""
+        found = _losses(folder)
+        self.fold = found.fold
+        _mend_originals(folder, found.fold, self._others)
+        if not self._chosen.events:
+            condense(folder)
+        here = msgspec.structs.replace(self._place, folder=folder)
+        known = max((known_there(each.objects, found.epoch).n for each in self._mirrors), default=0)
+        self.lost = found.records + max(known - found.last_n, 0)
+        self._warnings += found.told
+        if known > found.last_n:
+            self._warnings.append(
+                f"records {found.last_n + 1} to {known} had been acknowledged and are nowhere; what they held is asked "
+                "again"
+            )
+        self._warnings += _missing_originals(here, found.fold, self._made)
+        self._warnings += check_content(here, found.fold)
 
 
 def _mend_originals(folder: str, fold: Fold, sources: Sequence[Source]) -> None:
@@ -370,7 +442,7 @@ def _clean(sources: Sequence[Source], place: RunPlace) -> bool:
             and {*source.files()} <= {*FolderSource(place.folder).files()}
             and not os.path.exists(quarantine_folder(journal_folder(source.place)))
         ):
-            shutil.rmtree(source.place)
+            shutil.rmtree(hide_folder(source.place))
             done = True
     return done
 

@@ -11,7 +11,6 @@ command finishes both.
 import os
 import shutil
 import time
-import uuid
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -19,6 +18,8 @@ import msgspec
 from holdfast.api.mirroring import expiry_seconds, forget_removal, hear, note_removal, objects_of
 from holdfast.api.places import RunPlace, runs_in
 from holdfast.api.recovering import only_run
+from holdfast.api.recovery_note import remove_note
+from holdfast.api.removed_folders import hide_folder
 from holdfast.api.runs import Run
 from holdfast.api.summaries import RunSummary
 from holdfast.errors import HeldError, HoldfastError, StoreError, UsageError
@@ -31,8 +32,6 @@ from holdfast.journal.restoring import uid_of
 from holdfast.state import stamp_of, standing_of
 from holdfast.state.cache import remove_stale
 from holdfast.state.snapshot import identity_in, is_current
-
-_PREFIX = ".gone-"
 
 
 class Policy(msgspec.Struct, frozen=True):
@@ -124,11 +123,10 @@ def remove(doomed: Doomed) -> None:
     try:
         if doomed.stamp and stamp_of(doomed.place.folder) != doomed.stamp:
             raise UsageError(f"{doomed.place.run_id} has changed since it was looked at; look again")
-        above = os.path.dirname(doomed.place.folder)
         if doomed.mirror:
             _remove_or_note_mirror(doomed)
-        hidden = os.path.join(above, f"{_PREFIX}{uuid.uuid4().hex}")
-        os.rename(doomed.place.folder, hidden)
+        hidden = hide_folder(doomed.place.folder)
+        remove_note(doomed.place)
     finally:
         lock.release()
     shutil.rmtree(hidden, ignore_errors=True)
@@ -182,19 +180,6 @@ def _mirror_url(place: RunPlace) -> str:
         return objects_of(mirror.url, place).url if mirror is not None else ""
     except (HoldfastError, OSError, msgspec.ValidationError):
         return ""
-
-
-def remove_doomed(experiment: str) -> None:
-    """What was renamed to be removed, and is still there."""
-    for name in os.listdir(experiment) if os.path.isdir(experiment) else ():
-        if name.startswith(_PREFIX):
-            shutil.rmtree(os.path.join(experiment, name), ignore_errors=True)
-
-
-def finish_removals(store: str) -> None:
-    """In every experiment of a store."""
-    for name in os.listdir(store) if os.path.isdir(store) else ():
-        remove_doomed(os.path.join(store, name))
 
 
 def remove_stale_entries() -> tuple[int, int]:

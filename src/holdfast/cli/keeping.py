@@ -10,11 +10,11 @@ import msgspec
 from holdfast.api import default_store, find_run
 from holdfast.api.doctor import Finding, examine, mend
 from holdfast.api.places import folders_in
+from holdfast.api.removed_folders import finish_removals
 from holdfast.api.retention import (
     Doomed,
     Policy,
     chosen,
-    finish_removals,
     named,
     named_in_mirror,
     remove,

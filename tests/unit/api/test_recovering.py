@@ -12,6 +12,7 @@ import pytest
 from holdfast.api.mirroring import bring_home, claim_run, hidden_folder, last_beat, restore_whole
 from holdfast.api.places import RunPlace, find_run, place_of
 from holdfast.api.recovering import Recovered, Wanted, list_recoverable, recover
+from holdfast.api.removed_folders import hide_folder
 from holdfast.errors import HeldError, StoreError, UsageError
 from holdfast.journal import Lock, verify
 from holdfast.journal.claims import Beat, Claim, read_beat, take_epoch, write_beat
@@ -19,6 +20,7 @@ from holdfast.journal.disk import OsDisk
 from holdfast.journal.lease import Holder, Lease
 from holdfast.journal.objects import open_objects
 from holdfast.journal.pieces import MirrorSource, SegmentPiece
+from holdfast.journal.restoring import Restored
 from holdfast.spec import Mirror
 from tests.e2e.commands import call, write_spec
 from tests.journals import read_all, tree_of
@@ -251,6 +253,39 @@ def test_a_recovery_that_was_cut_off_is_gone_on_with(cut: Kept, tmp_path: Path) 
     assert not os.path.exists(hidden_folder(place))
 
 
+def test_a_folder_that_is_half_removed_is_removed_by_the_same_call(
+    cut: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, wanted = str(cut.journal.parent), Wanted(output=str(tmp_path / "new"))
+
+    def hide_and_die(folder: str) -> str:
+        hide_folder(folder)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("holdfast.api.recovering.hide_folder", hide_and_die)
+        with pytest.raises(KeyboardInterrupt):
+            recover(old, wanted)
+    assert len(os.listdir(os.path.dirname(old))) == 1
+    found = recover(old, wanted)
+    assert (counts(found), found.cleaned) == ((SAMPLES, FINISHED, SAMPLES - FINISHED, 0), True)
+    assert os.listdir(os.path.dirname(old)) == []
+
+
+def test_another_run_in_the_place_is_not_taken_for_the_recovered_one(cut: Kept, tmp_path: Path) -> None:
+    new, there = tmp_path / "new", tmp_path / "there"
+    old = str(cut.journal.parent)
+    recover(cut.url, Wanted(output=str(new), events=False))
+    recover(old, Wanted(output=str(new / "b")))
+    for store in (new, new / "b"):
+        shutil.rmtree(store / "sums" / RUN)
+        assert call("run", there / "eval.yaml", "--id", RUN, "--store", store, cwd=there).code == 0
+    with pytest.raises(UsageError, match="exists: a run without events is made in a new place"):
+        recover(cut.url, Wanted(output=str(new), events=False))
+    with pytest.raises(UsageError, match="neither a folder of a run"):
+        recover(old, Wanted(output=str(new / "b")))
+
+
 @pytest.mark.parametrize("events", [True, False])
 def test_one_without_events_that_was_cut_off_before_it_appeared_is_no_other_run(
     cut: Kept, tmp_path: Path, events: bool
@@ -370,7 +405,7 @@ def test_a_folder_that_appeared_meanwhile_is_not_replaced(cut: Kept, tmp_path: P
     place = place_here(tmp_path)
     sources = [MirrorSource(open_objects(cut.url))]
 
-    def begin(folder: str) -> None:
+    def begin(folder: str, restored: Restored) -> None:
         shutil.copytree(cut.journal.parent, place.folder)
 
     with pytest.raises((HeldError, OSError)):

@@ -73,6 +73,56 @@ def _check_readers(folder: Path) -> None:
     assert (copy["planned"], copy["finished"], copy["corrections"]) == (2 * ROWS, 2 * ROWS, found["corrections"])
 
 
+@pytest.mark.parametrize("status", ["404", "400"])
+def test_a_corrected_model_that_is_called_after_its_model_gets_new_keys(tmp_path: Path, status: str) -> None:
+    """Without a `name`, a model is called what it is called at its server: correcting one corrects the other."""
+    with start_server_process(Behaviour(faults=[Fault(status)])) as wrong, start_server_process() as right:
+        model = {"provider": "openai", "max_connections": 1, "base_url": right.base_url}
+        good = {**model, "model": "arith-1", "name": "good"}
+        fields: dict[str, Any] = {"task": {"models": ["org/arith-o", "good"]}, "limits": {"run": {"requests": 1000}}}
+        write_spec(
+            tmp_path, ROWS, models=[{**model, "model": "org/arith-o", "base_url": wrong.base_url}, good], **fields
+        )
+        assert go(tmp_path).code == 1
+        assert counts(tmp_path)[:2] == (2 * ROWS, ROWS)
+        fields["task"] = {"models": ["org/arith-0", "good"]}
+        write_spec(tmp_path, ROWS, models=[{**model, "model": "org/arith-0"}, good], **fields)
+        done = go(tmp_path)
+        assert done.code == 0, done.said
+        assert counts(tmp_path) == (2 * ROWS, 2 * ROWS, 0)
+        assert right.stats().requests == 2 * ROWS
+        lines = exported("x", tmp_path / "runs")
+        assert [line["status"] for line in lines] == ["finished"] * 2 * ROWS
+        assert [line["model"] for line in lines] == ["org/arith-0"] * ROWS + ["good"] * ROWS
+        assert {line["key"].split("/")[1] for line in lines} == {"org%2Farith-0", "good"}
+        for command in (("verify", "x", "--scores"), ("verify", "x"), ("report", "x"), ("cost", "x")):
+            done = call(*command, "--store", "runs", cwd=tmp_path)
+            assert done.code == 0, done.said
+            assert "arith-o" not in done.out, "what the model did before counts for its new name"
+        copy = tmp_path / "copy"
+        done = call("recover", tmp_path / "runs" / "sums" / "x", "--no-events", "--output", copy, cwd=tmp_path)
+        assert done.code == 0, done.said
+        assert call("verify", "x", "--store", copy, cwd=tmp_path).code == 0
+        assert exported("x", copy) == lines
+        assert go(tmp_path).code == 0
+        more = call("extend", "x", "--set", "tasks.sums.repeats=2", "--store", "runs", cwd=tmp_path)
+        assert more.code == 0, more.said
+        assert counts(tmp_path) == (4 * ROWS, 4 * ROWS, 0)
+        assert right.stats().requests == 4 * ROWS
+
+
+def test_a_model_with_answers_keeps_its_name(tmp_path: Path) -> None:
+    with start_server_process() as server:
+        write(tmp_path, {}, server.base_url)
+        assert go(tmp_path, "--set", "limits.run.requests=2").code == 6
+        before = snapshot(tmp_path / "runs")
+        write(tmp_path, {"name": "other"}, server.base_url)
+        done = go(tmp_path)
+        assert done.code == 3
+        assert "sums with bad has recorded answers or calls" in done.err
+        assert snapshot(tmp_path / "runs") == before
+
+
 def test_a_model_with_answers_is_refused_by_the_name_of_its_cell(tmp_path: Path) -> None:
     with start_server_process() as server:
         write(tmp_path, {}, server.base_url)
@@ -86,12 +136,10 @@ def test_a_model_with_answers_is_refused_by_the_name_of_its_cell(tmp_path: Path)
 
 
 def test_only_what_was_planned_may_differ_with_the_model(tmp_path: Path) -> None:
-    """Another name makes other keys; other rows would not show in the digests of a replaced plan."""
+    """Other rows would not show in the digests of a replaced plan."""
     with start_server_process(Behaviour(faults=[Fault("404")])) as wrong, start_server_process() as right:
         write(tmp_path, {"base_url": wrong.base_url}, right.base_url)
         assert go(tmp_path).code == 1
-        write(tmp_path, {"name": "other"}, right.base_url)
-        assert go(tmp_path).code == 3
         write(tmp_path, {"model": "arith-2"}, right.base_url)
         rows = [json.loads(line) for line in (tmp_path / "sums.jsonl").read_text().splitlines()]
         changed = [{**row, "question": "1 + 1"} for row in rows]

@@ -1,10 +1,10 @@
-"""Corrections of models that have given no answer yet: a wrong model name, provider or parameter.
+"""Corrections of models that have given no answer yet: a wrong name, provider or parameter.
 
-Drift protects what was recorded. A cell without any recorded answer has nothing to protect, so its model may change.
-Keys contain the model's `name`, so that one must stay the same.
+Drift protects what was recorded. A cell without any recorded answer has nothing to protect, so its model may change. A
+model is renamed if another name stands in the same place of the list of models, and neither spec has both names.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -12,14 +12,35 @@ from holdfast.records.facts import Cell, Change
 from holdfast.spec import Model, Spec
 from holdfast.state import Fold
 
-_FIELDS = tuple(field.name for field in msgspec.structs.fields(Model) if field.name != "name")
+_FIELDS = tuple(field.name for field in msgspec.structs.fields(Model))
 
 
-def corrected_models(changes: Iterable[Change], fold: Fold) -> dict[str, str]:
-    """The models of which a result field changes, by name, and why each may not change; empty if it may."""
-    planned = {cell.model for cell in fold.story.cells}
-    names = dict.fromkeys(model_in(each.field, planned) for each in changes if each.kind == "result")
-    return {name: _obstacle(name, fold) for name in names if name}
+def find_renames(stored: Spec, given: Spec) -> dict[str, str]:
+    """The stored names of models that the given spec calls otherwise, with the new names."""
+    if len(stored.models) != len(given.models):
+        return {}
+    old, new = ([model.name for model in spec.models] for spec in (stored, given))
+    renamed = {was: now for was, now in zip(old, new, strict=True) if was != now}
+    return {} if renamed.keys() & set(new) or set(renamed.values()) & set(old) else renamed
+
+
+def with_names(spec: Spec, renamed: Mapping[str, str]) -> Spec:
+    """The spec with other names of its models, wherever it names them."""
+    if not renamed:
+        return spec
+    models = [msgspec.structs.replace(model, name=renamed.get(model.name, model.name)) for model in spec.models]
+    tasks = [
+        msgspec.structs.replace(task, models=task.models and [renamed.get(name, name) for name in task.models])
+        for task in spec.tasks
+    ]
+    return msgspec.structs.replace(spec, models=models, tasks=tasks)
+
+
+def corrected_models(changes: Iterable[Change], fold: Fold, renamed: Mapping[str, str]) -> dict[str, str]:
+    """The models of which a result field changes, by their new names, and why each may not change; empty if it may."""
+    stored = {renamed.get(cell.model, cell.model): cell.model for cell in fold.story.cells}
+    names = dict.fromkeys(model_in(each.field, stored) for each in changes if each.kind == "result")
+    return {name: find_obstacle(stored[name], fold) for name in names if name}
 
 
 def model_in(field: str, names: Iterable[str]) -> str:
@@ -27,17 +48,18 @@ def model_in(field: str, names: Iterable[str]) -> str:
     return next((name for name in names if field in {f"models.{name}.{each}" for each in _FIELDS}), "")
 
 
-def with_stored_models(spec: Spec, stored: Spec, names: Iterable[str]) -> Spec:
-    """The spec with the uncorrected models: what the stored plan was made of."""
-    before = {model.name: model for model in stored.models if model.name in set(names)}
-    return msgspec.structs.replace(spec, models=[before.get(model.name, model) for model in spec.models])
+def with_stored_models(spec: Spec, stored: Spec, names: Collection[str], renamed: Mapping[str, str]) -> Spec:
+    """The spec with the uncorrected models, under their stored names: what the stored plan was made of."""
+    before = {renamed.get(model.name, model.name): model for model in stored.models}
+    models = [before[model.name] if model.name in names else model for model in spec.models]
+    return msgspec.structs.replace(spec, models=models)
 
 
-def cells_of(fold: Fold, models: Mapping[str, str]) -> list[Cell]:
-    return [cell for cell in fold.story.cells if cell.model in models]
+def cells_of(fold: Fold, models: Collection[str], renamed: Mapping[str, str]) -> list[Cell]:
+    return [cell for cell in fold.story.cells if renamed.get(cell.model, cell.model) in models]
 
 
-def _obstacle(name: str, fold: Fold) -> str:
+def find_obstacle(name: str, fold: Fold) -> str:
     """Why a model may not change. Lost records may have been answers; torn and void bytes hold none that count."""
     answered = _answered([cell for cell in fold.story.cells if cell.model == name], fold)
     if answered:

@@ -8,13 +8,21 @@ started.jsonl and spec.yaml, which the next start writes again if we did not com
 import asyncio
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from holdfast import __version__
-from holdfast.api.corrections import cells_of, corrected_models, model_in, with_stored_models
+from holdfast.api.corrections import (
+    cells_of,
+    corrected_models,
+    find_obstacle,
+    find_renames,
+    model_in,
+    with_names,
+    with_stored_models,
+)
 from holdfast.api.damage import require_originals
 from holdfast.api.logbook import Logbook
 from holdfast.api.mirroring import Claimed, claim_run, is_overtaken, send_rest
@@ -71,6 +79,8 @@ class Comparison(msgspec.Struct, frozen=True):
     """Failed keys that get new attempts; None is all of them."""
     corrected: dict[str, str]
     """The names of models without answers that were corrected."""
+    renamed: dict[str, str]
+    """The stored names of those that have other names now, with the new ones."""
 
 
 class Reading:
@@ -156,7 +166,7 @@ class Resumption:
             await asyncio.to_thread(send_rest, mirror, self._place, self._reading.uid, end, warn)
             return self._complete()
         if self._left(compared.retried):
-            await asyncio.to_thread(self._refuse_missing_keys)
+            await asyncio.to_thread(self._refuse_missing_keys, compared.renamed)
         claimed = await claim(self._reading, mirror)
         try:
             if claimed.changed:
@@ -220,10 +230,11 @@ class Resumption:
             raise
         return await self._work(writer, logbook, observe)
 
-    def _refuse_missing_keys(self) -> None:
-        """Whoever has all answers of a model needs its key no more."""
+    def _refuse_missing_keys(self, renamed: Mapping[str, str]) -> None:
+        """A model that has given all its answers needs no key any more."""
         finished = self._fold.finished
-        asked = {cell.model for cell in self._fold.story.cells if not finished.has_all(cell.first, cell.count)}
+        left = [cell.model for cell in self._fold.story.cells if not finished.has_all(cell.first, cell.count)]
+        asked = {renamed.get(name, name) for name in left}
         spec = self._prepared.spec
         with naming(self._given.where):
             refuse_missing_keys(spec, {model.name for model in spec.models} - asked)
@@ -236,28 +247,34 @@ class Resumption:
         """Write a plan block in place of the cells of corrected models. The run is ours by now."""
         prepared, story = self._prepared, self._fold.story
         number = len(story.blocks) + 1
-        replaced = cells_of(self._fold, compared.corrected)
-        plan, cells = Replacement(self._place.folder, prepared.spec, prepared.works, replaced, number).write()
+        renamed = compared.renamed
+        replaced = cells_of(self._fold, compared.corrected, renamed)
+        plan, cells = Replacement(self._place.folder, prepared.spec, prepared.works, replaced, renamed, number).write()
         changes, spec = tuple(compared.changes), spec_mapping(prepared.spec)
-        return RunReplanned(changes, spec, plan, cells, number, host=host(), version=__version__)
+        return RunReplanned(changes, spec, plan, cells, number, host=host(), version=__version__, renamed=renamed)
 
     def _compared(self) -> Comparison:
         """What differs, all of it acceptable, and which failed keys get new attempts. Refuses the rest."""
-        changes = self._differences()
-        corrected = corrected_models(changes, self._fold)
+        stored = stored_spec(self._fold)
+        renames = find_renames(stored, self._prepared.spec)
+        obstacles = {old: find_obstacle(old, self._fold) for old in renames}
+        renamed = {old: new for old, new in renames.items() if not obstacles[old]}
+        changes = [Change(f"models.{new}.name", old, new, "result") for old, new in renamed.items()]
+        changes += self._differences(with_names(stored, renamed))
+        corrected = corrected_models(changes, self._fold, renamed)
         accepted = [name for name, obstacle in corrected.items() if not obstacle]
         wrong = [each for each in refused(changes) if not model_in(each.field, accepted)]
-        self._refuse(wrong, [obstacle for obstacle in corrected.values() if obstacle])
+        self._refuse(wrong, list(filter(None, [*obstacles.values(), *corrected.values()])))
         self._check_files()
-        self._refuse(self._changed_content(corrected))
+        self._refuse(self._changed_content(corrected, renamed))
         if any(each.field.endswith(".dataset.group") for each in changes):
             with naming(self._given.where):
                 check_groups(self._prepared.spec, self._prepared.works)
-        return Comparison(changes, self._retried(), corrected)
+        return Comparison(changes, self._retried(), corrected, renamed)
 
-    def _differences(self) -> list[Change]:
+    def _differences(self, stored: Spec) -> list[Change]:
         """Fields that differ. Other judges, where only scores depend on them, mean another evaluation."""
-        found = differences(stored_spec(self._fold), self._prepared.spec)
+        found = differences(stored, self._prepared.spec)
         if any(each.field.startswith("tasks.") and each.field.endswith(".solver") for each in found):
             return found  # what another solver asks says nothing of the answers that there are
         judges = judges_of(self._prepared.spec, self._prepared.works)
@@ -270,7 +287,7 @@ class Resumption:
 
     def _compared_to_extend(self) -> tuple[list[Change], Extension | None]:
         """What differs, and the block to add; None if an earlier extension has added it already."""
-        changes = self._differences()
+        changes = self._differences(stored_spec(self._fold))
         self._refuse(extending(changes))
         self._check_files()
         self._refuse(changed_inputs(self._fold.story.inputs, self._prepared.works))
@@ -321,14 +338,14 @@ class Resumption:
         require_originals(self._place, self._fold.story)
         check_spec_file(self._place, self._fold.story)
 
-    def _changed_content(self, corrected: Iterable[str]) -> list[Change]:
+    def _changed_content(self, corrected: Collection[str], renamed: Mapping[str, str]) -> list[Change]:
         """What the spec's fields do not show: other code, other examples, other rows."""
         prepared, story = self._prepared, self._fold.story
         changes = changed_inputs(story.inputs, prepared.works)
         if changes or (self._given.from_run and prepared.spec.record_data):
             return changes
         try:
-            spec = with_stored_models(prepared.spec, stored_spec(self._fold), corrected)
+            spec = with_stored_models(prepared.spec, stored_spec(self._fold), corrected, renamed)
             return changed_rows(self._place.folder, spec, prepared.works, story.cells)
         except DataError as error:
             own = f"the run holds its own rows and files: go on with them with: {self._place.command('resume')}"

@@ -1,8 +1,9 @@
 """New plan lines for cells whose model was corrected before it gave an answer.
 
-A replacement block has the same keys, ordinals and rows as the cells that it replaces. Only the digests of what the
-keys will ask are new. It has a plan file and no data file: its cells refer to the data of the block that they replace.
-The file is synced before the record that names it; a crash in between leaves a file that the next block replaces.
+A replacement block has the same ordinals and rows as the cells that it replaces. The digests of what the keys will ask
+are new, and so are the keys themselves if the model has a new name. It has a plan file and no data file: its cells
+refer to the data of the block that they replace. The file is synced before the record that names it; a crash in between
+leaves a file that the next block replaces.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,12 +21,23 @@ from holdfast.spec import Spec
 class Replacement:
     """The plan lines that a spec means for cells that a run has."""
 
-    def __init__(self, run: str, spec: Spec, works: Mapping[str, Work], cells: Sequence[Cell], number: int) -> None:
-        """`cells`: those to replace; `number`: of the new block."""
+    def __init__(
+        self,
+        run: str,
+        spec: Spec,
+        works: Mapping[str, Work],
+        cells: Sequence[Cell],
+        renamed: Mapping[str, str],
+        number: int,
+    ) -> None:
+        """`cells`: those to replace; `renamed`: stored names of models, with their new ones; `number`: of the new
+        block.
+        """
         self._run = run
         self._spec = spec
         self._works = works
         self._cells = cells
+        self._renamed = renamed
         self._number = number
 
     def write(self) -> tuple[Stored, tuple[Cell, ...]]:
@@ -38,19 +50,23 @@ class Replacement:
     def _lines(self, file: LineFile, made: list[Cell]) -> Iterator[bytes]:
         for cell in self._cells:
             at = file.bytes
-            yield from map(msgspec.json.encode, self._cell_lines(cell))
-            made.append(msgspec.structs.replace(cell, plan_at=at, block=self._number, data_block=cell.rows_block))
+            model = self._renamed.get(cell.model, cell.model)
+            yield from map(msgspec.json.encode, self._cell_lines(cell, model))
+            made.append(
+                msgspec.structs.replace(cell, model=model, plan_at=at, block=self._number, data_block=cell.rows_block)
+            )
 
-    def _cell_lines(self, cell: Cell) -> Iterator[PlanLine]:
+    def _cell_lines(self, cell: Cell, name: str) -> Iterator[PlanLine]:
         work = self._works[cell.task]
-        model = next(model for model in self._spec.models if model.name == cell.model)
+        model = next(model for model in self._spec.models if model.name == name)
         digest = cell_digest(self._spec, work, model)
         rows = self._rows(cell, work)
         row, sample = next(rows, (0, Sample("", None, None, {})))
         for line in planned_lines(self._run, cell):
             while row < line.r:
                 row, sample = next(rows)
-            yield msgspec.structs.replace(line, x=key_digest(digest, sample, parse_key(line.k).repeat))
+            key = parse_key(line.k)._replace(model=name)
+            yield msgspec.structs.replace(line, k=str(key), x=key_digest(digest, sample, key.repeat))
 
     def _rows(self, cell: Cell, work: Work) -> Iterator[tuple[int, Sample]]:
         """The samples with the numbers of their rows, as the run holds them, or from the data if it holds none. Both

@@ -119,8 +119,8 @@ class RunExtended(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RunReplanned(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Models were corrected before they gave an answer: plan block number `block` replaces their cells. Keys and
-    ordinals stay the same; `run.resumed` follows.
+    """Models were corrected before they gave an answer: plan block number `block` replaces their cells. Ordinals stay
+    the same, and so do keys unless a model was renamed; `run.resumed` follows.
     """
 
     changes: tuple[Change, ...]
@@ -131,6 +131,13 @@ class RunReplanned(msgspec.Struct, frozen=True, omit_defaults=True):
     code: dict[str, str] = msgspec.field(default_factory=dict)
     host: dict[str, Any] = msgspec.field(default_factory=dict)
     version: str = ""
+    renamed: dict[str, str] = msgspec.field(default_factory=dict)
+    """Old names of models, with the new ones."""
+
+    def replaced(self) -> dict[tuple[str, str, int], Cell]:
+        """The new cells, by the identities of those that they replace."""
+        old = {new: was for was, new in self.renamed.items()}
+        return {(cell.task, old.get(cell.model, cell.model), cell.first): cell for cell in self.cells}
 
 
 class RunResumed(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -5,6 +5,7 @@ Each part is escaped so that a key splits back into exactly what it was made of,
 """
 
 import re
+from collections.abc import Mapping
 from typing import NamedTuple
 
 _ESCAPE = re.compile(r"[/%\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -37,6 +38,12 @@ def cell_names(cell: str) -> tuple[str, str]:
     """The task and the model of what `cell_of` gives."""
     task, _, model = cell.partition("/")
     return unescape(task), unescape(model)
+
+
+def with_model(cell: str, names: Mapping[str, str]) -> str:
+    """What `cell_of` gives, with the new name of its model if that is among `names`."""
+    task, model = cell_names(cell)
+    return f"{escape(task)}/{escape(names.get(model, model))}"
 
 
 def escape(part: str) -> str:

@@ -9,7 +9,7 @@ at once.
 
 import contextlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -172,8 +172,9 @@ class Recount:
         elif line.t == "run.replanned":
             corrected = msgspec.json.decode(line.d, type=RunReplanned)
             self.spec = corrected.spec
-            replacements = {cell.identity: cell for cell in corrected.cells}
+            replacements = corrected.replaced()
             self.cells = [replacements.get(cell.identity, cell) for cell in self.cells]
+            self._rename(corrected.renamed)
             return  # `run.resumed` follows
         elif line.t == "run.resumed":
             resumed = msgspec.json.decode(line.d, type=RunResumed)
@@ -184,6 +185,14 @@ class Recount:
             self.speeds.began(line)
         else:
             self.speeds.ended(line)
+
+    def _rename(self, renamed: Mapping[str, str]) -> None:
+        """What a model did before it was renamed counts for its new name."""
+        self.accounts = {(task, renamed.get(name, name), role): a for (task, name, role), a in self.accounts.items()}
+        self.speeds.models = {
+            (name if is_role else renamed.get(name, name), is_role): speed
+            for (name, is_role), speed in self.speeds.models.items()
+        }
 
     def _resumed(self, resumed: RunResumed) -> None:
         self.spec = resumed.spec or self.spec

@@ -17,7 +17,8 @@ import xxhash
 from holdfast.errors import StaleCursorError
 from holdfast.journal import START, Cursor, Damage, Entry, Reader, journal_folder
 from holdfast.journal.marks import Position, unrecorded
-from holdfast.records.facts import SampleFailed, SampleFinished, ScoreGiven
+from holdfast.records.facts import Cell, SampleFailed, SampleFinished, ScoreGiven
+from holdfast.records.keys import parse_key
 from holdfast.state.cache import identify
 from holdfast.state.folding import failed_data, finished_data, looked_data, score_data
 from holdfast.state.profile import Profile, TimedGist
@@ -26,7 +27,7 @@ from holdfast.state.snapshot import Snapshot, UnusableError
 from holdfast.state.sources import CheckedFiles, Stamps, have_changed, stamp_segments
 from holdfast.state.story import Story
 
-_VERSION = 13
+_VERSION = 14
 _timed_gist = msgspec.json.Decoder(TimedGist)
 _PUBLISH_SHARE = 50
 _SMALL_RECORDS = 50_000
@@ -369,16 +370,21 @@ class Index:
             self.profile.apply(entry.line)
             if kind == "run.resumed":
                 self._retry(self.story.resumes[-1].resumed.retried)
+            elif kind == "run.replanned":
+                self._rename(self.story.replans[-1].replanned.cells)
             elif kind == "anomaly" and entry.line.k is not None:
                 self._looked(entry)
             elif kind == "anomaly" and self.story.anomalies:
-                if self._restored:  # it counts records that are lost now, as steps and scores
-                    raise StaleCursorError(f"records of {self._run} were lost since they were indexed")
-                lost = self.story.anomalies[-1]
-                for table in ("answers", "edits"):
-                    lost_rows = f"DELETE FROM {table} WHERE n BETWEEN ? AND ?"
-                    self._writable.execute(lost_rows, (lost.n_first, lost.n_last))
+                self._forget_lost()
         self.story.updated = entry.line.at
+
+    def _forget_lost(self) -> None:
+        """Remove what records said that the last anomaly says are lost."""
+        if self._restored:  # it counts records that are lost now, as steps and scores
+            raise StaleCursorError(f"records of {self._run} were lost since they were indexed")
+        lost = self.story.anomalies[-1]
+        for table in ("answers", "edits"):
+            self._writable.execute(f"DELETE FROM {table} WHERE n BETWEEN ? AND ?", (lost.n_first, lost.n_last))
 
     def _retry(self, ordinals: tuple[int, ...] | None) -> None:
         """Failed samples that were given new attempts are unfinished until they end again."""
@@ -387,6 +393,14 @@ class Index:
             self._writable.execute(again)
         else:
             self._writable.executemany(f"{again} AND o = ?", [(ordinal,) for ordinal in ordinals])
+
+    def _rename(self, cells: Sequence[Cell]) -> None:
+        """Failures of a model that was renamed belong to its new keys."""
+        for cell in cells:
+            mine = (cell.first, cell.first + cell.count)
+            for o, key in self._writable.execute("SELECT o, key FROM answers WHERE o >= ? AND o < ?", mine).fetchall():
+                new = str(parse_key(key)._replace(model=cell.model))
+                self._writable.execute("UPDATE answers SET key = ? WHERE o = ?", (new, o))
 
     def _finished(self, entry: Entry) -> None:
         found = finished_data.decode(entry.line.d)

@@ -34,6 +34,15 @@ class _Live(msgspec.Struct, frozen=True):
 _live = msgspec.json.Decoder(_Live)
 
 
+class _Renamed(msgspec.Struct, frozen=True):
+    """Old names of corrected models, with the new ones."""
+
+    renamed: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+_renamed = msgspec.json.Decoder(_Renamed)
+
+
 class _Opened(msgspec.Struct, frozen=True):
     """Every process that adds to a run has an epoch of its own."""
 
@@ -154,6 +163,9 @@ class Profile(msgspec.Struct):
             self._opened(_opened.decode(line.d).epoch)
         elif line.t == "totals":
             self._restore(_totals.decode(line.d))
+        elif line.t == "run.replanned":
+            renamed = _renamed.decode(line.d).renamed
+            self.models = {renamed.get(name, name): times for name, times in self.models.items()}
         elif line.t in BEGINNINGS and not _live.decode(line.d).live:
             at = _seconds(line.at)
             self._stand_up(self.seen)

@@ -32,7 +32,7 @@ from holdfast.records.facts import (
     TaskInputs,
     Totals,
 )
-from holdfast.records.keys import cell_of
+from holdfast.records.keys import cell_of, with_model
 
 ENDS = frozenset({"run.completed", "run.failed", "run.cancelled", "run.interrupted"})
 BEGINNINGS = frozenset({"run.started", "run.resumed", "run.extended"})
@@ -169,7 +169,7 @@ class Story(msgspec.Struct):
         added: list[RunStarted | RunExtended] = [self.started] if self.started else []
         added += [each.extended for each in self.extensions]
         replans = {each.replanned.block: each.replanned for each in self.replans}
-        newest = {cell.identity: number for number, part in sorted(replans.items()) for cell in part.cells}
+        newest = {identity: number for number, part in sorted(replans.items()) for identity in part.replaced()}
         numbers = (number for number in itertools.count(1) if number not in replans)
         blocks = [Block(number, part.plan, part.data, part.cells) for part, number in zip(added, numbers, strict=False)]
         blocks += [Block(number, part.plan, None, part.cells) for number, part in replans.items()]
@@ -410,6 +410,7 @@ class Story(msgspec.Struct):
         elif line.t == "run.replanned":
             replanned = msgspec.json.decode(line.d, type=RunReplanned)
             self.replans.append(Replan(line.at, replanned))
+            self.bills = {with_model(cell, replanned.renamed): bills for cell, bills in self.bills.items()}
             self.spec = replanned.spec
             self.end = None
             self.completed = ""

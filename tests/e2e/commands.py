@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -87,6 +88,29 @@ def kill_when(happened: Callable[[], bool], *arguments: str | Path, cwd: Path) -
         reached = wait_until(happened, process)
         finish(process, signal.SIGKILL)
     return reached
+
+
+def on_terminal(folder: Path, width: int, *arguments: str, env: Mapping[str, str], code: int = 0) -> str:
+    """What a command says to a terminal of that width."""
+    leader, follower = pty.openpty()
+    command = [sys.executable, "-m", "holdfast", *arguments]
+    changes = {"COLUMNS": str(width), "TERM": "xterm", **env}
+    with subprocess.Popen(
+        command, cwd=folder, env=environment(changes), stdin=follower, stdout=follower, stderr=follower
+    ) as process:
+        os.close(follower)
+        said = b""
+        while True:
+            try:
+                read = os.read(leader, 65536)
+            except OSError:  # the other end is closed
+                break
+            if not read:
+                break
+            said += read
+        assert process.wait() == code, said
+    os.close(leader)
+    return said.decode()
 
 
 def environment(changes: Mapping[str, str] | None = None) -> dict[str, str]:

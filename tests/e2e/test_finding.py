@@ -2,14 +2,11 @@
 
 import json
 import os
-import pty
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.commands import call, environment, run, write_spec
+from tests.e2e.commands import call, on_terminal, run, write_spec
 
 ESCAPE = "\x1b["
 
@@ -139,26 +136,3 @@ def test_tables_fit_the_terminal(folder: Path, width: int, command: tuple[str, .
     table = said.partition("steps:")[0]
     assert "first" in table
     assert max(len(line.rstrip()) for line in table.splitlines()) <= width
-
-
-def on_terminal(folder: Path, width: int, *arguments: str, env: dict[str, str]) -> str:
-    """What a command says to a terminal of that width."""
-    leader, follower = pty.openpty()
-    command = [sys.executable, "-m", "holdfast", *arguments]
-    changes = {"COLUMNS": str(width), "TERM": "xterm", **env}
-    with subprocess.Popen(
-        command, cwd=folder, env=environment(changes), stdin=follower, stdout=follower, stderr=follower
-    ) as process:
-        os.close(follower)
-        said = b""
-        while True:
-            try:
-                read = os.read(leader, 65536)
-            except OSError:  # the other end is closed
-                break
-            if not read:
-                break
-            said += read
-        assert process.wait() == 0, said
-    os.close(leader)
-    return said.decode()

@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import holdfast
+from holdfast.api.recoverable import list_recoverable
 from holdfast.journal.objects import StoredObjects, open_objects
 from tests.e2e.commands import call, exported, finish, run, shown, snapshot, start, wait_until, write_spec
 from tests.journals import flipped, frames_of
@@ -153,6 +155,35 @@ def test_a_run_that_was_killed_is_interrupted_and_says_when_it_was_last_heard_of
     assert told["reason"].startswith("last heard of at ")
     assert f"holdfast resume {url}" in read("show", url, cwd=tmp_path)
     assert json.loads(read("ls", "--store", bucket.url, "--json", cwd=tmp_path))[0]["status"] == "interrupted"
+
+
+def test_a_list_counts_the_records_of_a_run_that_was_killed_and_fetches_its_journal_only(
+    tmp_path: Path, bucket: Bucket
+) -> None:
+    url = cut_off(tmp_path, bucket)
+    truth = call("recover", url, "--output", tmp_path / "back", "--json", cwd=tmp_path).json()
+    objects = open_objects(url)
+    for each in list(objects.listed("lease")):  # as if it had been killed at its first heartbeat
+        if each.name.endswith(".beat"):
+            beat = msgspec.json.decode(objects.get(each.name) or b"")
+            objects.put(each.name, msgspec.json.encode({**beat, "lease": {**beat["lease"], "finished": 0}}))
+    (listed,) = json.loads(read("ls", "--store", bucket.url, "--json", cwd=tmp_path))
+    (found,) = list_recoverable(bucket.url)
+    for name in ("planned", "finished", "failed"):
+        assert listed[name] == getattr(found, name) == truth[name], name
+    assert listed["finished"] > 0
+    assert f"{truth['finished']}/30" in read("ls", "--store", bucket.url, cwd=tmp_path)
+    copies = [path.name for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    assert "plan.jsonl.zst" not in copies
+    assert json.loads(read("show", url, "--json", cwd=tmp_path))["finished"] == truth["finished"]
+    for status, count in (("interrupted", 1), ("completed", 0)):
+        options = ("--status", status, "--json")
+        assert len(json.loads(read("ls", "--store", bucket.url, *options, cwd=tmp_path))) == count
+    for each in list(objects.listed("journal")):
+        objects.put(each.name, b"unreadable")
+    shutil.rmtree(tmp_path / "cache")
+    done = call("ls", "--store", bucket.url, cwd=tmp_path)
+    assert (done.code, "0*/30" in done.out, "or more" in done.out) == (0, True, True), done.said
 
 
 def test_a_second_look_fetches_only_what_is_new(

@@ -1,8 +1,8 @@
 """Runs of a mirror, looked at from any machine: read through a copy in the user's cache folder.
 
 The copy has the journal, the plan and the data, and grows with the mirror: what is sealed is fetched once, of the rest
-only what is new. It is no original: deleting it costs another fetch. Nothing is ever written to the mirror. A list is
-made of heartbeats alone. A run that was removed from the mirror is not listed and cannot be read.
+only what is new. It is no original: deleting it costs another fetch. Nothing is ever written to the mirror. A run that
+was removed from the mirror cannot be read.
 """
 
 import contextlib
@@ -11,24 +11,20 @@ import hashlib
 import logging
 import os
 import shutil
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
-
-import msgspec
 
 from holdfast.api.mirroring import Heard, hear, last_beat
 from holdfast.api.places import RunPlace, find_run, pick
-from holdfast.api.recovering import Counted, Moved, Recoverable, begun_count, mirrored_runs, only_run
-from holdfast.api.resuming import read_fold
-from holdfast.api.summaries import MirrorStanding, RunSummary
-from holdfast.errors import HoldfastError, JournalError, UsageError, error_of_path
+from holdfast.api.recovering import Counted, Moved, mirrored_runs, only_run
+from holdfast.errors import JournalError, UsageError, error_of_path
 from holdfast.journal import Reader
 from holdfast.journal.claims import Beat
 from holdfast.journal.objects import StoredObjects, is_url, open_objects
-from holdfast.journal.pieces import MirrorSource
+from holdfast.journal.pieces import MirrorSource, is_behind_records, is_no_blob
 from holdfast.journal.removal import refuse_removed, removed_run
 from holdfast.journal.restoring import restore, uid_of
-from holdfast.state import keep_beat, standing_by, status_by
+from holdfast.state import keep_beat
 from holdfast.state.cache import FOLDER_VARIABLE, IN_USE, entry_path, make_room, mark_used
 
 _TRIES = 3
@@ -53,12 +49,22 @@ def find_in_mirror(store: str, wanted: str) -> tuple[StoredObjects, RunPlace]:
     every = {(place := _place(*each)).url: (each[0], place) for each in mirrored_runs(open_objects(store))}
     places = [place for _, place in every.values()]
     if wanted == "latest" and places:
-        beats = _heartbeats([objects for objects, _ in every.values()])
+        beats = read_heartbeats([objects for objects, _ in every.values()])
         return max(zip(every.values(), beats, strict=True), key=lambda each: _at(each[1]))[0]
     return every[pick(places, wanted, store).url]
 
 
-def fetch(objects: StoredObjects, place: RunPlace, moved: Moved | None = None) -> RunPlace:
+def fetch_journal(url: str) -> RunPlace:
+    """The copy of a run with an up-to-date journal, to count its records. Plan and data are not fetched for it."""
+    return fetch(*find_in_mirror("", url), files=is_behind_records)
+
+
+def fetch(
+    objects: StoredObjects,
+    place: RunPlace,
+    moved: Moved | None = None,
+    files: Callable[[str], bool] = is_no_blob,
+) -> RunPlace:
     """The copy, up to date. One process at a time fetches; reading needs no lock but the one against eviction."""
     above = os.path.dirname(place.folder)
     try:
@@ -70,7 +76,7 @@ def fetch(objects: StoredObjects, place: RunPlace, moved: Moved | None = None) -
         ) from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
-        _bring_up_to_date(objects, place, moved)
+        _bring_up_to_date(objects, place, moved, files)
         mark_used(above)
     finally:
         os.close(handle)
@@ -112,66 +118,13 @@ def fetch_all(place: RunPlace, moved: Moved | None = None) -> tuple[str, list[st
     return folder, wrong
 
 
-def list_mirror(url: str) -> list[RunSummary]:
-    """Every run of a mirror as its last heartbeat tells, the one that was last heard of last. No journal is read."""
-    every = list(mirrored_runs(open_objects(url)))
-    beats = _heartbeats([objects for objects, _, _ in every])
-    told = [
-        _summary(objects.url, experiment, run_id, heard.beat)
-        for (objects, experiment, run_id), heard in zip(every, beats, strict=True)
-        if not heard.removed
-    ]
-    return sorted(told, key=lambda each: each.updated)
-
-
-def count_records(found: Recoverable) -> Recoverable:
-    """The same with the counts of the mirror's records, where a heartbeat does not tell them all: what was recorded
-    after the last one is in none. Unchanged if the records cannot be read.
-    """
-    if found.exact:
-        return found
-    try:
-        fold = read_fold(find_to_read("", found.place))
-    except HoldfastError:
-        return found
-    return msgspec.structs.replace(
-        found,
-        planned=fold.planned,
-        finished=fold.finished.count,
-        failed=fold.failed.count,
-        in_flight=begun_count(fold),
-        exact=True,
-    )
-
-
-def _heartbeats(every: list[StoredObjects]) -> list[Heard]:
+def read_heartbeats(every: list[StoredObjects]) -> list[Heard]:
     with ThreadPoolExecutor(_AT_ONCE, "holdfast-look") as pool:
         return list(pool.map(hear, every))
 
 
 def _at(heard: Heard) -> float:
     return heard.beat.lease.at if heard.beat is not None and heard.beat.lease is not None else 0.0
-
-
-def _summary(url: str, experiment: str, run_id: str, beat: Beat | None) -> RunSummary:
-    standing = standing_by(beat or Beat(0))
-    status, reason = status_by(standing)
-    lease = standing.lease
-    if lease is None:
-        return RunSummary(run_id, experiment, status, reason, folder=url)
-    return RunSummary(
-        run_id=run_id,
-        experiment=experiment,
-        status=status,
-        reason=reason,
-        updated=datetime.fromtimestamp(lease.at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-        planned=lease.planned,
-        finished=lease.finished,
-        failed=lease.failed,
-        unfinished=max(lease.planned - lease.finished - lease.failed, 0),
-        folder=url,
-        mirror=MirrorStanding(url, standing.mirrored or 0, lease.acknowledged, lease.mirror_behind),
-    )
 
 
 def _place(objects: StoredObjects, experiment: str, run_id: str) -> RunPlace:
@@ -184,7 +137,9 @@ def _place(objects: StoredObjects, experiment: str, run_id: str) -> RunPlace:
     return RunPlace(above, experiment, run_id, os.path.join(above, "run"), url)
 
 
-def _bring_up_to_date(objects: StoredObjects, place: RunPlace, moved: Moved | None) -> None:
+def _bring_up_to_date(
+    objects: StoredObjects, place: RunPlace, moved: Moved | None, files: Callable[[str], bool]
+) -> None:
     _, beat = last_beat(objects)  # before the journal: a run that ends between the two would seem interrupted
     for left in reversed(range(_TRIES)):
         warnings: list[str] = []
@@ -196,7 +151,7 @@ def _bring_up_to_date(objects: StoredObjects, place: RunPlace, moved: Moved | No
             raise UsageError(f"{objects.url} holds no records yet: the run has just begun, or its mirror is behind")
         counted = source if moved is None else Counted(source, moved)
         try:
-            restore(place.folder, [counted], warnings.append, blobs=False, trusting=True)
+            restore(place.folder, [counted], warnings.append, files=files, trusting=True)
         except JournalError:
             if not left or not _is_another(place, source):
                 raise

@@ -10,7 +10,6 @@ import itertools
 import os
 import shlex
 import shutil
-import time
 from collections.abc import Callable, Iterator, Sequence
 from urllib.parse import unquote
 
@@ -18,26 +17,22 @@ import msgspec
 
 from holdfast.api.condensing import condense
 from holdfast.api.content import check_content
-from holdfast.api.mirroring import hear, known_there, objects_of, restore_whole
-from holdfast.api.places import RunPlace, default_store, place_of, refuse_mirror, runs_in
+from holdfast.api.mirroring import known_there, objects_of, restore_whole
+from holdfast.api.places import RunPlace, default_store, place_of, refuse_mirror
 from holdfast.api.provenance import SPEC_FILE, check_spec_file, write_spec_file
 from holdfast.api.recovery_note import RecoveryNote, is_recovered, read_note
 from holdfast.api.removed_folders import hide_folder, remove_hidden
 from holdfast.api.resuming import read_fold
-from holdfast.errors import DriftError, HoldfastError, StoreError, UsageError
+from holdfast.errors import DriftError, StoreError, UsageError
 from holdfast.journal import OS_DISK, Lock, Reader, journal_folder, verify
 from holdfast.journal.chain import list_chain
-from holdfast.journal.claims import Beat
 from holdfast.journal.disk import remove_if_there
 from holdfast.journal.objects import StoredObjects, is_url, open_objects
 from holdfast.journal.pieces import (
-    FOLDER,
     FolderSource,
     MirrorSource,
     SegmentPiece,
     Source,
-    last_number,
-    parse_piece,
 )
 from holdfast.journal.places import quarantine_folder
 from holdfast.journal.removal import refuse_removed, removed_run
@@ -50,27 +45,6 @@ from holdfast.state import Fold, is_held
 Told = Callable[[str], None]
 Moved = Callable[[int, int], None]
 """How many bytes are here, of how many."""
-
-
-class Recoverable(msgspec.Struct, frozen=True):
-    """A run that can be brought back or gone on with."""
-
-    experiment: str
-    run_id: str
-    source: str
-    """`mirror` or `local`."""
-    place: str
-    planned: int
-    finished: int
-    failed: int
-    in_flight: int
-    lost: int
-    """Records that were acknowledged and are not there."""
-    age_seconds: float
-    """Since it was last heard of."""
-    ended: bool = False
-    exact: bool = True
-    """False: the counts are those of the last heartbeat, and the mirror may hold more."""
 
 
 class Recovered(msgspec.Struct, frozen=True):
@@ -99,25 +73,6 @@ class Wanted(msgspec.Struct, frozen=True):
     events: bool = True
     overwrite: bool = False
     cleanup: bool = True
-
-
-def list_recoverable(where: str = "") -> Iterator[Recoverable]:
-    """Runs of a store that have not ended here, or every run of a mirror. UsageError if it cannot be looked at."""
-    if not is_url(where):
-        if where and not os.path.isdir(where):
-            raise UsageError(f"{where} is no folder; give a store's folder, or the URL of a mirror")
-        for place in runs_in(where or default_store()):
-            found = _local(place)
-            if found is not None:
-                yield found
-        return
-    try:
-        for objects, experiment, run_id in mirrored_runs(open_objects(where)):
-            heard = hear(objects)
-            if not heard.removed:
-                yield _remote(objects, experiment, run_id, heard.beat)
-    except StoreError as error:
-        raise UsageError(str(error)) from error
 
 
 async def recover_async(where: str, wanted: Wanted | None = None, moved: Moved | None = None) -> Recovered:
@@ -447,63 +402,6 @@ def _clean(sources: Sequence[Source], place: RunPlace) -> bool:
     return done
 
 
-def _local(place: RunPlace) -> Recoverable | None:
-    if is_held(place.folder):
-        return None
-    try:
-        fold = read_fold(place)
-    except HoldfastError:
-        fold = Fold()
-    end = fold.story.end
-    if end is not None and end.kind == "run.completed" and not fold.unfinished:
-        return None
-    return Recoverable(
-        experiment=place.experiment,
-        run_id=place.run_id,
-        source="local",
-        place=place.folder,
-        planned=fold.planned,
-        finished=fold.finished.count,
-        failed=fold.failed.count,
-        in_flight=begun_count(fold),
-        lost=sum(damage.records_lost for damage in fold.damage if damage.kind != "torn"),
-        age_seconds=round(time.time() - os.stat(place.journal if place.began else place.folder).st_mtime, 1),
-        ended=end is not None,
-    )
-
-
 def begun_count(fold: Fold) -> int:
     """Samples with recorded steps and no end: a resume continues after their last step."""
     return sum(bool(trail.steps) and o not in fold.failed for o, trail in fold.trails.items())
-
-
-def _remote(objects: StoredObjects, experiment: str, run_id: str, beat: Beat | None) -> Recoverable:
-    """As its last beat tells; the journal itself is not read."""
-    lease = beat.lease if beat is not None else None
-    return Recoverable(
-        experiment=experiment,
-        run_id=run_id,
-        source="mirror",
-        place=objects.url,
-        planned=lease.planned if lease else 0,
-        finished=lease.finished if lease else 0,
-        failed=lease.failed if lease else 0,
-        in_flight=lease.in_flight if lease else 0,
-        lost=_lost_there(objects, beat) if beat else 0,
-        age_seconds=round(time.time() - lease.at, 1) if lease else 0.0,
-        ended=beat is not None and beat.ended,
-        exact=beat is not None and beat.ended and lease is not None and lease.released,
-    )
-
-
-def _lost_there(objects: StoredObjects, beat: Beat) -> int:
-    """Records that were acknowledged and are not there. Some may have got there after the last beat: the last chunk
-    tells.
-    """
-    known = beat.lease.acknowledged if beat.lease else 0
-    if known <= beat.mirrored:
-        return 0
-    pieces = filter(None, (parse_piece(each.name, each.size) for each in objects.listed(FOLDER)))
-    last = max(pieces, key=lambda each: (each.epoch, each.segment, each.sealed, each.last), default=None)
-    there = last_number(objects.get(last.name) or b"") if last is not None and not last.sealed else 0
-    return max(known - max(there, beat.mirrored), 0)

@@ -251,7 +251,8 @@ def ls(
 ) -> None:
     """List runs, the newest last.
 
-    Of a mirror (--store s3://bucket/evals): as their last heartbeats tell, the one last heard of last.
+    Of a mirror (--store s3://bucket/evals): as their heartbeats say, the one last heard of last. Of runs that were
+    killed, the records in the mirror are counted.
     """
     from holdfast.cli.listing import Wanted, print_runs
 

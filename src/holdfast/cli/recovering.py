@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.api import Run, RunPlace
-from holdfast.api.elsewhere import count_records
-from holdfast.api.recovering import Recoverable, Recovered, Wanted, list_recoverable, recover
+from holdfast.api.recoverable import Recoverable, list_recoverable
+from holdfast.api.recovering import Recovered, Wanted, recover
 from holdfast.cli.output import print_json, print_table, say, warn
 from holdfast.cli.waiting import patience
 from holdfast.errors import DamageWarning, HoldfastError
@@ -21,7 +21,7 @@ _COLUMNS = ("run", "source", "finished", "failed", "in flight", "lost", "last he
 
 def list_all(where: str | None, store: str | None, as_json: bool) -> int:
     with patience("reading the mirror"):
-        found = [count_records(each) for each in list_recoverable(where or store or "")]
+        found = list(list_recoverable(where or store or ""))
     _warn_of_damage(found)
     if as_json:
         print_json(found)
@@ -30,7 +30,7 @@ def list_all(where: str | None, store: str | None, as_json: bool) -> int:
     else:
         print_table(_table(found))
         if not all(each.exact for each in found):
-            say("*: or more: the records could not be read, so that these are the counts of the last heartbeat")
+            say("*: or more: not all records could be read, so these are the counts of the last heartbeat")
         say("bring one back with: holdfast recover PLACE; go on with one that is here with: holdfast resume RUN")
     return 0
 

@@ -90,6 +90,16 @@ def is_original(name: str) -> bool:
     return name in BEHIND_RECORDS or _ORIGINAL.fullmatch(name) is not None
 
 
+def is_no_blob(name: str) -> bool:
+    """An original that a report reads: blobs are only needed to ask."""
+    return is_original(name) and not name.startswith("blobs/")
+
+
+def is_behind_records(name: str) -> bool:
+    """One of the small files that repeat what records say."""
+    return name in BEHIND_RECORDS
+
+
 class _Numbered(msgspec.Struct):
     n: int
 

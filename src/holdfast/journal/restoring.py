@@ -10,7 +10,7 @@ import zstandard
 from holdfast.errors import JournalError, StoreError
 from holdfast.journal.assembling import Assembler, Choice, choose
 from holdfast.journal.disk import OS_DISK, make_folders, remove_if_there, write_all
-from holdfast.journal.pieces import FolderSource, SegmentPiece, Source
+from holdfast.journal.pieces import FolderSource, SegmentPiece, Source, is_original
 from holdfast.journal.start import START_FILE, parse_start
 from holdfast.records import Line, Segment, parse, seed_of
 
@@ -33,13 +33,14 @@ def restore(
     sources: Sequence[Source],
     warn: Callable[[str], None],
     *,
-    blobs: bool = True,
+    files: Callable[[str], bool] = is_original,
     lossy: bool = True,
     trusting: bool = False,
 ) -> Restored:
     """Bring a run's folder up to what its sources hold. Nothing in it is lost; doing it again completes what was cut
     off. JournalError if the sources hold nothing, or another run than the folder; StoreError, unless `lossy`, if one of
-    them cannot give what it has. `trusting`: sealed files of the folder need not be read to be believed.
+    them cannot give what it has. `files`: which of the other originals to bring. `trusting`: sealed files of the folder
+    need not be read to be believed.
     """
     here = FolderSource(run)
     every = [here, *sources]
@@ -60,7 +61,7 @@ def restore(
     assembler = Assembler(run, uid, warn, lossy=lossy, trusting=trusting)
     make_folders(OS_DISK, run)
     assembler.assemble(choice)
-    changed = _bring_files(run, sources, warn if lossy else None, blobs=blobs)
+    changed = _bring_files(run, sources, warn if lossy else None, files)
     return Restored(uid, choice, assembler.changed or changed)
 
 
@@ -206,13 +207,15 @@ def _read_head(source: Source, piece: SegmentPiece) -> _Head | None:
     return _Head(found, None) if any(parse(line, seed) is not None for line in others) else None
 
 
-def _bring_files(run: str, sources: Sequence[Source], warn: Callable[[str], None] | None, *, blobs: bool) -> bool:
-    """Those that the folder does not have. Each appears whole, or not at all. Nobody to warn: a failure is raised."""
+def _bring_files(
+    run: str, sources: Sequence[Source], warn: Callable[[str], None] | None, wanted: Callable[[str], bool]
+) -> bool:
+    """Those that the folder does not have. Each appears whole, or not at all. Without `warn`, a failure is raised."""
     changed = False
     for source in sources:
-        for name in source.files():
+        for name in filter(wanted, source.files()):
             path = os.path.join(run, name)
-            if os.path.exists(path) or (name.startswith("blobs/") and not blobs):
+            if os.path.exists(path):
                 continue
             make_folders(OS_DISK, os.path.dirname(path))
             temporary = f"{path}.recovering.tmp"

@@ -3,7 +3,7 @@
 Nothing is ever cut off: a name that is cut off cannot be copied.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from rich.cells import cell_len
@@ -19,6 +19,7 @@ _FOLDED_MIN = 10
 class Grid:
     """Rows of texts. The first `titles` columns say what a row is about; those that `right` names hold numbers, those
     that `whole` names are copied into commands: neither is folded. A column that is empty throughout is left out.
+    `styles`: colours of single texts, by the number of their row and the name of their column.
     """
 
     def __init__(
@@ -29,6 +30,7 @@ class Grid:
         titles: int = 1,
         right: Iterable[str] = (),
         whole: Iterable[str] = (),
+        styles: Mapping[tuple[int, str], str] | None = None,
     ) -> None:
         given = [list(row) for row in rows]
         kept = [i for i in range(len(columns)) if i < titles or any(row[i] for row in given)]
@@ -37,6 +39,7 @@ class Grid:
         self._right = set(right)
         self._whole = {*right, *whole}
         self._titles = titles
+        self._styles = styles or {}
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterable[RenderableType]:
         widths = [max(map(cell_len, each)) for each in zip(self._columns, *self._rows, strict=True)]
@@ -55,16 +58,21 @@ class Grid:
         for name, width in zip(self._columns, widths, strict=True):
             justify: Literal["left", "right"] = "right" if name in self._right else "left"
             table.add_column(name, justify=justify, width=width, overflow="fold")
-        for row in self._rows:
-            table.add_row(*map(Text, row))
+        for number, row in enumerate(self._rows):
+            named = zip(self._columns, row, strict=True)
+            table.add_row(*(Text(text, style=self._styles.get((number, name), "")) for name, text in named))
         return table
 
     def _paragraphs(self, width: int) -> Iterable[RenderableType]:
-        for row in self._rows:
+        for number, row in enumerate(self._rows):
             yield Text(" / ".join(filter(None, row[: self._titles])), style="bold", overflow="fold")
             rest = zip(self._columns[self._titles :], row[self._titles :], strict=True)
-            lines = _joined([f"{name} {value}" for name, value in rest if value], width - _GAP)
-            yield Padding(Text("\n".join(lines), overflow="fold"), (0, 0, 0, _GAP))
+            styled = [(f"{name} {value}", self._styles.get((number, name), "")) for name, value in rest if value]
+            text = Text("\n".join(_joined([part for part, _ in styled], width - _GAP)), overflow="fold")
+            for part, style in styled:
+                if style:
+                    text.highlight_words([part], style)
+            yield Padding(text, (0, 0, 0, _GAP))
 
 
 def _joined(parts: Sequence[str], width: int) -> list[str]:

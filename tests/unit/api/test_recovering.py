@@ -11,7 +11,8 @@ import pytest
 
 from holdfast.api.mirroring import bring_home, claim_run, hidden_folder, last_beat, restore_whole
 from holdfast.api.places import RunPlace, find_run, place_of
-from holdfast.api.recovering import Recovered, Wanted, list_recoverable, recover
+from holdfast.api.recoverable import list_recoverable
+from holdfast.api.recovering import Recovered, Wanted, recover
 from holdfast.api.removed_folders import hide_folder
 from holdfast.errors import HeldError, StoreError, UsageError
 from holdfast.journal import Lock, verify

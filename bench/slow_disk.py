@@ -19,9 +19,9 @@ class SlowDisk(OsDisk):
         self._pause()
         return super().names(folder)
 
-    def make_folder(self, path: str) -> None:
+    def make_folder(self, path: str, *, private: bool = False) -> None:
         self._pause()
-        super().make_folder(path)
+        super().make_folder(path, private=private)
 
     def create(self, path: str) -> int:
         self._pause()

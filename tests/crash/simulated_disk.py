@@ -145,7 +145,7 @@ class SimulatedDisk:
     def names(self, folder: str) -> list[str]:
         return sorted(self._folder(folder))
 
-    def make_folder(self, path: str) -> None:
+    def make_folder(self, path: str, *, private: bool = False) -> None:
         folder, name = os.path.split(path)
         if name not in self._folder(folder):
             self._do(MakeFolder(folder, name))

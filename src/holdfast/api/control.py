@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
+from holdfast import files
 from holdfast.records.facts import ScoreGiven
 
 _FOLDER = "control"
@@ -38,22 +39,20 @@ def ask_run(
 ) -> tuple[bool, str] | None:
     """Whether it was done, and a sentence; None if nobody answered."""
     folder = os.path.join(run, _FOLDER)
-    os.makedirs(folder, exist_ok=True)
+    files.make_folder(folder)
     path = os.path.join(folder, f"{uuid.uuid4().hex}.wish")
-    with open(f"{path}.tmp", "wb") as file:
-        file.write(msgspec.json.encode(wish))
-    os.replace(f"{path}.tmp", path)
+    files.replace_file(path, msgspec.json.encode(wish))
     end = clock() + seconds
     try:
         while clock() < end:
-            with contextlib.suppress(OSError, msgspec.DecodeError), open(f"{path}.done", "rb") as file:
-                return msgspec.json.decode(file.read(), type=tuple[bool, str])
+            with contextlib.suppress(OSError, msgspec.DecodeError):
+                return msgspec.json.decode(files.read_file(f"{path}.done"), type=tuple[bool, str])
             time.sleep(_PAUSE_SECONDS)
         return None
     finally:
         for leftover in (path, f"{path}.done"):
             with contextlib.suppress(OSError):
-                os.unlink(leftover)
+                files.remove(leftover)
 
 
 def wishes(run: str, since: float = 0.0) -> Iterator[tuple[str, Wish | None]]:
@@ -62,19 +61,19 @@ def wishes(run: str, since: float = 0.0) -> Iterator[tuple[str, Wish | None]]:
     """
     folder = os.path.join(run, _FOLDER)
     try:
-        names = sorted(os.listdir(folder))
+        names = sorted(files.list_names(folder))
     except OSError:
         return
     for name in names:
         path = os.path.join(folder, name)
-        if not name.endswith(".wish") or os.path.exists(f"{path}.done"):
+        if not name.endswith(".wish") or f"{name}.done" in names:
             continue
         try:
-            if os.stat(path).st_mtime < since:
-                os.unlink(path)
+            found = files.status_of(path)
+            if found is not None and found.st_mtime < since:
+                files.remove(path)
                 continue
-            with open(path, "rb") as file:
-                yield path, msgspec.json.decode(file.read(), type=Wish)
+            yield path, msgspec.json.decode(files.read_file(path), type=Wish)
         except OSError:
             continue  # taken back
         except msgspec.DecodeError:
@@ -83,8 +82,6 @@ def wishes(run: str, since: float = 0.0) -> Iterator[tuple[str, Wish | None]]:
 
 def answer_wish(path: str, done: bool, sentence: str) -> None:
     with contextlib.suppress(OSError):  # whoever asked has gone
-        with open(f"{path}.done.tmp", "wb") as file:
-            file.write(msgspec.json.encode((done, sentence)))
-        os.replace(f"{path}.done.tmp", f"{path}.done")
-        if not os.path.exists(path):
-            os.unlink(f"{path}.done")
+        files.replace_file(f"{path}.done", msgspec.json.encode((done, sentence)))
+        if files.status_of(path) is None:
+            files.remove(f"{path}.done")

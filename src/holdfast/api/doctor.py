@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
+from holdfast import files
 from holdfast.api.damage import find_missing_tail
 from holdfast.api.forking import is_abandoned, remove_leftovers
 from holdfast.api.places import RunPlace, folders_in
@@ -194,7 +195,7 @@ def _left_behind(place: RunPlace, fold: Fold) -> list[str]:
     sure = fold.story.started is not None and not fold.damage and not fold.story.anomalies
     found = []
     for folder in (place.folder, place.journal, os.path.join(place.folder, "control")):
-        for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
+        for name in sorted(files.list_names(folder)) if files.is_folder(folder) else ():
             path = os.path.join(folder, name)
             block = name.startswith(("plan-", "data-")) and name.endswith(".jsonl.zst") and path not in known
             if name.endswith((".tmp", ".wish", ".done")) or (block and sure):
@@ -207,7 +208,7 @@ def _remove_left_behind(place: RunPlace) -> None:
     with _locked(place):
         for path in _left_behind(place, read_fold(place)):
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
+                files.remove(path)
 
 
 @contextlib.contextmanager

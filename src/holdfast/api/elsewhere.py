@@ -18,6 +18,7 @@ from holdfast.api.mirroring import Heard, hear, last_beat
 from holdfast.api.places import RunPlace, find_run, pick
 from holdfast.api.recovering import Counted, Moved, mirrored_runs, only_run
 from holdfast.errors import JournalError, UsageError, error_of_path
+from holdfast.files import open_or_create
 from holdfast.journal import Reader
 from holdfast.journal.claims import Beat
 from holdfast.journal.objects import StoredObjects, is_url, open_objects
@@ -69,7 +70,7 @@ def fetch(
     above = os.path.dirname(place.folder)
     try:
         _hold(above)
-        handle = os.open(os.path.join(above, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        handle = open_or_create(os.path.join(above, "lock"))
     except OSError as error:
         raise error_of_path(
             error, f"{above} cannot be written: {error.strerror}; set {FOLDER_VARIABLE} to a folder that can"
@@ -94,7 +95,7 @@ def _hold(above: str) -> None:
         if above in _held:
             os.close(_held.pop(above))  # deleted, or evicted before we had the lock
         os.makedirs(above, mode=0o700, exist_ok=True)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        handle = open_or_create(path)
         _held[above] = handle
         fcntl.flock(handle, fcntl.LOCK_SH)
 

@@ -22,7 +22,7 @@ from holdfast.api.resuming import Reading, Resumption, Retry, read_and_prepare
 from holdfast.api.trust import executed_by, remember
 from holdfast.api.working import Ended, Observe, Undertaking, close_quietly, open_journal, work
 from holdfast.errors import DamagedError, error_of_path, storage_errors
-from holdfast.journal import OS_DISK, make_folders
+from holdfast.journal import OS_DISK, make_run_folder
 from holdfast.plan import Planned, inputs_of, survey, write_plan
 from holdfast.records import draft
 from holdfast.records.facts import Parent, RunStarted
@@ -140,7 +140,7 @@ def _refuse_headless(fold: Fold, place: RunPlace) -> None:
 
 def _claim(place: RunPlace, mirror: Mirror | None) -> Claimed:
     try:
-        make_folders(OS_DISK, place.folder)
+        make_run_folder(OS_DISK, place.folder)
         return claim_run(mirror, place)
     except OSError as error:
         raise error_of_path(

@@ -30,7 +30,7 @@ from holdfast.engine.recollecting import Last, Traces
 from holdfast.engine.rehearsing import Rehearsed, Scene, rehearse
 from holdfast.engine.tickets import Ticket, Tickets
 from holdfast.errors import UsageError
-from holdfast.journal import OS_DISK, Entry, Reader, Request, Writer, make_folders, open_writer
+from holdfast.journal import OS_DISK, Entry, Reader, Request, Writer, make_run_folder, open_writer
 from holdfast.journal.lease import OWNER, is_alive, own, owner_of
 from holdfast.journal.start import copy_start
 from holdfast.plan import BlobStore, Planned, Work, check_kept, survey, write_plan
@@ -131,7 +131,7 @@ class Fork:
         return self._parent.asks_alike(self._prepared.spec, ticket.cell.model)
 
     def _write_plan(self) -> Planned:
-        make_folders(OS_DISK, self._building.folder)
+        make_run_folder(OS_DISK, self._building.folder)
         remove_leftovers(self._above)
         own(self._building.folder)
         return write_plan(self._building.folder, self._prepared.spec, self._prepared.works, self._parent.folder)

@@ -9,9 +9,12 @@ import logging.handlers
 import os
 import sys
 import time
+from io import TextIOWrapper
 from typing import Any
 
 import msgspec
+
+from holdfast.files import open_or_create
 
 LOG = "log.jsonl"
 _BYTES_MAX = 10 * 1024 * 1024
@@ -108,6 +111,9 @@ def _keep_python_quiet() -> None:
 
 
 class _Rotating(logging.handlers.RotatingFileHandler):
+    def _open(self) -> TextIOWrapper:
+        return open(open_or_create(self.baseFilename), "a", encoding=self.encoding)
+
     def handleError(self, record: logging.LogRecord) -> None:
         """A log that cannot be written is given up, once and aloud."""
         if self.level < logging.CRITICAL:

@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
+from holdfast import files
 from holdfast.api.places import RunPlace
 from holdfast.errors import HeldError, StoreError, UsageError
-from holdfast.journal import OS_DISK, Cursor, Lock, folder_name, make_folders
+from holdfast.journal import OS_DISK, Cursor, Lock, folder_name, make_run_folder
 from holdfast.journal.chain import list_chain
 from holdfast.journal.claims import (
     EXPIRY_SECONDS,
@@ -32,7 +33,7 @@ from holdfast.journal.claims import (
     write_beat,
 )
 from holdfast.journal.disk import remove_if_there
-from holdfast.journal.lease import clock_time, put_in_place, read_lease, write_lease
+from holdfast.journal.lease import clock_time, read_lease, write_lease
 from holdfast.journal.lock import LOCK_NAMES
 from holdfast.journal.mirror import BEATS, Keeping
 from holdfast.journal.mirror import Mirror as Kept
@@ -274,7 +275,7 @@ def _removal_path(place: RunPlace) -> str:
 
 
 def note_removal(place: RunPlace, url: str) -> None:
-    put_in_place(_removal_path(place), msgspec.json.encode(Removal(time.time(), url)))
+    files.replace_file(_removal_path(place), msgspec.json.encode(Removal(time.time(), url)))
 
 
 def forget_removal(place: RunPlace) -> None:
@@ -285,8 +286,7 @@ def forget_removal(place: RunPlace) -> None:
 def _refuse_removed(place: RunPlace, url: str) -> None:
     """A run that was removed here is not brought back from its mirror without being asked for."""
     try:
-        with open(_removal_path(place), "rb") as file:
-            removal = msgspec.json.decode(file.read(), type=Removal)
+        removal = msgspec.json.decode(files.read_file(_removal_path(place)), type=Removal)
     except (OSError, msgspec.DecodeError):
         return
     if removal.url.rstrip("/") == url.rstrip("/"):
@@ -314,7 +314,7 @@ def restore_whole(
             finish(place.folder, restored)
             return restored
     hidden = hidden_folder(place)
-    make_folders(OS_DISK, hidden)
+    make_run_folder(OS_DISK, hidden)
     with _held(hidden):
         if place.began or not os.path.isdir(hidden):
             raise _just_restored(hidden)
@@ -335,7 +335,7 @@ def _forget_another(hidden: str, sources: Sequence[Source]) -> None:
     if left and uid_of(FolderSource(hidden)) not in map(uid_of, sources):
         for name in left:
             path = os.path.join(hidden, name)
-            shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
+            shutil.rmtree(path) if os.path.isdir(path) and not os.path.islink(path) else os.remove(path)
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from urllib.parse import unquote
 import msgspec
 
 from holdfast.errors import UsageError
+from holdfast.files import is_folder
 from holdfast.journal import journal_folder, run_folder
 from holdfast.journal.objects import is_url
 from holdfast.journal.start import START_FILE
@@ -174,7 +175,7 @@ class RunPlace(msgspec.Struct, frozen=True):
     @property
     def began(self) -> bool:
         """Whether a journal exists at all."""
-        return os.path.isdir(self.journal)
+        return is_folder(self.journal)
 
 
 def default_store() -> str:
@@ -237,6 +238,8 @@ def refuse_mirror(folder: str) -> None:
 def _is_mirror(folder: str) -> bool:
     """Where a run has files of segments, its mirror has a folder for each epoch."""
     has_epochs = False
+    if not is_folder(journal_folder(folder)):
+        return False
     with contextlib.suppress(OSError), os.scandir(journal_folder(folder)) as entries:
         for entry in entries:
             if not entry.is_dir():

@@ -17,6 +17,7 @@ import yaml
 from holdfast import __version__
 from holdfast.api.places import RunPlace
 from holdfast.errors import DriftError
+from holdfast.files import read_file
 from holdfast.journal import OS_DISK, Damage, write_file
 from holdfast.records.kinds import FORMAT
 from holdfast.report.sheets import Origin
@@ -62,8 +63,7 @@ def write_spec_file(place: RunPlace, story: Story) -> None:
 def is_spec_file_new(place: RunPlace, story: Story) -> bool:
     """Whether the file says what the journal says."""
     try:
-        with open(os.path.join(place.folder, SPEC_FILE), "rb") as file:
-            return file.read() == spec_text(place, story).encode()
+        return read_file(os.path.join(place.folder, SPEC_FILE)) == spec_text(place, story).encode()
     except OSError:
         return False
 
@@ -141,8 +141,7 @@ def check_spec_file(place: RunPlace, story: Story) -> None:
     """
     path = os.path.join(place.folder, SPEC_FILE)
     try:
-        with open(path, "rb") as file:
-            raw = file.read()
+        raw = read_file(path)
     except FileNotFoundError:
         return
     except OSError as error:

@@ -9,7 +9,6 @@ import functools
 import marshal
 import os
 import selectors
-import shutil
 import signal
 import stat
 import subprocess
@@ -22,6 +21,7 @@ from typing import Any, Protocol
 import msgspec
 
 from holdfast.errors import HoldfastError
+from holdfast.files import remove_own_folder
 
 PLACE = "/sandbox"
 """Where the private folder is, for a command that has a file system of its own."""
@@ -418,14 +418,7 @@ def mend_folders(folder: Folder) -> None:
 
 def remove_folder(path: str) -> None:
     """Also what the command has forbidden itself to change."""
-    with contextlib.suppress(OSError):
-        os.chmod(path, 0o700)
-    for above, names, _ in os.walk(path):
-        for inner in (os.path.join(above, name) for name in names):
-            if not os.path.islink(inner):
-                with contextlib.suppress(OSError):
-                    os.chmod(inner, 0o700)
-    shutil.rmtree(path, ignore_errors=True)
+    remove_own_folder(path)
 
 
 def _kernel_limits(wanted: Bounds) -> dict[str, int]:

@@ -5,7 +5,7 @@ describes the bytes, docs/reliability.md the promises and how each is proven.
 """
 
 from holdfast.journal.appender import SEGMENT_BYTES
-from holdfast.journal.disk import OS_DISK, Disk, make_folders, write_file
+from holdfast.journal.disk import OS_DISK, Disk, make_folders, make_run_folder, write_file
 from holdfast.journal.lock import Lock
 from holdfast.journal.marks import START, Cursor, Damage, Entry, Position
 from holdfast.journal.opening import Request
@@ -34,6 +34,7 @@ __all__ = [
     "folder_name",
     "journal_folder",
     "make_folders",
+    "make_run_folder",
     "open_writer",
     "run_folder",
     "seal",

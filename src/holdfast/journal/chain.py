@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from holdfast.errors import FormatError
+from holdfast.files import is_folder
 from holdfast.journal.content import SealedContent, read_line
 from holdfast.journal.disk import Disk, NotAFileError
 from holdfast.journal.marks import Damage
@@ -84,7 +85,7 @@ def list_chain(disk: Disk, folder: str, uid: str | None = None, cache: HeaderCac
         try:
             return _list_once(disk, folder, uid, {} if cache is None else cache)
         except FileNotFoundError:
-            if not os.path.isdir(folder):
+            if not is_folder(folder):
                 return Chain(uid or "", (), (), (), frozenset())
             if attempt == _LISTINGS_MAX - 1:
                 raise

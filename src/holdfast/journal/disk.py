@@ -8,20 +8,16 @@ about. Paths are absolute strings.
 import contextlib
 import errno
 import os
-import stat
 import sys
 from collections.abc import Sequence
 from typing import Protocol
 
+from holdfast import files
+from holdfast.files import NotAFileError as NotAFileError
+
 IOV_MAX = min(os.sysconf("SC_IOV_MAX"), 1024) if "SC_IOV_MAX" in os.sysconf_names else 16
 
-_NOT_A_FILE = {errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO}
-"""What the kernel says of a symbolic link, a folder and a socket or pipe that is opened as a file."""
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL}
-
-
-class NotAFileError(OSError):
-    """A folder, a symbolic link, a pipe or a device lies where a file of the run should be."""
 
 
 class Disk(Protocol):
@@ -29,8 +25,10 @@ class Disk(Protocol):
 
     def names(self, folder: str) -> list[str]: ...
 
-    def make_folder(self, path: str) -> None:
-        """Make one folder if it is missing. The caller syncs the folder above."""
+    def make_folder(self, path: str, *, private: bool = False) -> None:
+        """Make one folder if it is missing; `private`: only its owner can enter it. The caller syncs the folder
+        above.
+        """
 
     def create(self, path: str) -> int:
         """A new file, for appending. FileExistsError if the name is taken."""
@@ -66,27 +64,16 @@ class OsDisk:
     """The operating system's files."""
 
     def names(self, folder: str) -> list[str]:
-        return os.listdir(folder)
+        return files.list_names(folder)
 
-    def make_folder(self, path: str) -> None:
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(path)
+    def make_folder(self, path: str, *, private: bool = False) -> None:
+        files.make_folder(path, private=private)
 
     def create(self, path: str) -> int:
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        return files.create_file(path)
 
     def open(self, path: str, *, write: bool = False) -> int:
-        flags = (os.O_RDWR | os.O_APPEND if write else os.O_RDONLY) | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-        try:
-            handle = os.open(path, flags)  # without O_NONBLOCK a named pipe would wait for a writer
-        except OSError as error:
-            if error.errno in _NOT_A_FILE:
-                raise NotAFileError(error.errno, "not a regular file", path) from error
-            raise
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            os.close(handle)
-            raise NotAFileError(errno.EISDIR, "not a regular file", path)
-        return handle
+        return files.open_file(path, write=write)
 
     def read(self, handle: int, offset: int, size: int) -> bytes:
         data = os.pread(handle, size, offset)
@@ -114,28 +101,24 @@ class OsDisk:
 
     def publish(self, temporary: str, path: str) -> None:
         try:
-            os.link(temporary, path)
+            files.link(temporary, path)
         except OSError as error:
             if error.errno not in _NO_LINKS:
                 raise
-            if os.path.exists(path):  # without hard links only the lease stands between two writers
+            if files.status_of(path) is not None:  # without hard links only the lease stands between two writers
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path) from error
-            os.rename(temporary, path)
+            files.rename(temporary, path)
             return
-        os.unlink(temporary)
+        files.remove(temporary)
 
     def replace(self, temporary: str, path: str) -> None:
-        os.replace(temporary, path)
+        files.rename(temporary, path)
 
     def remove(self, path: str) -> None:
-        os.unlink(path)
+        files.remove(path)
 
     def sync_folder(self, path: str) -> None:
-        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        files.sync_folder(path)
 
 
 OS_DISK = OsDisk()
@@ -184,12 +167,20 @@ def write_file(disk: Disk, path: str, temporary: str, data: bytes) -> None:
 def make_folders(disk: Disk, path: str) -> None:
     """Make a folder and those above it that are missing, each durable before the next."""
     missing = []
-    while not os.path.isdir(path):
+    while not files.is_folder(path):
         missing.append(path)
         path = os.path.dirname(path)
     for folder in reversed(missing):
         disk.make_folder(folder)
         disk.sync_folder(os.path.dirname(folder))
+
+
+def make_run_folder(disk: Disk, run: str) -> None:
+    """Make the folder of a run and those above it. It is private, unless its store is shared (`files`)."""
+    make_folders(disk, os.path.dirname(run))
+    if not os.path.isdir(run):
+        disk.make_folder(run, private=files.is_private_run(run))
+        disk.sync_folder(os.path.dirname(run))
 
 
 def remove_if_there(disk: Disk, path: str) -> None:

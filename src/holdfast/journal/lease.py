@@ -14,11 +14,14 @@ import time
 
 import msgspec
 
+from holdfast import files
 from holdfast.records.durations import Durations
 
 LEASE = "lease.json"
 OWNER = "owner.json"
 """In a folder that belongs to one process: which one."""
+FRESH_SECONDS = 20.0
+"""A heartbeat of another machine that is older says nothing of a live process."""
 _BOOT = "/proc/sys/kernel/random/boot_id"
 _SPACE = "/proc/self/ns/pid"
 _OOM = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
@@ -98,10 +101,8 @@ def write_lease(run: str, lease: Lease) -> None:
     """
     path, data = os.path.join(run, LEASE), msgspec.json.encode(lease)
     try:
-        put_in_place(path, data)
+        files.replace_file(path, data)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            os.unlink(_temporary(path))
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             with contextlib.suppress(OSError):
                 _overwrite(path, data)
@@ -111,31 +112,42 @@ def _overwrite(path: str, data: bytes) -> None:
     """In one call, and never shorter than before: spaces after JSON mean nothing. A reader that still sees a mixture
     cannot decode it and takes it for no lease, until the next beat.
     """
-    handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    handle = files.open_to_overwrite(path)
     try:
         os.pwrite(handle, data.ljust(os.fstat(handle).st_size), 0)
     finally:
         os.close(handle)
 
 
-def put_in_place(path: str, data: bytes) -> None:
-    """Replace a small file that is only a word of the moment: whoever reads it sees the old or the new; unsynced."""
-    temporary = _temporary(path)
-    with open(temporary, "wb") as file:
-        file.write(data)
-    os.replace(temporary, path)
-
-
-def _temporary(path: str) -> str:
-    return f"{path}.{os.getpid()}.tmp"
-
-
 def read_lease(run: str) -> Lease | None:
     """The last beat; None if there is none, or none that can be read."""
     try:
-        with open(os.path.join(run, LEASE), "rb") as file:
-            return msgspec.json.decode(file.read(), type=Lease)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return _read_lease(run)
+    except OSError:
+        return None
+
+
+def is_held_by_lease(run: str) -> bool:
+    """Whether a live process writes the run, as far as its lease tells: for a lock that cannot be opened. A lease that
+    may not be read either counts as held: nothing proves that the run is free.
+    """
+    try:
+        lease = _read_lease(run)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    if lease is None or lease.released:
+        return False
+    alive = is_alive(lease.holder)
+    return time.time() - lease.at < FRESH_SECONDS if alive is None else alive
+
+
+def _read_lease(run: str) -> Lease | None:
+    data = files.read_file(os.path.join(run, LEASE))
+    try:
+        return msgspec.json.decode(data, type=Lease)
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return None
 
 
@@ -145,15 +157,13 @@ def this_process() -> Holder:
 
 def own(folder: str) -> None:
     """Say in a folder that it belongs to this process."""
-    with open(os.path.join(folder, OWNER), "wb") as file:
-        file.write(msgspec.json.encode(this_process()))
+    files.replace_file(os.path.join(folder, OWNER), msgspec.json.encode(this_process()))
 
 
 def owner_of(folder: str) -> Holder | None:
     """The process that a folder belongs to; None if it does not say, because it is being made, or removed."""
     try:
-        with open(os.path.join(folder, OWNER), "rb") as file:
-            return msgspec.json.decode(file.read(), type=Holder)
+        return msgspec.json.decode(files.read_file(os.path.join(folder, OWNER)), type=Holder)
     except (OSError, msgspec.DecodeError):
         return None
 

@@ -19,6 +19,7 @@ from collections.abc import Callable
 import msgspec
 
 from holdfast.errors import WriteFailedError
+from holdfast.files import open_folder
 
 CHECK_SECONDS = 1.0
 _ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.ESTALE}
@@ -43,7 +44,7 @@ class Location:
         self.watch_folder("run folder", run)
 
     def watch_folder(self, name: str, path: str) -> None:
-        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        handle = open_folder(path)
         self._own.append(handle)
         self.watch_file(name, path, handle)
 

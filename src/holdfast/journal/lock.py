@@ -19,8 +19,9 @@ import time
 import weakref
 from collections.abc import Callable, Iterable
 
-from holdfast.errors import DamagedError, HeldError
-from holdfast.journal.lease import Lease, is_gone, read_lease, this_process
+from holdfast.errors import HeldError
+from holdfast.files import open_or_create
+from holdfast.journal.lease import Lease, is_gone, is_held_by_lease, read_lease, this_process
 from holdfast.journal.location import Location, inode_of, is_same_file
 from holdfast.journal.terms import TERMS, Term
 
@@ -115,12 +116,13 @@ class Lock:
     def _open(self) -> int:
         """Links are not followed: a lock on another run's file would stop that run and protect nothing here."""
         try:
-            return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-        except OSError as error:
-            if error.errno not in (errno.EISDIR, errno.ELOOP):
+            return open_or_create(self._path)
+        except PermissionError as error:
+            run = os.path.dirname(self._path)
+            if not is_held_by_lease(run):
                 raise
-            raise DamagedError(
-                f"{self._path} is a folder or a link instead of a file; remove it and start again; nothing was changed"
+            raise HeldError(
+                f"{run} belongs to another user, and its lease says that a live process writes it; wait for it"
             ) from error
 
     def _try(self, run: str) -> bool:

@@ -10,6 +10,7 @@ continues; only a greater epoch in it, or a tombstone of the run, ends the run.
 import contextlib
 import os
 import shlex
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -18,6 +19,7 @@ import msgspec
 import xxhash
 
 from holdfast.errors import FencedError, JournalError, StoreError, told
+from holdfast.files import NotAFileError, is_file, is_folder, list_names, open_file, status_of
 from holdfast.journal.chain import HeaderCache, SegmentFile, fence_between, list_chain
 from holdfast.journal.claims import EXPIRY_SECONDS, Beat, delete_beat, epochs_in, list_leases, write_beat
 from holdfast.journal.content import PIECE_BYTES
@@ -219,7 +221,7 @@ class Mirror:
             return fence
         if file.number == tip.segment:
             return tip
-        return Fence(file.number, os.stat(file.path).st_size if not file.sealed else 0, 0, "")  # its fence is damaged
+        return Fence(file.number, _size_of(file.path) if not file.sealed else 0, 0, "")  # its fence is damaged
 
     def _send_segment(self, file: SegmentFile, epoch: int, sent: _Sent, end: Fence) -> None:
         if file.sealed:
@@ -233,7 +235,7 @@ class Mirror:
                 self._objects.delete(chunk)
             sent.chunks.clear()
             return
-        with open(file.path, "rb") as plain:
+        with open(open_file(file.path), "rb") as plain:
             while sent.bytes < end.bytes:
                 plain.seek(sent.bytes)
                 data = plain.read(min(self._keeping.chunk_bytes, end.bytes - sent.bytes))
@@ -252,7 +254,7 @@ class Mirror:
         there, here = xxhash.xxh3_128(), xxhash.xxh3_128()
         for piece in self._objects.pieces(name):
             there.update(piece)
-        with open(path, "rb") as file:
+        with open(open_file(path), "rb") as file:
             while piece := file.read(PIECE_BYTES):
                 here.update(piece)
         return there.digest() == here.digest()
@@ -289,7 +291,7 @@ class Mirror:
         for key, sent in self._segments.items():
             sent.bytes = _sent_bytes(sent.chunks)
             path = segment_path(self._journal, key[1], sealed=True)
-            same = key in sealed and os.path.exists(path) and os.stat(path).st_size == sealed[key]
+            same = key in sealed and is_file(path) and _size_of(path) == sealed[key]
             sent.unread = same and bool(sent.chunks)  # whoever sent it did not come to removing them
             sent.sealed = same and not sent.chunks
         self._blobs_seen = (0, 0)
@@ -300,29 +302,32 @@ class Mirror:
         journal, spec.yaml would look edited, and started.jsonl would show records as lost.
         """
         try:
-            with open(os.path.join(self._run, name), "rb") as file:
+            with open(open_file(os.path.join(self._run, name)), "rb") as file:
                 state = _state(os.fstat(file.fileno()))
                 return None if there.get(name) == state else (state, file.read())
-        except (FileNotFoundError, IsADirectoryError):
+        except (FileNotFoundError, NotAFileError):
             return None
 
     def _send_files(self, there: dict[str, tuple[int, int] | None]) -> None:
         """Those that are new or have changed; blobs never change."""
-        names = sorted(name for name in os.listdir(self._run) if is_original(name) and name not in BEHIND_RECORDS)
+        names = sorted(name for name in list_names(self._run) if is_original(name) and name not in BEHIND_RECORDS)
         for name in names:
-            state = _state(os.stat(os.path.join(self._run, name)))
+            found = status_of(os.path.join(self._run, name))
+            if found is None or not stat.S_ISREG(found.st_mode):
+                continue  # a link is not followed into somebody else's file
+            state = _state(found)
             if there.get(name) != state:
                 self._objects.put_file(name, os.path.join(self._run, name))
                 there[name] = self._put[name] = state
         folder = os.path.join(self._run, "blobs")
-        if not os.path.isdir(folder):
+        if not is_folder(folder):
             return
         seen = os.stat(folder).st_mtime_ns
-        held = [name for name in os.listdir(folder) if not name.endswith(".tmp")]
+        held = [name for name in list_names(folder) if not name.endswith(".tmp")]
         if (seen, len(held)) == self._blobs_seen:
             return
         for name in held:
-            if f"blobs/{name}" not in there:
+            if f"blobs/{name}" not in there and is_file(os.path.join(folder, name)):
                 self._objects.put_file(f"blobs/{name}", os.path.join(folder, name))
                 there[f"blobs/{name}"] = None
                 self._beat()
@@ -356,6 +361,11 @@ class Mirror:
             )
         if self._epoch is not None and max(epochs_in(names), default=0) > self._epoch:
             raise FencedError(f"{self._objects.url} was taken over by another process: this one stops")
+
+
+def _size_of(path: str) -> int:
+    found = status_of(path)
+    return 0 if found is None else found.st_size
 
 
 def _state(found: os.stat_result) -> tuple[int, int]:

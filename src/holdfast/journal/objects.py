@@ -12,12 +12,12 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from holdfast.errors import StoreError, UsageError
+from holdfast.files import open_file
 from holdfast.journal.refusals import told_by_store
 from holdfast.records.urls import NO_CREDENTIALS, holds_credentials
 
@@ -134,8 +134,8 @@ class StoredObjects:
     def put_file(self, name: str, path: str) -> None:
         import obstore
 
-        with self._told("put", name):
-            obstore.put(self._store, self._prefix + name, Path(path))
+        with self._told("put", name), open(open_file(path), "rb") as file:
+            obstore.put(self._store, self._prefix + name, file)
 
     def create(self, name: str, data: bytes) -> bool:
         import obstore

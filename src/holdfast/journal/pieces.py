@@ -4,13 +4,16 @@ A piece is a whole sealed segment, or bytes [first, last) of a plain one, cut at
 of the same name have the same bytes. One interface, two sources; whoever puts a run together again knows no other.
 """
 
+import errno
 import os
 import re
+import stat
 from collections.abc import Iterator
 from typing import Protocol
 
 import msgspec
 
+from holdfast import files
 from holdfast.journal.chain import list_chain
 from holdfast.journal.content import PIECE_BYTES
 from holdfast.journal.disk import OS_DISK, Disk
@@ -162,23 +165,29 @@ class FolderSource:
 
     def pieces(self) -> list[SegmentPiece]:
         folder = os.path.join(self.place, FOLDER)
-        if not os.path.isdir(folder):
+        if not files.is_folder(folder):
             return []
         found = []
         for file in list_chain(self._disk, folder).segments:
             epoch = file.header.segment.epoch if file.header else UNKNOWN
-            size = os.stat(file.path).st_size
+            about = files.status_of(file.path)
+            if about is None:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), file.path)
+            if not stat.S_ISREG(about.st_mode):
+                continue  # a link or folder in the place of a segment holds nothing of the run
+            size = about.st_size
             name = f"{FOLDER}/{file.name}"
             found.append(SegmentPiece(epoch, file.number, 0, size, file.sealed, name, size))
         return found
 
     def files(self) -> list[str]:
         blobs = os.path.join(self.place, "blobs")
-        names = os.listdir(self.place) if os.path.isdir(self.place) else []
-        held = [f"blobs/{name}" for name in os.listdir(blobs)] if os.path.isdir(blobs) else []
-        return [name for name in (*names, *held) if is_original(name) and not name.endswith(".tmp")]
+        names = files.list_names(self.place) if files.is_folder(self.place) else []
+        held = [f"blobs/{name}" for name in files.list_names(blobs)] if files.is_folder(blobs) else []
+        wanted = [name for name in (*names, *held) if is_original(name) and not name.endswith(".tmp")]
+        return [name for name in wanted if files.is_file(os.path.join(self.place, name))]
 
     def read(self, name: str) -> Iterator[bytes]:
-        with open(os.path.join(self.place, name), "rb") as file:
+        with open(files.open_file(os.path.join(self.place, name)), "rb") as file:
             while piece := file.read(PIECE_BYTES):
                 yield piece

@@ -1,6 +1,7 @@
 """From what is left of a run, wherever it is, to a folder that can be read and gone on with."""
 
 import os
+import stat
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
@@ -8,8 +9,9 @@ import msgspec
 import zstandard
 
 from holdfast.errors import JournalError, StoreError
+from holdfast.files import status_of
 from holdfast.journal.assembling import Assembler, Choice, choose
-from holdfast.journal.disk import OS_DISK, make_folders, remove_if_there, write_all
+from holdfast.journal.disk import OS_DISK, make_folders, make_run_folder, remove_if_there, write_all
 from holdfast.journal.pieces import FolderSource, SegmentPiece, Source, is_original
 from holdfast.journal.start import START_FILE, parse_start
 from holdfast.records import Line, Segment, parse, seed_of
@@ -59,7 +61,7 @@ def restore(
     _refuse_two_lines(known, uid, heads)
     choice = choose(known, {epoch for source in known for epoch in _proved(source, uid, heads)})
     assembler = Assembler(run, uid, warn, lossy=lossy, trusting=trusting)
-    make_folders(OS_DISK, run)
+    make_run_folder(OS_DISK, run)
     assembler.assemble(choice)
     changed = _bring_files(run, sources, warn if lossy else None, files)
     return Restored(uid, choice, assembler.changed or changed)
@@ -215,7 +217,9 @@ def _bring_files(
     for source in sources:
         for name in filter(wanted, source.files()):
             path = os.path.join(run, name)
-            if os.path.exists(path):
+            found = status_of(path)
+            is_there = found is not None and not stat.S_ISLNK(found.st_mode)  # a link is replaced, never followed
+            if is_there:
                 continue
             make_folders(OS_DISK, os.path.dirname(path))
             temporary = f"{path}.recovering.tmp"

@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from holdfast import files
 from holdfast.errors import HeldError
 from holdfast.journal.lease import Holder, is_gone, this_process
 
@@ -43,7 +44,7 @@ class Term:
     ) -> None:
         self._folder = os.path.join(run, TERMS)
         self._beat_seconds = beat_seconds
-        os.makedirs(self._folder, exist_ok=True)
+        files.make_folder(self._folder)
         last = _greatest(self._folder)
         if last and not _is_over(self._folder, last, expiry_seconds, clock, sleep):
             raise HeldError(
@@ -85,17 +86,18 @@ class Term:
 
     def _is_deleted(self) -> bool:
         """Whether the claim file is certainly not ours any more; one that cannot be read proves nothing."""
-        if not os.path.exists(os.path.join(self._folder, f"{self._number:06}")):
-            return True
+        try:
+            if files.status_of(os.path.join(self._folder, f"{self._number:06}")) is None:
+                return True
+        except OSError:
+            return False
         claim = _read_claim(self._folder, self._number)
         return claim is not None and claim.nonce != self._nonce
 
     def _beat(self, count: int) -> None:
         path = _beat_path(self._folder, self._number)
         with contextlib.suppress(OSError):  # a beat that is missed is made up by the next
-            with open(f"{path}.tmp", "w", encoding="ascii") as file:
-                file.write(str(count))
-            os.replace(f"{path}.tmp", path)
+            files.replace_file(path, str(count).encode())
 
 
 def is_term_held(run: str) -> bool:
@@ -106,9 +108,10 @@ def is_term_held(run: str) -> bool:
     if not last or _read_beat(folder, last) == "-1" or (claim is not None and is_gone(claim.holder)):
         return False
     try:
-        return time.time() - os.stat(_beat_path(folder, last)).st_mtime < EXPIRY_SECONDS
+        beat = files.status_of(_beat_path(folder, last))
     except OSError:
         return False
+    return beat is not None and time.time() - beat.st_mtime < EXPIRY_SECONDS
 
 
 def _is_over(
@@ -130,7 +133,7 @@ def _claim(folder: str, number: int, nonce: str) -> bool:
     path = os.path.join(folder, f"{number:06}")
     claim = _Claim(nonce, this_process())
     with contextlib.suppress(FileExistsError):
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        handle = files.create_file(path)
         try:
             os.write(handle, msgspec.json.encode(claim))
             os.fsync(handle)
@@ -142,8 +145,7 @@ def _claim(folder: str, number: int, nonce: str) -> bool:
 
 def _read_claim(folder: str, number: int) -> _Claim | None:
     try:
-        with open(os.path.join(folder, f"{number:06}"), "rb") as file:
-            return msgspec.json.decode(file.read(), type=_Claim)
+        return msgspec.json.decode(files.read_file(os.path.join(folder, f"{number:06}")), type=_Claim)
     except (OSError, msgspec.DecodeError):
         return None
 
@@ -155,7 +157,7 @@ def _named(folder: str, number: int) -> str:
 
 def _greatest(folder: str) -> int:
     try:
-        return max((int(name) for name in os.listdir(folder) if _NUMBER.match(name)), default=0)
+        return max((int(name) for name in files.list_names(folder) if _NUMBER.match(name)), default=0)
     except OSError:
         return 0
 
@@ -166,7 +168,6 @@ def _beat_path(folder: str, number: int) -> str:
 
 def _read_beat(folder: str, number: int) -> str:
     try:
-        with open(_beat_path(folder, number), encoding="ascii", errors="replace") as file:
-            return file.read()
+        return files.read_file(_beat_path(folder, number)).decode("ascii", "replace")
     except OSError:
         return ""

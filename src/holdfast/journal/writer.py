@@ -13,13 +13,22 @@ import shlex
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from holdfast.errors import DiskError, FencedError, JournalError, StoppedError, UsageError, WriteFailedError
+from holdfast.errors import (
+    DamagedError,
+    DiskError,
+    FencedError,
+    JournalError,
+    StoppedError,
+    UsageError,
+    WriteFailedError,
+)
 from holdfast.journal.appender import Hooks
 from holdfast.journal.disk import OS_DISK, Disk
+from holdfast.journal.layout import refuse_links
 from holdfast.journal.lease import read_lease, write_lease
 from holdfast.journal.location import CHECK_SECONDS
 from holdfast.journal.lock import WAIT_SECONDS, Lock
@@ -468,10 +477,8 @@ class Writer:
 
 
 def _open(run: str, request: Request, options: Options, held: Lock | None) -> _Parts:
-    try:
+    with _naming(run):
         lock = held or Lock(run, options.lock_seconds)
-    except OSError as error:
-        raise _cannot_open(run, error) from error
     folder = journal_folder(run)
     closing = threading.Event()
 
@@ -502,23 +509,31 @@ def _open(run: str, request: Request, options: Options, held: Lock | None) -> _P
     sealer = Sealer(options.disk, folder, seal_failed)
     hooks = Hooks(options.clock, sealer.submit, poisoned, wait_for_space)
     try:
-        options.disk.make_folder(folder)
-        lock.location.watch_folder("journal folder", folder)
-        opened = open_to_write(options.disk, folder, request, hooks)
-    except BaseException as error:
+        with _naming(run):
+            refuse_links(run)
+            options.disk.make_folder(folder)
+            lock.location.watch_folder("journal folder", folder)
+            opened = open_to_write(options.disk, folder, request, hooks)
+    except BaseException:
         sealer.finish()
         lock.release()
-        if isinstance(error, OSError):
-            raise _cannot_open(run, error) from error
         raise
     full_disk.reason = ""
     return _Parts(run, request.uid, folder, lock, opened, sealer, closing, full_disk)
 
 
-def _cannot_open(run: str, error: OSError) -> DiskError | UsageError:
-    """Only permissions are the user's to choose; whatever else keeps a journal from being opened is the storage's."""
-    message = f"{run} cannot be opened to write: {error.strerror or error}; nothing was changed"
-    return UsageError(message) if isinstance(error, PermissionError) else DiskError(message)
+@contextlib.contextmanager
+def _naming(run: str) -> Iterator[None]:
+    """Turn what the operating system says into an error that names the run. Permissions are the user's to change, links
+    in the run are damage (and name themselves); anything else that keeps a journal from being opened is the storage's.
+    """
+    try:
+        yield
+    except DamagedError:
+        raise
+    except OSError as error:
+        message = f"{run} cannot be opened to write: {error.strerror or error}; nothing was changed"
+        raise (UsageError if isinstance(error, PermissionError) else DiskError)(message) from error
 
 
 def _abandon(opening: "asyncio.Future[_Parts]") -> None:

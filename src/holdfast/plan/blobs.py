@@ -9,8 +9,10 @@ import contextlib
 import hashlib
 import itertools
 import os
+import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from holdfast import files
 from holdfast.datasets import Content, Digests
 from holdfast.datasets.files import Fingerprint
 from holdfast.errors import HoldfastError, JournalError
@@ -67,14 +69,14 @@ class BlobStore:
 
     def remove_leftovers(self) -> None:
         """What a process was writing when it died."""
-        names = self._disk.names(self._folder) if os.path.isdir(self._folder) else []
+        names = self._disk.names(self._folder) if files.is_folder(self._folder) else []
         for name in names:
             if name.endswith(_TEMPORARY):
                 remove_if_there(self._disk, os.path.join(self._folder, name))
 
     def sync(self) -> None:
         """After this line all names are durable, also those that a process left which died before it."""
-        if os.path.isdir(self._folder):
+        if files.is_folder(self._folder):
             self._disk.sync_folder(self._folder)
 
     def _write(self, content: Content) -> Reference:
@@ -129,12 +131,12 @@ class BlobStore:
         if self._has(reference):
             return reference
         source = blob_path(self._parent, reference) if self._parent else ""
-        if not source or not os.path.exists(source):
+        if not source or not files.is_file(source):
             missing = source or blob_path(self._run, reference)
             raise JournalError(f"{missing} is missing; restore it from a copy of the run")
         self._make_folder()
         try:
-            os.link(source, blob_path(self._run, reference))
+            files.link(source, blob_path(self._run, reference))
         except FileExistsError:
             pass  # another thread was faster
         except OSError:
@@ -150,7 +152,7 @@ class BlobStore:
             raise JournalError(str(error)) from error
 
     def _has(self, reference: Reference) -> bool:
-        return os.path.exists(blob_path(self._run, reference))
+        return files.is_file(blob_path(self._run, reference))
 
     def _make_folder(self) -> None:
         if not self._made:
@@ -172,7 +174,7 @@ def read_pieces(run: str, digest: str) -> Iterator[bytes]:
     path = os.path.join(run, FOLDER, digest)
     found = hashlib.sha256()
     try:
-        with open(path, "rb") as file:
+        with open(files.open_file(path), "rb") as file:
             while piece := file.read(_PIECE_BYTES):
                 found.update(piece)
                 yield piece
@@ -196,7 +198,8 @@ def blob_size(run: str, text: str) -> int | None:
     """Bytes of what a reference stands for; None if it is not there."""
     reference = parse_reference(text)
     with contextlib.suppress(OSError):
-        return None if reference is None else os.stat(blob_path(run, reference)).st_size
+        found = None if reference is None else files.status_of(blob_path(run, reference))
+        return None if found is None or not stat.S_ISREG(found.st_mode) else found.st_size
     return None
 
 

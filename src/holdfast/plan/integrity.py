@@ -5,11 +5,13 @@ once for each state of a file; a caller that remembers `stamps` skips it while d
 """
 
 import os
+import stat
 from collections.abc import Iterable
 
 import msgspec
 
 from holdfast.errors import JournalError
+from holdfast.files import status_of
 from holdfast.journal.content import SealedContent
 from holdfast.journal.disk import OS_DISK
 from holdfast.plan.files import digest_file, originals
@@ -73,10 +75,13 @@ def find_problem(path: str, stored: Stored) -> str:
 
 
 def _find_size_problem(path: str, stored: Stored) -> str:
-    if os.path.islink(path) or (os.path.exists(path) and not os.path.isfile(path)):
-        return "is not a regular file"
     try:
-        size = os.stat(path).st_size
+        found = status_of(path)
+        if found is None:
+            return "is missing"
+        if not stat.S_ISREG(found.st_mode):
+            return "is not a regular file"
+        size = found.st_size
         if stored.size and size != stored.size:
             return f"is damaged: it has {size} of {stored.size} bytes"
         if not stored.size:  # runs of earlier versions: the frame index is at the end, so a cut file has none

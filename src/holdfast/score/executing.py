@@ -139,6 +139,7 @@ def _new_folder() -> str:
     place = os.path.realpath(tempfile.gettempdir())
     for entry in os.scandir(place):
         with contextlib.suppress(OSError):  # another process was quicker
-            if entry.name.startswith(_FOLDER) and time.time() - entry.stat().st_mtime > _FORGOTTEN_SECONDS:
+            age = time.time() - entry.stat(follow_symlinks=False).st_mtime
+            if entry.name.startswith(_FOLDER) and age > _FORGOTTEN_SECONDS:
                 remove_folder(entry.path)
     return tempfile.mkdtemp(prefix=_FOLDER, dir=place)

@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Iterator
 
 from holdfast.confine.confining import MARKER, remove_folder
+from holdfast.files import is_own_folder
 from holdfast.journal.lease import is_alive, owner_of
 
 _DOCKER_SECONDS = 30.0
@@ -38,7 +39,8 @@ def clear(uid: str, place: str, docker: bool = False) -> tuple[int, int]:
 
 def _folders(uid: str, place: str) -> Iterator[str]:
     with contextlib.suppress(OSError):
-        yield from (name for name in os.listdir(place) if name.startswith(name_of(uid)))
+        own = (name for name in os.listdir(place) if name.startswith(name_of(uid)))
+        yield from (name for name in own if is_own_folder(os.path.join(place, name)))
 
 
 def _has_live_owner(folder: str) -> bool:

@@ -23,6 +23,8 @@ from urllib.parse import quote, unquote_to_bytes
 
 import msgspec
 
+from holdfast.files import open_or_create
+
 FOLDER_VARIABLE = "HOLDFAST_CACHE"
 BYTES_VARIABLE = "HOLDFAST_CACHE_BYTES"
 BYTES_MAX = 10 << 30
@@ -247,7 +249,7 @@ def _size_of(folder: str) -> int:
 def _remove_copy(folder: str) -> bool:
     """Under the lock that its readers hold: a process that reads a copy opens its files one by one."""
     try:
-        handle = os.open(os.path.join(folder, IN_USE), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        handle = open_or_create(os.path.join(folder, IN_USE))
     except OSError:
         return False
     try:

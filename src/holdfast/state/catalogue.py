@@ -10,6 +10,7 @@ import logging
 import os
 import sqlite3
 
+from holdfast.files import is_folder
 from holdfast.state.cache import identify
 from holdfast.state.snapshot import Snapshot, UnusableError
 
@@ -97,6 +98,8 @@ def stamp_of(run: str) -> str:
     """
     told = []
     for folder in (run, os.path.join(run, "journal")):
+        if not is_folder(folder):
+            continue
         try:
             above = os.stat(folder)
             told.append(f"{above.st_dev}:{above.st_ino}")

@@ -20,6 +20,7 @@ from urllib.parse import quote
 import msgspec
 import xxhash
 
+from holdfast.files import open_own_file
 from holdfast.state.cache import (
     TEMPORARY_SUFFIX,
     Identity,
@@ -210,7 +211,7 @@ def is_current(identity: Identity) -> bool:
 
 @contextlib.contextmanager
 def _opened(path: str) -> Iterator[int]:
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    handle = open_own_file(path)
     try:
         yield handle
     finally:

@@ -13,10 +13,11 @@ from collections.abc import Mapping
 import msgspec
 import xxhash
 
+from holdfast.files import read_own_file, replace_file
 from holdfast.journal.chain import is_whole_file, list_chain
 from holdfast.journal.disk import OS_DISK
 from holdfast.journal.places import parse_segment_name, segment_path
-from holdfast.state.cache import TEMPORARY_SUFFIX, Identity, entry_path, identify
+from holdfast.state.cache import Identity, entry_path, identify
 
 Stamps = dict[str, str]
 """By file name: the state of a file."""
@@ -91,18 +92,14 @@ class CheckedFiles:
         self.stamps = dict(stamps)
         if self._path is None or self._identity is None:
             return
-        temporary = f"{self._path}.{os.getpid()}{TEMPORARY_SUFFIX}"
         with contextlib.suppress(OSError):
-            with open(temporary, "wb") as file:
-                file.write(msgspec.json.encode(_Stored(self._identity, self.stamps).sealed()))
-            os.replace(temporary, self._path)
+            replace_file(self._path, msgspec.json.encode(_Stored(self._identity, self.stamps).sealed()))
 
     def _load(self) -> Stamps:
         if self._path is None:
             return {}
         try:
-            with open(self._path, "rb") as file:
-                stored = msgspec.json.decode(file.read(), type=_Stored)
+            stored = msgspec.json.decode(read_own_file(self._path), type=_Stored)
         except (OSError, ValueError, msgspec.MsgspecError):
             return {}
         return stored.stamps if stored == stored.sealed() and stored.identity == self._identity else {}

@@ -4,15 +4,15 @@ The lock decides whether a live process writes the run; the lease says whether t
 process is never `running`, and one that is stopped or blocked is `stalled`.
 """
 
-import errno
 import fcntl
 import os
 import time
 
 import msgspec
 
+from holdfast import files
 from holdfast.journal.claims import Beat
-from holdfast.journal.lease import Lease, clock_time, how_it_died, is_alive, put_in_place, read_lease
+from holdfast.journal.lease import Lease, clock_time, how_it_died, is_alive, is_held_by_lease, read_lease
 from holdfast.journal.lock import NO_FLOCK, owner_of
 from holdfast.journal.terms import is_term_held
 from holdfast.state.story import Story
@@ -56,27 +56,24 @@ def standing_by(beat: Beat) -> Standing:
 
 def keep_beat(run: str, beat: Beat) -> None:
     """Beside a copy, for `standing_of`."""
-    put_in_place(os.path.join(run, COPIED), msgspec.json.encode(beat))
+    files.replace_file(os.path.join(run, COPIED), msgspec.json.encode(beat))
 
 
 def _copied_beat(run: str) -> Beat | None:
     try:
-        with open(os.path.join(run, COPIED), "rb") as file:
-            return msgspec.json.decode(file.read(), type=Beat)
-    except FileNotFoundError:
+        return msgspec.json.decode(files.read_file(os.path.join(run, COPIED)), type=Beat)
+    except (FileNotFoundError, files.NotAFileError):
         return None
 
 
 def is_held(run: str) -> bool:
-    """Whether a live process is writing the run."""
+    """Whether a live process is writing the run. If its lock cannot be opened, the lease decides."""
     try:
-        handle = os.open(os.path.join(run, "lock"), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except (FileNotFoundError, PermissionError):
+        handle = files.open_file(os.path.join(run, "lock"))
+    except FileNotFoundError:
         return False
-    except OSError as error:
-        if error.errno != errno.ELOOP:
-            raise
-        return False  # a link: nobody holds this run by it
+    except (PermissionError, files.NotAFileError):
+        return is_held_by_lease(run)
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)  # let go at once: a writer that starts tries for longer
     except BlockingIOError:

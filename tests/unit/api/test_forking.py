@@ -540,7 +540,7 @@ def test_samples_that_left_the_same_files_are_taken_over_at_once(
     told = Told()
     go(tmp_path, one_task(told, writing, count=8))
     if not links:
-        monkeypatch.setattr(os, "link", copied)
+        monkeypatch.setattr("holdfast.files.link", copied)
     made = fork(tmp_path, one_task(told, writing, count=8))
     assert (made.forecast.reused, made.ended.finished) == (8, 8)
     blobs = [sorted(os.listdir(os.path.join(folder(tmp_path, run), "blobs"))) for run in (RUN, FORK)]

@@ -4,10 +4,10 @@ import asyncio
 import os
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from holdfast import files
 from holdfast.api import find_run
 from holdfast.api.mirroring import claim_run
 from holdfast.api.working import open_journal
@@ -104,16 +104,15 @@ def test_opening_a_journal_keeps_the_event_loop_free(tmp_path: Path, monkeypatch
     place = find_run(str(tmp_path), runs.RUN)
     uid = Reader(journal_folder(place.folder)).uid
     read: list[tuple[str, bool]] = []
-    open_file = open
+    open_file = files.open_file
 
-    def watched(file: Any, *arguments: Any, **named: Any) -> Any:
-        if str(file).startswith(str(tmp_path)) and not str(file).endswith("log.jsonl"):
-            read.append((os.path.basename(str(file)), threading.current_thread() is threading.main_thread()))
-        return open_file(file, *arguments, **named)
+    def watched(path: str, *, write: bool = False) -> int:
+        read.append((os.path.basename(path), threading.current_thread() is threading.main_thread()))
+        return open_file(path, write=write)
 
     async def reopen() -> None:
         claimed = claim_run(None, place)
-        monkeypatch.setattr("builtins.open", watched)
+        monkeypatch.setattr(files, "open_file", watched)
         opened, logbook = await open_journal(place, uid, claimed)
         await opened.close()
         logbook.close()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from holdfast import files
 from holdfast.datasets import Content, Digests
 from holdfast.errors import JournalError, SpecError
 from holdfast.journal.disk import OsDisk
@@ -128,7 +129,7 @@ def test_a_fork_takes_content_over(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     parent = plan_of(tmp_path / "parent", spec)
     os.unlink(tmp_path / "a.png")
     if not links:
-        monkeypatch.setattr(os, "link", lambda *_: (_ for _ in ()).throw(OSError(errno.EPERM, "no links here")))
+        monkeypatch.setattr(files, "link", lambda *_: (_ for _ in ()).throw(OSError(errno.EPERM, "no links here")))
     rows = StoredRows(str(tmp_path / "parent"), parent.planned.cells)
     (tmp_path / "fork").mkdir()
     planned = write_plan(str(tmp_path / "fork"), spec, prepare(spec, {"t": rows}, {}), str(tmp_path / "parent"))
@@ -153,7 +154,7 @@ def test_one_content_is_taken_over_by_several_threads_at_once(
     reference = Reference(stored(tmp_path / "parent").digest, "")
     (tmp_path / "fork").mkdir()
     store = BlobStore(str(tmp_path / "fork"), str(tmp_path / "parent"))
-    about_to, link = threading.Barrier(4), os.link
+    about_to, link = threading.Barrier(4), files.link
 
     def late(source: str, target: str) -> None:
         about_to.wait()
@@ -161,7 +162,7 @@ def test_one_content_is_taken_over_by_several_threads_at_once(
             raise OSError(errno.EPERM, "no links here")
         link(source, target)
 
-    monkeypatch.setattr(os, "link", late)
+    monkeypatch.setattr(files, "link", late)
     with ThreadPoolExecutor(4) as threads:
         taken = list(threads.map(lambda _: store.keep(reference, Digests()), range(4)))
     assert taken == [reference] * 4
@@ -173,7 +174,7 @@ def test_damaged_content_is_not_copied_from_the_parent(tmp_path: Path, monkeypat
     reference = stored(tmp_path / "parent")
     Path(blob_path(str(tmp_path / "parent"), reference)).write_bytes(PNG + b"!")
     (tmp_path / "fork").mkdir()
-    monkeypatch.setattr(os, "link", lambda *_: (_ for _ in ()).throw(OSError(errno.EPERM, "no links here")))
+    monkeypatch.setattr(files, "link", lambda *_: (_ for _ in ()).throw(OSError(errno.EPERM, "no links here")))
     with pytest.raises(JournalError, match=f"{reference.digest} is damaged"):
         BlobStore(str(tmp_path / "fork"), str(tmp_path / "parent")).keep(reference, Digests())
     assert blobs(tmp_path / "fork") == []

@@ -9,8 +9,10 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from holdfast import files
 from holdfast.journal import Lock
 from holdfast.journal.lease import Holder, Lease, Stall, boot_id, this_process, write_lease
 from holdfast.records.facts import RunEnded
@@ -115,13 +117,45 @@ def test_a_lock_that_a_child_inherited_from_a_dead_process_is_not_held(tmp_path:
         os.kill(child, 9)
 
 
-def test_a_lock_file_that_may_not_be_opened_is_no_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> int:
+@pytest.mark.parametrize("way", ["forbidden", "link"])
+def test_a_lock_that_cannot_be_opened_is_judged_by_the_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    open_file = files.open_file
+
+    def refuse(path: str, *, write: bool = False) -> int:
+        if path.endswith("lock"):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return open_file(path, write=write)
+
+    if way == "link":
+        (tmp_path / "lock").symlink_to(tmp_path / "nowhere")
+    else:
+        (tmp_path / "lock").touch()
+        monkeypatch.setattr(files, "open_file", refuse)
+    assert standing_of(str(tmp_path)).held is False, "nobody ever wrote a lease"
+    now, elsewhere = time.time(), Holder(1, "another-machine")
+    for holder, at, released, held in (
+        (this_process(), now, False, True),
+        (this_process(), now, True, False),
+        (msgspec.structs.replace(this_process(), pid=1 << 30), now, False, False),
+        (elsewhere, now, False, True),
+        (elsewhere, now - 3600, False, False),
+    ):
+        write_lease(str(tmp_path), Lease(holder, 1, 1, at, at, 60.0, released=released))
+        assert is_held(str(tmp_path)) is held, (holder, at, released)
+
+
+def test_a_run_whose_lock_and_lease_may_not_be_read_is_not_taken_for_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: str, *, write: bool = False) -> int:
         raise PermissionError(errno.EACCES, "Permission denied")
 
     (tmp_path / "lock").touch()
-    monkeypatch.setattr(os, "open", refuse)
-    assert standing_of(str(tmp_path)).held is False
+    monkeypatch.setattr(files, "open_file", refuse)
+    monkeypatch.setattr("holdfast.state.status._copied_beat", lambda _: None)
+    assert is_held(str(tmp_path))
 
 
 def test_a_look_does_not_disturb_a_holder_nor_another_look(tmp_path: Path) -> None:

@@ -1,0 +1,329 @@
+"""Opening, creating, replacing and removing files without following symbolic links, and the modes of new files.
+
+A run folder may come from a stranger, and a link in it can name any file of the user. So every file of a run, a store
+or the cache is opened here. Rules:
+
+- The path to a run folder is the user's choice and may contain links. Nothing inside the run folder may be one: neither
+  a file nor a folder between the run folder and the file. Those folders are known by name (`INNER_FOLDERS`).
+- A named pipe or device in the place of a file is refused without waiting for it.
+- Temporary files are created new, never opened: what lies at their path is removed first.
+- Run folders are private (0700), unless `HOLDFAST_SHARED=1` is set or the store is group-writable. What is created
+  inside a folder that only its owner can enter is private too (0600, 0700); elsewhere the umask decides. So runs of
+  earlier versions keep their modes.
+"""
+
+import contextlib
+import errno
+import itertools
+import os
+import stat
+from collections.abc import Iterator
+
+from holdfast.errors import DamagedError
+
+SHARED_VARIABLE = "HOLDFAST_SHARED"
+INNER_FOLDERS = frozenset(
+    {"journal", "journal.condensed", "quarantine", "incoming", "blobs", "control", "lease", "shards"}
+)
+"""Names of the folders inside a run folder. A link of such a name is not followed."""
+NO_FOLLOW = os.O_NOFOLLOW
+SMALL_BYTES_MAX = 64 * 1024 * 1024
+"""No small file of ours (lease, request, spec) is longer; a longer one is not read into memory."""
+_SEARCH = getattr(os, "O_PATH", os.O_RDONLY)
+"""To name files inside a folder, permission to search it is enough."""
+_NOT_A_FILE = {errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO, errno.ENODEV}
+"""What the kernel says of a symbolic link, a folder, and a socket, pipe or device that is opened as a file."""
+_NOT_A_FOLDER = {errno.ELOOP, errno.EMLINK, errno.ENOTDIR}
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+class NotAFileError(OSError, DamagedError):
+    """A symbolic link, folder, pipe or device lies where a file of the run should be."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(errno.ELOOP, "is a link, a folder, a pipe or a device instead of a file", path)
+
+    def __str__(self) -> str:
+        return f"{self.filename} {self.strerror}; nothing was read or written through it: remove it, or put it back"
+
+
+class NotAFolderError(NotADirectoryError, DamagedError):
+    """A symbolic link or a file lies where a folder of the run should be."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(errno.ENOTDIR, "is a link or a file instead of a folder", path)
+
+    def __str__(self) -> str:
+        return f"{self.filename} {self.strerror}; nothing was read or written through it: remove it, or put it back"
+
+
+def open_file(path: str, *, write: bool = False) -> int:
+    """A handle to an existing regular file; with `write`, to read it and to append to it."""
+    return _open(path, os.O_RDWR | os.O_APPEND if write else os.O_RDONLY)
+
+
+def open_or_create(path: str) -> int:
+    """A handle to read a regular file and append to it; the file is created if it is missing."""
+    return _open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+
+
+def open_to_overwrite(path: str) -> int:
+    """A handle to an existing regular file whose bytes are to be replaced where they are."""
+    return _open(path, os.O_WRONLY)
+
+
+def create_file(path: str) -> int:
+    """A handle to a new file, for appending. FileExistsError if the name is taken, by a link too."""
+    return _open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL)
+
+
+def read_file(path: str, bytes_max: int = SMALL_BYTES_MAX) -> bytes:
+    """The content of a small file. OSError if it is longer than `bytes_max`."""
+    with open(open_file(path), "rb") as file:
+        if os.fstat(file.fileno()).st_size > bytes_max:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
+        return file.read(bytes_max + 1)
+
+
+def read_own_file(path: str) -> bytes:
+    """The same for a derived file, which is trusted only if this user wrote it."""
+    with open(open_own_file(path), "rb") as file:
+        return file.read(SMALL_BYTES_MAX)
+
+
+def open_own_file(path: str) -> int:
+    """A handle to read a file of this user. PermissionError if it belongs to somebody else."""
+    handle = open_file(path)
+    if os.fstat(handle).st_uid != os.geteuid():
+        os.close(handle)
+        raise PermissionError(errno.EPERM, "belongs to another user", path)
+    return handle
+
+
+def replace_file(path: str, data: bytes) -> None:
+    """Replace a small file: a reader sees the old bytes or the new. Not synced: for files that may be lost."""
+    temporary = f"{path}.{os.getpid()}.tmp"
+    remove_if_present(temporary)
+    try:
+        with open(create_file(temporary), "wb") as file:
+            file.write(data)
+        rename(temporary, path)
+    except BaseException:  # on a full disk a leftover takes the space that the next attempt needs
+        with contextlib.suppress(OSError):
+            remove(temporary)
+        raise
+
+
+def status_of(path: str) -> os.stat_result | None:
+    """The status of a file or folder itself, links not followed; None if there is nothing."""
+    try:
+        with _parent(path) as (name, above):
+            return os.stat(name, dir_fd=above, follow_symlinks=False)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def is_file(path: str) -> bool:
+    found = status_of(path)
+    return found is not None and stat.S_ISREG(found.st_mode)
+
+
+def is_folder(path: str) -> bool:
+    """Whether it is a folder; a link to one is, unless it is one of the inner folders of a run."""
+    try:
+        os.close(_open_folder(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return os.path.isdir(path)
+    return True
+
+
+def open_folder(path: str) -> int:
+    """A handle to a folder. NotAFolderError if it is an inner folder of a run, and is a link or a file."""
+    return _open_folder(path, os.O_RDONLY)
+
+
+def list_names(folder: str) -> list[str]:
+    with _closing(open_folder(folder)) as handle:
+        return os.listdir(handle)
+
+
+def make_folder(path: str, *, private: bool = False) -> None:
+    """Make a folder if it is missing. `private`: only its owner can enter it. NotADirectoryError if something else is
+    there.
+    """
+    try:
+        with _parent(path) as (name, above):
+            os.mkdir(name, 0o700 if private or _is_private(path, above) else 0o777, dir_fd=above)
+    except FileExistsError:
+        os.close(_open_folder(path))
+
+
+def is_private_run(folder: str) -> bool:
+    """Whether a run folder that is about to be made is private: by default, unless its store is shared."""
+    if is_shared():
+        return False
+    try:
+        store = os.stat(os.path.dirname(os.path.dirname(folder)))
+    except OSError:
+        return True
+    return not store.st_mode & stat.S_IWGRP
+
+
+def is_shared() -> bool:
+    """Whether the user asks for runs that others can read and continue, as far as the umask allows."""
+    return os.environ.get(SHARED_VARIABLE, "") not in ("", "0")
+
+
+def sync_folder(path: str) -> None:
+    with _closing(open_folder(path)) as handle:
+        os.fsync(handle)
+
+
+def rename(old: str, new: str) -> None:
+    """Give a file another name. What has that name already is replaced; a link is replaced itself."""
+    with _parent(old) as (source, above_old), _parent(new) as (target, above_new):
+        os.replace(source, target, src_dir_fd=above_old, dst_dir_fd=above_new)
+
+
+def link(old: str, new: str) -> None:
+    """A second name for the same file. FileExistsError if that name is taken."""
+    with _parent(old) as (source, above_old), _parent(new) as (target, above_new):
+        os.link(source, target, src_dir_fd=above_old, dst_dir_fd=above_new, follow_symlinks=False)
+
+
+def remove(path: str) -> None:
+    """Remove the name of a file; of a link, the link itself."""
+    with _parent(path) as (name, above):
+        os.unlink(name, dir_fd=above)
+
+
+def remove_if_present(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        remove(path)
+
+
+def is_own_folder(path: str) -> bool:
+    """Whether this user made it, and it is no link: for folders in a place where others can put things too."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+
+
+def remove_own_folder(path: str) -> None:
+    """Remove a folder of this user with everything in it, whatever the modes. Links in it are removed, never followed.
+    A link or another user's folder at the path stays as it is. What cannot be removed stays.
+    """
+    if not is_own_folder(path):
+        return
+    place, name = os.path.split(path)
+    with contextlib.suppress(OSError), _closing(os.open(place, _SEARCH | os.O_DIRECTORY | os.O_CLOEXEC)) as above:
+        with _closing(_open_own_folder(name, above)) as top:
+            _empty(top)
+        os.rmdir(name, dir_fd=above)
+
+
+def _empty(top: int) -> None:
+    """Subfolders are moved up before they are emptied: a tree that is nested very deeply needs neither a deep stack nor
+    many open files.
+    """
+    prefix, moved, stuck = os.urandom(8).hex(), itertools.count(), set[str]()
+    while names := set(os.listdir(top)) - stuck:
+        for name in names:
+            try:
+                if not _is_folder_at(name, top):
+                    os.unlink(name, dir_fd=top)
+                    continue
+                with _closing(_open_own_folder(name, top)) as folder:
+                    for inner in os.listdir(folder):
+                        if _is_folder_at(inner, folder):
+                            os.close(_open_own_folder(inner, folder))
+                            os.rename(inner, f"{prefix}-{next(moved)}", src_dir_fd=folder, dst_dir_fd=top)
+                        else:
+                            os.unlink(inner, dir_fd=folder)
+                os.rmdir(name, dir_fd=top)
+            except OSError:
+                stuck.add(name)
+
+
+def _is_folder_at(name: str, above: int) -> bool:
+    return stat.S_ISDIR(os.stat(name, dir_fd=above, follow_symlinks=False).st_mode)
+
+
+def _open_own_folder(name: str, above: int) -> int:
+    """A handle to list a folder and to remove what is in it. Its mode is changed through a handle, never by a path."""
+    flags = os.O_DIRECTORY | os.O_CLOEXEC | NO_FOLLOW
+    if hasattr(os, "O_PATH"):
+        with _closing(os.open(name, os.O_PATH | flags, dir_fd=above)) as found:
+            if os.fstat(found).st_mode & stat.S_IRWXU != stat.S_IRWXU:
+                os.chmod(f"/proc/self/fd/{found}", stat.S_IRWXU)
+    else:
+        os.chmod(name, stat.S_IRWXU, dir_fd=above, follow_symlinks=False)
+    return os.open(name, os.O_RDONLY | flags, dir_fd=above)
+
+
+@contextlib.contextmanager
+def _closing(handle: int) -> Iterator[int]:
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _open(path: str, flags: int) -> int:
+    flags |= os.O_CLOEXEC | os.O_NONBLOCK | NO_FOLLOW  # without O_NONBLOCK a named pipe would wait for a writer
+    with _parent(path) as (name, above):
+        mode = 0o600 if flags & os.O_CREAT and _is_private(path, above) else 0o666
+        try:
+            handle = os.open(name, flags, mode, dir_fd=above)
+        except OSError as error:
+            if error.errno in _NOT_A_FILE:
+                raise NotAFileError(path) from error
+            raise
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise NotAFileError(path)
+    return handle
+
+
+@contextlib.contextmanager
+def _parent(path: str) -> Iterator[tuple[str, int | None]]:
+    """How to name a file to the kernel. Inside an inner folder: by its name and a handle to that folder, so that no
+    link takes the folder's place in between.
+    """
+    folder, name = os.path.split(path)
+    if os.path.basename(folder) not in INNER_FOLDERS:
+        yield path, None
+        return
+    handle = _open_folder(folder)
+    try:
+        yield name, handle
+    except OSError as error:
+        if error.filename == name:
+            error.filename = path  # a message that names only the last part helps nobody
+        raise
+    finally:
+        os.close(handle)
+
+
+def _open_folder(path: str, access: int = _SEARCH) -> int:
+    is_inner = os.path.basename(path) in INNER_FOLDERS
+    flags = access | os.O_DIRECTORY | os.O_CLOEXEC | (NO_FOLLOW if is_inner else 0)
+    with _parent(path) as (name, above):
+        try:
+            return os.open(name, flags, dir_fd=above)
+        except OSError as error:
+            if is_inner and error.errno in _NOT_A_FOLDER:
+                raise NotAFolderError(path) from error
+            raise
+
+
+def _is_private(path: str, above: int | None) -> bool:
+    """Whether only the owner can enter the folder that a new file or folder will be in."""
+    if is_shared():
+        return False
+    found = os.stat(os.path.dirname(path) or os.curdir) if above is None else os.stat(above)
+    return not found.st_mode & _OTHERS

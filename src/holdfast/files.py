@@ -7,9 +7,9 @@ or the cache is opened here. Rules:
   a file nor a folder between the run folder and the file. Those folders are known by name (`INNER_FOLDERS`).
 - A named pipe or device in the place of a file is refused without waiting for it.
 - Temporary files are created new, never opened: what lies at their path is removed first.
-- Run folders are private (0700), unless `HOLDFAST_SHARED=1` is set or the store is group-writable. What is created
-  inside a folder that only its owner can enter is private too (0600, 0700); elsewhere the umask decides. So runs of
-  earlier versions keep their modes.
+- Run folders are private (0700), unless `HOLDFAST_SHARED=1` is set or the store is group-writable. Files and inner
+  folders in a folder that only its owner can enter are private too (0600, 0700); elsewhere the umask decides. So runs
+  of earlier versions keep their modes.
 """
 
 import contextlib
@@ -155,7 +155,8 @@ def make_folder(path: str, *, private: bool = False) -> None:
     """
     try:
         with _parent(path) as (name, above):
-            os.mkdir(name, 0o700 if private or _is_private(path, above) else 0o777, dir_fd=above)
+            private = private or (os.path.basename(path) in INNER_FOLDERS and _is_private(path, above))
+            os.mkdir(name, 0o700 if private else 0o777, dir_fd=above)
     except FileExistsError:
         os.close(_open_folder(path))
 

@@ -4,6 +4,7 @@ Every reader of a run goes through `find_damage` before it shows a number. Damag
 longer reported here: its anomaly records are, and the lost answers were asked for again.
 """
 
+import os
 from collections.abc import Sequence
 
 import msgspec
@@ -70,7 +71,7 @@ def find_missing_start(place: RunPlace, story: Story, damage: Sequence[Damage], 
         return ""
     lost = lost_of(place, story, damage, answers)
     if lost == "journal":
-        what = "is empty" if place.began else "is missing"
+        what = "is empty" if place.began else "is no folder" if os.path.lexists(place.journal) else "is missing"
         return f"{place.run_id}: the journal in {place.journal} {what}, so its answers are lost here; {RESTORE}"
     if lost == "beginning":
         what = "the record that began the run is damaged, so nothing can be said of what was asked"

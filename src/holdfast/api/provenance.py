@@ -17,7 +17,7 @@ import yaml
 from holdfast import __version__
 from holdfast.api.places import RunPlace
 from holdfast.errors import DriftError
-from holdfast.files import read_file
+from holdfast.files import NotAFileError, read_file
 from holdfast.journal import OS_DISK, Damage, write_file
 from holdfast.records.kinds import FORMAT
 from holdfast.report.sheets import Origin
@@ -136,6 +136,7 @@ def lost_of(
 
 def check_spec_file(place: RunPlace, story: Story) -> None:
     """Refuse a file that says something that the run has never been: whoever edited it expects it to count.
+    DamagedError if it is a link or no file at all.
 
     One that is missing, or says what an earlier resume said, is written again.
     """
@@ -144,6 +145,8 @@ def check_spec_file(place: RunPlace, story: Story) -> None:
         raw = read_file(path)
     except FileNotFoundError:
         return
+    except NotAFileError:
+        raise
     except OSError as error:
         raise DriftError(f"{path} cannot be read: {error.strerror}; remove it, and it is written again") from error
     problem = _problem_of(raw, story)

@@ -24,6 +24,7 @@ from holdfast.api.recovery_note import RecoveryNote, is_recovered, read_note
 from holdfast.api.removed_folders import hide_folder, remove_hidden
 from holdfast.api.resuming import read_fold
 from holdfast.errors import DriftError, StoreError, UsageError
+from holdfast.files import NotAFileError
 from holdfast.journal import OS_DISK, Lock, Reader, journal_folder, verify
 from holdfast.journal.chain import list_chain
 from holdfast.journal.disk import remove_if_there
@@ -372,7 +373,7 @@ def _mend_spec_file(place: RunPlace, fold: Fold, made: bool) -> Iterator[str]:
     if os.path.exists(os.path.join(place.folder, SPEC_FILE)):
         try:
             return check_spec_file(place, fold.story)
-        except DriftError as error:
+        except (DriftError, NotAFileError) as error:
             if not made:
                 yield str(error)
                 return

@@ -9,8 +9,8 @@ import os
 import msgspec
 
 from holdfast.api.places import RunPlace
+from holdfast.files import read_file, replace_file
 from holdfast.journal.disk import OS_DISK, remove_if_there
-from holdfast.journal.lease import put_in_place
 from holdfast.journal.pieces import FolderSource
 from holdfast.journal.restoring import uid_of
 
@@ -27,14 +27,13 @@ class RecoveryNote(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
     def write(self, place: RunPlace) -> None:
-        put_in_place(_path(place), msgspec.json.encode(self))
+        replace_file(_path(place), msgspec.json.encode(self))
 
 
 def read_note(place: RunPlace, source: str, *, events: bool) -> RecoveryNote | None:
     """The note of an earlier call with the same source and the same choice of events."""
     try:
-        with open(_path(place), "rb") as file:
-            note = msgspec.json.decode(file.read(), type=RecoveryNote)
+        note = msgspec.json.decode(read_file(_path(place)), type=RecoveryNote)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
     return note if (note.source, note.events) == (source, events) else None

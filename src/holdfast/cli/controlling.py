@@ -4,6 +4,7 @@ import asyncio
 
 from holdfast.api import Run, RunPlace, default_store, find_run
 from holdfast.api.control import Wish, ask_run
+from holdfast.api.damage import require_started
 from holdfast.api.going_on import not_begun
 from holdfast.api.resuming import Reading, claim, open_claimed, stored_spec
 from holdfast.api.tuning import record_of
@@ -91,8 +92,7 @@ def write_wish(place: RunPlace, wish: Wish) -> None:
 
 async def _append(place: RunPlace, wish: Wish) -> None:
     reading = await asyncio.to_thread(Reading, place)
-    if reading.fold.story.started is None:
-        raise not_begun(place)
+    require_started(place, reading.fold)
     writer, logbook = await open_claimed(reading, await claim(reading, stored_spec(reading.fold).mirror))
     try:
         await writer.append(record_of(wish))

@@ -91,7 +91,7 @@ async def code_tests(
 
 async def _run(files: dict[str, str], limits: Limits) -> Score:
     """A cancellation ends the command first."""
-    path = await asyncio.to_thread(_new_folder)
+    path = await asyncio.to_thread(new_folder)
     call = Launch(Folder(path, "score"), limits, namespaces=not why_no_namespaces())
     through = secrets.token_hex(16)
     working = asyncio.ensure_future(asyncio.to_thread(_ran, call, path, files, through))
@@ -135,7 +135,8 @@ def _column(sample: Sample, column: str) -> str:
     return found
 
 
-def _new_folder() -> str:
+def new_folder() -> str:
+    """A private folder in the temporary folder of the machine. Old ones that killed processes left go first."""
     place = os.path.realpath(tempfile.gettempdir())
     for entry in os.scandir(place):
         with contextlib.suppress(OSError):  # another process was quicker

@@ -164,7 +164,7 @@ def _files(place: RunPlace, fold: Fold) -> Iterator[Trouble]:
     except DriftError:
         wrong = "says something that the run has never been"
     except files.NotAFileError as error:
-        wrong = error.strerror
+        wrong = error.strerror or "cannot be read"
     if wrong and not is_held(place.folder):
         means = "it only repeats what the journal holds; what was in it is kept as spec.yaml.old"
         finding = Finding(f"{SPEC_FILE} {wrong}", means, place.command("doctor", "--fix"), place.run_id, True)

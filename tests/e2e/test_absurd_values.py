@@ -20,6 +20,8 @@ from holdfast.api.runs import Run
 from holdfast.models import bodies
 from holdfast.records import exchange
 from holdfast.records.exchange import Answer, Message, Usage
+from holdfast.testing import batch, batch_anthropic
+from tests.absurd import HUGE_TEXT, LONG, absurd_documents, absurd_values, paths_in, rewritten
 from tests.e2e.agents import serving
 from tests.e2e.commands import Done, call, exported, shown, write_rows, write_spec
 from tests.journals import unpacked
@@ -32,13 +34,6 @@ async def note(n: int) -> str:
     """Write a number down."""
     return f"noted {n}"
 '''
-NUMBERS = ["9223372036854775808", "9007199254740993", "18446744073709551616", "-1", "-9223372036854775809", "1e308"]
-NUMBERS += ["1e999", "2.5", "NaN", "-Infinity", "true", '"7"', "null", '{"a":1}', "[1,2]", "1" + "0" * 5000]
-TEXTS = [r'"\ud800"', r'"\udc00 and more"', r'"\u0000"', r'"\u001b[31m"', '""', "null", "17", "[]", '{"a":null}']
-LISTS = ["null", "{}", '"text"', "17", "[]", "[null]", "[[]]", '["a", 5, {"a": 1}]']
-HUGE_TEXT, HUGE_LIST = '"HUGE"', "MANY"
-LONG = {"finish_reason", "stop_reason", "finishReason", "status", "id", "call_id", "name", "arguments", "model"}
-"""Text fields that also get a text of 10 MB: ids, names and reasons, the fields that nobody expects to be long."""
 PROTOCOLS: dict[str, dict[str, Any]] = {
     "chat": {"provider": "openai"},
     "responses": {"provider": "openai", "options": {"api": "responses"}},
@@ -56,33 +51,6 @@ def answer(messages: list[Message]) -> Answer:
     message = {"role": "assistant", "content": "8", "tool_calls": calls}
     tops = [{"token": "8", "logprob": -0.25}]
     return Answer("8", message, calls, "tool_calls", usage, [{"token": "8", "logprob": -0.25, "top_logprobs": tops}])
-
-
-def paths_in(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """Every field of a body, with its place."""
-    if path:
-        yield path, value
-    each = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for name, inner in each:
-        yield from paths_in(inner, (*path, name))
-
-
-def absurd_values(path: tuple[Any, ...], value: Any) -> list[str]:
-    """JSON to put in place of a value, by its type."""
-    if isinstance(value, list | dict):
-        return [*LISTS, *([HUGE_LIST] if isinstance(value, list) else [])]
-    if isinstance(value, str):
-        return TEXTS
-    return NUMBERS
-
-
-def put(value: Any, path: tuple[Any, ...], token: str) -> Any:
-    """The same body with a token at one place."""
-    if not path:
-        return token
-    copy = list(value) if isinstance(value, list) else dict(value)
-    copy[path[0]] = put(value[path[0]], path[1:], token)
-    return copy
 
 
 def documents_in(content: bytes) -> list[Any]:
@@ -122,14 +90,7 @@ class Rewriting:
 
     def _rewritten(self, content: bytes, number: int, path: tuple[Any, ...], absurd: str) -> bytes:
         document = documents_in(content)[number]
-        value = document
-        for part in path:
-            value = value[part]
-        if absurd == HUGE_TEXT:
-            absurd = json.dumps("x" * self._characters)
-        elif absurd == HUGE_LIST:
-            absurd = json.dumps(value * (100_000 // max(len(value), 1)) or [0] * 100_000)
-        new = json.dumps(put(document, path, "@@")).replace('"@@"', absurd).encode()
+        new = rewritten(document, path, absurd, self._characters)
         if not content.startswith((b"data:", b"event:")):
             return new
         lines = content.split(b"\n")
@@ -187,6 +148,34 @@ def test_no_absurd_value_of_any_field_poisons_a_run(tmp_path: Path, samples: int
     no_traceback(call("doctor", cwd=tmp_path), 0)
     listed = call("ls", "--json", cwd=tmp_path).json()
     assert [each["status"] for each in listed] == ["completed"]
+
+
+@pytest.mark.parametrize("style", ["openai", "anthropic"])
+@pytest.mark.parametrize("samples", [120, pytest.param(2000, marks=pytest.mark.long)])
+def test_no_absurd_line_of_a_batch_poisons_a_run(tmp_path: Path, style: str, samples: int) -> None:
+    """Each line of the results has one absurd value. A line that is no result is asked for alone."""
+    sent = batch.send_lines
+
+    async def send_absurd(request: Any, jobs: Any, lines: list[bytes]) -> Any:
+        every = [list(absurd_documents(json.loads(line))) for line in lines]
+        spread = [cases[number * 7919 % len(cases)] for number, cases in enumerate(every)]
+        return await sent(request, jobs, spread)
+
+    poisoned = [patch.object(module, "send_lines", send_absurd) for module in (batch, batch_anthropic)]
+    plain = Answer("8", {"role": "assistant", "content": "8"}, [], "stop", Usage(1000, 100, 20, 30, 40))
+    with serving(lambda messages: plain) as server, poisoned[0], poisoned[1]:
+        settings = {"quiet_seconds": 0.2, "poll_seconds": 0.05, "settle_seconds": 0.3}
+        model = {"provider": style, "batch": settings, "request_retries": 0, "price": {"input": 1.0, "output": 2.0}}
+        write_spec(tmp_path, samples, server.base_url, model=model, task={"sample_retries": 0})
+        no_traceback(call("run", "eval.yaml", "--id", "r", cwd=tmp_path), 0, 1)
+    run = shown("r", tmp_path / "runs")
+    assert (run["planned"], run["unfinished"]) == (samples, 0)
+    assert run["finished"] > run["failed"]
+    kinds = {line["error"]["kind"] for line in exported("r", tmp_path / "runs") if line["status"] == "failed"}
+    assert kinds <= {"malformed", "bad_request", "content_filter", "server"}
+    assert 0 < run["usage"]["input_tokens"] <= 2000 * samples
+    for command in (["show", "r"], ["ls"], ["cost", "r"], ["report", "r"], ["doctor"], ["verify", "r"]):
+        no_traceback(call(*command, cwd=tmp_path), 0, 1)
 
 
 def test_a_dropped_count_is_an_anomaly_of_its_answer(tmp_path: Path) -> None:

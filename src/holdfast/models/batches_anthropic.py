@@ -9,15 +9,15 @@ import contextlib
 import math
 from collections.abc import AsyncIterator
 from datetime import datetime
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import msgspec
 from yarl import URL
 
 from holdfast.models.anthropic import DEFAULT_KEY_VARIABLE, DEFAULT_URL, Messages
 from holdfast.models.batches import Found, Mark, Result, Standing
-from holdfast.models.batches_wire import SKEW_SECONDS, BatchWire, Page, url_of
-from holdfast.models.bodies import decode
+from holdfast.models.batches_wire import SKEW_SECONDS, BatchWire, JobName, Page, decode_line, url_of
+from holdfast.models.bodies import Values, decode, mapping
 from holdfast.models.endpoint import Endpoint, read_key
 from holdfast.models.failures import ModelError
 from holdfast.models.http import build
@@ -68,7 +68,7 @@ class AnthropicBatches:
             return Standing(job, "gone", "gone", "the server has no such job", whole=False)
         if found.processing_status != "ended":
             return Standing(job, "waiting", found.processing_status)
-        undone = {name: found.request_counts.get(name, 0) for name in ("expired", "canceled")}
+        undone = {name: found.count(name) for name in ("expired", "canceled")}
         status = next((name for name, count in undone.items() if count), "ended")
         return Standing(job, "ended", status, results=(job,), whole=status == "ended")
 
@@ -79,9 +79,8 @@ class AnthropicBatches:
                 yield line
 
     def parse(self, line: bytes) -> Result | None:
-        try:
-            found = _line.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        found = decode_line(line, _line)
+        if found is None:
             return None
         if found.result.type in ("expired", "canceled"):
             return Result(found.custom_id)
@@ -118,23 +117,27 @@ class AnthropicBatches:
 
 
 class _Batch(msgspec.Struct, frozen=True):
-    """A job, as the server tells of it."""
+    """A job, as the server describes it."""
 
-    id: str
+    id: JobName
     processing_status: str = ""
-    created_at: str = ""
-    request_counts: dict[str, int] = msgspec.field(default_factory=dict)
+    created_at: Any = None
+    request_counts: Any = None
+
+    def count(self, name: str) -> int:
+        """How many of its requests are in this state; 0 if that is no count."""
+        return Values().count(self.request_counts, name)
 
     @property
     def size(self) -> int:
-        return sum(self.request_counts.values())
+        return sum(map(self.count, mapping(self.request_counts)))
 
     @property
     def created(self) -> float:
         """What cannot be read may be of any time."""
         try:
             return datetime.fromisoformat(self.created_at).timestamp()
-        except ValueError:
+        except (TypeError, ValueError, OverflowError):
             return math.inf
 
 

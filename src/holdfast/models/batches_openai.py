@@ -12,7 +12,7 @@ import msgspec
 from yarl import URL
 
 from holdfast.models.batches import TOKEN_NAME, Found, Mark, Result, Standing
-from holdfast.models.batches_wire import BatchWire, Page, chunks, url_of
+from holdfast.models.batches_wire import BatchWire, FileName, JobName, Page, chunks, decode_line, url_of
 from holdfast.models.bodies import decode
 from holdfast.models.endpoint import Endpoint, read_key
 from holdfast.models.failures import ModelError
@@ -88,9 +88,8 @@ class OpenAIBatches:
                 yield line
 
     def parse(self, line: bytes) -> Result | None:
-        try:
-            found = _line.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        found = decode_line(line, _line)
+        if found is None:
             return None
         if found.response is None:
             return Result(found.custom_id)  # not done: the job's time was up
@@ -120,18 +119,18 @@ class OpenAIBatches:
 class _Named(msgspec.Struct, frozen=True):
     """What matters of a file."""
 
-    id: str
+    id: JobName
 
 
 class _Batch(msgspec.Struct, frozen=True):
-    """A job, as the server tells of it."""
+    """A job, as the server describes it."""
 
-    id: str
+    id: JobName
     status: str = ""
     created_at: Any = None
     metadata: Any = None
-    output_file_id: str | None = None
-    error_file_id: str | None = None
+    output_file_id: FileName | None = None
+    error_file_id: FileName | None = None
     errors: Any = None
 
     def is_marked(self, token: str) -> bool:

@@ -6,15 +6,16 @@ minutes lie between them. Errors have the kinds and texts of the endpoint, so no
 
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Annotated, Any, Generic, Protocol, TypeVar
 
 import aiohttp
 import msgspec
 from multidict import CIMultiDict
 from yarl import URL
 
+from holdfast.models.bodies import decode
 from holdfast.models.endpoint import Endpoint, parse_url
-from holdfast.models.failures import BadConnectionError
+from holdfast.models.failures import BadConnectionError, ModelError
 from holdfast.models.provider import Connection
 from holdfast.models.tunnel import ProxyError
 from holdfast.models.wire import Response, basic_auth
@@ -31,6 +32,11 @@ SKEW_SECONDS = 3600.0
 _PAGE = 100
 _PAGES_MAX = 50
 
+_NAME = r"(?!.*\.\.)[^\s/?#\x00-\x1f][^\s?#\x00-\x1f]{0,499}"
+JobName = Annotated[str, msgspec.Meta(pattern=rf"\A{_NAME}\Z")]
+"""The id of a job or of a file. It becomes part of a URL, and is recorded."""
+FileName = Annotated[str, msgspec.Meta(pattern=rf"\A(?:{_NAME})?\Z")]
+"""The same, or nothing: there is no such file."""
 T = TypeVar("T")
 
 
@@ -157,6 +163,18 @@ def url_of(connection: Connection, usual: str) -> URL:
     if not isinstance(given, str):
         raise BadConnectionError("batch: a job is with one server: give one base_url, or take `batch` away")
     return parse_url(given)
+
+
+def decode_line(line: bytes, decoder: "msgspec.json.Decoder[T]") -> T | None:
+    """One line of results; None if it is none. Half a character or NaN somewhere in it is no reason to ask again."""
+    try:
+        return decoder.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    try:
+        return decoder.decode(msgspec.json.encode(decode(line)))
+    except (msgspec.DecodeError, ModelError, RecursionError):
+        return None
 
 
 async def chunks(lines: Any) -> AsyncIterator[bytes]:

@@ -37,6 +37,14 @@ def decode(body: bytes) -> Any:
         raise ModelError("malformed", f"the body is not JSON ({error}): {shorten(detail_of(text))}") from None
 
 
+def clean(value: Any) -> Any:
+    """What another library gives, as JSON has it. ModelError if it cannot be written as JSON."""
+    try:
+        return decode(json.dumps(value, default=str).encode())
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ModelError("malformed", f"the response cannot be written as JSON ({error})") from None
+
+
 def _decode_loosely(body: bytes) -> Any:
     """None if this body is not JSON even so."""
     try:

@@ -6,7 +6,6 @@ their usual variables, or gets the one that `api_key_env` names; no text of an e
 
 import asyncio
 import importlib
-import json
 import os
 import time
 from collections.abc import Mapping
@@ -15,7 +14,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from holdfast.errors import told
-from holdfast.models.bodies import decode
+from holdfast.models.bodies import clean
 from holdfast.models.completion import answer_of
 from holdfast.models.endpoint import read_key, secrets_of
 from holdfast.models.extras import need
@@ -71,7 +70,7 @@ class LitellmProvider:
             asked["tools"] = request.tools
         try:
             completion = (await litellm.acompletion(**asked, **self._given)).model_dump(exclude_none=True)
-            body = decode(json.dumps(completion, default=str).encode())  # LiteLLM accepts NaN and lone surrogates
+            body = clean(completion)  # LiteLLM accepts NaN and lone surrogates
             answer = answer_of(body)
         except litellm.exceptions.openai.OpenAIError as error:
             self._fail(error)

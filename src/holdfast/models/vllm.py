@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from holdfast.errors import told
-from holdfast.models.bodies import texts
+from holdfast.models.bodies import Values, clean, texts
 from holdfast.models.extras import need
 from holdfast.models.failures import BadConnectionError, Kind, ModelError
 from holdfast.models.provider import Connection, Request
@@ -88,22 +88,35 @@ class VllmProvider:
         last = None
         async for output in outputs:
             last = output
-        if last is None or not last.finished or not last.outputs:
+        if last is None or not getattr(last, "finished", False) or not getattr(last, "outputs", None):
             self._fail("server", "vllm gave up the request")
         return last
 
     def _answer(self, output: Any) -> Answer:
-        said = output.outputs[0]
+        try:
+            return self._read(output)
+        except ModelError as error:
+            self._fail(error.kind, error.message)
+        except (AttributeError, TypeError, ValueError, KeyError) as error:
+            self._fail("malformed", f"vllm's output is not what it documents: {told(error)}")
+
+    def _read(self, output: Any) -> Answer:
+        said, values = output.outputs[0], Values()
         if said.finish_reason not in ("stop", "length"):
             self._fail("server", f"vllm ended the request with {said.finish_reason}")
-        usage = Usage(len(output.prompt_token_ids), len(said.token_ids), output.num_cached_tokens or 0)
-        message: Message = {"role": "assistant", "content": said.text}
-        answer = Answer(said.text, message, [], said.finish_reason, usage, _logprobs(said))
+        text = clean(said.text)
+        if not isinstance(text, str):
+            self._fail("malformed", "vllm's output has no text")
+        cached = values.count(clean({"num_cached_tokens": output.num_cached_tokens}), "num_cached_tokens")
+        usage = Usage(len(output.prompt_token_ids), len(said.token_ids), cached)
+        message: Message = {"role": "assistant", "content": text}
+        logprobs = clean(_logprobs(said))
+        answer = Answer(text, message, [], said.finish_reason, usage, logprobs, dropped=values.dropped)
         if not self._connection.record_raw:
             return answer
         ids = {"prompt_token_ids": list(output.prompt_token_ids), "token_ids": list(said.token_ids)}
-        raw = {**ids, "text": said.text, "finish_reason": said.finish_reason, "stop_reason": said.stop_reason}
-        return msgspec.structs.replace(answer, raw=raw)
+        raw = {**ids, "text": text, "finish_reason": said.finish_reason, "stop_reason": said.stop_reason}
+        return msgspec.structs.replace(answer, raw=clean(raw))
 
     def _fail(self, kind: Kind, what: str) -> NoReturn:
         raise ModelError(kind, f"{shorten(what)} ({self._connection.model} in this process)") from None

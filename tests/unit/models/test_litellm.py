@@ -6,14 +6,17 @@ installed for development; the contract was passed with LiteLLM 1.106.2 in an en
 
 import asyncio
 import importlib.util
+import json
 from pathlib import Path
 from typing import Any, ClassVar
 
+import msgspec
 import pytest
 
 from holdfast.models import BadConnectionError, Connection, ModelError, Request, make_provider
-from holdfast.records.exchange import Answer, Usage
+from holdfast.records.exchange import COUNT_MAX, Answer, Usage
 from holdfast.testing.contract import ProviderContract
+from tests.absurd import absurd_documents
 from tests.unit.models.lent_modules import lent
 
 KEY = "sk-secret-1234567890"
@@ -165,3 +168,41 @@ def test_no_key_that_it_may_have_found_is_in_an_error(litellm: Any, monkeypatch:
 def test_it_does_not_stream(litellm: Any) -> None:
     with pytest.raises(BadConnectionError, match="cannot stream"):
         make_provider(Connection("litellm", "bedrock/x", stream=True))
+
+
+def test_whatever_it_returns_is_an_answer_or_a_failure(litellm: Any) -> None:
+    """LiteLLM gives Python objects, in which numbers and texts can be what JSON cannot hold."""
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    message = {"role": "assistant", "content": "42", "tool_calls": [call]}
+    details = {"prompt_tokens_details": {"cached_tokens": 1}, "completion_tokens_details": {"reasoning_tokens": 1}}
+    choice = {"message": message, "finish_reason": "stop", "index": 0, "logprobs": {"content": [{"logprob": -0.1}]}}
+    body = {"id": "x", "choices": [choice], "usage": {**BODY["usage"], "total_tokens": 4, **details}}
+    bodies = [json.loads(each, parse_int=_number) for each in absurd_documents(body)]
+    strange: list[Any] = [float("nan"), 10**5000, "\ud800", object(), {1, 2}, {(1, 2): 3}, b"bytes", 2**70]
+    bodies += [{**body, "usage": {"prompt_tokens": each}} for each in strange]
+    bodies += [{**body, "choices": [{**choice, "message": {**message, "content": each}}]} for each in strange]
+    bodies += [None, [], "text", each_in_itself()]
+    litellm.answers.extend(bodies)
+    provider = make_provider(Connection("litellm", "bedrock/x"))
+    answers = failures = 0
+    for _ in bodies:
+        try:
+            answer = asyncio.run(provider.generate(SUM))
+        except ModelError:
+            failures += 1
+            continue
+        msgspec.json.encode(answer)
+        counts = [each for each in msgspec.structs.astuple(answer.usage) if isinstance(each, int)]
+        assert all(0 <= count <= COUNT_MAX for count in counts)
+        answers += 1
+    assert answers > failures > 0
+
+
+def _number(digits: str) -> int | float:
+    return int(digits) if len(digits) < 1000 else 10 ** len(digits)
+
+
+def each_in_itself() -> dict[str, Any]:
+    body: dict[str, Any] = {"choices": []}
+    body["choices"].append(body)
+    return body

@@ -6,12 +6,14 @@ So this shows that what vLLM documents is used as documented, not that a given v
 import asyncio
 import importlib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.models import BadConnectionError, Connection, ModelError, Request, make_provider
-from holdfast.records.exchange import Answer, Usage
+from holdfast.records.exchange import COUNT_MAX, Answer, Usage
 from tests.unit.models.lent_modules import lent
 
 FILES = {
@@ -57,6 +59,7 @@ from types import SimpleNamespace
 from .exceptions import EngineDeadError
 
 made = []
+changes = []
 
 class Tokenizer:
     def apply_chat_template(self, messages, add_generation_prompt, tokenize, return_dict, **more):
@@ -94,8 +97,11 @@ class AsyncLLM:
                8: SimpleNamespace(logprob=-1.5, rank=2, decoded_token="5")}
         said = SimpleNamespace(text=text.upper(), token_ids=[7], finish_reason=reason, stop_reason=None,
                                logprobs=[one] if sampling_params.logprobs is not None else None)
-        yield SimpleNamespace(prompt_token_ids=prompt["prompt_token_ids"], outputs=[said], finished=True,
-                              num_cached_tokens=2)
+        output = SimpleNamespace(prompt_token_ids=prompt["prompt_token_ids"], outputs=[said], finished=True,
+                                 num_cached_tokens=2)
+        for holder, name, value in changes:
+            setattr(said if holder == "said" else output, name, value)
+        yield output
 
     def shutdown(self):
         self.closed += 1
@@ -208,3 +214,27 @@ def test_tools_and_images_are_refused_before_anything_is_loaded(engines: Any) ->
 def test_a_base_url_is_refused(engines: Any) -> None:
     with pytest.raises(BadConnectionError, match="provider: openai"):
         make_provider(Connection("vllm", "m", base_url="http://127.0.0.1:8000/v1"))
+
+
+STRANGE: list[Any] = [None, -1, 2**63, 2.5, float("nan"), 10**5000, "7", "\ud800", [], {}, [None], object(), b"x", True]
+FIELDS = [("said", name) for name in ("text", "token_ids", "finish_reason", "stop_reason", "logprobs")]
+FIELDS += [("output", name) for name in ("prompt_token_ids", "outputs", "finished", "num_cached_tokens")]
+
+
+def test_whatever_it_returns_is_an_answer_or_a_failure(engines: Any) -> None:
+    changes = importlib.import_module("vllm.v1.engine.async_llm").changes
+    tops = [[{7: SimpleNamespace(logprob=each, decoded_token=each)}] for each in STRANGE]
+    cases = [(*field, value) for field in FIELDS for value in STRANGE] + [("said", "logprobs", each) for each in tops]
+    answers = failures = 0
+    for case in cases:
+        changes[:] = [case]
+        try:
+            answer = ask("x", {"logprobs": True}, record_raw=True)
+        except ModelError:
+            failures += 1
+            continue
+        msgspec.json.encode(answer)
+        assert all(0 <= count <= COUNT_MAX for count in msgspec.structs.astuple(answer.usage) if type(count) is int)
+        answers += 1
+    assert answers > 20
+    assert failures > 20

@@ -176,7 +176,11 @@ def test_whatever_it_returns_is_an_answer_or_a_failure(litellm: Any) -> None:
     message = {"role": "assistant", "content": "42", "tool_calls": [call]}
     details = {"prompt_tokens_details": {"cached_tokens": 1}, "completion_tokens_details": {"reasoning_tokens": 1}}
     choice = {"message": message, "finish_reason": "stop", "index": 0, "logprobs": {"content": [{"logprob": -0.1}]}}
-    body = {"id": "x", "choices": [choice], "usage": {**BODY["usage"], "total_tokens": 4, **details}}
+    body: dict[str, Any] = {
+        "id": "x",
+        "choices": [choice],
+        "usage": {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4, **details},
+    }
     bodies = [json.loads(each, parse_int=_number) for each in absurd_documents(body)]
     strange: list[Any] = [float("nan"), 10**5000, "\ud800", object(), {1, 2}, {(1, 2): 3}, b"bytes", 2**70]
     bodies += [{**body, "usage": {"prompt_tokens": each}} for each in strange]

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from holdfast.files import open_or_create
+from holdfast.printable import clean
 
 LOG = "log.jsonl"
 _BYTES_MAX = 10 * 1024 * 1024
@@ -96,7 +97,7 @@ class Logbook:
         self._handler.handle(record)
         if self._closed:  # what comes after the end is told all the same, and leaves no file open
             self._handler.close()
-        logging.getLogger("holdfast").log(level, "%s: %s", event, message, extra=extra)
+        logging.getLogger("holdfast").log(level, "%s: %s", event, clean(message), extra=extra)
 
     def close(self) -> None:
         self._closed = True
@@ -127,4 +128,4 @@ class _Lines(logging.Formatter):
         facts: dict[str, Any] = getattr(record, "facts", {})
         line = {"at": at, "level": record.levelname.lower(), "event": getattr(record, "event", record.name), **facts}
         told = record.getMessage().encode("utf-8", "replace").decode()  # half a character cannot be written
-        return msgspec.json.encode({**line, "message": told}, enc_hook=str).decode()
+        return clean(msgspec.json.encode({**line, "message": told}, enc_hook=str).decode())  # people read it with tail

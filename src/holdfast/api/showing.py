@@ -13,8 +13,8 @@ from typing import Any, Protocol
 from holdfast.api.places import RunPlace
 from holdfast.api.working import Observe
 from holdfast.engine import Engine, Progress
+from holdfast.printable import live_line
 from holdfast.report.progress import bar_of, html_of, line_of
-from holdfast.report.wording import written_over
 
 _SHOW_SECONDS = 0.25
 
@@ -59,7 +59,7 @@ def _is_notebook() -> bool:
 class _Terminal:
     def show(self, progress: Progress) -> None:
         line = f"{bar_of(progress)} {line_of(progress, time.monotonic())}"
-        self._write(written_over(line, shutil.get_terminal_size().columns))
+        self._write(live_line(line, shutil.get_terminal_size().columns))
 
     def end(self) -> None:
         self._write("\n")

@@ -25,6 +25,7 @@ from holdfast.engine.earlier import sources_of
 from holdfast.errors import FencedError, HoldfastError, JournalError, told
 from holdfast.journal import Options, Reader, Request, Writer, open_writer
 from holdfast.journal.lease import read_lease, write_lease
+from holdfast.printable import clean
 from holdfast.records import draft
 from holdfast.records.facts import RunEnded, ScoringStarted
 from holdfast.spec import Spec
@@ -308,10 +309,8 @@ async def _record_failure(undertaking: Undertaking, stand: Ended, error: Excepti
 
 def _tell_unwritten(undertaking: Undertaking, why: str, said: str) -> None:
     undertaking.logbook.tell("run.status_write_failed", f"{why}; because of {said}")
-    sys.stderr.write(
-        f"how the run ended could not be recorded ({why}); it counts as interrupted: "
-        f"go on with `{undertaking.place.command('resume')}`\n"
-    )
+    sentence = f"how the run ended could not be recorded ({why}); it counts as interrupted"
+    sys.stderr.write(clean(f"{sentence}: go on with `{undertaking.place.command('resume')}`\n"))
 
 
 def _tell_failure(result: object) -> None:

@@ -201,7 +201,8 @@ def _say_changed(each: Comparison, several: bool, limit: int) -> None:
         return
     sides = f"{each.first.label(each.second)} -> {each.second.label(each.first)}"
     told = f"{len(each.changed)} of {each.common} changed"
-    say(f"\n{_named(each, each.first.task, several)}, {sides}: {told}", "bold")
+    say("")
+    say(f"{_named(each, each.first.task, several)}, {sides}: {told}", "bold")
     for shift in each.changed[:limit]:
         say(f"  {_name(shift)}  {shift.before} -> {shift.after}")
         if shift.repeat:

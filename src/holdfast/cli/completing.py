@@ -1,15 +1,19 @@
 """What the shell offers when somebody presses Tab. Quick and silent: it imports nothing of the house and never raises.
 
 A run is a folder with a journal in it; see `holdfast.api.places`, which says the same and takes much longer to import.
+Names with characters that mean something to a shell are not offered: the shell inserts a name unquoted, and a store may
+hold runs of strangers.
 """
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator
 from urllib.parse import unquote
 
 STATUSES = ("running", "stalled", "interrupted", "completed", "failed", "cancelled", "unreadable")
 _OFFERED_MAX = 500
+_PLAIN = re.compile(r"[\w.,:@%+=/-]+")
 
 
 def offer_runs(store: str | None, incomplete: str) -> list[tuple[str, str]]:
@@ -36,8 +40,10 @@ def _runs(store: str | None) -> Iterator[tuple[str, str, float]]:
     where = store or os.environ.get("HOLDFAST_STORE") or "runs"
     for experiment in _folders(where):
         for run in _folders(experiment.path):
-            with contextlib.suppress(OSError):  # no journal: no run
-                yield unquote(experiment.name), unquote(run.name), os.stat(os.path.join(run.path, "journal")).st_mtime
+            names = unquote(experiment.name), unquote(run.name)
+            if all(map(_PLAIN.fullmatch, names)):
+                with contextlib.suppress(OSError):  # no journal: no run
+                    yield *names, os.stat(os.path.join(run.path, "journal")).st_mtime
 
 
 def _folders(path: str) -> list["os.DirEntry[str]"]:

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterator
 
 from holdfast.errors import DamageWarning
+from holdfast.printable import one_line
 
 DAMAGED = 5
 _OUTRANKED = (0, 1, 7)
@@ -40,7 +41,7 @@ class DamageNotices:
     def add(self, sentence: str) -> None:
         if sentence not in self._seen:
             self._seen.add(sentence)
-            sys.stderr.write(f"holdfast: damaged: {sentence}\n")
+            sys.stderr.write(f"holdfast: damaged: {one_line(sentence)}\n")
 
     def exit_code(self, code: int) -> int:
         return DAMAGED if self._seen and code in _OUTRANKED else code

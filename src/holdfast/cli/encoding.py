@@ -25,18 +25,27 @@ codecs.register_error(JSON_ESCAPES, _escape_as_json)
 
 def escape_missing_characters() -> None:
     """Once, when the process starts. Standard error does this by itself."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors=JSON_ESCAPES)
+    stream = _encoder()
+    if stream is not None:
+        stream.reconfigure(errors=JSON_ESCAPES)
 
 
 def lacks_characters() -> bool:
     """Whether the encoding of standard output cannot show every character."""
-    return isinstance(sys.stdout, io.TextIOWrapper) and not codecs.lookup(sys.stdout.encoding).name.startswith("utf")
+    stream = _encoder()
+    return stream is not None and not codecs.lookup(stream.encoding).name.startswith("utf")
 
 
 def escape_for_machines(escapes: str = JSON_ESCAPES) -> None:
     """Before machine-readable output: ASCII if the encoding is not Unicode. Programs expect UTF-8, of which ASCII is a
     part; Latin-1 bytes would be wrong even where the encoding has the character.
     """
-    if lacks_characters() and isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding="ascii", errors=escapes)
+    stream = _encoder()
+    if stream is not None and lacks_characters():
+        stream.reconfigure(encoding="ascii", errors=escapes)
+
+
+def _encoder() -> io.TextIOWrapper | None:
+    """What turns standard output into bytes, also below a `CleanStream`; None if it is not encoded, as in tests."""
+    stream = getattr(sys.stdout, "unfiltered", sys.stdout)
+    return stream if isinstance(stream, io.TextIOWrapper) else None

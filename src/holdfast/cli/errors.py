@@ -6,8 +6,8 @@ from itertools import takewhile
 
 import msgspec
 
-from holdfast.cli.news import fall_silent
-from holdfast.cli.output import terminal_width
+from holdfast.cli.output import hanging, terminal_width
+from holdfast.cli.streams import discard_output
 from holdfast.errors import (
     DiskError,
     DriftError,
@@ -17,6 +17,7 @@ from holdfast.errors import (
     JournalError,
     error_of_path,
 )
+from holdfast.printable import one_line
 from holdfast.records.facts import Change
 from holdfast.report.wording import shortened
 from holdfast.spec.drift import extending
@@ -31,7 +32,7 @@ def explain(error: HoldfastError) -> int:
     if isinstance(error, DriftError):
         _print_drift(error)
         return 3
-    sys.stderr.write(f"holdfast: {error}\n")
+    sys.stderr.write(f"holdfast: {hanging(str(error))}\n")
     if isinstance(error, HeldError | FencedError):
         return 4
     if isinstance(error, DiskError):
@@ -43,20 +44,20 @@ def explain_os_error(error: OSError) -> int:
     """For an error that no command expected: failed storage has its own exit code."""
     path = error.filename or "output"
     if not error.filename:  # standard output may hold bytes that cannot be written: do not try again at the exit
-        fall_silent(sys.stdout)
+        discard_output(sys.stdout)
     return explain(error_of_path(error, f"{path}: {error.strerror or error}"))
 
 
 def _print_drift(error: DriftError) -> None:
     """Stacked, because both values have to be readable in a narrow terminal; a field's name is never cut."""
     if not error.changes:
-        sys.stderr.write(f"holdfast: {error}\n")
+        sys.stderr.write(f"holdfast: {hanging(str(error))}\n")
         return
     width = max(terminal_width() - _INDENT, _VALUE_MIN)
     lines = ["holdfast: the run cannot go on: it would mix two experiments.", "Nothing was changed. These differ:"]
     changes = [change for change in error.changes if isinstance(change, Change)]
     for change in changes:
-        lines += _told(change, width)
+        lines += map(one_line, _told(change, width))
     lines += [f"A model can be corrected only before its first answer: {reason}." for reason in error.reasons]
     lines.append("Give the stored values, or:")
     if not extending(changes):

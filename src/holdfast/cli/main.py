@@ -559,11 +559,13 @@ _STORAGE_ERRORS_OF_SQLITE = (8, 10, 13)  # SQLITE_READONLY, SQLITE_IOERR, SQLITE
 def main() -> None:
     """The entry point: our own errors become one sentence and an exit code; a traceback is a bug."""
     from holdfast.cli.damage import DAMAGED, DamageNotices
-    from holdfast.cli.news import tell_news, tell_refused_variables
+    from holdfast.cli.env_file import warn_of_refused_variables
+    from holdfast.cli.streams import install_streams
     from holdfast.errors import DamagedError, HoldfastError
+    from holdfast.printable import clean
 
-    tell_news()
-    tell_refused_variables()
+    install_streams()
+    warn_of_refused_variables()
     notices = DamageNotices()
     try:
         with notices.watch():
@@ -588,5 +590,7 @@ def main() -> None:
             sys.exit(8)
         if not hasattr(error, "show") or not hasattr(error, "exit_code"):
             raise
-        error.show()  # of the command line itself: it says what is wrong with it
+        if hasattr(error, "message"):  # cleaned here, because typer drops some escape sequences without a trace
+            error.message = clean(error.message)
+        error.show(file=sys.stderr)  # of the command line itself: it says what is wrong with it
         sys.exit(error.exit_code)

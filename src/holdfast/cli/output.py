@@ -3,29 +3,49 @@
 import contextlib
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import IO, Any
 
 import msgspec
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 
 from holdfast.api import RunPlace
 from holdfast.api.summaries import WaitingJob
 from holdfast.cli.encoding import escape_for_machines
-from holdfast.cli.news import fall_silent
+from holdfast.cli.streams import discard_output, unfiltered
 from holdfast.errors import error_of_path, storage_errors
+from holdfast.printable import clean, one_line
 from holdfast.report.progress import told_jobs
 
 
-class _Output(Console):
-    """Whoever has seen enough may stop reading: the work goes on, and the exit code is that of the work."""
+class CleanConsole(Console):
+    """Writes colours, which `CleanStream` would not let pass, and cleans every text that is written with them.
+
+    A reader may close the pipe early: the command goes on, and its exit code is that of its work.
+    """
+
+    def __init__(self, width: int | None = None) -> None:
+        super().__init__(highlight=False, markup=False, width=width)
+
+    @property
+    def file(self) -> IO[str]:
+        return unfiltered(sys.stdout)
+
+    @file.setter
+    def file(self, new_file: IO[str]) -> None:
+        raise NotImplementedError("only standard output is cleaned")
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=clean(segment.text))
 
     def on_broken_pipe(self) -> None:
-        fall_silent(sys.stdout)
+        discard_output(sys.stdout)
 
 
-console = _Output(highlight=False, markup=False)
+console = CleanConsole()
 _ENDLESS = 10_000
 _JOBS_SHOWN = 5
 
@@ -33,7 +53,7 @@ _JOBS_SHOWN = 5
 def print_table(table: RenderableType) -> None:
     """As wide as the terminal; a file or a pipe has no width, and whoever reads it counts columns."""
     width = console.width if sys.stdout.isatty() else _ENDLESS
-    _Output(highlight=False, markup=False, width=width).print(table, crop=False)
+    CleanConsole(width).print(table, crop=False)
 
 
 def terminal_width() -> int:
@@ -43,7 +63,12 @@ def terminal_width() -> int:
 
 def warn(line: str) -> None:
     """News that stops nothing."""
-    sys.stderr.write(f"warning: {line}\n")
+    sys.stderr.write(f"warning: {hanging(line)}\n")
+
+
+def hanging(text: str) -> str:
+    """A message with its second and further lines indented: no text in it can pass for a message of its own."""
+    return text.replace("\n", "\n  ")
 
 
 @contextlib.contextmanager
@@ -53,13 +78,18 @@ def end_quietly() -> Iterator[None]:
         yield
         sys.stdout.flush()
     except BrokenPipeError:
-        fall_silent(sys.stdout)
+        discard_output(sys.stdout)
 
 
 def print_json(value: Any) -> None:
     with end_quietly():
         escape_for_machines()
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
+        write_json(value, sys.stdout)
+
+
+def write_json(value: Any, out: IO[str]) -> None:
+    """Indented, with control characters as JSON escapes: a reader gets the original text back."""
+    out.write(clean(msgspec.json.format(msgspec.json.encode(value), indent=2).decode()) + "\n")
 
 
 @contextlib.contextmanager
@@ -88,8 +118,8 @@ def tell_written(path: str) -> None:
 
 
 def say(line: str, style: str = "") -> None:
-    """One line of text as it is: not wrapped, so that it can be copied and searched; brackets mean nothing in it."""
-    console.print(line, style=style or None, markup=False, soft_wrap=True)
+    """One line of text: not wrapped, so that it can be copied and searched; brackets mean nothing in it."""
+    console.print(one_line(line), style=style or None, markup=False, soft_wrap=True)
 
 
 def resume_command(place: RunPlace) -> str:

@@ -9,11 +9,11 @@ import msgspec
 
 from holdfast.api import RunPlace
 from holdfast.cli.output import terminal_width
+from holdfast.cli.streams import write_live_line
 from holdfast.cli.waiting import is_watched
 from holdfast.engine import Engine, Progress
 from holdfast.journal import OS_DISK, write_file
 from holdfast.report.progress import line_of
-from holdfast.report.wording import written_over
 
 _LIVE_SECONDS = 0.25
 _PLAIN_SECONDS = 10.0
@@ -56,5 +56,8 @@ def write_progress(progress: Progress, place: RunPlace, path: str) -> None:
 def show(progress: Progress, live: bool) -> None:
     """On a terminal the line is written over the last one; elsewhere each is a line of its own."""
     line = line_of(progress, time.monotonic())
-    sys.stderr.write(written_over(line, terminal_width()) if live else f"{line}\n")
-    sys.stderr.flush()
+    if live:
+        write_live_line(line, terminal_width())
+    else:
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()

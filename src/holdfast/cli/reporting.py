@@ -12,7 +12,7 @@ import msgspec
 from holdfast.api import Run
 from holdfast.cli.encoding import XML_ESCAPES
 from holdfast.cli.finding import run_to_show
-from holdfast.cli.output import end_quietly, opened, print_json, print_table, say, tell_written, warn
+from holdfast.cli.output import end_quietly, opened, print_json, print_table, say, tell_written, warn, write_json
 from holdfast.cli.waiting import counting
 from holdfast.errors import UsageError, error_of_path
 from holdfast.report import RunReport
@@ -85,7 +85,7 @@ def _write(runs: Sequence[Run], reports: Sequence[RunReport], paper: Paper) -> N
         return
     with end_quietly(), opened(paper.output, XML_ESCAPES if paper.format in ("junit", "html") else "") as out:
         if paper.format == "json":
-            out.write(msgspec.json.format(msgspec.json.encode(told), indent=2).decode() + "\n")
+            write_json(told, out)
         elif paper.format == "junit":
             name = f"{reports[0].experiment}/{reports[0].run_id}"
             write_junit(partial(runs[0].lines, paper.evaluation), out, name, paper.at_least)

@@ -35,7 +35,7 @@ from holdfast.api.resuming import Reading, read_fold, stored_rows, stored_spec
 from holdfast.api.trust import executed_by, require_trust
 from holdfast.api.working import is_too_many
 from holdfast.cli.adhoc import AdHoc, given_of, naming_options, suggest_spec
-from holdfast.cli.output import jobs_line, print_table, resume_command, say, warn
+from holdfast.cli.output import hanging, jobs_line, print_table, resume_command, say, warn
 from holdfast.cli.progress import watch
 from holdfast.cli.repeating import assigning, offering
 from holdfast.cli.stopping import Stopper, run_stoppable
@@ -283,7 +283,7 @@ class _Troubles(logging.Handler):
         event = getattr(record, "event", "")
         if not event.startswith(_TOLD_ELSEWHERE):
             lead = "" if event else "warning: "
-            sys.stderr.write(f"{lead}{record.getMessage().removeprefix(f'{event}: ')}\n")
+            sys.stderr.write(f"{lead}{hanging(record.getMessage().removeprefix(f'{event}: '))}\n")
 
 
 def _told(ended: Ended) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.api import Given, Run, RunPlace
 from holdfast.api.scoring import Scored, Trial, score, try_scorers, with_scorers
 from holdfast.api.scoring import look_again as look_for_anomalies
-from holdfast.cli.output import print_table, say
+from holdfast.cli.output import hanging, print_table, say
 from holdfast.cli.running import Choice, given_of_run, scorers_broke
 from holdfast.cli.stopping import Stopper, run_stoppable
 from holdfast.cli.waiting import patience
@@ -19,7 +19,7 @@ from holdfast.engine import Engine
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.report.grids import Grid
 from holdfast.report.tables import report_table
-from holdfast.report.wording import counted, dollars, first_line, own_words
+from holdfast.report.wording import counted, dollars, first_line, lines_of, own_words
 from holdfast.score import Scorer, as_number, resolve
 from holdfast.score.anomalies import VERSION
 from holdfast.score.files import scorers_in
@@ -102,7 +102,8 @@ def watch_scorers(name: str, entries: Sequence[str], store: str | None, choice: 
             time.sleep(_LOOK_SECONDS)
     except KeyboardInterrupt:
         said = " ".join(f"--scorers {entry}" for entry in entries)
-        say(f"\nTo record it: {place.command('score')} {said}")
+        say("")
+        say(f"To record it: {place.command('score')} {said}")
         return 0
 
 
@@ -139,11 +140,13 @@ def _listed(path: str) -> list[Any]:
 
 def _try_again(place: RunPlace, given: Given, entries: Sequence[str], before: Values) -> Values:
     """One look. A file that cannot be run is told of, and waited for."""
-    say(f"\n{time.strftime('%H:%M:%S')}", "bold")
+    say("")
+    say(f"{time.strftime('%H:%M:%S')}", "bold")
     try:
         trials = asyncio.run(try_scorers(place, given, find(entries)))
     except HoldfastError as error:
-        say(str(error), "red")
+        for line in lines_of(hanging(str(error))):
+            say(line, "red")
         return before
     values = {trial.key: _values(trial) for trial in trials}
     print_table(Grid(["scorer", *_NUMBERS], list(_rows(values, before)), right=_NUMBERS))

@@ -18,6 +18,7 @@ from typing import TypeVar
 from holdfast.api import RunPlace
 from holdfast.cli.output import resume_command
 from holdfast.engine import Engine
+from holdfast.printable import clean
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _DEAF_SECONDS = 3.0
@@ -77,7 +78,7 @@ class Stopper:
     def _end_process(self, why: str) -> None:
         """What was acknowledged is on the disk, and the lock goes with the process: there is nothing to tidy up."""
         more = f" Go on with: {resume_command(self._place)}" if self._place is not None else ""
-        os.write(2, f"\n{why}; everything acknowledged is kept.{more}\n".encode())
+        os.write(2, clean(f"\n{why}; everything acknowledged is kept.{more}\n").encode(errors="backslashreplace"))
         os._exit(_EXIT)
 
 

@@ -14,13 +14,13 @@ from holdfast.api.estimating import estimate, read_prompts
 from holdfast.api.replaying import Replay, in_debugger, play, set_scene
 from holdfast.cli.adhoc import naming_options
 from holdfast.cli.costing import estimate_lines
-from holdfast.cli.output import print_json, say, warn
+from holdfast.cli.output import hanging, print_json, say, warn
 from holdfast.cli.running import Choice, given_of_run
 from holdfast.engine.budget import output_limit
 from holdfast.plan import Work, blob_size, models_of
 from holdfast.records.exchange import Message, Usage
 from holdfast.report.tables import short
-from holdfast.report.wording import counted, told_content
+from holdfast.report.wording import counted, lines_of, told_content
 from holdfast.spec import Model, Spec
 
 _SHOWN = 3
@@ -64,7 +64,9 @@ def dry_run(given: Given, as_json: bool) -> int:
         for sample, messages in cell.first.items():
             say(f"  {sample}")
             for message in messages:
-                say(f"    {message.get('role')}: {told_content(message.get('content'), size_of)}")
+                text = f"{message.get('role')}: {told_content(message.get('content'), size_of)}"
+                for line in lines_of(hanging(text)):
+                    say(f"    {line}")
     for line in estimate_lines(guess) if guess.dollars is not None else ():
         say(line)
     for line in guess.over():

@@ -13,8 +13,9 @@ from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from holdfast.cli.output import terminal_width
+from holdfast.cli.streams import write_live_line
 from holdfast.report.tables import duration
-from holdfast.report.wording import bar, written_over
+from holdfast.report.wording import bar
 
 _FIRST_SECONDS = 0.5
 _NEXT_SECONDS = 0.25
@@ -104,5 +105,4 @@ def share(done: int, total: int) -> str:
 
 
 def _show(line: str) -> None:
-    sys.stderr.write(written_over(line, terminal_width()))
-    sys.stderr.flush()
+    write_live_line(line, terminal_width())

@@ -3,9 +3,10 @@
 A score is a value, null where the scorer said nothing, or `{"failure": {"message": …}}` where the scorer broke: the
 two must not look alike. Tokens and seconds are those of the attempt that counts, replayed steps included.
 
-JSONL holds every text as it is. CSV is mostly opened in spreadsheets, which run what looks like a formula: a text that
-begins with =, +, -, @, a tab or a carriage return, and is no number, gets a quote before it; NUL, which many readers
-take for the end, becomes U+FFFD.
+JSONL means every text as it is; control characters and direction overrides are escaped, so a terminal may show a line.
+CSV has no escapes: it shows them as `\\u001b`. It is mostly opened in spreadsheets, which run what looks like a
+formula: a text that begins with =, +, -, @ (also full-width: Excel takes those too) or a tab, and is no number, gets a
+quote before it.
 """
 
 import contextlib
@@ -19,6 +20,7 @@ import msgspec
 
 from holdfast.journal import Reader, journal_folder
 from holdfast.plan import PlanLine, planned_lines
+from holdfast.printable import clean
 from holdfast.records.exchange import Usage
 from holdfast.records.facts import Failure, SampleFailed, SampleFinished
 from holdfast.records.keys import parse_key
@@ -32,7 +34,7 @@ _finished = msgspec.json.Decoder(SampleFinished)
 _failed = msgspec.json.Decoder(SampleFailed)
 _PLAIN = ("key", "task", "model", "sample_id", "repeat", "status", "output")
 _SPENT = ("attempt", "input_tokens", "output_tokens", "cost_usd", "seconds")
-_FORMULA = re.compile(r"\A\s*[=+\-@\t\r]")
+_FORMULA = re.compile(r"\A\s*[=+\-@\t＝＋－＠﹦﹢﹣﹫]")  # noqa: RUF001 - other spellings of the same signs
 _NUMBER = re.compile(r"\A\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*\Z")
 
 
@@ -141,7 +143,7 @@ def _edited(index: Index, evaluation: str, answer: AnswerRow) -> dict[str, list[
 
 def write_jsonl(lines: Iterable[ExportLine], out: IO[str]) -> None:
     for line in lines:
-        out.write(msgspec.json.encode(line).decode() + "\n")
+        out.write(clean(msgspec.json.encode(line).decode()) + "\n")
 
 
 def write_csv(lines: Iterator[ExportLine], out: IO[str], scorers: list[str]) -> None:
@@ -172,7 +174,7 @@ def harmless(value: Any) -> Any:
     """For a spreadsheet. Numbers are left alone, also those that are texts: an answer is often -5."""
     if not isinstance(value, str):
         return value
-    text = value.replace("\0", "\ufffd")
+    text = clean(value)
     return f"'{text}" if _FORMULA.match(text) and not _NUMBER.match(text) else text
 
 

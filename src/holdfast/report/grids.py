@@ -12,6 +12,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.printable import one_line
+
 _GAP = 2
 _FOLDED_MIN = 10
 
@@ -34,10 +36,10 @@ class Grid:
     ) -> None:
         given = [list(row) for row in rows]
         kept = [i for i in range(len(columns)) if i < titles or any(row[i] for row in given)]
-        self._columns = [columns[i] for i in kept]
-        self._rows = [[row[i] for i in kept] for row in given]
-        self._right = set(right)
-        self._whole = {*right, *whole}
+        self._columns = [one_line(columns[i]) for i in kept]
+        self._rows = [[one_line(row[i]) for i in kept] for row in given]
+        self._right = set(map(one_line, right))
+        self._whole = {*self._right, *map(one_line, whole)}
         self._titles = titles
         self._styles = styles or {}
 

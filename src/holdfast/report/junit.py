@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import IO, NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
+from holdfast.printable import clean
 from holdfast.report.choosing import is_wrong
 from holdfast.report.export import ExportLine
 from holdfast.report.wording import first_line, shortened
 from holdfast.score import as_number
 
 _TEXT_MAX = 20_000
-_NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_NO_XML = re.compile("[\ud800-\udfff\ufffe\uffff]")
 _COUNTED = {"failure": "failures", "error": "errors", "skipped": "skipped"}
 
 
@@ -91,5 +92,5 @@ def _attributes(**values: object) -> str:
 
 
 def _clean(text: str) -> str:
-    """Characters that no XML document may hold, not even escaped, are shown as the replacement character."""
-    return _NO_XML.sub("\ufffd", text)
+    """With control characters shown, and all else that no XML document may hold, not even escaped."""
+    return _NO_XML.sub(lambda found: f"\\u{ord(found[0]):04x}", clean(text))

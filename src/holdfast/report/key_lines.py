@@ -5,12 +5,13 @@ from typing import Any
 
 import msgspec
 
+from holdfast.printable import one_line
 from holdfast.records.exchange import Message
 from holdfast.records.facts import Failure, Files
 from holdfast.records.references import with_strings
 from holdfast.report.key_story import AttemptStory, BegunStory, KeyStory, ScoreStory, StepStory, call_name
 from holdfast.report.tables import duration, tokens
-from holdfast.report.wording import counted, dollars, human_bytes, own_words, told_content
+from holdfast.report.wording import counted, dollars, human_bytes, lines_of, own_words, told_content
 
 _FILES_SHOWN = 20
 SizeOf = Callable[[str], int | None]
@@ -38,7 +39,10 @@ def story_lines(story: KeyStory, size_of: SizeOf = lambda reference: None, *, fu
     """From what was asked to how it was scored, turn by turn. Without `full`, of long texts only the beginning; the
     answer is always whole.
     """
-    manner = _Manner(size_of, full, story.resumes)
+    return ((one_line(line), style) for line, style in _story(story, size_of, _Manner(size_of, full, story.resumes)))
+
+
+def _story(story: KeyStory, size_of: SizeOf, manner: _Manner) -> Iterator[Line]:
     yield f"{story.key}  {story.status}", "bold"
     if story.doing:
         yield f"  {story.doing}", "cyan"
@@ -251,7 +255,7 @@ def _dollars(amount: float | None) -> str:
 
 def _text(text: str, width: int, manner: _Manner, style: str = "", rest: str = "") -> Iterator[Line]:
     """A text that may be long. `rest` follows its last line, or what stands for it."""
-    text = text.rstrip()
+    text = "\n".join(lines_of(text)).rstrip()
     lines = text.splitlines() or [""]
     shown = lines if manner.full else _beginning(lines)
     left = len(text) - sum(map(len, shown)) - len(shown) + 1
@@ -316,10 +320,7 @@ def _compact(value: Any) -> str:
 
 
 def _indented(text: str, width: int, style: str = "") -> Iterator[Line]:
-    """Line by line; what follows a `[name]` stands a little to the right. What moves a terminal's cursor or changes its
-    colours is shown as a space.
-    """
+    """Line by line; what follows a `[name]` stands a little to the right."""
     hanging = 2 if text.startswith("[") else 0
-    for number, line in enumerate(text.splitlines()):
-        shown = "".join(each if each.isprintable() or each == "\t" else " " for each in line)
-        yield f"{' ' * (width + (hanging if number else 0))}{shown}", style
+    for number, line in enumerate(lines_of(text)):
+        yield f"{' ' * (width + (hanging if number else 0))}{line}", style

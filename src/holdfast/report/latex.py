@@ -8,6 +8,7 @@ ASCII are as they are, which LaTeX reads as UTF-8.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from holdfast.printable import clean
 from holdfast.report.cells import CellReport, RunReport
 from holdfast.report.tables import scorer_summaries
 from holdfast.report.wording import count_of
@@ -23,10 +24,11 @@ _SPECIAL = {
     '"': r"\textquotedblright{}",  # the straight one is missing from LaTeX's default encoding
     "'": r"\textquotesingle{}",
     "`": r"\textasciigrave{}",
-    "--": "-{}-",
+    "-": "-{}",
     **{each: f"\\{each}" for each in "#$%&_{}"},
 }
-_SOUGHT = re.compile("|".join(map(re.escape, _SPECIAL)))
+_SOUGHT = re.compile(f"-(?=-)|[{re.escape(''.join(each for each in _SPECIAL if each != '-'))}]")
+"""LaTeX would make one dash of several hyphens; a single one stays."""
 _HEAD = ("task", "model", "scorer", "mean", r"95\% interval", "$n$", "failed")
 
 
@@ -80,6 +82,6 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _text(text: str) -> str:
-    """On one line, without control characters."""
-    plain = " ".join("".join(each if each.isprintable() else " " for each in text).split())
+    """On one line, with control characters shown."""
+    plain = " ".join(clean(text).split())
     return _SOUGHT.sub(lambda found: _SPECIAL[found[0]], plain)

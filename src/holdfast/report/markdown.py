@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from holdfast.printable import clean
 from holdfast.report.cells import CellReport, RunReport
 from holdfast.report.tables import (
     anomaly_lines,
@@ -19,7 +20,8 @@ from holdfast.report.tables import (
 )
 from holdfast.report.wording import counted
 
-_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~])")
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~&$!]|:(?=//)|(?<=\bwww)\.)", re.IGNORECASE)
+"""Also entities, formulas, and addresses, which GitHub would make links of."""
 _HEAD = ("task", "model", "scorer", "mean", "95% interval", "n", "failed", "unfinished", "tokens", "cost", "time")
 _MARKS = {"completed": "✅", "running": "⏳", "failed": "❌", "stalled": "❌"}
 
@@ -69,5 +71,5 @@ def _row(cells: Iterable[str]) -> str:
 
 
 def _text(text: str) -> str:
-    """As it is: nothing in a name or an error means anything to Markdown, or ends a row."""
-    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
+    """Nothing in a name or an error means anything to Markdown, or ends a row; control characters are shown."""
+    return _SPECIAL.sub(r"\\\1", " ".join(clean(text).split()))

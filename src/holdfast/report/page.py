@@ -8,6 +8,7 @@ import html
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from holdfast.printable import clean
 from holdfast.report.cells import CellReport, RunReport
 from holdfast.report.costs import unpriced_line
 from holdfast.report.plotting import Drawn
@@ -44,7 +45,7 @@ figure { margin: 1.5rem 0; } figure svg { max-width: 100%; height: auto; }
 .completed { background: #d9f2df; } .failed, .stalled { background: #f8d7d7; } .interrupted { background: #fdf0cc; }
 """.strip()
 _SVG = re.compile(r"<svg\b.*</svg>", re.DOTALL)
-_NO_HTML = re.compile("[^\t\n\u0020-\u007e\u00a0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_NO_HTML = re.compile("[\ud800-\udfff\ufffe\uffff]")
 
 
 def page(sheets: Sequence[Sheet], figures: Iterable[Drawn]) -> Iterator[str]:
@@ -148,5 +149,5 @@ def _text(text: str) -> str:
 
 
 def _clean(text: str) -> str:
-    """Characters that HTML does not have are shown as the replacement character."""
-    return _NO_HTML.sub("\ufffd", text)
+    """With control characters shown, and all else that HTML does not have."""
+    return _NO_HTML.sub(lambda found: f"\\u{ord(found[0]):04x}", clean(text))

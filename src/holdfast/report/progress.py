@@ -3,6 +3,7 @@
 import html
 
 from holdfast.engine import Progress
+from holdfast.printable import one_line
 from holdfast.report.tables import duration, short
 from holdfast.report.wording import bar, counted, first_line
 
@@ -56,4 +57,4 @@ def html_of(progress: Progress, now: float) -> str:
     """The bar of a browser, and the line."""
     done = progress.finished + progress.failed
     shown = f'<progress value="{done}" max="{max(progress.planned, 1)}"></progress>'
-    return f"<div>{shown} {html.escape(line_of(progress, now))}</div>"
+    return f"<div>{shown} {html.escape(one_line(line_of(progress, now)))}</div>"

@@ -8,6 +8,7 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from holdfast.errors import RecordTooLargeError
+from holdfast.printable import clean, one_line
 from holdfast.records import LINE_BYTES_MAX
 from holdfast.records.exchange import Usage
 from holdfast.report.cells import CellReport, Example, RunReport, ScorerReport
@@ -56,8 +57,8 @@ def report_table(report: RunReport, command: Command | None = None) -> Renderabl
 
 def report_html(report: RunReport) -> str:
     """The same for a notebook."""
-    below = "".join(f"<div>{html.escape(str(line))}</div>" for line in _footnotes(report, None) if str(line))
-    above = "".join(f"<div>{html.escape(line)}</div>" for line in (headline(report).plain, *notice_lines(report)))
+    below = "".join(f"<div>{_escaped(str(line))}</div>" for line in _footnotes(report, None) if str(line))
+    above = "".join(f"<div>{_escaped(line)}</div>" for line in (headline(report).plain, *notice_lines(report)))
     return f"{above}{html_table(*report_rows(report))}{below}"
 
 
@@ -77,9 +78,13 @@ def plain_table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> Grid:
 
 def html_table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Without style of its own: a notebook has one."""
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
-    body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    head = "".join(f"<th>{_escaped(name)}</th>" for name in names)
+    body = "".join(f"<tr>{''.join(f'<td>{_escaped(cell)}</td>' for cell in row)}</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _escaped(text: str) -> str:
+    return html.escape(clean(text))
 
 
 def as_text(shown: RenderableType) -> str:
@@ -95,7 +100,7 @@ def headline(report: RunReport) -> Text:
     tone = status_tone(report.status, failed, planned)
     text.append(status_words(report.status, failed, planned), style=_STATUS_STYLE.get(tone, ""))
     if report.reason:
-        text.append(f"  ({report.reason})")
+        text.append(f"  ({one_line(report.reason)})")
     return text
 
 
@@ -314,4 +319,4 @@ def _worth(report: RunReport) -> str:
 
 def _line(text: str, style: str = "") -> Text:
     """One line, however long: the terminal wraps it, so that what is copied from it has no line breaks in it."""
-    return Text(text, style=style, no_wrap=True, overflow="ignore")
+    return Text(one_line(text), style=style, no_wrap=True, overflow="ignore")

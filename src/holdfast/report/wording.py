@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from holdfast.printable import clean
 from holdfast.records.references import parse_reference
 
 if TYPE_CHECKING:
@@ -40,11 +41,14 @@ def count_of(summary: "Summary") -> str:
 
 
 def first_line(text: str, width: int = _SHORT_WIDTH) -> str:
-    """The first line that says something, for a place that has room for one. A terminal shows it as it is: control
-    characters become spaces.
-    """
-    line = next((line for line in text.splitlines() if line.strip()), "")
-    return shortened("".join(each if each.isprintable() else " " for each in line).strip(), width)
+    """The first line that is not blank, for a place that has room for one, with control characters shown."""
+    line = next((line for line in lines_of(text) if line.strip()), "")
+    return shortened(line.strip().replace("\t", " "), width)
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines of a text, with control characters shown: only line feeds and CR LF end a line."""
+    return clean(text).splitlines()
 
 
 def own_words(scorer: str, failure: str) -> str:
@@ -61,11 +65,6 @@ def bar(done: int, total: int) -> str:
     """`████████░░░░`: how much is done; full only at the end."""
     full = min(_BAR_WIDTH * done // max(total, 1), _BAR_WIDTH)
     return "█" * full + "░" * (_BAR_WIDTH - full)
-
-
-def written_over(line: str, width: int) -> str:
-    """What shows a line on a terminal in the place of the one before it; one that wraps could not be written over."""
-    return f"\r\x1b[2K{shortened(line, max(width - 1, 0))}"
 
 
 def human_bytes(count: int) -> str:

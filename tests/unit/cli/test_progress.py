@@ -39,7 +39,7 @@ def test_the_line_says_shortly_what_failed_last() -> None:
     progress = Progress(planned=10, finished=4, failed=1, started=0.0)
     progress.last_failure = f"t/m/s1/1: bad_request: \x1b[31mno such\tthing {'x' * 300}\nsecond line"
     said = line_of(progress, 5.0).split(" · ")[-1]
-    assert said.startswith("last failure: t/m/s1/1: bad_request:  [31mno such thing xxx")
+    assert said.startswith("last failure: t/m/s1/1: bad_request: \\u001b[31mno such thing xxx")
     assert said.endswith("x…")
     assert len(said) <= 100
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from holdfast.cli import waiting
+from holdfast.cli import streams, waiting
 from holdfast.cli.waiting import counting, patience, share, told
 
 
@@ -31,7 +31,8 @@ class Terminal:
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     seen = Terminal()
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(waiting, "sys", SimpleNamespace(stderr=seen))
+    for module in (streams, waiting):
+        monkeypatch.setattr(module, "sys", SimpleNamespace(stderr=seen))
     monkeypatch.setattr(waiting, "_FIRST_SECONDS", 0.0)
     monkeypatch.setattr(waiting, "_NEXT_SECONDS", 0.001)
     monkeypatch.setattr(waiting, "terminal_width", lambda: 80)

@@ -139,11 +139,16 @@ def test_an_answer_lost_to_damage_took_nothing(tmp_path: Path) -> None:
         ("-2+3", "'-2+3"),
         ("\t=1", "'\t=1"),
         (" =1", "' =1"),
-        ("\r=1", "'\r=1"),
+        ("\r=1", "\\r=1"),
         ("-5", "-5"),
         ("+1.5e-3", "+1.5e-3"),
         ("a=1", "a=1"),
-        ("nul\0nul", "nul\ufffdnul"),
+        ("nul\0nul", "nul\\u0000nul"),
+        ("＝1+1", "'＝1+1"),  # noqa: RUF001 - full-width: Excel takes it for a formula too
+        ("　＋1+1", "'　＋1+1"),  # noqa: RUF001
+        ("－2+3", "'－2+3"),  # noqa: RUF001
+        ("＠SUM(A1)", "'＠SUM(A1)"),  # noqa: RUF001
+        ("\r\n=1", "'\r\n=1"),
         ('a "b",\nc', 'a "b",\nc'),
     ],
 )

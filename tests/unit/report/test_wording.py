@@ -24,7 +24,7 @@ def test_one_is_one_and_everything_else_is_several(count: int, several: str, sai
     [
         ("", ""),
         ("\n \nsecond\nthird", "second"),
-        ("a\tb\x1b[2Jc", "a b [2Jc"),
+        ("\x1b[2J\rc", "\\u001b[2J…"),
         ("0123456789", "0123456789"),
         ("0123456789x", "012345678…"),
     ],

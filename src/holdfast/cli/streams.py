@@ -1,0 +1,97 @@
+"""Standard output and standard error of every command: the one place where text leaves for a terminal.
+
+Invariant: no control character and no direction override in a text reaches the terminal, whoever wrote it: a command,
+an error message, a warning, a traceback, or a print in a user's solver. They appear as `\\u001b`. Only two writers add
+control codes of their own, through `unfiltered`: rich, for colours (`output.CleanConsole` cleans each text first), and
+the live line. Pipes and files get the same text as a terminal, because they end up on one.
+
+Standard error also survives its reader. If the pipe is closed or the terminal is gone, messages are discarded and the
+run goes on.
+"""
+
+import os
+import sys
+from collections.abc import Iterable
+from typing import Any, TextIO, cast
+
+from holdfast.cli.encoding import escape_missing_characters
+from holdfast.printable import clean, live_line
+
+
+class CleanStream:
+    """A text stream that shows control characters instead of passing them on."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.unfiltered = stream
+
+    def write(self, text: str) -> int:
+        self.unfiltered.write(clean(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.unfiltered, name)
+
+
+class ErrorStream(CleanStream):
+    """Standard error. Its last line may be live: the next message replaces it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._has_live_line = False
+
+    def write(self, text: str) -> int:
+        if text:
+            # A line feed keeps the live line: the command is done with it.
+            lead = live_line("", 0) if self._has_live_line and not text.startswith("\n") else ""
+            self._has_live_line = False
+            self._write(f"{lead}{clean(text)}")
+        return len(text)
+
+    def write_live(self, line: str, width: int) -> None:
+        """Show a line in place of the live line before it."""
+        self._has_live_line = True
+        self._write(live_line(line, width))
+
+    def flush(self) -> None:
+        try:
+            self.unfiltered.flush()
+        except OSError:
+            discard_output(self.unfiltered)
+
+    def _write(self, text: str) -> None:
+        try:
+            self.unfiltered.write(text)
+        except OSError:
+            discard_output(self.unfiltered)
+
+
+def write_live_line(line: str, width: int) -> None:
+    """Show a line on the terminal in place of the live line before it."""
+    if isinstance(sys.stderr, ErrorStream):
+        sys.stderr.write_live(line, width)
+    else:
+        sys.stderr.write(live_line(line, width))
+    sys.stderr.flush()
+
+
+def unfiltered(stream: TextIO) -> TextIO:
+    """The stream below a `CleanStream`, for text that was cleaned already."""
+    return stream.unfiltered if isinstance(stream, CleanStream) else stream
+
+
+def discard_output(stream: TextIO) -> None:
+    """Nobody reads it any more. What its buffer still holds must not fail when the process ends either."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def install_streams() -> None:
+    """Once, when the process starts. Standard output also escapes characters that its encoding lacks."""
+    escape_missing_characters()
+    if sys.stdout is not None and not isinstance(sys.stdout, CleanStream):
+        sys.stdout = cast("TextIO", CleanStream(sys.stdout))
+    if sys.stderr is not None and not isinstance(sys.stderr, CleanStream):
+        sys.stderr = cast("TextIO", ErrorStream(sys.stderr))

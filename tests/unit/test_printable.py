@@ -1,0 +1,51 @@
+"""Harmful characters are shown, never passed on and never dropped; JSON keeps its meaning."""
+
+import json
+import unicodedata
+
+import pytest
+
+from holdfast.printable import clean, live_line, one_line
+
+BIDI = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown", "line"),
+    [
+        ("plain ascii\ttab", "plain ascii\ttab", "plain ascii\ttab"),
+        ("two\nlines\r\nthree", "two\nlines\r\nthree", "two\\nlines\\r\\nthree"),
+        ("over\rwritten", "over\\rwritten", "over\\rwritten"),
+        ("\r\r\n", "\\r\r\n", "\\r\\r\\n"),
+        ("\x1b]52;c;aGk=\x07", "\\u001b]52;c;aGk=\\u0007", "\\u001b]52;c;aGk=\\u0007"),
+        ("c1 \x9b2J", "c1 \\u009b2J", "c1 \\u009b2J"),
+        ("nul \x00 del \x7f", "nul \\u0000 del \\u007f", "nul \\u0000 del \\u007f"),
+        ("a\u202eb", "a\\u202eb", "a\\u202eb"),
+        ("é → 模型 😀 ❤️ 👩‍💻 نمی‌دانم", "é → 模型 😀 ❤️ 👩‍💻 نمی‌دانم", "é → 模型 😀 ❤️ 👩‍💻 نمی‌دانم"),
+    ],
+)
+def test_harmful_characters_are_shown_and_others_stay(text: str, shown: str, line: str) -> None:
+    assert (clean(text), one_line(text)) == (shown, line)
+    assert (clean(shown), one_line(line)) == (shown, line)  # cleaning twice changes nothing
+
+
+def test_every_control_character_and_direction_override_is_shown() -> None:
+    for code in range(0x110000):
+        each = chr(code)
+        if each not in "\t\n" and (unicodedata.category(each) in ("Cc", "Zl", "Zp") or each in BIDI):
+            for text in (each, f"é{each}", f"a{each}b"):
+                assert each not in clean(text) + one_line(text), hex(code)
+
+
+def test_json_means_the_same_after_cleaning() -> None:
+    value = {"text": "".join(map(chr, range(0xD800))) + BIDI + "\ufeff😀"}
+    for ascii_only in (True, False):
+        written = clean(json.dumps(value, ensure_ascii=ascii_only, indent=2))
+        assert json.loads(written) == value
+        assert written == clean(written)
+
+
+def test_a_live_line_is_one_line_that_does_not_wrap() -> None:
+    assert live_line("1 of 9\x1b[2J\nforged", 80) == "\r\x1b[2K1 of 9\\u001b[2J\\nforged"
+    assert live_line("0123456789", 10) == "\r\x1b[2K01234567…"
+    assert live_line("a\tb", 10) == "\r\x1b[2Ka b"

@@ -1,0 +1,351 @@
+"""No text of a stranger controls the terminal: every command, every format, on a pipe and on a pseudo-terminal.
+
+The store is made by the real engine with a server, data and names that carry escape sequences everywhere. Each command
+is also run with the cleaner removed, and then the escapes must come through: so the test sees every text it means to.
+"""
+
+import contextlib
+import csv
+import fcntl
+import html
+import io
+import json
+import os
+import pty
+import re
+import shutil
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+import yaml
+
+import holdfast
+from holdfast.cli.completing import offer_runs
+from holdfast.cli.streams import CleanStream
+from tests.e2e.commands import Done, call, environment, write_rows
+from tests.security.poison import (
+    ARGUMENT,
+    EXPERIMENT,
+    FORGED,
+    OTHER,
+    POISON,
+    RUN,
+    call_on_terminal,
+    finished_key,
+    harmful_in,
+    make_store,
+    poisoned_server,
+    remove_cleaner,
+    rewrite_journal,
+    write_spec,
+)
+
+READING = [
+    "show r",
+    "show r KEY",
+    "show r KEY --full",
+    "show r KEY --json",
+    "show r --json",
+    "show r --failed",
+    "show r --failed --json",
+    "show r --profile",
+    "show r --profile --json",
+    "show r --task POISON",
+    "replay r KEY",
+    "report r",
+    "report r r2",
+    "report r --json",
+    "report r --format markdown",
+    "report r --format latex",
+    "report r --format html",
+    "report r --format junit",
+    "report r --format POISON",
+    "export r",
+    "export r --events",
+    "export r --format csv",
+    "compare r r2",
+    "compare r r2 --json",
+    "leaderboard r r2",
+    "leaderboard r r2 --format md",
+    "leaderboard r r2 --format csv",
+    "leaderboard r r2 --json",
+    "gate r2 --baseline r2 --margin 0.1 --scorer exact_match",
+    "gate r --at-least 0.5 --json",
+    "cost r",
+    "cost r --json",
+    "cost eval.yaml",
+    "score r --list",
+    "score r --list --json",
+    "check eval.yaml --json",
+    "check POISON.yaml",
+    "run eval.yaml --dry-run",
+    "run eval.yaml --dry-run --json",
+    "run eval.yaml --id r --set tasks.0.prompt=POISON",
+    "run POISON.yaml",
+]
+HARMLESS = [
+    "show r POISON",
+    "show POISON",
+    "show --POISON",
+    "POISON",
+    "export r --grep (POISON",
+    "check eval.yaml",
+    "run eval.yaml --set POISON=1",
+    "gc POISON",
+    "doctor POISON",
+    "ls",
+    "ls --json",
+    "verify r",
+    "verify r --scores",
+    "doctor",
+    "gc",
+    "recover --list",
+    "schema",
+    "--help",
+]
+"""These print no text of strangers in this store, or only as Python quotes it."""
+MULTI_LINE = ("csv", "html", "junit")
+"""Formats in which a text keeps its line breaks."""
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("poisoned")
+    make_store(folder)
+    return folder
+
+
+def words(command: str, store: Path) -> list[str]:
+    names = {"KEY": finished_key(store)}
+    return [names.get(word, word.replace("POISON", ARGUMENT)) for word in command.split()]
+
+
+def printed(done: Done) -> str:
+    assert "Traceback" not in done.said or "break_down" in done.said, done.said[-2000:]
+    return done.said
+
+
+@pytest.mark.parametrize("command", [*READING, *HARMLESS])
+def test_no_command_prints_a_control_character(command: str, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    argv = words(command, store)
+    piped, seen = call(*argv, cwd=store), call_on_terminal(*argv, cwd=store)
+    assert harmful_in(printed(piped)) == []
+    assert "\x1b" not in piped.said
+    assert harmful_in(printed(seen)) == []
+    assert piped.code == seen.code
+    if not command.endswith(MULTI_LINE):
+        assert not any(line.startswith(FORGED) for line in piped.said.split("\n"))
+    if command in READING:
+        remove_cleaner(monkeypatch)
+        raw = call(*argv, cwd=store)
+        assert raw.code == piped.code
+        assert harmful_in(raw.said) != [], "the test does not see the poison"
+
+
+@pytest.mark.parametrize("format", ["markdown", "latex", "html", "junit", "json"])
+def test_a_report_in_a_file_has_no_control_character(format: str, store: Path, tmp_path: Path) -> None:
+    path = tmp_path / "report"
+    done = call("report", RUN, "--format", format, "--output", path, cwd=store)
+    assert done.code == 0, done.err
+    written = path.read_text(encoding="utf-8")
+    assert harmful_in(written) == []
+    assert "u001b[2J" in html.unescape(written).replace("\\[", "[")  # shown, not dropped
+    if format == "junit":
+        ElementTree.fromstring(written)
+
+
+@pytest.mark.parametrize("format", ["jsonl", "csv"])
+def test_an_export_in_a_file_has_the_bytes_of_standard_output(format: str, store: Path, tmp_path: Path) -> None:
+    path = tmp_path / "export"
+    assert call("export", RUN, "--format", format, "--output", path, cwd=store).code == 0
+    written = path.read_bytes().decode()
+    assert harmful_in(written) == []
+    assert written == call("export", RUN, "--format", format, cwd=store).out
+
+
+def test_a_parser_gets_the_original_text_back(store: Path) -> None:
+    lines = [json.loads(line) for line in call("export", RUN, cwd=store).out.split("\n") if line]
+    (line, _) = [line for line in lines if line["status"] == "finished"]
+    assert (line["output"], line["finish_reason"]) == (f"8{POISON}", POISON)
+    assert (line["task"], line["model"]) == (f"task{POISON}", f"answering{POISON}")
+    assert f"ValueError: {POISON}" in {line["error"]["message"] for line in lines if line["error"]}
+    story = call("show", RUN, line["key"], "--json", cwd=store).json()
+    assert story["answer"]["text"] == f"8{POISON}"
+    assert call("show", RUN, "--json", cwd=store).json()["notes"][0]["text"] == f"note{POISON}"
+
+
+def test_a_spreadsheet_finds_no_formula(store: Path) -> None:
+    rows = list(csv.reader(io.StringIO(call("export", RUN, "--format", "csv", cwd=store).out, newline="")))
+    assert len({len(row) for row in rows}) == 1
+    assert not any(cell.lstrip()[:1] in tuple("=+-@＝＋－＠") for row in rows for cell in row)  # noqa: RUF001
+
+
+@pytest.mark.parametrize("format", ["markdown", "latex"])
+def test_a_text_does_not_leave_its_row(format: str, store: Path) -> None:
+    """Each row of a table has as many cells as its head."""
+    text = call("report", RUN, "--format", format, cwd=store).out
+    separator, row = ("|", r"^\|.*") if format == "markdown" else ("&", r".*\\\\$")
+    rows = re.findall(row, text, re.MULTILINE)
+    assert len(rows) > 3
+    assert len({line.replace(f"\\{separator}", "").count(separator) for line in rows}) == 1
+
+
+def test_a_lease_of_another_machine_has_no_power_over_the_terminal(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No checksum protects the lease. One run is held by a process here, the other was cut off on another machine."""
+    folder = Path(shutil.copytree(store, tmp_path / "copy"))
+    held, lost = (folder / "runs" / EXPERIMENT / name for name in (RUN, OTHER))
+    sample = {"key": f"key{POISON}", "doing": f"doing{POISON}", "since": time.time(), "stack": [POISON]}
+    for run in (held, lost):
+        lease = json.loads((run / "lease.json").read_bytes()) | {"released": False, "held": POISON, "oldest": [sample]}
+        lease["holder"] = {"pid": 1, "host": f"host{POISON}", "boot": POISON, "started": POISON, "space": POISON}
+        lease["stall"] = {"since": time.time(), "why": f"why{POISON}", "samples": [sample]}
+        lease.pop("end")
+        (run / "lease.json").write_text(json.dumps(lease))
+    rewrite_journal(lost, lambda line: line.update(t=line["t"].replace("run.completed", "x-lost")))
+    commands = ["show r", "show r --json", "show r2", "show r2 --json", "ls", "ls --json", "doctor", "resume r"]
+    with open(held / "lock", "rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = [way(*command.split(), cwd=folder) for command in commands for way in (call, call_on_terminal)]
+        assert [harmful_in(printed(each)) for each in done] == [[]] * len(done)
+        for text in ("host", "doing"):
+            assert any(f"{text}\\u001b[2J" in each.said for each in done), text
+        remove_cleaner(monkeypatch)
+        for name in (RUN, OTHER):
+            assert harmful_in(call("show", name, cwd=folder).said) != []
+
+
+def test_a_real_process_is_as_clean(store: Path) -> None:
+    """Not this process with its streams replaced: the command as a user starts it, on a pipe and on a terminal."""
+    argv = [sys.executable, "-m", "holdfast", "replay", RUN, finished_key(store)]
+    piped = subprocess.run(argv, cwd=store, env=environment(), capture_output=True, timeout=60, check=False)
+    assert harmful_in((piped.stdout + piped.stderr).decode()) == []
+    assert b"\x1b" not in piped.stdout + piped.stderr
+    text = run_on_terminal(argv, store)
+    assert harmful_in(text) == []
+    assert "u001b[2J" in text
+
+
+def test_the_live_line_of_a_run_is_clean(tmp_path: Path) -> None:
+    """A run on a terminal, with its progress, its failures, and what its solver prints."""
+    with poisoned_server() as base_url:
+        spec = write_spec(tmp_path, base_url)
+        text = run_on_terminal([sys.executable, "-m", "holdfast", "run", str(spec), "--id", RUN], tmp_path)
+    assert "\r\x1b[2K" in text
+    assert "printed by a solver \\u001b[2J" in text
+    assert harmful_in(text) == []
+
+
+def run_on_terminal(argv: list[str], folder: Path) -> str:
+    leader, follower = pty.openpty()
+    with subprocess.Popen(
+        argv, cwd=folder, env=environment({"TERM": "xterm-256color"}), stdin=follower, stdout=follower, stderr=follower
+    ) as process:
+        os.close(follower)
+        seen = b""
+        with contextlib.suppress(OSError):  # the end of a terminal is an error
+            while piece := os.read(leader, 65536):
+                seen += piece
+        os.close(leader)
+        process.wait(60)
+    return seen.decode()
+
+
+def test_without_the_stream_a_solver_and_an_error_reach_the_terminal(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The negative control of the one place that nothing can pass by."""
+    monkeypatch.setattr(CleanStream, "write", lambda self, text: self.unfiltered.write(text))
+    assert harmful_in(call("replay", RUN, finished_key(store), cwd=store).out) != []
+
+
+def test_python_prints_reports_and_stories_without_control_characters(store: Path) -> None:
+    with holdfast.open_run(RUN, store=str(store / "runs")) as run:
+        story = run.show(finished_key(store))
+        shown = [str(run.report()), repr(run.samples()), str(story), repr(run)]
+        pages = [run.report()._repr_html_(), run.samples()._repr_html_(), story._repr_html_()]
+    for text in (*shown, *pages):
+        assert harmful_in(text) == []
+
+
+def test_tab_offers_no_name_that_a_shell_would_run(tmp_path: Path) -> None:
+    for name in ("fine", "x;reboot", "$(reboot)", "a b", quote("x\x1b[2J")):
+        (tmp_path / EXPERIMENT / name / "journal").mkdir(parents=True)
+    assert [name for name, _ in offer_runs(str(tmp_path), "")] == ["latest", "fine"]
+
+
+def fields_of(run: Path) -> list[tuple[str, str]]:
+    """The type of a record, and the place in it, of every text in a journal."""
+    found: dict[tuple[str, str], None] = {}
+
+    def look(line: dict[str, Any]) -> None:
+        for place in places(line["d"], ""):
+            found[line["t"], place] = None
+        found[line["t"], "@"] = None
+
+    rewrite_journal(run, look)
+    return list(found)
+
+
+def places(value: Any, at: str) -> Iterator[str]:
+    if isinstance(value, str):
+        yield at
+    for name, each in value.items() if isinstance(value, dict) else ():
+        yield from places(each, f"{at}.{name}")
+    for each in value if isinstance(value, list) else ():
+        yield from places(each, f"{at}[]")
+
+
+def poisoned(value: Any, at: str, place: str) -> Any:
+    if isinstance(value, str):
+        return f"{value}{POISON}" if at == place else value
+    if isinstance(value, dict):
+        return {name: poisoned(each, f"{at}.{name}", place) for name, each in value.items()}
+    return [poisoned(each, f"{at}[]", place) for each in value] if isinstance(value, list) else value
+
+
+@pytest.mark.long
+def test_no_field_of_a_journal_has_power_over_the_terminal(tmp_path: Path, plain_store: Path) -> None:
+    """Field by field, with checksums that are right: also texts that no server can set, as kinds, ids and times."""
+    fields = fields_of(Path(shutil.copytree(plain_store, tmp_path / "look")) / "runs" / EXPERIMENT / RUN)
+    assert len(fields) > 40
+    shown = 0
+    for number, (kind, place) in enumerate(fields):
+        folder = Path(shutil.copytree(plain_store, tmp_path / str(number)))
+
+        def change(line: dict[str, Any], kind: str = kind, place: str = place) -> None:
+            if line["t"] == kind:
+                line["d"] = poisoned(line["d"], "", place)
+                line["at"] += POISON if place == "@" else ""
+
+        rewrite_journal(folder / "runs" / EXPERIMENT / RUN, change)
+        for command in ("ls", "show r", "show r t/m/a/1", "report r", "export r", "verify r", "doctor"):
+            done = call_on_terminal(*command.split(), cwd=folder)
+            assert harmful_in(printed(done)) == [], (kind, place, command)
+            shown += "u001b[2J" in done.out
+        shutil.rmtree(folder)
+    assert shown > 50
+
+
+@pytest.fixture
+def plain_store(tmp_path: Path) -> Path:
+    """A small run without anything harmful in it."""
+    folder = tmp_path / "plain"
+    folder.mkdir()
+    write_rows(folder / "rows.jsonl", [{"id": "a", "question": "4 + 4", "answer": "8"}])
+    dataset = {"path": "rows.jsonl", "id": "id", "input": "question", "target": "answer"}
+    task = {"name": "t", "dataset": dataset, "prompt": "Compute: {question}", "scorers": ["exact_match"]}
+    models = [{"name": "m", "provider": "mock", "options": {"reply": "8"}}]
+    spec = {"experiment": EXPERIMENT, "models": models, "tasks": [task], "tags": ["tagged"]}
+    (folder / "eval.yaml").write_text(yaml.safe_dump(spec))
+    assert call("run", "eval.yaml", "--id", RUN, cwd=folder).code == 0
+    assert call("note", RUN, "a note", cwd=folder).code == 0
+    return folder

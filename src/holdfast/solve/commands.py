@@ -7,6 +7,7 @@ command loses its address with it: its next request fails.
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -23,16 +24,22 @@ _ENDING_SECONDS = 1.0
 """What a command that was told to end may take for it."""
 _KEY = "holdfast"
 """Clients want one; the address itself is the secret."""
+_PASSED = {"HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"}
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-async def command(sample: Sample, ctx: Context, run: Sequence[str], seconds: float | None = None) -> Answer:
+async def command(
+    sample: Sample, ctx: Context, run: Sequence[str], seconds: float | None = None, env: Sequence[str] = ()
+) -> Answer:
     """Run a program that is an agent. What it writes to standard output is the answer; an exit code other than 0 is a
     failure.
 
     In its environment OPENAI_BASE_URL (and OPENAI_API_BASE, the older name) lead to the evaluated model, or, if it asks
-    for a model with the name of a role, to that role's. `{prompt}` in an argument is the task's prompt, `{input}` the
-    sample's input, `{id}` its id, any other `{name}` a column of its row; without any of them the prompt is its
-    standard input. After `seconds` it is ended.
+    for a model with the name of a role, to that role's. Of this process's environment it gets the locale, the paths and
+    the user, and the variables that `env` names, so that it never sees the keys of models.
+
+    `{prompt}` in an argument is the task's prompt, `{input}` the sample's input, `{id}` its id, any other `{name}` a
+    column of its row; without any of them the prompt is its standard input. After `seconds` it is ended.
 
     The command is not a step, its requests are: after a crash it runs again from the start, gets the recorded answers,
     and goes on. What else it does, it does again.
@@ -40,7 +47,7 @@ async def command(sample: Sample, ctx: Context, run: Sequence[str], seconds: flo
     prompt = prompt_of(ctx.messages)
     filled = [_filled(part, sample, prompt) for part in run]
     given = prompt if not any(columns_of(part) for part in run) else ""
-    environ = environment_for(ctx.openai_base_url)
+    environ = environment_for(ctx.openai_base_url, env)
     process = await _start(filled, environ)
     try:
         with ctx.outside():
@@ -60,18 +67,25 @@ def fit_command(given: dict[str, Any], place: str) -> dict[str, Any]:
     """SpecError, in one sentence, for what cannot be run."""
     if not given["run"]:
         raise SpecError(f'{place}.run: give the command as a list of texts: [python, agent.py, "{{prompt}}"]')
+    for name in given.get("env", ()):
+        if not _VARIABLE.fullmatch(name):
+            raise SpecError(f"{place}.env: list the names of environment variables, without values: [MY_VARIABLE]")
     return given
 
 
-def environment_for(base_url: str, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """This process's environment, with what leads a client to an attempt and past all proxies. `python` is the one of
-    the virtual environment that Holdfast runs in, activated or not.
+def environment_for(
+    base_url: str, named: Sequence[str] = (), environ: Mapping[str, str] = os.environ
+) -> dict[str, str]:
+    """What a command may know of this process's environment, with what leads a client to an attempt and past all
+    proxies. `python` is the one of the virtual environment that Holdfast runs in, activated or not.
     """
+    passed = {name: value for name, value in environ.items() if name in _PASSED or name.startswith("LC_")}
+    passed |= {name: environ[name] for name in named if name in environ}
     unproxied = ",".join(filter(None, (environ.get("NO_PROXY") or environ.get("no_proxy"), "127.0.0.1")))
     own = {"OPENAI_BASE_URL": base_url, "OPENAI_API_BASE": base_url, "OPENAI_API_KEY": _KEY}
     if sys.prefix != sys.base_prefix:
         own["PATH"] = os.pathsep.join((os.path.dirname(sys.executable), environ.get("PATH", os.defpath)))
-    return {**environ, **own, "NO_PROXY": unproxied, "no_proxy": unproxied}
+    return {**passed, **own, "NO_PROXY": unproxied, "no_proxy": unproxied}
 
 
 def prompt_of(messages: Sequence[Message]) -> str:

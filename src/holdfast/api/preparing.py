@@ -25,6 +25,7 @@ from holdfast.spec import Counts, Spec, Task
 from holdfast.spec.explaining import nearest
 from holdfast.spec.keys import missing_keys, placed_models
 from holdfast.spec.reducing import check_answers
+from holdfast.spec.variables import adopt_stored
 
 _PARTS_OF_RUNS = ("journal", "lease")
 """By them a mirror's runs are told from what holds runs."""
@@ -131,7 +132,7 @@ def prepare_given(
 ) -> Prepared:
     """`stored`: what the run holds of its tasks, if it has begun; `before`: its spec until now."""
     check_experiment(given.spec)
-    spec = with_prices(given.spec, before)
+    spec = with_prices(given.spec if before is None else adopt_stored(given.spec, before), before)
     check_budget(spec)
     _check_anomalies(spec)
     if spec.mirror is not None:

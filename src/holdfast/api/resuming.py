@@ -60,6 +60,7 @@ from holdfast.records.exchange import Row
 from holdfast.records.facts import Change, RunExtended, RunReplanned, RunResumed
 from holdfast.spec import Mirror, Spec, spec_mapping
 from holdfast.spec.drift import differences, extending, refused
+from holdfast.spec.variables import adopt_stored, variables_in
 from holdfast.state import Fold
 
 
@@ -428,11 +429,25 @@ def read_fold(place: RunPlace, evaluation: str | None = None) -> Fold:
 def read_and_prepare(given: Given, place: RunPlace) -> tuple[Prepared, Reading]:
     """What the run holds, if it has begun, and what the spec names, with the run's help where files are gone."""
     with naming(given.where):
+        given = _with_stored_values(given, place)
         scorers = find_scorers(given)
         reading = Reading(place, evaluation_of(scorers, given.spec))
         story = reading.fold.story
         before = stored_spec(reading.fold) if story.started is not None else None
         return prepare_given(given, scorers, story.inputs, before), reading
+
+
+def _with_stored_values(given: Given, place: RunPlace) -> Given:
+    """Earlier versions stored the values of variables in `options` and `params`: what identifies an evaluation, too,
+    must be found in their runs.
+    """
+    models = [*given.spec.models, *given.spec.roles.values()]
+    if given.from_run or not any(variables_in([model.options, model.params]) for model in models):
+        return given
+    fold = read_fold(place)
+    if fold.story.started is None:
+        return given
+    return msgspec.structs.replace(given, spec=adopt_stored(given.spec, stored_spec(fold)))
 
 
 async def claim(reading: Reading, mirror: Mirror | None) -> Claimed:

@@ -17,6 +17,7 @@ import msgspec
 
 from holdfast.engine.attaching import Attachments
 from holdfast.engine.batching import Batches, Single, UnansweredError
+from holdfast.engine.credentials import Guard, GuardedBatches, GuardedProvider
 from holdfast.engine.holding import HeldByLine
 from holdfast.engine.places import Places
 from holdfast.engine.turns import Turns
@@ -46,6 +47,7 @@ from holdfast.records.facts import Failure, StepId
 from holdfast.solve import Allowance, AskFailedError, Asking
 from holdfast.spec import Model, Spec
 from holdfast.spec.reading import expand
+from holdfast.spec.variables import fill_options, variables_in
 
 T = TypeVar("T")
 group: ContextVar[str] = ContextVar("group", default="")
@@ -76,8 +78,13 @@ class Line:
         tell: Callable[[str, str], None] = lambda event, message: None,
     ) -> None:
         """`retried` is told why, whenever a request is made again; `tell` gets a dotted event name and a sentence."""
-        self.provider = open_provider(
-            model, place, tell=lambda event, what: tell(event, f"{model.name}: {what}"), listen=self._listen
+        guard = Guard(model, place)
+
+        def tell_cleaned(event: str, what: str) -> None:
+            tell(event, f"{model.name}: {guard.text(what)}")
+
+        self.provider: Provider = GuardedProvider(
+            open_provider(model, place, tell=tell_cleaned, listen=self._listen), guard
         )
         self.everywhere = everywhere
         self.pace = Pace(_limits(model))
@@ -418,7 +425,7 @@ def open_batch_api(
     tell: Callable[[str, str], None] = lambda event, message: None,
 ) -> BatchApi:
     """Likewise, the batch API of its server."""
-    return _open(open_batches, model, place, environ, tell)
+    return GuardedBatches(_open(open_batches, model, place, environ, tell), Guard(model, place, environ))
 
 
 def _open(
@@ -444,6 +451,8 @@ def _open(
         if isinstance(model.base_url, str)
         else [filled(url, "base_url") for url in model.base_url]
     )
+    late = variables_in([model.options, model.params])
+    secrets += [environ[name] for _, name in late if name in environ]
     try:
         return make(
             Connection(
@@ -457,7 +466,7 @@ def _open(
                 record_raw=model.record_raw,
                 tell=tell,
                 max_connections=model.max_connections,
-                options=model.options,
+                options=fill_options(model.options, environ, place),
                 secrets=tuple(secrets),
             )
         )

@@ -15,11 +15,13 @@ from typing import Any
 
 import msgspec
 
+from holdfast.engine.credentials import credentials_of
 from holdfast.errors import told
-from holdfast.models.failures import redact
 from holdfast.records import writable
 from holdfast.records.facts import Failure
+from holdfast.records.redaction import is_credential_name, redact
 from holdfast.spec import Spec
+from holdfast.spec.variables import variables_in
 
 _MESSAGE_MAX = 2000
 _DETAIL_MAX = 8000
@@ -28,7 +30,6 @@ _FRAMES_MAX = 10
 """So many of the outermost and so many of the innermost frames: the way in, and where it broke."""
 _CHARACTERS_MIN = 8
 """Of a secret that nothing but its name gives away: `KEYBOARD=us` is none."""
-_CREDENTIAL = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
 _VARIABLE = re.compile(r"\$\{(\w+)")
 _WHOLE = re.compile(r"\$\{[^}]*\}")
 """An address that is all in a variable: it is needed to understand an error."""
@@ -69,14 +70,18 @@ def secrets_of(spec: Spec, environ: Mapping[str, str] = os.environ) -> tuple[str
     of those that are called like a credential, and passwords of proxies.
     """
     named: set[str] = set()
+    unnamed: set[str] = set()
     for model in (*spec.models, *spec.roles.values()):
         urls = [model.base_url] if isinstance(model.base_url, str) else model.base_url
         texts = [*model.headers.values(), *(url for url in urls if not _WHOLE.fullmatch(url))]
         named |= {model.api_key_env, *_VARIABLE.findall(" ".join(texts))}
+        named |= {name for _, name in variables_in([model.options, model.params])}
+        unnamed |= credentials_of(model, environ)
     for task in spec.tasks:
         named |= set(_VARIABLE.findall(" ".join(_server_texts(task.solver))))
-    called = {name for name, value in environ.items() if _CREDENTIAL.search(name) and len(value) >= _CHARACTERS_MIN}
-    return tuple(sorted({*(environ.get(name, "") for name in named | called), *_proxy_passwords(environ)} - {""}))
+    called = {name for name, value in environ.items() if is_credential_name(name) and len(value) >= _CHARACTERS_MIN}
+    values = {environ.get(name, "") for name in named | called}
+    return tuple(sorted({*values, *unnamed, *_proxy_passwords(environ)} - {""}))
 
 
 def _proxy_passwords(environ: Mapping[str, str]) -> Iterator[str]:

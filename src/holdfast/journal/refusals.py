@@ -7,6 +7,8 @@ import os
 import re
 from collections.abc import Mapping
 
+from holdfast.records.redaction import redact
+
 _SHOWN = 200
 _STATUS = re.compile(r"status code: (\d{3}[^:\n<]*)(?::\s*([^<\n]*))?")
 _CODE = re.compile(r"<Code>([^<]*)</Code>")
@@ -53,7 +55,5 @@ def _telling(text: str, name: str) -> str:
 
 def _without_secrets(text: str, environ: Mapping[str, str]) -> str:
     """Whatever a store or a proxy repeats of what it was sent."""
-    for name, value in environ.items():
-        if len(value) >= _SECRET_CHARACTERS_MIN and _SECRET_NAMES.search(name.upper()):
-            text = text.replace(value, "[redacted]")
-    return text
+    named = (value for name, value in environ.items() if _SECRET_NAMES.search(name.upper()))
+    return redact(text, (value for value in named if len(value) >= _SECRET_CHARACTERS_MIN))

@@ -15,13 +15,14 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from holdfast.errors import told
-from holdfast.models.failures import BadConnectionError, Kind, ModelError, redact
+from holdfast.models.failures import BadConnectionError, Kind, ModelError
 from holdfast.models.provider import Connection
 from holdfast.models.statuses import detail_of, kind_of, retry_after_seconds, retry_delay_seconds, shorten
-from holdfast.models.tunnel import ProxyError, proxy_for
+from holdfast.models.tunnel import ProxyError, basic, proxy_for
 from holdfast.models.wire import BadResponseError, Response, Wire
+from holdfast.records.redaction import redact
 
-_CREDENTIAL_NAMES = ("auth", "key", "token", "secret", "cookie")
+_CREDENTIAL_NAMES = ("auth", "key", "token", "secret", "password", "cookie")
 
 _ACCEPTED = {False: "application/json", True: "text/event-stream, application/json"}
 _ADVICE: dict[Kind, str] = {
@@ -181,7 +182,9 @@ def _check_limits(connection: Connection) -> None:
 
 def secrets_of(connection: Connection, key: str, url: URL | None = None) -> set[str]:
     """What no text may hold."""
-    secrets = {key, *connection.secrets, (url.password or "") if url is not None else ""}
+    secrets = {key, *connection.secrets}
+    if url is not None:
+        secrets |= {url.password or "", url.raw_password or "", basic(url).removeprefix("Basic ")}
     for name, value in (*connection.headers.items(), *(url.query.items() if url is not None else ())):
         if any(word in name.lower() for word in _CREDENTIAL_NAMES):
             secrets |= {value, value.split(" ")[-1]}

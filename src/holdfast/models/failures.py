@@ -6,7 +6,6 @@ HoldfastError
     └── UnknownProviderError   no provider has that name
 """
 
-from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -64,8 +63,6 @@ POLICIES: dict[Kind, Policy] = {
 }
 """One row for each kind. Rows without a mark are answers of a server that works."""
 
-_SECRET_CHARACTERS_MIN = 4  # anything shorter is no secret, and would blot out ordinary text
-
 
 class BadConnectionError(HoldfastError):
     """A connection is refused when its provider is made: no request has been sent."""
@@ -96,11 +93,3 @@ class ModelError(HoldfastError):
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.message}"
-
-
-def redact(text: str, secrets: Iterable[str]) -> str:
-    """Blot out every secret. Must come before any cutting of the text: half a key is no longer found."""
-    for secret in sorted(secrets, key=len, reverse=True):
-        if len(secret) >= _SECRET_CHARACTERS_MIN:
-            text = text.replace(secret, "[redacted]")
-    return text

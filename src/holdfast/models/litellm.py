@@ -18,10 +18,11 @@ from holdfast.models.bodies import clean
 from holdfast.models.completion import answer_of
 from holdfast.models.endpoint import read_key, secrets_of
 from holdfast.models.extras import need
-from holdfast.models.failures import BadConnectionError, Kind, ModelError, redact
+from holdfast.models.failures import BadConnectionError, Kind, ModelError
 from holdfast.models.provider import Connection, Request
 from holdfast.models.statuses import kind_of, retry_after_seconds, shorten
 from holdfast.records.exchange import Answer
+from holdfast.records.redaction import redact
 
 _KINDS: dict[str, Kind] = {
     "Timeout": "timeout",

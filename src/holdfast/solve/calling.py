@@ -6,9 +6,9 @@ import msgspec
 
 from holdfast.confine.confining import SandboxError
 from holdfast.errors import HoldfastError, told
-from holdfast.models.failures import redact
 from holdfast.records import writable
 from holdfast.records.facts import Called, Failure, Step
+from holdfast.records.redaction import redact
 from holdfast.solve.tools import Tool, invoke
 from holdfast.solve.workplace import Workplace
 

@@ -20,6 +20,7 @@ from holdfast.spec.reading import TEXT_BYTES_MAX, parse_yaml, substitute
 from holdfast.spec.reducing import check_reductions
 from holdfast.spec.sweeping import base_of, expand_sweeps, first_values
 from holdfast.spec.types import Model, Spec, Task
+from holdfast.spec.variables import is_late
 
 _MODEL_FIELDS = {each.name for each in msgspec.structs.fields(Model)} - {"name"}
 _TASK_FIELDS = {each.name for each in msgspec.structs.fields(Task)} - {"name"}
@@ -74,7 +75,7 @@ def _build(
             f"{where}: a spec is a mapping of fields, not {kind_of(raw)}; begin with `tasks:` and `models:`"
         )
     try:
-        mapping = copy.deepcopy(raw) if environ is None else substitute(copy.deepcopy(raw), environ, "", where)
+        mapping = copy.deepcopy(raw) if environ is None else substitute(copy.deepcopy(raw), environ, "", where, is_late)
         for assignment in sets:
             assign(mapping, assignment)
         _merge_defaults(mapping, where)

@@ -1,18 +1,19 @@
 """Reading a spec's text: YAML without repeated keys, and `${VAR}` from the environment.
 
-Environment values are put in where `${VAR}` stands (`$${VAR}` stands for `${VAR}` itself), except in `headers`,
-`base_url` and `mcp`: those may hold secrets and stay as they are written until a request is made or a server started,
-so that a secret never reaches spec.yaml or the journal.
+`${VAR}` is replaced by the environment variable (`$${VAR}` stands for `${VAR}` itself), except in `headers`, `base_url`
+and `mcp`, and in the `options` and `params` of models (`variables.py`): those may hold secrets and stay as they are
+written until a request is made or a server started, so that a secret never reaches spec.yaml or the journal.
 """
 
 import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import yaml
 
 from holdfast.errors import SpecError
+from holdfast.records.redaction import is_credential_name
 
 TEXT_BYTES_MAX = 1 << 20
 """Of a spec. PyYAML needs seconds for a megabyte, and a spec is written by hand: rows belong into data files."""
@@ -115,30 +116,46 @@ _Loader.add_implicit_resolver(  # type: ignore[no-untyped-call] # the stubs leav
 )
 
 
-def substitute(value: Any, environ: Mapping[str, str], place: str, where: str) -> Any:
+def substitute(
+    value: Any, environ: Mapping[str, str], place: str, where: str, is_late: Callable[[str], bool] = lambda place: False
+) -> Any:
+    """A part of a spec with variables replaced. Texts at places that are late keep them; that they are set is checked
+    all the same.
+    """
     if isinstance(value, dict):
         return {
-            key: each if key in _LATE else substitute(each, environ, _join(place, str(key)), where)
+            key: each if key in _LATE else substitute(each, environ, _join(place, str(key)), where, is_late)
             for key, each in value.items()
         }
     if isinstance(value, list):
-        return [substitute(each, environ, f"{place}[{i}]", where) for i, each in enumerate(value)]
+        return [substitute(each, environ, f"{place}[{i}]", where, is_late) for i, each in enumerate(value)]
     if not isinstance(value, str) or "${" not in value:
         return value
+    replaced: Any = fill_in(value, environ, f"{where}: {place}")
+    if (whole := VARIABLE.fullmatch(value)) and _UNTYPED.search(place):
+        replaced = typed(replaced, whole[1], f"{where}: {place}")
+    return value if is_late(place) and isinstance(replaced, str | dict | list) else replaced
+
+
+def typed(text: str, variable: str, place: str) -> Any:
+    """What a variable holds where no type says what it is: a number stays a number, but a credential is a text."""
+    if is_credential_name(variable) or is_credential_name(place.rpartition(".")[2]):
+        return text
+    return parse_yaml(text, place)
+
+
+def fill_in(text: str, environ: Mapping[str, str], place: str) -> str:
+    """A text with its variables replaced. SpecError if one of them is not set and has no default."""
 
     def found(match: re.Match[str]) -> str:
         replacement = environ.get(match[1], match[2])
         if replacement is None:
             raise SpecError(
-                f"{where}: {place}: the environment variable {match[1]} is not set; "
-                f"set it, or write ${{{match[1]}:-default}}"
+                f"{place}: the environment variable {match[1]} is not set; set it, or write ${{{match[1]}:-default}}"
             )
         return replacement
 
-    replaced = VARIABLE.sub(found, value).replace("$${", "${")
-    if VARIABLE.fullmatch(value) and _UNTYPED.search(place):
-        return parse_yaml(replaced, f"{where}: {place}")  # a number stays a number where no type says so
-    return replaced
+    return VARIABLE.sub(found, text).replace("$${", "${")
 
 
 def expand(text: str, environ: Mapping[str, str], place: str = "headers") -> tuple[str, list[str]]:

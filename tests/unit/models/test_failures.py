@@ -7,7 +7,8 @@ import pytest
 
 from holdfast.errors import HoldfastError
 from holdfast.models import Kind, ModelError
-from holdfast.models.failures import POLICIES, redact
+from holdfast.models.failures import POLICIES
+from holdfast.records.redaction import redact
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 

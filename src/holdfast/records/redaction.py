@@ -1,0 +1,125 @@
+"""Taking credentials out of text: as they are, and in the encodings in which a server may repeat them. Pure.
+
+A server that refuses a request may repeat parts of it: a header as it was sent, the base64 of `user:password`, a URL
+with its query percent-encoded, JSON inside of JSON. What is recorded or shown must hold none of these.
+"""
+
+import base64
+import functools
+import html
+import json
+import re
+import urllib.parse
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+REDACTED = "[redacted]"
+_CHARACTERS_MIN = 4
+"""Anything shorter is no secret, and would remove ordinary text."""
+_BASE64_CHARACTERS_MIN = 8
+_SURE_CHARACTERS_MIN = 8
+_SURE_ALONE_MIN = 20
+_CREDENTIAL = re.compile(
+    r"KEY(?!BOARD|WORD)|TOKEN(?!S|I)|SECRET|PASSWORD|PASSWD|CREDENTIAL|AUTHORIZATION|COOKIE", re.IGNORECASE
+)
+
+
+def is_credential_name(name: str) -> bool:
+    """Whether a variable, header or option of this name most likely holds a credential."""
+    return _CREDENTIAL.search(name) is not None
+
+
+def is_unmistakable(secret: str) -> bool:
+    """Whether a text is so long or mixed that it occurs in an answer only if somebody repeated it. `EMPTY`, which many
+    servers accept as a key, is not.
+    """
+    mixed = any(map(str.isdigit, secret)) and any(map(str.isalpha, secret))
+    return len(secret) >= (_SURE_CHARACTERS_MIN if mixed else _SURE_ALONE_MIN)
+
+
+def redact(text: str, secrets: Iterable[str]) -> str:
+    """Must come before any cutting of the text: half a key is not found."""
+    found = {spelling for secret in secrets for spelling in spellings(secret)}
+    for spelling in sorted((each for each in found if each in text), key=len, reverse=True):
+        text = text.replace(spelling, REDACTED)
+    return text
+
+
+class Redactor:
+    """Takes the same secrets out of many values."""
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        found = {spelling for secret in secrets for spelling in spellings(secret)}
+        self._spellings = sorted(found, key=len, reverse=True)
+
+    def text(self, text: str) -> str:
+        for spelling in self._spellings:
+            if spelling in text:
+                text = text.replace(spelling, REDACTED)
+        return text
+
+    def json(self, value: Any) -> Any:
+        """Like `value`, for what is large and can be written as JSON: it is searched as a whole first."""
+        text = msgspec.json.encode(value).decode()
+        return self.value(value) if any(spelling in text for spelling in self._spellings) else value
+
+    def value(self, value: Any) -> Any:
+        """The same value, or a copy without the secrets: all texts in it, also the keys of mappings."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, dict):
+            made = {self.value(key): self.value(each) for key, each in value.items()}
+            return value if made == value else made
+        if isinstance(value, list):
+            several = [self.value(each) for each in value]
+            return value if several == value else several
+        return value
+
+
+@functools.lru_cache(maxsize=1024)
+def spellings(secret: str) -> tuple[str, ...]:
+    """A secret in every usual encoding. Most keys need no escaping: for them only base64 differs."""
+    if len(secret) < _CHARACTERS_MIN:
+        return ()
+    found = {secret, secret.strip(), *_escaped(secret), *_inside_base64(secret)}
+    return tuple(each for each in found if len(each) >= _CHARACTERS_MIN)
+
+
+def _escaped(secret: str) -> Iterator[str]:
+    quoted = {urllib.parse.quote(secret, safe=safe) for safe in ("", "/", "/:@!$&'()*+,;=~-._")}
+    quoted.add(urllib.parse.quote_plus(secret))
+    quoted |= {urllib.parse.quote(each, safe="") for each in list(quoted)}  # a URL inside of a URL's query
+    for each in quoted:
+        yield each
+        yield re.sub(r"%[0-9A-F]{2}", lambda match: match[0].lower(), each)
+    for ascii_only in (True, False):
+        inner = json.dumps(secret, ensure_ascii=ascii_only)[1:-1]
+        yield inner
+        yield inner.replace("/", "\\/")
+        yield re.sub("[<>&'+=]", lambda match: f"\\u{ord(match[0]):04x}", inner)
+        yield json.dumps(inner, ensure_ascii=ascii_only)[1:-1]  # JSON inside of JSON
+    yield html.escape(secret)
+    yield repr(secret)[1:-1]
+    yield secret.encode().hex()
+    yield secret.encode().hex().upper()
+
+
+def _inside_base64(secret: str) -> Iterator[str]:
+    """What base64 makes of a secret wherever it stands in the encoded text: `user:password`, `Bearer key`. Three
+    alignments; the characters at the edges, which depend on the neighbours too, are left out. The whole encoding comes
+    first, so that of a secret alone nothing is left.
+    """
+    data = secret.encode()
+    for encode in (base64.b64encode, base64.urlsafe_b64encode):
+        whole = encode(data).decode()
+        if len(whole.rstrip("=")) >= _BASE64_CHARACTERS_MIN:
+            yield whole
+            yield whole.rstrip("=")
+        for before in range(3):
+            shifted = encode(b"\0" * before + data).decode().rstrip("=")
+            first = (0, 2, 3)[before]
+            last = len(shifted) - (1 if (before + len(data)) % 3 else 0)
+            if last - first >= _BASE64_CHARACTERS_MIN:
+                yield shifted[first:last]

@@ -52,6 +52,10 @@ EVENTS: dict[str, tuple[str, str]] = {
         "what sandboxes of a dead process of this run had left was ended and removed",
     ),
     "sandbox.unconfined": ("warning", "the machine does not let sandboxed commands be confined as they should be"),
+    "sandbox.counted": (
+        "info",
+        "no control group can be made: the memory of sandboxed commands is counted, and may be exceeded for a moment",
+    ),
     "sandbox.lost": ("warning", "the files of a sample's sandbox cannot be restored; the sample begins anew"),
     "sandbox.disk_full": ("error", "no space is left for the files of sandboxes; their samples wait for some"),
     "batch.incomplete": ("warning", "a job of a batch API ended without an answer to each of its requests"),

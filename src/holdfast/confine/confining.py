@@ -20,23 +20,25 @@ from typing import Any, Protocol
 
 import msgspec
 
+from holdfast.confine import cgroups, kernel, visibility
+from holdfast.confine.kernel import LINUX
+from holdfast.confine.system_calls import MACHINES, build_filter
+from holdfast.confine.visibility import PLACE, TEMPORARY, homes_of_python, inner_folders
 from holdfast.errors import HoldfastError
 from holdfast.files import remove_own_folder
 
-PLACE = "/sandbox"
-"""Where the private folder is, for a command that has a file system of its own."""
 MARKER = "HOLDFAST_SANDBOX"
 """In the environment of launchers and of what runs without namespaces: the run's uid and the folder's name."""
 PLAIN = "HOLDFAST_NO_NAMESPACES"
-TEMPORARY = "/tmp"
-"""And its folder for temporary files."""
+HOST_NETWORK = "HOLDFAST_HOST_NETWORK"
 FILES, ROOT, INPUT = "files", "root", "input-"
 """Inside a sandbox's folder: all that commands can change, where their root is made, and, with more behind it, what one
 of them reads from standard input."""
 
-_LAUNCHER = "import sys; sys.path.append(sys.argv[1]); import launcher; launcher.main()"
-"""As a module, so that it is compiled once; what lies beside it comes after everything of Python's own."""
-_HERE = os.path.dirname(os.path.abspath(__file__))
+_LAUNCHER = "import sys; sys.path.append(sys.argv[1]); from confine import launcher; launcher.main()"
+"""As a package by itself, so that it is compiled once and nothing else of Holdfast is imported. Everything of Python's
+own comes first."""
+_ABOVE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _GRACE_SECONDS = 10.0
 """How long a launcher may take beyond the command's time."""
@@ -75,6 +77,8 @@ class Bounds(Protocol):
     @property
     def files_mb(self) -> int: ...
     @property
+    def files_max(self) -> int: ...
+    @property
     def network(self) -> bool: ...
     @property
     def image(self) -> str: ...
@@ -88,6 +92,7 @@ class Limits(msgspec.Struct, frozen=True):
     processes: int = 128
     output_kb: int = 32
     files_mb: int = 64
+    files_max: int = 10_000
     network: bool = False
     image: str = ""
 
@@ -157,10 +162,15 @@ class Folder(msgspec.Struct, frozen=True):
 class Launch:
     """One command in one folder. `run` in one thread; `stop` from any."""
 
-    def __init__(self, folder: Folder, wanted: Bounds, namespaces: bool) -> None:
+    def __init__(self, folder: Folder, wanted: Bounds, namespaces: bool, over_full: bool = False) -> None:
+        """`over_full`: the folder holds more than `wanted` allows, and the command may remove some of it."""
         self._folder = folder
         self._wanted = wanted
         self._namespaces = namespaces and not wanted.image
+        self._over_full = over_full
+        self._groups: list[dict[str, Any]] = []
+        self.no_group = ""
+        """Why memory was counted, if a control group could be made before and not for this command."""
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = False
 
@@ -192,10 +202,12 @@ class Launch:
         finally:
             os.close(report)
             self._finish(process)
+            cgroups.remove(self._groups)  # the launcher has, unless it was killed
             self._remove_mount_points()
             if put:
                 os.unlink(put)
         ended = _report(report_said)
+        self.no_group = ended.get("no_group", "")
         if ended.get("error"):
             raise SandboxFailedError(f"the sandbox could not be set up: {ended['error']}")
         ran = Ran(_as_shell(ended.get("code", -signal.SIGKILL)), said[0], said[1], ended.get("why", "stopped"))
@@ -210,7 +222,7 @@ class Launch:
             environment = {**os.environ, MARKER: self._folder.marker}
         try:
             process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _LAUNCHER, _HERE],
+                [sys.executable, "-I", "-S", "-c", _LAUNCHER, _ABOVE],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -251,24 +263,44 @@ class Launch:
             argv, environment = _in_docker(folder, wanted, name, argv, environment), dict(os.environ)
         elif not self._namespaces:
             environment[MARKER] = folder.marker
+        if LINUX and not wanted.image:
+            group = f"{cgroups.PREFIX}{os.getpid()}-{time.monotonic_ns()}"
+            self._groups = cgroups.plan(control_groups()[0], group, wanted.memory_mb * MIB, wanted.processes)
         return {
             "argv": list(argv),
             "environment": environment,
             "folders": {PLACE: folder.work, TEMPORARY: folder.temporary},
+            "files": folder.files,
             "place": PLACE if self._namespaces else folder.work,
             "root": os.path.join(folder.path, ROOT),
-            "shown": homes_of_python(),
+            "system": list(visibility.SYSTEM),
+            "settings": visibility.settings(wanted.network) if self._namespaces else [],
+            "python": homes_of_python(),
             "inner": inner_folders(),
             "input": given,
             "namespaces": self._namespaces,
             "network": wanted.network,
+            "image": bool(wanted.image),
+            "filter": b"" if wanted.image else call_filter(self._namespaces),
+            "groups": self._groups,
             "seconds": wanted.seconds,
-            "limits": None if wanted.image else {"processes": wanted.processes, "memory": wanted.memory_mb * MIB},
+            "limits": self._limits(),
             "kernel_limits": {} if wanted.image else _kernel_limits(wanted),
             "memory_files": min(wanted.memory_mb, wanted.files_mb) * MIB,
             "after": ["docker", "rm", "-f", name] if wanted.image else [],
             "report": told,
             "parent": os.getpid(),
+        }
+
+    def _limits(self) -> dict[str, int]:
+        """What the launcher counts. 0 is no limit: the engine of containers counts processes and memory itself."""
+        wanted = self._wanted
+        return {
+            "processes": 0 if wanted.image else wanted.processes,
+            "memory": 0 if wanted.image else wanted.memory_mb * MIB,
+            "bytes": wanted.files_mb * MIB,
+            "files": wanted.files_max,
+            "over_full": int(self._over_full),
         }
 
     def _listen(
@@ -339,34 +371,29 @@ def environment_of(home: str, temporary: str) -> dict[str, str]:
 
 
 @functools.cache
-def homes_of_python() -> list[str]:
-    """What this Python needs, wherever it is: a virtual environment's folder, the interpreter's own, and the links that
-    lead to it, each by itself: beside one may lie anything, a home folder's secrets too.
-    """
-    found = [sys.prefix, sys.base_prefix]
-    path = sys.executable
-    while os.path.islink(path):
-        found.append(path)
-        path = os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(path)))
-    found += [os.path.dirname(os.path.dirname(each)) for each in (path, os.path.realpath(path))]
-    found = [os.path.abspath(each) for each in found]
-    return sorted({each for each in found if each.count(os.sep) > 1 and not each.startswith("/usr/")}, key=len)
+def control_groups() -> tuple[dict[str, str], str]:
+    """Where control groups for commands can be made; or nothing, and why."""
+    return cgroups.find() if LINUX else ({}, "this system has none")
 
 
 @functools.cache
-def inner_folders() -> list[str]:
-    """The folders directly below `/tmp` or `/sandbox` that hold a part of this Python. A command has folders of its own
-    under these two names, so these parts must be bound into them.
+def call_filter(namespaces: bool) -> bytes:
+    """The filter for system calls; empty where there can be none. Without namespaces a command sees processes that are
+    not its own, and may not trace any.
     """
-    inside = [each for each in homes_of_python() if each.startswith((f"{TEMPORARY}/", f"{PLACE}/"))]
-    return sorted({found for each in inside if os.path.isdir(found := os.sep.join(each.split(os.sep)[:3]))})
+    machine = os.uname().machine
+    if not LINUX or machine not in MACHINES or not kernel.has_seccomp():
+        return b""
+    return build_filter(machine, ptrace=namespaces)
 
 
 @functools.cache
 def why_no_namespaces() -> str:
     """Why commands cannot have namespaces of their own here; empty if they can. Found by trying."""
-    if sys.platform != "linux":
+    if not LINUX:
         return "this system has none"
+    if os.uname().machine not in MACHINES:
+        return f"the sandbox supports {' and '.join(sorted(MACHINES))}, and this machine is {os.uname().machine}"
     if os.environ.get(PLAIN):
         return f"{PLAIN} is set"
     with tempfile.TemporaryDirectory(prefix="holdfast-probe-") as path:
@@ -422,9 +449,9 @@ def remove_folder(path: str) -> None:
 
 
 def _kernel_limits(wanted: Bounds) -> dict[str, int]:
-    """For each process. CPU time guards against a launcher that was killed: the launcher minds the clock."""
+    """For each process. CPU time is for the case that the launcher was killed, which else ends commands in time."""
     return {
-        "CORE": 0,
+        "CORE": 1,  # less than any core: with 0 a kernel that pipes cores to a program would still start it
         "CPU": int(wanted.seconds * (os.cpu_count() or 1)) + 1,
         "DATA": wanted.memory_mb * MIB,
         "FSIZE": wanted.files_mb * MIB,
@@ -447,7 +474,7 @@ def _in_docker(
         *("--pids-limit", str(wanted.processes), "--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
         *("--user", f"{os.getuid()}:{os.getgid()}", "--workdir", PLACE),
         *("--volume", f"{folder.work}:{PLACE}", "--volume", f"{folder.temporary}:{TEMPORARY}"),
-        *(part for key, value in limits.items() if value or key == "CORE" for part in _ulimit(key, value)),
+        *(part for key, value in limits.items() if value for part in _ulimit(key, value)),
         *(part for key, value in told.items() for part in ("--env", f"{key}={value}")),
         wanted.image,
         *argv,

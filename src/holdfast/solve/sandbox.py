@@ -19,12 +19,15 @@ import msgspec
 import xxhash
 
 from holdfast.confine.confining import (
+    HOST_NETWORK,
     MIB,
     PLAIN,
     Folder,
     Launch,
     Ran,
     SandboxFailedError,
+    call_filter,
+    control_groups,
     make_folders,
     remove_folder,
     why_no_docker,
@@ -68,6 +71,7 @@ class Sandboxes:
         self.calls: set[Launch] = set()
         self.threads = Threads()
         self._plain: str | None = None
+        self._counted = False
         self._told_at = -_TOLD_AGAIN_SECONDS
 
     async def begin(self, wanted: Sequence[Sandbox]) -> None:
@@ -84,6 +88,8 @@ class Sandboxes:
             raise UsageError(refused)
         for doubt in await asyncio.to_thread(sandbox_doubts, wanted):
             self.tell("sandbox.unconfined", doubt)
+        if not all(each.image for each in wanted):
+            self.tell_counted((await asyncio.to_thread(control_groups))[1])
         why_not = await asyncio.to_thread(why_no_docker) if images else ""
         if why_not:
             raise UsageError(f"a task has sandbox.image, and {why_not}; start an engine, or leave the image out")
@@ -112,6 +118,12 @@ class Sandboxes:
                 await asyncio.sleep(_SPACE_PAUSE_SECONDS)
             finally:
                 watch.give_up()
+
+    def tell_counted(self, why: str) -> None:
+        """Once: it does not change."""
+        if why and not self._counted:
+            self._counted = True
+            self.tell("sandbox.counted", f"memory of sandboxed commands is counted ten times a second: {why}")
 
     def _tell_full(self, error: OSError) -> None:
         if time.monotonic() - self._told_at >= _TOLD_AGAIN_SECONDS:
@@ -166,9 +178,10 @@ class Box:
         argv = ["bash", "-c", command] if isinstance(command, str) else list(command)
         data = given.encode("utf-8", "surrogateescape") if isinstance(given, str) else given
         namespaces = await self._sandboxes.has_namespaces()
-        if not namespaces and (refused := why_refused([self.wanted])):
+        if refused := why_refused([self.wanted]):
             raise SandboxFailedError(refused)
-        call = Launch(await self._ready(), self.wanted, namespaces)
+        folder = await self._ready()
+        call = Launch(folder, self.wanted, namespaces, over_full=bool(self._known.state.lost))
         most = None if output_kb is None else output_kb << 10
         ended = self._calls[call] = asyncio.Event()
         self._sandboxes.calls.add(call)
@@ -178,6 +191,7 @@ class Box:
             self._sandboxes.calls.discard(call)
             del self._calls[call]
             ended.set()
+            self._sandboxes.tell_counted(call.no_group)
 
     async def read(self, path: str) -> bytes:
         """The content of a file. FileNotFoundError, or what else the command says, if it cannot be read."""
@@ -344,26 +358,43 @@ class Turn:
 
 
 def why_refused(wanted: Sequence[Sandbox]) -> str:
-    """Commands of a model that nothing keeps from the files of whoever runs it are run only for who says so."""
-    why = "" if all(each.image for each in wanted) else why_no_namespaces()
-    if not why or os.environ.get(PLAIN):
-        return ""
-    return (
-        f"sandboxed commands have no namespaces here ({why}), so they could read and change what you can; use "
-        f"sandbox.image, or another machine, or accept it by setting {PLAIN}=1"
-    )
+    """Why commands are not run here: nothing would keep them from your files, or from services of this machine. Both
+    can be accepted by setting a variable of the environment.
+    """
+    own = [each for each in wanted if not each.image]
+    why = why_no_namespaces() if own else ""
+    if why and not os.environ.get(PLAIN):
+        return (
+            f"sandboxed commands have no namespaces here ({why}), so they could read and change what you can; use "
+            f"sandbox.image, or another machine, or accept it by setting {PLAIN}=1"
+        )
+    if not why and any(each.network for each in own) and not os.environ.get(HOST_NETWORK):
+        return (
+            "sandbox.network: true needs a container (sandbox.image): the built-in sandbox has no network of its own, "
+            "so commands would use this machine's, and reach every service that listens on 127.0.0.1 or on an abstract "
+            f"socket; accept that by setting {HOST_NETWORK}=1"
+        )
+    return ""
 
 
 def sandbox_doubts(wanted: Sequence[Sandbox]) -> list[str]:
     """What is not confined here, in words; nothing if no command will be run outside a container."""
-    why = "" if all(each.image for each in wanted) else why_no_namespaces()
-    if not why:
+    own = [each for each in wanted if not each.image]
+    if not own:
         return []
-    return [
-        why_refused(wanted)
-        or f"sandboxed commands have no namespaces here ({why}): they run with time, memory and output limits and are "
-        "killed with the run, but they can use the network and can read and change what you can"
-    ]
+    if refused := why_refused(own):
+        return [refused]
+    if why := why_no_namespaces():
+        return [
+            f"sandboxed commands have no namespaces here ({why}): they run with time, memory and output limits and are "
+            "killed with the run, but they can use the network and can read and change what you can"
+        ]
+    found = []
+    if any(each.network for each in own):
+        found.append(f"{HOST_NETWORK} is set: sandboxed commands can reach services that listen on 127.0.0.1")
+    if not call_filter(namespaces=True):
+        found.append("this kernel has no filter for system calls (seccomp), so sandboxed commands can make all of them")
+    return found
 
 
 def check_paths(wanted: Sandbox, place: str) -> None:

@@ -16,6 +16,8 @@ _ENDED = {
     "time": "it took longer than {0.seconds:g} s, and was killed with everything that it had started",
     "memory": "it used more than {0.memory_mb} MiB of memory, and was killed with everything that it had started",
     "processes": "it had more than {0.processes} processes, and was killed with everything that it had started",
+    "files": "it had more than {0.files_mb} MiB in files, or more than {0.files_max} files, and was killed with "
+    "everything that it had started",
     "stopped": "it was stopped",
 }
 

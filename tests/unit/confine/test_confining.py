@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.confine import confining
+from holdfast.confine import confining, visibility
 from holdfast.confine.confining import (
     MARKER,
     PLAIN,
@@ -242,11 +242,11 @@ def test_of_the_folders_between_a_python_and_its_program_only_the_links_are_show
     (environment / "bin" / "python3").symlink_to(home / "bin" / "python3")
     monkeypatch.setattr(sys, "executable", str(environment / "bin" / "python3"))
     monkeypatch.setattr(sys, "prefix", str(environment))
-    confining.homes_of_python.cache_clear()
+    visibility.homes_of_python.cache_clear()
     try:
         ran = python(folder, f"import os; print(os.listdir({str(home)!r}), os.listdir({str(home / 'bin')!r}))")
     finally:
-        confining.homes_of_python.cache_clear()
+        visibility.homes_of_python.cache_clear()
     assert (ran.stdout, ran.stderr) == ("['bin'] ['python3']\n", "")
 
 

@@ -289,6 +289,17 @@ def test_limits_and_mistakes_are_answers_to_the_model(tmp_path: Path) -> None:
     assert said[3:] == ["a/b is written", "ü"]
 
 
+def test_after_too_many_files_were_made_some_can_be_removed_and_the_rest_is_kept(tmp_path: Path) -> None:
+    async def solve(ctx: Context) -> list[Any]:
+        fill = "for i in 1 2 3; do head -c 1000000 /dev/zero > f$i; done; sleep 60"
+        return [await do(ctx, line) for line in (fill, "rm f1 f2; sleep 0.5; ls", "cat f3 | wc -c")]
+
+    whole = play(tmp_path, solve, files_mb=2)
+    assert whole.result[0].startswith("[it had more than 2 MiB in files, or more than 10000 files, and was killed")
+    assert whole.result[1:] == ["f3", "1000000"]
+    assert play(tmp_path, solve, whole.recorded[:2], files_mb=2).result == whole.result
+
+
 def test_a_sandboxed_tool_must_be_repeatable_and_take_its_sandbox(tmp_path: Path) -> None:
     def alone() -> None:
         """Takes nothing."""

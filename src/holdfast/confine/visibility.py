@@ -1,0 +1,58 @@
+"""What of the machine a confined command can see: programs, chosen settings, and this Python. Nothing else is bound
+into its root, so what is forgotten here is missing, not leaked.
+"""
+
+import functools
+import glob
+import os
+import sys
+
+PLACE = "/sandbox"
+"""Where the private folder is, for a command that has a file system of its own."""
+TEMPORARY = "/tmp"
+"""And its folder for temporary files."""
+
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store")
+"""Programs and libraries. Not /opt, /srv, /var, /run, /home and /root, where people and services keep their own."""
+_LOADER = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives")
+_LOCALE = ("localtime", "timezone", "locale.alias", "locale.conf")
+_LOOKUPS = ("nsswitch.conf", "host.conf", "protocols", "services", "shells", "os-release", "mime.types", "magic")
+_TERMINAL = ("terminfo", "inputrc", "bash.bashrc", "fonts")
+_JAVA = ("java-*",)
+_CERTIFICATES = (
+    *("ssl/certs", "ssl/cert.pem", "ssl/openssl.cnf", "ca-certificates", "ca-certificates.conf", "crypto-policies"),
+    *("pki/tls/certs", "pki/tls/cert.pem", "pki/tls/openssl.cnf", "pki/ca-trust/extracted", "pki/ca-trust/source"),
+)
+"""Only public ones: private keys lie in folders beside them."""
+SETTINGS = (*_LOADER, *_LOCALE, *_LOOKUPS, *_TERMINAL, *_JAVA, *_CERTIFICATES)
+_NETWORK = ("hosts", "resolv.conf", "gai.conf")
+
+
+def settings(network: bool) -> list[str]:
+    """The files of /etc that programs look up."""
+    names = (*SETTINGS, *(_NETWORK if network else ()))
+    return [path for name in names for path in sorted(glob.glob(f"/etc/{name}"))]
+
+
+@functools.cache
+def homes_of_python() -> list[str]:
+    """What this Python needs, wherever it is: a virtual environment's folder, the interpreter's own, and the links that
+    lead to it, each by itself: beside one may lie anything, a home folder's secrets too.
+    """
+    found = [sys.prefix, sys.base_prefix]
+    path = sys.executable
+    while os.path.islink(path):
+        found.append(path)
+        path = os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(path)))
+    found += [os.path.dirname(os.path.dirname(each)) for each in (path, os.path.realpath(path))]
+    found = [os.path.abspath(each) for each in found]
+    return sorted({each for each in found if each.count(os.sep) > 1 and not each.startswith("/usr/")}, key=len)
+
+
+@functools.cache
+def inner_folders() -> list[str]:
+    """The folders directly below `/tmp` or `/sandbox` that hold a part of this Python. A command has folders of its own
+    under these two names, so these parts must be bound into them.
+    """
+    inside = [each for each in homes_of_python() if each.startswith((f"{TEMPORARY}/", f"{PLACE}/"))]
+    return sorted({found for each in inside if os.path.isdir(found := os.sep.join(each.split(os.sep)[:3]))})

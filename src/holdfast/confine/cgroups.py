@@ -12,6 +12,8 @@ import errno
 import os
 import time
 
+from .kernel import write
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -176,12 +178,3 @@ def read(path: str) -> str:
             return file.read()
     except OSError:
         return ""
-
-
-def write(path: str, value: str) -> None:
-    """Never makes a file: these are the kernel's."""
-    handle = os.open(path, os.O_WRONLY)
-    try:
-        os.write(handle, value.encode())
-    finally:
-        os.close(handle)

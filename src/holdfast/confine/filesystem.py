@@ -70,7 +70,7 @@ def make_settings(root: str, order: Order) -> None:
     if not order["network"]:
         written["hosts"] = HOSTS
     for name, text in written.items():
-        with open(f"{root}/etc/{name}", "w", encoding="ascii") as file:
+        with open(f"{root}/etc/{name}", "w", encoding="utf-8") as file:
             file.write(text)
     for path in order["settings"]:
         show(root, path, links=False)

@@ -99,3 +99,12 @@ def drop_capabilities() -> None:
         libc.prctl(DROP_BOUNDING, ctypes.c_ulong(number), *[ctypes.c_ulong(0)] * 3)  # fails for numbers it has not
     header = (ctypes.c_uint32 * 2)(_CAPABILITIES_VERSION_3, 0)
     checked(libc.capset(ctypes.byref(header), ctypes.byref((ctypes.c_uint32 * 6)())), "dropping capabilities")
+
+
+def write(path: str, value: str) -> None:
+    """Into a file of the kernel's: it must be there. Not by `open`, which would import an encoding first."""
+    handle = os.open(path, os.O_WRONLY)
+    try:
+        os.write(handle, value.encode())
+    finally:
+        os.close(handle)

@@ -129,7 +129,7 @@ def map_ids(child: int) -> None:
         ("uid_map", f"{INNER_ID} {os.getuid()} 1"),
         ("gid_map", f"{INNER_ID} {os.getgid()} 1"),
     ):
-        write(f"/proc/{child}/{name}", line)
+        kernel.write(f"/proc/{child}/{name}", line)
 
 
 def watch(child: int, use: Watch, seconds: float, wake: int) -> tuple[str, int]:
@@ -200,7 +200,7 @@ def forbid_user_namespaces(filtered: bool) -> None:
     filter forbids it too; with neither of the two there is no sandbox.
     """
     try:
-        write(USER_NAMESPACES_MAX, "0")
+        kernel.write(USER_NAMESPACES_MAX, "0")
     except OSError as error:
         if not filtered:
             raise OSError(f"nested user namespaces cannot be forbidden: {error}") from error
@@ -209,7 +209,7 @@ def forbid_user_namespaces(filtered: bool) -> None:
 def bound_shared_memory(most: int) -> None:
     """System V segments belong to no process. Older kernels let only root of the machine set this."""
     try:
-        write(SHARED_PAGES_MAX, str(most // resource.getpagesize()))
+        kernel.write(SHARED_PAGES_MAX, str(most // resource.getpagesize()))
     except OSError:
         return
 
@@ -285,11 +285,6 @@ def send(order: Order, report: dict[str, Any]) -> None:
         os.write(order["report"], marshal.dumps(report))
     except BrokenPipeError:
         return  # nobody is left to read it
-
-
-def write(path: str, value: str) -> None:
-    with open(path, "w", encoding="ascii") as file:
-        file.write(value)
 
 
 def read_exactly(size: int) -> bytes:

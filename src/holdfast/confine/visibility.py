@@ -28,6 +28,7 @@ SETTINGS = (*_LOADER, *_LOCALE, *_LOOKUPS, *_TERMINAL, *_JAVA, *_CERTIFICATES)
 _NETWORK = ("hosts", "resolv.conf", "gai.conf")
 
 
+@functools.cache
 def settings(network: bool) -> list[str]:
     """The files of /etc that programs look up."""
     names = (*SETTINGS, *(_NETWORK if network else ()))

@@ -63,6 +63,11 @@ def test_control_counting_only_private_pages_the_command_has_it(box: Folder, use
     assert (ran.why, ran.stdout) == ("", "had it\n")
 
 
+def test_files_that_the_kernel_caches_are_not_taken_for_memory(box: Folder) -> None:
+    ran = attack(box, "for i in range(3): open(f'f{i}', 'wb').write(bytes(30 << 20))\nprint('done')", **LIMITS)
+    assert (ran.why, ran.stdout) == ("", "done\n")
+
+
 @pytest.mark.parametrize("way", [pytest.param("group", marks=grouped), "counted"])
 def test_files_in_dev_shm_are_no_larger_than_the_memory(box: Folder, way: str) -> None:
     with nullcontext() if way == "group" else without_groups():

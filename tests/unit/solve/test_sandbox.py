@@ -491,6 +491,24 @@ def test_what_was_being_written_at_a_crash_is_removed_when_the_run_begins_and_no
     assert not left.exists()
 
 
+def test_that_memory_is_only_counted_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[tuple[str, str]] = []
+    (tmp_path / "boxes").mkdir()
+    sandboxes = Sandboxes(
+        "uid",
+        blobs_of(str(tmp_path / "run")),
+        lambda event, text: events.append((event, text)),
+        str(tmp_path / "boxes"),
+    )
+    monkeypatch.setattr("holdfast.solve.sandbox.control_groups", lambda: ({}, "none can be made"))
+    monkeypatch.setattr("holdfast.solve.sandbox.why_no_namespaces", lambda: "")
+    monkeypatch.setattr("holdfast.solve.sandbox.call_filter", lambda namespaces: b"filter")
+    for _ in range(2):
+        asyncio.run(sandboxes.begin([Sandbox()]))
+    text = "memory of sandboxed commands is counted ten times a second: none can be made"
+    assert events == [("sandbox.counted", text)]
+
+
 def test_where_nothing_keeps_a_command_from_your_files_it_runs_only_if_you_say_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

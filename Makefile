@@ -7,7 +7,7 @@ CORE := $(VENV)/.core
 WORKERS ?= 4
 READY := $(VENV)/.ready
 
-.PHONY: demo test check crash bench docs setup system clean
+.PHONY: demo test check crash bench docs setup system lock audit clean
 
 demo: $(CORE)  ## evaluate a bundled task, kill it part-way, run it again
 	$(BIN)/holdfast demo
@@ -40,9 +40,23 @@ $(CORE): pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check -e .
 	touch $@
 
-$(READY): $(CORE)
-	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[dev]"
-	touch $@
+# Development and CI install exactly what the lock file lists, each file with its hash.
+$(READY): requirements-dev.txt pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps -e .
+	touch $(CORE) $@
+
+lock:  ## resolve the dependencies again and write requirements-dev.txt, with hashes for all platforms
+	$(PYTHON) -m venv $(VENV)/lock
+	$(VENV)/lock/bin/pip install --quiet --disable-pip-version-check uv==0.13.7
+	$(VENV)/lock/bin/uv pip compile --quiet --upgrade --universal --generate-hashes --python-version 3.11 --extra dev \
+		--no-emit-index-url --no-header --no-annotate --output-file requirements-dev.txt pyproject.toml
+
+audit:  ## look up every locked package in the public list of known vulnerabilities; fails if one cannot be looked up
+	$(PYTHON) -m venv $(VENV)/audit
+	$(VENV)/audit/bin/pip install --quiet --disable-pip-version-check pip-audit==2.10.1
+	$(VENV)/audit/bin/pip-audit --strict --disable-pip --require-hashes --progress-spinner off -r requirements-dev.txt
 
 system:
 	@tools/system-packages strace chromium

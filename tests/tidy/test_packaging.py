@@ -4,6 +4,8 @@ import importlib.metadata
 import re
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 from packaging.requirements import Requirement
 
@@ -20,6 +22,9 @@ HEAVY = {
     "holdfast.api",
     "holdfast.engine",
 }
+
+
+LOCK = Path("requirements-dev.txt")
 
 
 def brought(name: str, extra: str = "") -> set[str]:
@@ -54,3 +59,18 @@ def test_the_help_needs_nothing_heavy() -> None:
     program = f"import sys, holdfast.cli.main; print(sorted({HEAVY!r} & set(sys.modules)))"
     printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert printed.stdout == "[]\n", printed.stderr
+
+
+def test_the_lock_file_has_every_dependency_at_a_version_that_the_project_accepts_with_hashes() -> None:
+    locked: dict[str, set[str]] = {}
+    for entry in re.split(r"\n(?=\S)", LOCK.read_text(encoding="utf-8").strip()):
+        requirement, *hashes = entry.split(" \\\n")
+        name, version = requirement.partition(";")[0].strip().split("==")
+        locked.setdefault(name.partition("[")[0], set()).add(version)
+        assert hashes
+        assert all(re.fullmatch(r"\s+--hash=sha256:[0-9a-f]{64}", each) for each in hashes), entry
+    project = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for text in (*project["dependencies"], *project["optional-dependencies"]["dev"]):
+        wanted = Requirement(text)
+        versions = locked.get(re.sub(r"[-_.]+", "-", wanted.name).lower(), set())
+        assert any(wanted.specifier.contains(version) for version in versions), f"{text}: run make lock"

@@ -223,13 +223,13 @@ def test_a_refusal_names_code_commands_servers_key_variables_and_files() -> None
         },
         "spec",
     )
-    shown = "\n".join(executed_by(spec, "/home/author/eval.yaml").lines())
+    shown = "\n".join(executed_by(spec, "/srv/author/eval.yaml").lines())
     for text in (
         "mine:provider",
         "my.tools:look",
         "own:extract",
         "their_scorer",
-        "/home/author",
+        "/srv/author",
         "sh -c id",
         "npx serve",
         "http://evil.test/v1 with $KEY_A",

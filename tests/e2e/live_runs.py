@@ -25,7 +25,10 @@ async def ask_twice(sample, ctx):
 
 MINE = '''\
 """Solvers and scorers that misbehave."""
-import asyncio, time
+import asyncio, pathlib, time
+
+def begin():
+    pathlib.Path("begun").touch()
 
 async def twice(sample, ctx):
     first = await ctx.generate()
@@ -53,6 +56,7 @@ async def hang_and_work(sample, ctx):
     return "done"
 
 async def swallow_cancellation(sample, ctx):
+    begin()
     while True:
         try:
             await asyncio.sleep(3600)
@@ -60,6 +64,7 @@ async def swallow_cancellation(sample, ctx):
             pass
 
 async def try_for_ever(sample, ctx):
+    begin()
     while True:
         try:
             return await ctx.generate()
@@ -68,6 +73,7 @@ async def try_for_ever(sample, ctx):
 
 async def block_for_ever(sample, ctx):
     await ctx.generate()
+    begin()
     while True:
         time.sleep(1)
 
@@ -81,7 +87,7 @@ async def ask_many(sample, ctx):
     return (await asyncio.gather(*asked))[0]
 
 async def slow_scorer(sample, answer):
-    await asyncio.sleep(30)
+    await asyncio.sleep(3600)
     return True
 
 async def hanging_scorer(sample, answer):
@@ -182,13 +188,16 @@ def ends(process: "subprocess.Popen[str]", seconds: float = PATIENCE_SECONDS) ->
 
 
 GATED = """\
-import asyncio, itertools, os
+import asyncio, itertools, json, os
 
 number = itertools.count(1).__next__
 
 async def answer(request):
-    if number() > {free}:
-        while not os.path.exists({gate!r}):
+    mine = number()
+    with open({asked!r}, "a") as file:
+        file.write(json.dumps(request.messages) + "\\n")
+    if mine > {free}:
+        while not os.path.exists({gate!r}) and not (mine <= {some} and os.path.exists({gate!r} + "-for-some")):
             await asyncio.sleep(0.01)
     return "8"
 """
@@ -203,14 +212,30 @@ class Gate(NamedTuple):
     def model(self) -> dict[str, Any]:
         return {"provider": "gated:answer", "options": {}}
 
+    @property
+    def asked(self) -> list[str]:
+        """Every request, of all processes."""
+        path = self.path.with_name("asked")
+        return path.read_text().splitlines() if path.exists() else []
+
     def open(self) -> None:
         self.path.touch()
 
+    def open_for_some(self) -> None:
+        self.path.with_name(f"{self.path.name}-for-some").touch()
 
-def gate(folder: Path, free: int = 0) -> Gate:
+
+def gate(folder: Path, free: int = 0, some: int = 0) -> Gate:
+    """`some`: how many requests of each process are also answered when the gate is open for some."""
     made = Gate(folder / "gate")
-    (folder / "gated.py").write_text(GATED.format(free=free, gate=str(made.path)))
+    values = {"free": free, "some": some, "gate": str(made.path), "asked": str(folder / "asked")}
+    (folder / "gated.py").write_text(GATED.format(**values))
     return made
+
+
+def is_stopping(course: Stage) -> bool:
+    """Whether the run knows that it is to stop."""
+    return "run.shutdown_requested" in course.events()
 
 
 def mock(seconds: float, **options: Any) -> dict[str, Any]:

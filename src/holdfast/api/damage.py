@@ -5,7 +5,7 @@ longer reported here: its anomaly records are, and the lost answers were asked f
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -13,9 +13,10 @@ from holdfast.api.going_on import not_begun
 from holdfast.api.places import RunPlace
 from holdfast.api.provenance import lost_of
 from holdfast.errors import DamagedError
-from holdfast.journal import Damage
+from holdfast.journal import OS_DISK, Damage
+from holdfast.journal.chain import is_whole_file
 from holdfast.journal.verification import describe
-from holdfast.plan import RESTORE, Flaw, check_originals, check_sizes
+from holdfast.plan import RESTORE, Flaw, check_originals, check_sizes, find_problem, originals
 from holdfast.report.wording import counted
 from holdfast.state import Fold, Index, Standing, Story
 
@@ -27,6 +28,10 @@ class DamageReport(msgspec.Struct, frozen=True):
     plan: tuple[str, ...] = ()
     """Without the plan, keys that have no answer cannot be listed."""
     data: tuple[str, ...] = ()
+    tail: str = ""
+    """The one of `journal` that says that its end is missing."""
+    flaws: tuple[Flaw, ...] = ()
+    """What `plan` and `data` describe."""
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -62,7 +67,23 @@ def find_damage(place: RunPlace, index: Index, standing: Standing, *, sizes_only
     journal = (*_describe_losses(place, index.lost), *([tail] if tail else ()))
     plan = tuple(_describe_flaw(place, flaw) for flaw in flaws if flaw.is_plan)
     data = tuple(_describe_flaw(place, flaw) for flaw in flaws if not flaw.is_plan)
-    return DamageReport(journal, plan, data)
+    return DamageReport(journal, plan, data, tail, tuple(flaws))
+
+
+def check_every_byte(place: RunPlace, fold: Fold, last_n: int, standing: Standing) -> Iterator[str]:
+    """The same for `verify`, which checks the journal itself: from the journal and without anything remembered, so that
+    plan and data are read whole. `standing` was taken before the journal was read; `last_n`: the number of its last
+    record.
+    """
+    answers = fold.finished.count + fold.failed.count
+    start = find_missing_start(place, fold.story, fold.damage, answers)
+    yield from filter(None, [start, find_missing_tail(place, fold.story, last_n, standing)])
+    for path, stored in originals(place.folder, fold.story.blocks):
+        problem = find_problem(path, stored)
+        if problem:
+            yield f"{path} {problem}; {RESTORE}"
+        elif not is_whole_file(OS_DISK, path):
+            yield f"{path}: the file has changed since it was written; its content can still be read"
 
 
 def find_missing_start(place: RunPlace, story: Story, damage: Sequence[Damage], answers: int) -> str:

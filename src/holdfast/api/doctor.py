@@ -8,12 +8,11 @@ import contextlib
 import os
 import shlex
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
 from holdfast import files
-from holdfast.api.damage import find_missing_tail
 from holdfast.api.forking import is_abandoned, remove_leftovers
 from holdfast.api.places import RunPlace, folders_in
 from holdfast.api.provenance import SPEC_FILE, check_spec_file, is_spec_file_new, lost_of, write_spec_file
@@ -23,8 +22,8 @@ from holdfast.api.runs import Run
 from holdfast.errors import DriftError, HoldfastError, JournalError, reason_of
 from holdfast.journal import Lock
 from holdfast.journal.marks import unrecorded
-from holdfast.plan import RESTORE, check_originals, originals
-from holdfast.state import Fold, is_held, standing_of
+from holdfast.plan import RESTORE, Flaw, originals
+from holdfast.state import Fold, is_held
 
 _FREE_BYTES_MIN = 1 << 30
 _FREE_SHARE_MIN = 0.03
@@ -104,7 +103,6 @@ def _sweep(experiment: str) -> None:
 
 
 def _of_run(place: RunPlace) -> Iterator[Trouble]:
-    standing = standing_of(place.folder)
     fold = read_fold(place)
     if fold.story.started is None:
         if not is_held(place.folder):  # else it is just beginning
@@ -112,7 +110,7 @@ def _of_run(place: RunPlace) -> Iterator[Trouble]:
         return
     with Run(place, quiet=True) as run:
         summary = run.summary()
-        tail = find_missing_tail(place, fold.story, run.last_record(), standing)
+        report = run.damage_report
         again = run.command_to_go_on(summary.reason)
     status, reason = summary.status, summary.reason
     kept = f"{summary.finished}/{summary.planned} kept"
@@ -128,10 +126,10 @@ def _of_run(place: RunPlace) -> Iterator[Trouble]:
         what = f"{'a loss was' if losses == 1 else f'{losses} losses were'} found in its journal"
         means = "what was lost is asked again by a resume; the rest is whole"
         yield Trouble(Finding(what, means, place.command("verify"), place.run_id, damage=new > 0))
-    if tail:
+    if report.tail:
         means = "what was lost is asked again by a resume; the rest is whole"
-        yield Trouble(Finding(tail, means, place.command("resume"), place.run_id, damage=True))
-    yield from _files(place, fold)
+        yield Trouble(Finding(report.tail, means, place.command("resume"), place.run_id, damage=True))
+    yield from _files(place, fold, report.flaws)
     if not is_held(place.folder):
         yield from _leftovers(place, fold)
 
@@ -154,8 +152,8 @@ def _headless(place: RunPlace, fold: Fold) -> Finding:
     return Finding("planned, and not begun", means, place.command_to_begin(), place.run_id)
 
 
-def _files(place: RunPlace, fold: Fold) -> Iterator[Trouble]:
-    for flaw in check_originals(place.folder, fold.story.blocks, {}):
+def _files(place: RunPlace, fold: Fold, flaws: Sequence[Flaw]) -> Iterator[Trouble]:
+    for flaw in flaws:
         means = "the run cannot be resumed without it; recorded answers are not affected"
         yield Trouble(Finding(str(flaw), means, RESTORE, place.run_id, damage=True))
     try:

@@ -134,8 +134,12 @@ class Run:
     @property
     def damage(self) -> tuple[str, ...]:
         """What is missing or changed in its files, a sentence each; empty if nothing is."""
+        return self.damage_report.sentences
+
+    @property
+    def damage_report(self) -> DamageReport:
         self._index  # noqa: B018 - opening it checks the files
-        return self._damage.sentences
+        return self._damage
 
     def require_whole(self) -> None:
         """DamagedError if anything is damaged: for verdicts, which a missing part could turn."""

@@ -1,22 +1,20 @@
 """`verify`: whether every byte of a run is what was written, and every reported number what the journal says."""
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from holdfast.api import RunPlace, default_store, find_run
 from holdfast.api.content import check_content
-from holdfast.api.damage import find_missing_start, find_missing_tail
+from holdfast.api.damage import check_every_byte
 from holdfast.api.elsewhere import fetch_all, find_in_mirror
 from holdfast.api.recounting import ScoresChecked, check_index, check_scores
 from holdfast.api.resuming import read_fold
 from holdfast.cli.output import print_json, say
 from holdfast.cli.waiting import patience
-from holdfast.journal import OS_DISK, Verification, verify
-from holdfast.journal.chain import is_whole_file
+from holdfast.journal import Verification, verify
 from holdfast.journal.objects import is_url
-from holdfast.plan import RESTORE, find_problem, originals
 from holdfast.report.wording import counted
 from holdfast.state import standing_of
 
@@ -41,7 +39,10 @@ def _verify(place: RunPlace, wrong: list[str], as_json: bool, scores: bool) -> i
     with patience("verifying the journal") as reading:
         found = verify(place.journal, told=reading.tell)
     with patience("verifying plan, data and files"):
-        errors = [*wrong, *found.errors, *_check_files(place, found.last_n)]
+        standing = standing_of(place.folder)  # before the journal: a writer may add to it meanwhile
+        fold = read_fold(place)
+        errors = [*wrong, *found.errors, *check_every_byte(place, fold, found.last_n, standing)]
+        errors += check_content(place, fold)
     checked = None
     if scores:
         with patience("computing every number again"):
@@ -91,21 +92,3 @@ def _tell_scores(place: RunPlace, checked: ScoresChecked) -> None:
         say(f"{place.run_id}: {numbers}: all are as reported.")
         return
     say(f"{place.run_id}: {numbers}: {counted(len(checked.differences), 'difference')}. The journal is the original.")
-
-
-def _check_files(place: RunPlace, last_n: int) -> Iterator[str]:
-    standing = standing_of(place.folder)  # before the journal: a writer may add to it meanwhile
-    fold = read_fold(place)
-    missing = find_missing_start(place, fold.story, fold.damage, fold.finished.count + fold.failed.count)
-    if missing:
-        yield missing
-    tail = find_missing_tail(place, fold.story, last_n, standing)
-    if tail:
-        yield tail
-    yield from check_content(place, fold)
-    for path, stored in originals(place.folder, fold.story.blocks):
-        problem = find_problem(path, stored)
-        if problem:
-            yield f"{path} {problem}; {RESTORE}"
-        elif not is_whole_file(OS_DISK, path):
-            yield f"{path}: the file has changed since it was written; its content can still be read"

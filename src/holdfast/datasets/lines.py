@@ -1,7 +1,8 @@
 """The lines of a data file, uncompressed, with their numbers.
 
 Invariant: the end of the lines is the end of the file. A compressed file that was cut, or that holds several frames,
-never reads as a shorter data set. Memory is bounded by the longest line that a row may take.
+never reads as a shorter data set. Memory is bounded by the longest line that a row may take, also where a small
+compressed file stands for terabytes.
 """
 
 import gzip
@@ -13,7 +14,15 @@ from collections.abc import Callable, Iterator
 from holdfast.datasets.errors import DataError
 from holdfast.records import LINE_BYTES_MAX
 
-_CHUNK_BYTES = 16 * 1024
+_WHOLE_BYTES_MAX = 512 * 1024 * 1024
+"""Of a compressed file that must be read whole: its size on disk says nothing."""
+_PACKED_BYTES = 256
+"""Read at a time from a zstd file: four of its bytes can stand for 128 KiB, and all of a piece is unpacked at once."""
+_WINDOW_BYTES_MAX = 128 * 1024 * 1024
+"""What zstd's own command reads without `--long`."""
+_EMPTY_LINES_MAX = 1_000_000
+_EMPTY_LINES = (b"\n", b"\r\n")
+_COMPRESSED = (".gz", ".zst")
 _BOM = b"\xef\xbb\xbf"
 _WIDE_BOMS = (b"\xff\xfe", b"\xfe\xff")
 
@@ -21,7 +30,7 @@ _WIDE_BOMS = (b"\xff\xfe", b"\xfe\xff")
 def read_lines(path: str) -> Iterator[tuple[int, bytes]]:
     """Each line with its newline, from 1; a byte order mark before the first is dropped."""
     with _open(path) as file:
-        number = 0
+        number = empty = 0
         while True:
             line = _guarded(path, lambda: file.readline(LINE_BYTES_MAX + 1))
             if not line:
@@ -31,12 +40,19 @@ def read_lines(path: str) -> Iterator[tuple[int, bytes]]:
                 raise DataError(
                     path, f"longer than {LINE_BYTES_MAX >> 20} MiB; split the row, or end each with a newline", number
                 )
+            empty = empty + 1 if line in _EMPTY_LINES else 0
+            if empty > _EMPTY_LINES_MAX:
+                raise DataError(path, f"more than {_EMPTY_LINES_MAX} empty lines; is this the right file?", number)
             yield number, _without_mark(path, line) if number == 1 else line
 
 
 def read_whole(path: str) -> bytes:
     with _open(path) as file:
-        return _without_mark(path, _guarded(path, file.read))
+        most = _WHOLE_BYTES_MAX if _suffix(path) in _COMPRESSED else -1
+        content = _guarded(path, lambda: file.read(most))
+        if most >= 0 and _guarded(path, lambda: file.read(1)):
+            raise DataError(path, f"unpacks to more than {most >> 20} MiB; convert it to .jsonl")
+        return _without_mark(path, content)
 
 
 def not_utf8(path: str, error: UnicodeDecodeError, line: int = 0) -> DataError:
@@ -45,7 +61,7 @@ def not_utf8(path: str, error: UnicodeDecodeError, line: int = 0) -> DataError:
 
 
 def _open(path: str) -> io.BufferedIOBase:
-    suffix = os.path.splitext(path)[1].lower()
+    suffix = _suffix(path)
     try:
         if suffix == ".gz":
             return gzip.open(path, "rb")
@@ -54,6 +70,10 @@ def _open(path: str) -> io.BufferedIOBase:
         return open(path, "rb")
     except OSError as error:
         raise _unreadable(path, error) from error
+
+
+def _suffix(path: str) -> str:
+    return os.path.splitext(path)[1].lower()
 
 
 def _guarded(path: str, read: Callable[[], bytes]) -> bytes:
@@ -82,12 +102,12 @@ class _ZstdFile(io.RawIOBase):
         import zstandard
 
         self._file = open(path, "rb")  # noqa: SIM115 - closed by close()
-        self._frames = zstandard.ZstdDecompressor(max_window_size=1 << 31)
+        self._frames = zstandard.ZstdDecompressor(max_window_size=_WINDOW_BYTES_MAX)
         self._error = zstandard.ZstdError
         self._frame = self._frames.decompressobj()
         self._begun = False
         self._packed = b""
-        self._ready = b""
+        self._ready = memoryview(b"")
 
     def readable(self) -> bool:
         return True
@@ -95,7 +115,7 @@ class _ZstdFile(io.RawIOBase):
     def readinto(self, buffer: "bytearray | memoryview") -> int:  # type: ignore[override]  # BufferedReader's call
         while not self._ready:
             if not self._packed:
-                self._packed = self._file.read(_CHUNK_BYTES)
+                self._packed = self._file.read(_PACKED_BYTES)
             if not self._packed:
                 if self._begun:
                     raise EOFError("the last zstd frame has no end")
@@ -113,7 +133,7 @@ class _ZstdFile(io.RawIOBase):
     def _unpack(self) -> None:
         self._begun = True
         try:
-            self._ready = self._frame.decompress(self._packed)
+            self._ready = memoryview(self._frame.decompress(self._packed))
         except self._error as error:
             raise EOFError(str(error)) from error
         self._packed = b""

@@ -10,6 +10,7 @@ import csv
 import difflib
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
@@ -93,10 +94,12 @@ def _json(path: str) -> Iterator[Numbered]:
 
 def _csv(path: str, delimiter: str = ",") -> Iterator[Numbered]:
     csv.field_size_limit(LINE_BYTES_MAX)  # of the whole process: the default, 128 KiB, is less than a long prompt
-    reader = csv.reader(_text_lines(path), delimiter=delimiter, strict=True)
+    lines = _RowLines(path)
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
     header: list[str] | None = None
     while True:
         first = reader.line_num + 1  # a quoted field may go over several
+        lines.begin_row()
         try:
             fields = next(reader)
         except StopIteration:
@@ -171,17 +174,33 @@ def _bad_json(path: str, text: bytes, error: Exception, line: int = 0) -> DataEr
     return DataError(path, f"not valid JSON ({error}); mend or remove it", line)
 
 
-def _text_lines(path: str) -> Iterator[str]:
-    for number, line in read_lines(path):
+class _RowLines(Iterator[str]):
+    """The lines of a CSV file. DataError if a row, which may go over many lines, is longer than a row may be."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._lines = read_lines(path)
+        self._bytes = 0
+
+    def begin_row(self) -> None:
+        self._bytes = 0
+
+    def __next__(self) -> str:
+        number, line = next(self._lines)
+        self._bytes += len(line)
+        if self._bytes > LINE_BYTES_MAX:
+            raise DataError(
+                self._path, f"a row of more than {LINE_BYTES_MAX >> 20} MiB ends here; check its quotes", number
+            )
         try:
-            yield line.decode()
+            return line.decode()
         except UnicodeDecodeError as error:
-            raise not_utf8(path, error, number) from error
+            raise not_utf8(self._path, error, number) from error
 
 
 def _as_header(fields: list[str], path: str, line: int) -> list[str]:
     header = [field.strip() for field in fields]
-    twice = sorted({name for name in header if header.count(name) > 1})
+    twice = sorted(name for name, count in Counter(header).items() if count > 1)
     if twice:
         raise DataError(path, f"the header names column {twice[0]!r} twice; rename one", line)
     return header

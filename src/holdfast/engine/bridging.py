@@ -32,6 +32,7 @@ from holdfast.models.serving import (
     refusal_body,
     refusal_of,
 )
+from holdfast.records import LINE_BYTES_MAX
 from holdfast.records.exchange import Message
 from holdfast.solve import LimitError, StepFailedError
 from holdfast.solve.means import Host, Wish
@@ -44,6 +45,7 @@ _WAITING_CLIENTS = 1024
 _CLOSING_SECONDS = 0.05
 _KEPT_ALIVE_SECONDS = 3600
 _TOKEN_BYTES = 16
+_PIECE_BYTES = 1 << 18
 _RETRY_COUNT = "x-stainless-retry-count"
 """How the SDKs of OpenAI say that they ask again."""
 _ENDED = "the attempt that this address belonged to has ended"
@@ -144,7 +146,7 @@ class AttemptDoor:
         """From here on the address is nobody's. Whoever closes the attempt's steps ends what is under way."""
         self._forget()
 
-    def errand(self, body: bytes, wanted: Wanted, dialect: "Dialect", retry: int) -> "Errand":
+    def errand(self, body: bytes, wanted: Wanted, dialect: "Dialect", *, is_retry: bool) -> "Errand":
         """The step for a request: a new one, unless it is the same again and its answer has reached nobody, or the
         client says that it asks again.
         """
@@ -152,7 +154,7 @@ class AttemptDoor:
         for each in same:
             if not each.waiting and not each.delivered:
                 return each
-        if not same or not retry:
+        if not same or not is_retry:
             loop = asyncio.get_running_loop()
             same.append(Errand(loop.create_task(self._ask(wanted, dialect), context=self._context.copy())))
         return same[-1]
@@ -211,13 +213,16 @@ _DIALECTS = {
 
 
 async def _complete(door: AttemptDoor, request: "web.BaseRequest", dialect: Dialect) -> "web.StreamResponse":
-    body = await request.content.read()  # not request.read(): that has a limit of 1 MiB
+    body = await _read_body(request)
+    if body is None:
+        most = f"{LINE_BYTES_MAX >> 20} MiB"
+        return _refusal(413, refusal_body(f"the request has more than {most}, and could not be saved", "too_large"))
     try:
         wanted = dialect.parse(body)
     except BadBodyError as error:
         return _refusal(*_status_and_body(error))
-    retry = request.headers.get(_RETRY_COUNT, "0")
-    errand = door.errand(body, wanted, dialect, int(retry) if retry.isdecimal() else 0)
+    count = request.headers.get(_RETRY_COUNT, "0")
+    errand = door.errand(body, wanted, dialect, is_retry=count.isdecimal() and count.strip("0") != "")
     errand.waiting += 1
     try:
         came = await asyncio.shield(errand.asking)
@@ -229,6 +234,16 @@ async def _complete(door: AttemptDoor, request: "web.BaseRequest", dialect: Dial
         return response
     finally:
         errand.waiting -= 1
+
+
+async def _read_body(request: "web.BaseRequest") -> bytes | None:
+    """None if it is longer than a record may be. Not `request.read()`: that has a limit of 1 MiB."""
+    body = bytearray()
+    while piece := await request.content.read(_PIECE_BYTES):
+        body += piece
+        if len(body) > LINE_BYTES_MAX:
+            return None
+    return bytes(body)
 
 
 async def _say(request: "web.BaseRequest", wanted: Wanted, dialect: Dialect, said: Said) -> "web.StreamResponse":

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
-import zstandard
 
 from holdfast.errors import JournalError, StoreError
 from holdfast.files import status_of
 from holdfast.journal.assembling import Assembler, Choice, choose
 from holdfast.journal.disk import OS_DISK, make_folders, make_run_folder, remove_if_there, write_all
 from holdfast.journal.pieces import FolderSource, SegmentPiece, Source, is_original
+from holdfast.journal.seekable import FRAME_BYTES_MAX, salvage
 from holdfast.journal.start import START_FILE, parse_start
 from holdfast.records import Line, Segment, parse, seed_of
 
@@ -198,10 +198,10 @@ def _read_head(source: Source, piece: SegmentPiece) -> _Head | None:
             break
     try:
         if piece.sealed:
-            data = zstandard.ZstdDecompressor().decompressobj().decompress(data)
+            data = salvage(data, FRAME_BYTES_MAX)
         first, *others = data.splitlines()
         found = _segment.decode(_line.decode(first).d)
-    except (ValueError, zstandard.ZstdError, msgspec.DecodeError):  # damaged: another segment's will do
+    except (ValueError, msgspec.DecodeError):  # damaged: another segment's will do
         return None
     seed = seed_of(found.run)
     if parse(first, seed) is not None:

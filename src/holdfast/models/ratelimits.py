@@ -5,6 +5,7 @@ Anthropic: `anthropic-ratelimit-{requests,tokens,…}-{limit,remaining,reset}`, 
 without a name for what is counted, which is requests. Anything that cannot be read is passed over: these are hints.
 """
 
+import math
 import re
 from collections.abc import Iterable
 from datetime import datetime
@@ -18,6 +19,8 @@ _FIELDS = ("limit", "remaining", "reset")
 _EPOCH_SECONDS_MIN = 1e9
 _EPOCH_MILLISECONDS_MIN = 1e12
 _SECONDS_MAX = 3600.0
+_CHARACTERS_MAX = 100
+"""Longer values are no hints, and patterns take quadratic time for them."""
 
 
 class Quota(msgspec.Struct, frozen=True):
@@ -36,7 +39,7 @@ def quotas_in(headers: Iterable[tuple[bytes, bytes]], wall: float) -> list[Quota
     """
     found: dict[str, dict[str, str]] = {}
     for name, value in headers:
-        if _NEEDLE in name:
+        if _NEEDLE in name and len(value) <= _CHARACTERS_MAX:
             _take(found, name.decode("latin-1"), value.decode("latin-1").strip())
     if not found:
         return []
@@ -78,4 +81,5 @@ def _seconds(text: str, wall: float) -> float | None:
 
 
 def _number(text: str) -> float | None:
-    return float(text) if re.fullmatch(r"\d+(\.\d+)?", text) else None
+    number = float(text) if re.fullmatch(r"\d+(\.\d+)?", text) else math.inf
+    return number if math.isfinite(number) else None

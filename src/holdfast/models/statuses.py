@@ -15,6 +15,7 @@ import msgspec
 from holdfast.models.failures import Kind
 
 RETRY_AFTER_SECONDS_MAX = 3600.0
+_RETRY_AFTER_CHARACTERS_MAX = 100
 """Nobody waits longer than this on a server's word: a wrong date must not stop a run for years."""
 
 _DETAIL_CHARACTERS_MAX = 1000
@@ -163,7 +164,7 @@ def retry_after_seconds(headers: Mapping[str, str], now: float) -> float | None:
     milliseconds = _number(headers.get("retry-after-ms", ""))
     if milliseconds is not None:
         return _bounded(milliseconds / 1000)
-    value = headers.get("Retry-After", "")
+    value = headers.get("Retry-After", "")[:_RETRY_AFTER_CHARACTERS_MAX]
     seconds = _number(value)
     if seconds is None:
         until = _timestamp(value)
@@ -245,6 +246,6 @@ def _number(value: str) -> float | None:
 def _timestamp(value: str) -> float | None:
     try:
         moment = parsedate_to_datetime(value)
-    except ValueError:
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):  # numbers that no clock has
         return None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -25,6 +25,8 @@ from holdfast.models.tunnel import Proxy, basic, connect_through
 BODY_BYTES_MAX = 64 * 1024 * 1024
 """A longer answer could not be saved anyway."""
 _HEAD_BYTES_MAX = 256 * 1024
+_HEADERS_MAX = 2000
+"""Trailers behind a body included: they are not bounded by the size of the head."""
 _CONNECT_SECONDS_MAX = 30.0
 _IDLE_SECONDS_MAX = 15.0
 """Servers close idle connections: one that was idle for longer is not trusted with a request that costs money."""
@@ -254,6 +256,8 @@ class _Connection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers.append((name.lower(), value))
+        if len(self._headers) > _HEADERS_MAX:
+            self._fail(BadResponseError(f"the response has more than {_HEADERS_MAX} headers"))
 
     def on_headers_complete(self) -> None:
         self._status = self._parser.get_status_code()

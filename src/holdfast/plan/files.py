@@ -17,6 +17,7 @@ from holdfast.errors import DamagedError
 from holdfast.journal.content import open_content
 from holdfast.journal.disk import OS_DISK, Disk, remove_if_there, write_all
 from holdfast.journal.seekable import pack
+from holdfast.records import LINE_BYTES_MAX
 from holdfast.records.exchange import Row, Sample
 from holdfast.records.facts import Block, Cell, Stored
 
@@ -72,15 +73,22 @@ def read_lines(path: str, offset: int = 0, disk: Disk = OS_DISK) -> Iterator[byt
         content = open_content(disk, path)
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
         raise DamagedError(f"{path} is missing; {RESTORE}") from error
-    rest = b""
+    rest = bytearray()
     try:
         if content.cut:
             raise DamagedError(f"{path} is damaged: its end is missing; {RESTORE}")
         for piece in content.pieces(offset):
             if piece.gap or piece.broken:
                 raise DamagedError(f"{path} is damaged at byte {piece.offset}; {RESTORE}")
-            *lines, rest = (rest + piece.data).split(b"\n")
-            yield from lines
+            first, *others = piece.data.split(b"\n")
+            rest += first  # a line over many small frames is not copied again for each
+            if len(rest) > LINE_BYTES_MAX:
+                raise DamagedError(f"{path} is damaged: a line is longer than any that is written; {RESTORE}")
+            if others:
+                yield bytes(rest)
+                *lines, last = others
+                yield from lines
+                rest = bytearray(last)
     finally:
         content.close()
     if rest:

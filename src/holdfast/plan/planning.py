@@ -402,6 +402,8 @@ def _stored_shots(task: Task, stored: Rows, columns: Columns) -> tuple[Sample, .
 def _check_prompt(work: Work, sample: Sample, place: str) -> None:
     try:
         messages = work.renderer.messages(sample)
+    except SpecError as error:
+        raise SpecError(f"{place}: row {sample.id!r}: {error}") from error
     except KeyError as error:
         named = str(error.args[0])
         columns = ", ".join(sample.row)

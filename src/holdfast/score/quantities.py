@@ -18,6 +18,12 @@ from holdfast.score.definition import scorer
 
 _DIGITS_MAX = 4000  # Python refuses to read longer integers
 _EXPONENT_MAX = 1000
+_WINDOW = 2000
+"""A text is read from its end, so many characters at a time. `1,11,11,…` takes time that is quadratic in what is read
+at once.
+"""
+_BEFORE_WINDOW = 1000
+"""Read with it, so that the digits of a number that begins before it are not taken for a number."""
 _POWER_DIGITS_MAX = 20_000
 
 _SIGNS = str.maketrans(
@@ -104,7 +110,18 @@ def last_quantity(text: str) -> Quantity | None:
     """The last number in a text that has a finite value; None if there is none."""
     if text.isdecimal() and text.isascii() and len(text) <= _DIGITS_MAX:  # as an extractor leaves it, and most targets
         return Quantity(int(text), False, _shortened(text))
-    for match in reversed(list(_NUMBER.finditer(_plain(text)))):
+    plain = _plain(text)
+    for end in range(len(plain), 0, -_WINDOW):
+        found = _last_in(plain, max(0, end - _WINDOW), end)
+        if found is not None:
+            return found
+    return None
+
+
+def _last_in(text: str, start: int, end: int) -> Quantity | None:
+    """The last one that begins between two places, also if it goes on behind them."""
+    every = _NUMBER.finditer(text, max(0, start - _BEFORE_WINDOW), end + _DIGITS_MAX)
+    for match in reversed([each for each in every if start <= each.start() < end]):
         value = _value(match)
         if value is not None:
             return Quantity(value, match["percent"] is not None, _shortened(match[0].strip()))

@@ -16,10 +16,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import SpecError
 from holdfast.records.exchange import Message, Row, Sample
 from holdfast.records.references import with_strings
 from holdfast.solve.parts import file_parts, with_parts
+from holdfast.solve.templates import compile_jinja
 
 _FIELD = re.compile(r"\{\{([A-Za-z_]\w*)\}\}|\{([A-Za-z_]\w*)\}")
 
@@ -42,7 +42,7 @@ class Renderer:
     """A prompt that was read once and is filled in for every sample."""
 
     def __init__(self, prompt: Prompt) -> None:
-        compile_template = _jinja if prompt.template == "jinja" else compile_fields
+        compile_template = compile_jinja if prompt.template == "jinja" else compile_fields
         self._system = compile_template(prompt.system) if prompt.system else None
         self._prompt = compile_template(prompt.prompt) if prompt.prompt else None
         self._messages = [(message, _content(message.get("content"), compile_template)) for message in prompt.messages]
@@ -141,23 +141,3 @@ def _fill(parts: list[tuple[str, str]], end: str, row: Row) -> str:
         value = row[column]
         made += text + (value if isinstance(value, str) else as_text(value))
     return made + end
-
-
-def _jinja(template: str) -> Render:
-    try:
-        from jinja2 import StrictUndefined, TemplateError, UndefinedError
-        from jinja2.sandbox import SandboxedEnvironment
-    except ImportError as error:
-        raise SpecError("`template: jinja` needs one more package: pip install 'holdfast[jinja]'") from error
-    try:
-        compiled = SandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=True).from_string(template)
-    except TemplateError as error:
-        raise SpecError(f"the template is not valid Jinja: {error}; mend it, or leave out `template: jinja`") from error
-
-    def render(row: Row) -> str:
-        try:
-            return compiled.render(row)
-        except UndefinedError as error:
-            raise KeyError(str(error)) from error
-
-    return render

@@ -1,0 +1,181 @@
+"""Jinja templates with a bound on time and memory.
+
+A template multiplies (`{{ 'a' * 10**10 }}`, loops in loops), and its numbers may come from a data row. Jinja's own
+sandbox bounds neither time nor memory, and it computes constants already when it compiles. So templates are compiled
+and rendered by the child process of `limited`, which has a bound on its memory and is ended when it takes too long.
+Only templates whose text cannot become longer than the template and the row together, which most are, are rendered
+here: that takes microseconds.
+"""
+
+import functools
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import SpecError
+from holdfast.records.exchange import Row
+from holdfast.score.limited import within
+
+if TYPE_CHECKING:
+    from jinja2 import Template, nodes
+
+SECONDS_MAX = 5.0
+CHARACTERS_MAX = 16_000_000
+_MISSING, _TEXT = "missing", "text"
+_LINEAR_NODES = frozenset(
+    [
+        "Template",
+        "Output",
+        "TemplateData",
+        "Const",
+        "Name",
+        "Getattr",
+        "Getitem",
+        "If",
+        "Compare",
+        "Operand",
+        "And",
+        "Or",
+        "Not",
+        "Test",
+        "Filter",
+        "For",
+    ]
+)
+_LINEAR_FILTERS = frozenset(
+    [
+        "capitalize",
+        "default",
+        "e",
+        "escape",
+        "first",
+        "float",
+        "int",
+        "last",
+        "length",
+        "lower",
+        "string",
+        "title",
+        "tojson",
+        "trim",
+        "upper",
+    ]
+)
+
+
+def compile_jinja(template: str) -> Callable[[Row], str]:
+    """SpecError if it is no template. What it returns raises KeyError for what a row does not have, and SpecError if it
+    takes too long or becomes too large.
+    """
+    try:
+        from jinja2 import TemplateError
+        from jinja2.sandbox import SandboxedEnvironment
+    except ImportError as error:
+        raise SpecError("`template: jinja` needs one more package: pip install 'holdfast[jinja]'") from error
+    try:
+        parsed = SandboxedEnvironment().parse(template)  # parsing computes nothing
+    except TemplateError as error:
+        raise _invalid(error) from error
+    except RecursionError:
+        raise SpecError("the template is nested too deeply; mend it") from None
+    if _is_linear(parsed):
+        try:
+            return functools.partial(_render_here, _compiled(template))
+        except TemplateError as error:
+            raise _invalid(error) from error
+    problem = _ask("check", template)
+    if problem:
+        raise _invalid(problem)
+    return functools.partial(_render_apart, template)
+
+
+def _invalid(problem: object) -> SpecError:
+    return SpecError(f"the template is not valid Jinja: {problem}; mend it, or leave out `template: jinja`")
+
+
+def _is_linear(node: "nodes.Node", targets: Collection[str] | None = None) -> bool:
+    """Whether its text is at most as long as the template and the row together. `targets`: inside a loop, the names
+    that the loop sets: anything else would be repeated in full for every item.
+    """
+    kind, own = type(node).__name__, vars(node)
+    if kind not in _LINEAR_NODES:
+        return False
+    if kind == "Name" and targets is not None and own["name"] not in targets:
+        return False
+    if kind == "Filter" and own["name"] not in _LINEAR_FILTERS:
+        return False
+    if kind == "For":
+        if targets is not None or own["recursive"]:
+            return False
+        names = {"loop", *(name.name for name in _names_in(own["target"]))}
+        inside = [*own["body"], *([own["test"]] if own["test"] is not None else [])]
+        outside = [own["iter"], *own["else_"]]
+        return all(_is_linear(each, names) for each in inside) and all(map(_is_linear, outside))
+    return all(_is_linear(each, targets) for each in node.iter_child_nodes())
+
+
+def _names_in(target: "nodes.Node") -> "list[nodes.Name]":
+    from jinja2 import nodes
+
+    return [target] if isinstance(target, nodes.Name) else list(target.find_all(nodes.Name))
+
+
+def _render_here(compiled: "Template", row: Row) -> str:
+    from jinja2 import UndefinedError
+
+    try:
+        return compiled.render(row)
+    except UndefinedError as error:
+        raise KeyError(str(error)) from error
+
+
+def _render_apart(template: str, row: Row) -> str:
+    kind, text = _ask("render", template, row)
+    if kind == _MISSING:
+        raise KeyError(text)
+    return str(text)
+
+
+def _ask(function: str, *args: Any) -> Any:
+    try:
+        return within(SECONDS_MAX, f"{__name__}:{function}", *args)
+    except TimeoutError:
+        raise SpecError(f"the template takes longer than {SECONDS_MAX:g} s; look for loops in it") from None
+    except ValueError as error:
+        why = "it needs too much memory" if "MemoryError" in str(error) else error
+        raise SpecError(f"the template cannot be filled in: {why}") from None
+
+
+def check(template: str) -> str:
+    """What is wrong with it; empty if nothing. In the child."""
+    from jinja2 import TemplateError
+
+    try:
+        _compiled(template)
+    except TemplateError as error:
+        return str(error) or type(error).__name__
+    return ""
+
+
+def render(template: str, row: Row) -> tuple[str, str]:
+    """The text, or what is missing for it. In the child."""
+    from jinja2 import UndefinedError
+
+    pieces: list[str] = []
+    size = 0
+    try:
+        for piece in _compiled(template).generate(row):
+            pieces.append(piece)
+            size += len(piece)
+            if size > CHARACTERS_MAX:
+                raise ValueError(f"it becomes longer than {CHARACTERS_MAX:,} characters")
+    except UndefinedError as error:
+        return _MISSING, str(error)
+    return _TEXT, "".join(pieces)
+
+
+@functools.lru_cache(maxsize=256)
+def _compiled(template: str) -> "Template":
+    from jinja2 import StrictUndefined
+    from jinja2.sandbox import SandboxedEnvironment
+
+    return SandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=True).from_string(template)

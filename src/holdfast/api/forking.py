@@ -41,7 +41,7 @@ from holdfast.records.references import Reference
 from holdfast.report.wording import counted
 from holdfast.solve import Recorded
 from holdfast.solve.servers import servers_in
-from holdfast.spec import Fewshot, Spec
+from holdfast.spec import Fewshot, Spec, read_stored_spec
 
 _AT_ONCE = 256
 _PREFIX = ".fork-"
@@ -230,7 +230,7 @@ class _Parent:
         require_started(place, fold)
         require_originals(place, self._story)  # what its journal has lost is asked for again
         self.source = self._story.started.source if self._story.started else ""
-        self.spec = msgspec.convert(self._story.spec, Spec)
+        self.spec = read_stored_spec(self._story.spec)
         self._traces = Traces(place.journal)
         self._sound: set[str] = set()
         self.lost: set[str] = set()

@@ -58,7 +58,7 @@ from holdfast.plan import (
 from holdfast.records import draft
 from holdfast.records.exchange import Row
 from holdfast.records.facts import Change, RunExtended, RunReplanned, RunResumed
-from holdfast.spec import Mirror, Spec, spec_mapping
+from holdfast.spec import Mirror, Spec, read_stored_spec, spec_mapping
 from holdfast.spec.drift import differences, extending, refused
 from holdfast.spec.variables import adopt_stored, variables_in
 from holdfast.state import Fold
@@ -130,7 +130,7 @@ class Reading:
 
 
 def stored_spec(fold: Fold) -> Spec:
-    return msgspec.convert(fold.story.spec, Spec)
+    return read_stored_spec(fold.story.spec)
 
 
 def stored_rows(place: RunPlace, fold: Fold, spec: Spec) -> dict[str, Sequence[Row]]:

@@ -57,7 +57,7 @@ from holdfast.report.key_story import (
 from holdfast.report.parquet import score_kinds
 from holdfast.report.profiling import ProfileReport, model_profiles, profile_report
 from holdfast.report.sheets import Sheet
-from holdfast.spec import Spec
+from holdfast.spec import Spec, read_stored_spec
 from holdfast.spec.reducing import Reduction, stored_reductions
 from holdfast.state import (
     Index,
@@ -277,7 +277,7 @@ class Run:
         """The spec in force. UsageError if the run has not begun."""
         if not self.has_begun:
             raise not_begun(self.place)
-        return msgspec.convert(self._index.story.spec, Spec)
+        return read_stored_spec(self._index.story.spec)
 
     def limits(self) -> dict[str, Any]:
         """Of the whole run, those that are set."""

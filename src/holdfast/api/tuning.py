@@ -2,15 +2,13 @@
 
 from collections.abc import Sequence
 
-import msgspec
-
 from holdfast import __version__
 from holdfast.api.control import Wish
 from holdfast.api.provenance import code, host
 from holdfast.errors import UsageError
 from holdfast.records import Draft, draft
 from holdfast.records.facts import Note, RunResumed
-from holdfast.spec import Spec, change_spec, spec_mapping
+from holdfast.spec import Spec, change_spec, read_stored_spec, spec_mapping
 from holdfast.spec.drift import differences
 from holdfast.state import Story
 
@@ -21,7 +19,7 @@ _AT_THE_NEXT_START = (".timeout_seconds",)
 def tuned(story: Story, sets: Sequence[str]) -> tuple[Spec, Draft]:
     """The spec with other limits, and the record of it. UsageError for a field that is not only about speed."""
     spec = change_spec(story.spec, sets)
-    changes = differences(msgspec.convert(story.spec, Spec), spec)
+    changes = differences(read_stored_spec(story.spec), spec)
     if not changes:
         raise UsageError("nothing would change")
     for change in changes:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.errors import FormatError
 from holdfast.records.exchange import Usage
 from holdfast.records.keys import cell_names
 from holdfast.report.wording import dollars
@@ -37,7 +38,10 @@ class Told(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, spec: dict[str, Any]) -> "Told":
-        return msgspec.convert(spec, cls)
+        try:
+            return msgspec.convert(spec, cls)
+        except msgspec.ValidationError as error:
+            raise FormatError(f"the spec in the journal cannot be read ({error}); upgrade Holdfast") from error
 
     def prices(self, model: str) -> Prices:
         """By role; that of the evaluated model under the empty one."""

@@ -1,6 +1,14 @@
 """What is asked: the types of a spec, how it is read, and what changing each field means."""
 
-from holdfast.spec.loading import build_spec, change_spec, check_prices, load_spec, read_spec, spec_mapping
+from holdfast.spec.loading import (
+    build_spec,
+    change_spec,
+    check_prices,
+    load_spec,
+    read_spec,
+    read_stored_spec,
+    spec_mapping,
+)
 from holdfast.spec.types import (
     Batch,
     Concurrency,
@@ -38,5 +46,6 @@ __all__ = [
     "check_prices",
     "load_spec",
     "read_spec",
+    "read_stored_spec",
     "spec_mapping",
 ]

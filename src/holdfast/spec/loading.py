@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import SpecError
+from holdfast.errors import FormatError, SpecError
 from holdfast.spec.assigning import assign
 from holdfast.spec.explaining import explain_all, kind_of, nearest, nearest_file
 from holdfast.spec.parameters import has_infinite_number, wrong_params
@@ -96,6 +96,16 @@ def _build(
     given = [model.get("name") for model in mapping["models"]]
     _check_params(spec, given, unchanged, where)
     return _anchor(_check(spec, where), os.path.dirname(os.path.abspath(where)) if where else "")
+
+
+def read_stored_spec(stored: Mapping[str, Any]) -> Spec:
+    """The spec that a run's journal holds. FormatError if this version does not understand it."""
+    try:
+        return msgspec.convert(stored, Spec)
+    except msgspec.ValidationError as error:
+        raise FormatError(
+            f"the spec in the journal cannot be read ({error}): a newer Holdfast may have written it; upgrade"
+        ) from error
 
 
 def spec_mapping(spec: Spec) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, MutableMapping
 
 import msgspec
 
+from holdfast.errors import FormatError
 from holdfast.journal.marks import Damage, Entry, Position
 from holdfast.records.exchange import MARKS
 from holdfast.records.facts import Cell, LookedAgain, SampleFailed, SampleFinished, ScoreGiven
@@ -18,6 +19,9 @@ from holdfast.score.anomalies import VERSION
 from holdfast.state.story import StepGist, Story
 
 _SPARE = 1024
+_PAGE = 1024
+_ORDINALS_MAX = 1 << 30
+"""Of a run. What a stranger's journal says takes no more memory than so many bits."""
 LARGE_RECORD_BYTES = 1024 * 1024
 """Longer records are counted in `Fold.large`."""
 
@@ -53,6 +57,8 @@ class Bits:
         """True if it was not there."""
         if number in self:
             return False
+        if not 0 <= number < _ORDINALS_MAX:
+            raise FormatError(f"a record names the key number {number}, which no plan has: Holdfast did not write it")
         index = number >> 3
         if index >= len(self._bytes):
             self._bytes.extend(bytes(index + 1 - len(self._bytes) + _SPARE))
@@ -72,34 +78,39 @@ class Positions(MutableMapping[int, Position]):
     """
 
     def __init__(self) -> None:
-        self._numbers = array("q")
-        """n, segment and offset of each ordinal; an n of 0 is none."""
+        self._pages: dict[int, array[int]] = {}
+        """n, segment and offset of each ordinal; an n of 0 is none. In pages, so that a large ordinal takes little."""
         self._count = 0
 
     def __getitem__(self, ordinal: int) -> Position:
-        at = 3 * ordinal
-        if not 0 <= at < len(self._numbers) or not self._numbers[at]:
+        page, at = self._pages.get(ordinal // _PAGE), 3 * (ordinal % _PAGE)
+        if page is None or not page[at]:
             raise KeyError(ordinal)
-        return Position(*self._numbers[at : at + 3])
+        return Position(*page[at : at + 3])
 
     def __setitem__(self, ordinal: int, position: Position) -> None:
-        at = 3 * ordinal
-        if at >= len(self._numbers):
-            self._numbers.extend(array("q", bytes(24 * (ordinal + 1 - len(self._numbers) // 3 + _SPARE))))
-        self._count += not self._numbers[at]
-        self._numbers[at : at + 3] = array("q", (position.n, position.segment, position.offset))
+        page, at = self._pages.get(ordinal // _PAGE), 3 * (ordinal % _PAGE)
+        if page is None:
+            page = self._pages[ordinal // _PAGE] = array("q", bytes(24 * _PAGE))
+        self._count += not page[at]
+        page[at : at + 3] = array("q", (position.n, position.segment, position.offset))
 
     def __delitem__(self, ordinal: int) -> None:
         if ordinal not in self:
             raise KeyError(ordinal)
-        self._numbers[3 * ordinal] = 0
+        self._pages[ordinal // _PAGE][3 * (ordinal % _PAGE)] = 0
         self._count -= 1
 
     def __contains__(self, ordinal: object) -> bool:
-        return isinstance(ordinal, int) and 0 <= 3 * ordinal < len(self._numbers) and self._numbers[3 * ordinal] != 0
+        if not isinstance(ordinal, int):
+            return False
+        page = self._pages.get(ordinal // _PAGE)
+        return page is not None and page[3 * (ordinal % _PAGE)] != 0
 
     def __iter__(self) -> Iterator[int]:
-        return (at // 3 for at in range(0, len(self._numbers), 3) if self._numbers[at])
+        for number in sorted(self._pages):
+            page = self._pages[number]
+            yield from (number * _PAGE + at for at in range(_PAGE) if page[3 * at])
 
     def __len__(self) -> int:
         return self._count

@@ -3,6 +3,7 @@ takes the bound away and sees the attack succeed.
 """
 
 import asyncio
+import contextlib
 import gzip
 import io
 import json
@@ -14,22 +15,27 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+import xxhash
 import zstandard
 from yarl import URL
 
 from holdfast.datasets import DataError, lines, open_rows, readers
 from holdfast.engine import bridging
 from holdfast.errors import DamagedError, SpecError
+from holdfast.journal.marks import Position
 from holdfast.models import ModelError, sse, wire
 from holdfast.models.ratelimits import quotas_in
 from holdfast.models.statuses import retry_after_seconds
 from holdfast.models.wire import BadResponseError, Response, Wire
 from holdfast.plan import files as plan_files
+from holdfast.records import seed_of
 from holdfast.records.exchange import Answer, Sample
-from holdfast.score import quantities
+from holdfast.score import mathematics, patterns, quantities
 from holdfast.solve import Prompt, Renderer, templates
 from holdfast.spec import load_spec, reading
+from holdfast.state.folding import Positions
 from tests.e2e.commands import call, snapshot, write_spec
+from tests.journals import unpacked
 from tests.unit.engine.test_bridging import Desk, body, opened, post
 from tests.unit.models.byte_server import Server, serving
 
@@ -348,8 +354,13 @@ def test_a_small_zstd_file_is_unpacked_in_small_pieces(tmp_path: Path, monkeypat
 
 def _largest_piece(path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     sizes: list[int] = []
+
+    def noted(piece: bytes) -> memoryview:
+        sizes.append(len(piece))
+        return memoryview(piece)
+
     with monkeypatch.context() as patch:
-        patch.setattr(lines, "memoryview", lambda piece: sizes.append(len(piece)) or memoryview(piece), raising=False)
+        patch.setattr(lines, "memoryview", noted, raising=False)
         with pytest.raises(DataError, match="longer than 64 MiB"):
             list(open_rows(str(path)))
     return max(sizes)
@@ -399,6 +410,73 @@ def test_a_line_without_end_in_a_strangers_plan_is_damage(tmp_path: Path, monkey
     monkeypatch.setattr(plan_files, "LINE_BYTES_MAX", 10)
     with pytest.raises(DamagedError, match="longer than any that is written"):
         list(plan_files.read_lines(path))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('"o":0,', '"o":900000000000000,', "key number 900000000000000, which no plan has"),
+        ('"seed":0,', '"seed":"x",', "the spec in the journal cannot be read"),
+    ],
+)
+def test_a_forged_journal_is_refused_in_one_sentence(old: str, new: str, said: str, tmp_path: Path) -> None:
+    assert call("run", write_spec(tmp_path, rows=1), "--id", "x", cwd=tmp_path).code == 0
+    forge(tmp_path / "runs" / "sums" / "x", old.encode(), new.encode())
+    for command in (("resume", "x", "--trust"), ("fork", "x", "--dry-run", "--trust"), ("verify", "x", "--scores")):
+        done = call(*command, cwd=tmp_path)
+        assert done.code == 5, done.said
+        assert said in done.err
+    for reading_command in (("show", "x"), ("report", "x"), ("ls",), ("export", "x")):
+        assert call(*reading_command, cwd=tmp_path).code in (0, 5)
+
+
+def forge(run: Path, old: bytes, new: bytes) -> None:
+    """Change what the records say, with checksums that are right."""
+    sealed = run / "journal" / "000001.jsonl.zst"
+    content = unpacked(str(sealed))
+    uid = json.loads(content.splitlines()[0])["d"]["run"]
+    forged = []
+    for line in content.splitlines():
+        body = line[: line.rindex(b',"x":"')].replace(old, new)
+        forged.append(b'%b,"x":"%016x"}\n' % (body, xxhash.xxh3_64_intdigest(body, seed_of(uid))))
+    assert b"".join(forged) != content
+    sealed.unlink()
+    (run / "started.jsonl").unlink()
+    (run / "journal" / "000001.jsonl").write_bytes(b"".join(forged))
+
+
+def test_large_ordinals_take_little_memory() -> None:
+    positions = Positions()
+    for ordinal in (5, (1 << 30) - 1, 2000):
+        positions[ordinal] = Position(1, 2, ordinal)
+    assert list(positions) == [5, 2000, (1 << 30) - 1]
+    assert positions[2000] == Position(1, 2, 2000)
+    del positions[2000]
+    assert 2000 not in positions
+    assert len(positions) == 2
+
+
+def test_a_pattern_that_backtracks_on_an_answer_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patterns, "SECONDS_MAX", 0.5)
+    with pytest.raises(TimeoutError):
+        patterns.found_in("a" * 40 + "!", "(a+)+$")
+
+    def seconds(length: int) -> float:
+        began = time.process_time()
+        patterns.looked_for("search", "a" * length + "!", "(a+)+$", False, 0)
+        return time.process_time() - began
+
+    assert seconds(20) > 16 * seconds(12), "negative control: in this process it would take for ever"
+
+
+def test_an_expression_that_takes_for_ever_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("math_verify")
+    monkeypatch.setattr(mathematics, "_SECONDS_MAX", 2.0)
+    began = time.monotonic()
+    made = mathematics.maths.function(Sample("s", "", "12", {}), Answer("$9^{9^{9^{9}}} + 1$"))
+    with contextlib.suppress(TimeoutError, ValueError):
+        assert asyncio.run(made).value is False
+    assert time.monotonic() - began < 180  # with the import of math-verify on a busy machine
 
 
 NUMBERS = {

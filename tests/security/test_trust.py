@@ -141,7 +141,7 @@ def test_a_copy_of_my_run_that_another_changed_is_not_mine(scene: Scene) -> None
 
 
 def test_reading_commands_execute_nothing_of_a_run(scene: Scene) -> None:
-    """In a process of its own, in a folder full of modules with tempting names."""
+    """In a folder full of modules with tempting names; some also in processes of their own, which import everything."""
     poison = f"import pathlib; pathlib.Path({str(scene.marker)!r}).write_text(__file__)\n"
     names = ("conftest", "sitecustomize", "usercustomize", "scipy", "numpy", "yaml", "msgspec", "rich", "typer", "evil")
     for folder in (scene.folder, scene.folder / "runs" / "sums" / "x"):
@@ -162,8 +162,9 @@ def test_reading_commands_execute_nothing_of_a_run(scene: Scene) -> None:
         ("gate", "x", "--min", "numeric=0"),
         ("score", "x", "--list"),
     ]
-    for command in commands:
-        done = run(*command, cwd=scene.folder, env=scene.env)
+    apart = [("report", "x"), ("verify", "x", "--scores")]
+    for start, command in [*((call, each) for each in commands), *((run, each) for each in apart)]:
+        done = start(*command, cwd=scene.folder, env=scene.env)
         assert "Traceback" not in done.err, done.err
         assert done.code in (0, 1, 2, 7), (command, done.said)
         assert not scene.marker.exists(), (command, scene.marker.read_text())
@@ -259,7 +260,7 @@ def test_the_list_is_private_and_only_appended_to(state: Path) -> None:
 
 
 def test_processes_that_add_to_the_list_at_once_keep_each_others_lines(state: Path) -> None:
-    workers = [multiprocessing.get_context("spawn").Process(target=_remember_many, args=(i,)) for i in range(4)]
+    workers = [multiprocessing.get_context("fork").Process(target=_remember_many, args=(i,)) for i in range(4)]
     for worker in workers:
         worker.start()
     for worker in workers:

@@ -77,18 +77,21 @@ def create_file(path: str) -> int:
     return _open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL)
 
 
-def read_file(path: str, bytes_max: int = SMALL_BYTES_MAX) -> bytes:
-    """The content of a small file. OSError if it is longer than `bytes_max`."""
-    with open(open_file(path), "rb") as file:
-        if os.fstat(file.fileno()).st_size > bytes_max:
-            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
-        return file.read(bytes_max + 1)
+def read_file(path: str) -> bytes:
+    """The content of a small file. OSError if it is longer than SMALL_BYTES_MAX."""
+    return _read_small(open_file(path), path)
 
 
 def read_own_file(path: str) -> bytes:
     """The same for a derived file, which is trusted only if this user wrote it."""
-    with open(open_own_file(path), "rb") as file:
-        return file.read(SMALL_BYTES_MAX)
+    return _read_small(open_own_file(path), path)
+
+
+def _read_small(handle: int, path: str) -> bytes:
+    with open(handle, "rb") as file:
+        if os.fstat(handle).st_size > SMALL_BYTES_MAX:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
+        return file.read()
 
 
 def open_own_file(path: str) -> int:

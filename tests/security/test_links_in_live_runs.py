@@ -14,7 +14,7 @@ from holdfast.journal.objects import open_objects
 from holdfast.journal.pieces import FolderSource
 from holdfast.journal.terms import Term
 from holdfast.state import is_held
-from tests.e2e.commands import call, write_spec
+from tests.e2e.commands import Done, call, write_spec
 
 SECRET = "the key of the victim"
 
@@ -133,3 +133,38 @@ def test_a_recovery_takes_nothing_from_a_folder_that_links_lead_to(run: Path, vi
         (run / name).symlink_to(victim / "file")
     source = FolderSource(str(run))
     assert (source.files(), source.pieces()) == ([], [])
+
+
+def recover_into(tmp_path: Path, victim: Path) -> Done:
+    """A run is recovered into a store where somebody planted a link under the name that it is built under."""
+    spec = write_spec(tmp_path, rows=1)
+    assert call("run", spec, "--id", "x", cwd=tmp_path).code == 0
+    (tmp_path / "store" / "sums").mkdir(parents=True)
+    (tmp_path / "store" / "sums" / ".x.recovering").symlink_to(victim)
+    run = tmp_path / "runs" / "sums" / "x"
+    return call("recover", run, "--output", tmp_path / "store", cwd=tmp_path)
+
+
+def test_a_recovery_does_not_empty_the_folder_that_a_planted_link_leads_to(tmp_path: Path, victim: Path) -> None:
+    done = recover_into(tmp_path, victim)
+    assert done.code == 5, done
+    assert ".x.recovering is a link" in done.err
+    assert os.listdir(victim) == ["file"]
+
+
+def test_without_the_guard_a_recovery_empties_the_folder(
+    tmp_path: Path, victim: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Negative control."""
+    monkeypatch.setattr(os.path, "islink", lambda path: False)
+    recover_into(tmp_path, victim)
+    assert "file" not in os.listdir(victim)
+
+
+@pytest.mark.parametrize("name", ["log.jsonl", "control", "lease.json", "spec.yaml"])
+def test_doctor_names_a_link(tmp_path: Path, victim: Path, name: str) -> None:
+    assert call("run", write_spec(tmp_path, rows=1), "--id", "x", cwd=tmp_path).code == 0
+    path = tmp_path / "runs" / "sums" / "x" / name
+    path.unlink(missing_ok=True)
+    path.symlink_to(victim / "file")
+    assert f"{name} is a link" in call("doctor", "x", cwd=tmp_path).out

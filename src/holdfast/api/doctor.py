@@ -21,6 +21,7 @@ from holdfast.api.resuming import read_fold
 from holdfast.api.runs import Run
 from holdfast.errors import DriftError, HoldfastError, JournalError, reason_of
 from holdfast.journal import Lock
+from holdfast.journal.layout import find_links
 from holdfast.journal.marks import unrecorded
 from holdfast.plan import RESTORE, Flaw, originals
 from holdfast.state import Fold, is_held
@@ -167,6 +168,11 @@ def _files(place: RunPlace, fold: Fold, flaws: Sequence[Flaw]) -> Iterator[Troub
         means = "it only repeats what the journal holds; what was in it is kept as spec.yaml.old"
         finding = Finding(f"{SPEC_FILE} {wrong}", means, place.command("doctor", "--fix"), place.run_id, True)
         yield Trouble(finding, lambda: _restore_spec_file(place))
+    for error in find_links(place.folder):
+        path = str(error.filename)
+        if os.path.basename(path) != SPEC_FILE:
+            means = "Holdfast made no such thing, reads nothing through it, and refuses to write the run"
+            yield Trouble(Finding(f"{path} {error.strerror}", means, shlex.join(["rm", path]), place.run_id))
 
 
 def _restore_spec_file(place: RunPlace) -> None:

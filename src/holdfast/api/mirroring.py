@@ -315,6 +315,8 @@ def restore_whole(
             return restored
     hidden = hidden_folder(place)
     make_run_folder(OS_DISK, hidden)
+    if os.path.islink(hidden):  # nobody links a hidden folder, and what is left in it would be removed
+        raise files.NotAFolderError(hidden)
     with _held(hidden):
         if place.began or not os.path.isdir(hidden):
             raise _just_restored(hidden)

@@ -31,9 +31,10 @@ SMALL_BYTES_MAX = 64 * 1024 * 1024
 """No small file of ours (lease, request, spec) is longer; a longer one is not read into memory."""
 _SEARCH = getattr(os, "O_PATH", os.O_RDONLY)
 """To name files inside a folder, permission to search it is enough."""
-_NOT_A_FILE = {errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO, errno.ENODEV}
+_NOT_A_FILE = {errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO}
 """What the kernel says of a symbolic link, a folder, and a socket, pipe or device that is opened as a file."""
 _NOT_A_FOLDER = {errno.ELOOP, errno.EMLINK, errno.ENOTDIR}
+_ADVICE = "nothing was read or written through it; put the original back, or remove it"
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -44,7 +45,7 @@ class NotAFileError(OSError, DamagedError):
         super().__init__(errno.ELOOP, "is a link, a folder, a pipe or a device instead of a file", path)
 
     def __str__(self) -> str:
-        return f"{self.filename} {self.strerror}; nothing was read or written through it: remove it, or put it back"
+        return f"{self.filename} {self.strerror}; {_ADVICE}"
 
 
 class NotAFolderError(NotADirectoryError, DamagedError):
@@ -54,7 +55,7 @@ class NotAFolderError(NotADirectoryError, DamagedError):
         super().__init__(errno.ENOTDIR, "is a link or a file instead of a folder", path)
 
     def __str__(self) -> str:
-        return f"{self.filename} {self.strerror}; nothing was read or written through it: remove it, or put it back"
+        return f"{self.filename} {self.strerror}; {_ADVICE}"
 
 
 def open_file(path: str, *, write: bool = False) -> int:

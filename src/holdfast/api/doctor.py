@@ -168,11 +168,11 @@ def _files(place: RunPlace, fold: Fold, flaws: Sequence[Flaw]) -> Iterator[Troub
         means = "it only repeats what the journal holds; what was in it is kept as spec.yaml.old"
         finding = Finding(f"{SPEC_FILE} {wrong}", means, place.command("doctor", "--fix"), place.run_id, True)
         yield Trouble(finding, lambda: _restore_spec_file(place))
-    for error in find_links(place.folder):
-        path = str(error.filename)
+    for each in find_links(place.folder):
+        path = str(each.filename)
         if os.path.basename(path) != SPEC_FILE:
             means = "Holdfast made no such thing, reads nothing through it, and refuses to write the run"
-            yield Trouble(Finding(f"{path} {error.strerror}", means, shlex.join(["rm", path]), place.run_id))
+            yield Trouble(Finding(f"{path} {each.strerror}", means, shlex.join(["rm", path]), place.run_id))
 
 
 def _restore_spec_file(place: RunPlace) -> None:

@@ -7,6 +7,7 @@ import pty
 import re
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -188,6 +189,9 @@ def call_on_terminal(*arguments: str | Path, cwd: Path) -> Done:
             main()
         except SystemExit as error:
             code = error.code
+        except Exception:  # noqa: BLE001 - whatever it is, Python prints it
+            traceback.print_exc()  # as Python does at the end of a process
+            code = 1
     for each in streams:
         each.close()
     reader.join()

@@ -111,6 +111,21 @@ HARMLESS = [
     "--help",
 ]
 """These print no text of strangers in this store, or only as Python quotes it."""
+PLAIN_PARTS = """\
+import holdfast
+
+@holdfast.tool
+def look_up(text: str) -> str:
+    "Look it up."
+    return text
+
+async def solve(sample, ctx):
+    answer = await ctx.generate()
+    await ctx.call(look_up, {"text": "something"})
+    if sample.id == "b":
+        raise ValueError("something is wrong")
+    return answer
+"""
 MULTI_LINE = ("csv", "html", "junit")
 """Formats in which a text keeps its line breaks."""
 
@@ -128,7 +143,7 @@ def words(command: str, store: Path) -> list[str]:
 
 
 def printed(done: Done) -> str:
-    assert "Traceback" not in done.said or "break_down" in done.said, done.said[-2000:]
+    assert "\nTraceback" not in f"\n{done.said}", done.said[-2000:]
     return done.said
 
 
@@ -314,7 +329,9 @@ def poisoned(value: Any, at: str, place: str) -> Any:
 
 @pytest.mark.long
 def test_no_field_of_a_journal_has_power_over_the_terminal(tmp_path: Path, plain_store: Path) -> None:
-    """Field by field, with checksums that are right: also texts that no server can set, as kinds, ids and times."""
+    """Field by field, with checksums that are right: also texts that no server can set, as kinds, ids and times. A
+    command may fail on what no Holdfast wrote; what it prints then is clean too.
+    """
     fields = fields_of(Path(shutil.copytree(plain_store, tmp_path / "look")) / "runs" / EXPERIMENT / RUN)
     assert len(fields) > 40
     shown = 0
@@ -327,12 +344,21 @@ def test_no_field_of_a_journal_has_power_over_the_terminal(tmp_path: Path, plain
                 line["at"] += POISON if place == "@" else ""
 
         rewrite_journal(folder / "runs" / EXPERIMENT / RUN, change)
-        for command in ("ls", "show r", "show r t/m/a/1", "report r", "export r", "verify r", "doctor"):
+        for command in (
+            "ls",
+            "show r",
+            "show r t/m/a/1",
+            "show r t/m/b/1",
+            "report r",
+            "export r",
+            "verify r",
+            "doctor",
+        ):
             done = call_on_terminal(*command.split(), cwd=folder)
-            assert harmful_in(printed(done)) == [], (kind, place, command)
+            assert harmful_in(done.said) == [], (kind, place, command)
             shown += "u001b[2J" in done.out
         shutil.rmtree(folder)
-    assert shown > 50
+    assert shown > 20
 
 
 @pytest.fixture
@@ -340,12 +366,13 @@ def plain_store(tmp_path: Path) -> Path:
     """A small run without anything harmful in it."""
     folder = tmp_path / "plain"
     folder.mkdir()
-    write_rows(folder / "rows.jsonl", [{"id": "a", "question": "4 + 4", "answer": "8"}])
+    (folder / "plain_parts.py").write_text(PLAIN_PARTS)
+    write_rows(folder / "rows.jsonl", [{"id": each, "question": "4 + 4", "answer": "8"} for each in "ab"])
     dataset = {"path": "rows.jsonl", "id": "id", "input": "question", "target": "answer"}
     task = {"name": "t", "dataset": dataset, "prompt": "Compute: {question}", "scorers": ["exact_match"]}
+    task["solver"] = "plain_parts:solve"
     models = [{"name": "m", "provider": "mock", "options": {"reply": "8"}}]
     spec = {"experiment": EXPERIMENT, "models": models, "tasks": [task], "tags": ["tagged"]}
     (folder / "eval.yaml").write_text(yaml.safe_dump(spec))
-    assert call("run", "eval.yaml", "--id", RUN, cwd=folder).code == 0
-    assert call("note", RUN, "a note", cwd=folder).code == 0
+    assert call("run", "eval.yaml", "--id", RUN, cwd=folder).code == 1
     return folder

@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import msgspec
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -14,7 +14,7 @@ from rich.segment import Segment
 from holdfast.api import RunPlace
 from holdfast.api.summaries import WaitingJob
 from holdfast.cli.encoding import escape_for_machines
-from holdfast.cli.streams import discard_output, unfiltered
+from holdfast.cli.streams import CleanStream, discard_output, unfiltered
 from holdfast.errors import error_of_path, storage_errors
 from holdfast.printable import clean, one_line
 from holdfast.report.progress import told_jobs
@@ -88,8 +88,7 @@ def print_json(value: Any) -> None:
 
 
 def write_json(value: Any, out: IO[str]) -> None:
-    """Indented, with control characters as JSON escapes: a reader gets the original text back."""
-    out.write(clean(msgspec.json.format(msgspec.json.encode(value), indent=2).decode()) + "\n")
+    out.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
 
 
 @contextlib.contextmanager
@@ -109,7 +108,7 @@ def opened(output: str | None, escapes: str = "") -> Iterator[IO[str]]:
     except OSError as error:
         raise error_of_path(error, f"--output {output}: cannot be written: {error.strerror}") from error
     with storage_errors(f"--output {output}"), file:
-        yield file
+        yield cast("IO[str]", CleanStream(file))  # the same bytes as on standard output
     tell_written(output)
 
 

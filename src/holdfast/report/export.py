@@ -3,10 +3,9 @@
 A score is a value, null where the scorer said nothing, or `{"failure": {"message": …}}` where the scorer broke: the
 two must not look alike. Tokens and seconds are those of the attempt that counts, replayed steps included.
 
-JSONL means every text as it is; control characters and direction overrides are escaped, so a terminal may show a line.
-CSV has no escapes: it shows them as `\\u001b`. It is mostly opened in spreadsheets, which run what looks like a
-formula: a text that begins with =, +, -, @ (also full-width: Excel takes those too) or a tab, and is no number, gets a
-quote before it.
+JSONL holds every text as it is; the stream that it is written to escapes control characters (`cli.streams`). CSV has
+no escapes: it shows them as `\\u001b`. It is mostly opened in spreadsheets, which run what looks like a formula: a text
+that begins with =, +, -, @ (also full-width: Excel takes those too) or a tab, and is no number, gets a quote before it.
 """
 
 import contextlib
@@ -143,7 +142,7 @@ def _edited(index: Index, evaluation: str, answer: AnswerRow) -> dict[str, list[
 
 def write_jsonl(lines: Iterable[ExportLine], out: IO[str]) -> None:
     for line in lines:
-        out.write(clean(msgspec.json.encode(line).decode()) + "\n")
+        out.write(msgspec.json.encode(line).decode() + "\n")
 
 
 def write_csv(lines: Iterator[ExportLine], out: IO[str], scorers: list[str]) -> None:

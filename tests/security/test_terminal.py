@@ -282,6 +282,19 @@ def test_without_the_stream_a_solver_and_an_error_reach_the_terminal(
     assert harmful_in(call("replay", RUN, finished_key(store), cwd=store).out) != []
 
 
+def test_no_module_writes_past_the_streams() -> None:
+    """A new one has to be looked at, and named here if what it writes is clean."""
+    past = re.compile(r"sys\.__std|std(?:out|err)\.buffer|os\.write\([12],|\bConsole\(")
+    root = Path(holdfast.__file__).parent
+    found = {str(path.relative_to(root)) for path in root.rglob("*.py") if past.search(path.read_text())}
+    assert found == {
+        "cli/output.py",  # the console that cleans, and one that only measures
+        "cli/stopping.py",  # in a signal handler, cleaned
+        "confine/launcher.py",  # into a pipe, in the sandbox
+        "report/tables.py",  # into a text, which is printed through the streams
+    }
+
+
 def test_python_prints_reports_and_stories_without_control_characters(store: Path) -> None:
     with holdfast.open_run(RUN, store=str(store / "runs")) as run:
         story = run.show(finished_key(store))

@@ -5,6 +5,7 @@ import contextlib
 import html
 import http.server
 import json
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,9 @@ import pytest
 from holdfast.engine import credentials
 from holdfast.records import redaction
 from holdfast.records.redaction import Redactor, redact
-from tests.e2e.commands import call, write_spec
+from tests.e2e.agents import serving, write
+from tests.e2e.commands import call, exported, write_spec
+from tests.e2e.test_mcp import calling, react
 from tests.e2e.test_secrets import files_with
 
 KEY = "sk-very/secret+0123456789&abcdef"
@@ -130,6 +133,33 @@ def test_a_repeated_password_of_a_url_is_kept_nowhere(tmp_path: Path) -> None:
     with repeating(401) as (address, seen):
         assert leaks(tmp_path, f"http://user:${{MY_KEY_QUOTED}}@{address}") == []
     assert base64_of(f"user:{KEY}") in seen[0]
+
+
+MCP_SERVER = """\
+import base64, os
+from mcp.server.mcpserver import MCPServer
+
+server = MCPServer("repeating", instructions="")
+
+@server.tool(description="The key is " + os.environ["SERVER_KEY"])
+def repeat(n: int) -> str:
+    key = os.environ["SERVER_KEY"]
+    return key + " " + base64.b64encode(key.encode()).decode()
+
+server.run()
+"""
+
+
+def test_a_key_that_an_mcp_server_repeats_is_kept_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "server.py").write_text(MCP_SERVER)
+    offer = {"mcp": {"command": [sys.executable, "server.py"], "env": {"SERVER_KEY": "${MY_KEY}"}}}
+    with serving(calling("repeat")) as server:
+        spec = write(tmp_path, server.base_url, react(offer))
+        done = call("run", spec, "--id", "r", "--store", tmp_path / "runs", cwd=tmp_path, env={"MY_KEY": KEY})
+    assert done.code == 0, done.said
+    assert exported("r", tmp_path / "runs")[0]["output"] == json.dumps(["[redacted] [redacted]"])
+    assert files_with(tmp_path / "runs", KEY) == []
+    assert files_with(tmp_path / "runs", base64_of(KEY)) == []
 
 
 def test_without_the_guard_an_answer_holds_every_encoding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,6 +48,12 @@ def sent(folder: Path) -> list[Any]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
+def be_earlier_version(patch: pytest.MonkeyPatch) -> None:
+    """One that stored what variables held."""
+    patch.setattr(loading, "is_late", lambda place: False)
+    patch.setattr(loading, "refuse_literals", lambda mapping, where, environ: None)
+
+
 def test_values_are_sent_and_stored_nowhere(tmp_path: Path) -> None:
     done = call("run", stage(tmp_path), "--id", "x", cwd=tmp_path, env=ENV)
     assert done.code == 0, done.err
@@ -59,7 +65,7 @@ def test_values_are_sent_and_stored_nowhere(tmp_path: Path) -> None:
 
 
 def test_without_late_filling_the_key_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "is_late", lambda place: False)
+    be_earlier_version(monkeypatch)
     assert call("run", stage(tmp_path), "--id", "x", cwd=tmp_path, env=ENV).code == 0
     assert files_with(tmp_path / "runs", KEY)
 
@@ -81,7 +87,7 @@ def test_a_run_of_an_earlier_version_goes_on(tmp_path: Path, monkeypatch: pytest
     """It stored what the variables held. Nothing that it has answered is asked again."""
     stage(tmp_path, params={"temperature": "${HEAT}", "user": "${MY_KEY}"})
     with monkeypatch.context() as earlier:
-        earlier.setattr(loading, "is_late", lambda place: False)
+        be_earlier_version(earlier)
         assert call("run", "eval.yaml", "--id", "x", cwd=tmp_path, env=ENV).code == 0
     done = call(*command.split(), cwd=tmp_path, env=ENV)
     assert done.code == 0, done.err

@@ -58,6 +58,7 @@ from holdfast.plan import (
 from holdfast.records import draft
 from holdfast.records.exchange import Row
 from holdfast.records.facts import Change, RunExtended, RunReplanned, RunResumed
+from holdfast.records.redaction import without_shapes
 from holdfast.spec import Mirror, Spec, read_stored_spec, spec_mapping
 from holdfast.spec.drift import differences, extending, refused
 from holdfast.spec.variables import adopt_stored, variables_in
@@ -325,7 +326,7 @@ class Resumption:
         if not changes:
             return
         fields = [f"{change.field}: stored {change.old!r}, given {change.new!r}" for change in changes]
-        rows = "; ".join([*fields, *reasons])
+        rows = without_shapes("; ".join([*fields, *reasons]))  # earlier versions stored keys that specs held
         raise DriftError(
             f"{self._place.run_id} cannot go on: it would mix two experiments ({rows}); give the stored values, or "
             f"start a run that reuses what is unchanged: holdfast fork {self._place.run_id}",

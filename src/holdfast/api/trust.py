@@ -31,6 +31,7 @@ from holdfast.solve.servers import servers_in
 from holdfast.solve.solvers import BUILT_IN as BUILT_IN_SOLVERS
 from holdfast.spec import Spec
 from holdfast.spec.keys import key_variables, placed_models
+from holdfast.spec.variables import variables_in
 
 OPTION = "--trust"
 _FILE = "runs"
@@ -86,7 +87,7 @@ def executed_by(spec: Spec, source: str) -> Executed:
         *(f"vllm with the model {model.model}" for model in models if model.provider == "vllm"),
     ]
     commands = [*_commands(solvers), *(shlex.join(map(str, each["command"])) for each in servers if "command" in each)]
-    sent = [f"{url}{_with_variables(key_variables(model), model.headers)}" for model in models for url in _urls(model)]
+    sent = [f"{url}{_variables_of(model)}" for model in models for url in _urls(model)]
     sent += [f"{each['url']}{_with_variables((), each.get('headers', {}))}" for each in servers if "url" in each]
     sent += [f"{spec.mirror.url} (mirror)"] if spec.mirror is not None else []
     files = [path for task in spec.tasks for path in _files(task)]
@@ -199,7 +200,7 @@ def _commands(value: Any) -> Iterator[str]:
     if isinstance(value, Mapping):
         given = value.get("command")
         if isinstance(given, Mapping) and isinstance(run := given.get("run"), list):
-            yield shlex.join(map(str, run))
+            yield shlex.join(map(str, run)) + _with_variables(map(str, given.get("env") or ()), {})
         value = list(value.values())
     if isinstance(value, list | tuple):
         for each in value:
@@ -212,6 +213,11 @@ def _urls(model: Any) -> list[str]:
     return [model.base_url or f"the server of {model.provider}"] if model.provider != "mock" else []
 
 
+def _variables_of(model: Any) -> str:
+    late = (name for _, name in variables_in([model.options, model.params]))
+    return _with_variables((*key_variables(model), *late), model.headers)
+
+
 def _with_variables(keys: Iterable[str], headers: Mapping[str, Any]) -> str:
     names = [*keys, *(name for value in headers.values() for name in _VARIABLE.findall(str(value)))]
     return f" with ${', $'.join(dict.fromkeys(names))}" if names else ""
@@ -219,6 +225,7 @@ def _with_variables(keys: Iterable[str], headers: Mapping[str, Any]) -> str:
 
 def _files(task: Any) -> Iterator[str]:
     yield task.dataset.path
+    yield task.dataset.files_root
     if task.fewshot is not None:
         yield task.fewshot.path
     if task.sandbox is not None:

@@ -19,6 +19,7 @@ from holdfast.errors import (
 )
 from holdfast.printable import one_line
 from holdfast.records.facts import Change
+from holdfast.records.redaction import without_shapes
 from holdfast.report.wording import shortened
 from holdfast.spec.drift import extending
 
@@ -75,7 +76,7 @@ def _told(change: Change, width: int) -> Iterator[str]:
                     msgspec.structs.replace(change, field=f"{change.field}.{name}", old=before, new=after), width
                 )
         return
-    stored, given = repr(change.old), repr(change.new)
+    stored, given = without_shapes(repr(change.old)), without_shapes(repr(change.new))
     start = 0
     if max(len(stored), len(given)) > width:  # then show where they differ, not that they begin alike
         same = takewhile(lambda pair: pair[0] == pair[1], zip(stored, given, strict=False))

@@ -25,6 +25,19 @@ _CREDENTIAL = re.compile(
     r"KEY(?!BOARD|WORD)|TOKEN(?!S|I)|SECRET|PASSWORD|PASSWD|CREDENTIAL|AUTHORIZATION|COOKIE", re.IGNORECASE
 )
 
+KEY_SHAPE = re.compile(
+    r"(?<![A-Za-z0-9])(?:sk-(?=[A-Za-z_-]*\d)[A-Za-z0-9_-]{16,}|(?:hf|gsk|r8|fw|ghp|gho|ghs)_[A-Za-z0-9]{20,}"
+    r"|github_pat_\w{20,}|glpat-[\w-]{16,}|xox[abprs]-[\w-]{16,}|nvapi-[\w-]{20,}|xai-[A-Za-z0-9]{20,}"
+    r"|pplx-[A-Za-z0-9]{20,}|AIza[\w-]{30,}|AKIA[0-9A-Z]{16}|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*)"
+)
+"""What is a credential wherever it stands: keys of the usual services, tokens, private keys."""
+
+
+def without_shapes(text: str) -> str:
+    """A text of which no secret is known, without what looks like one."""
+    return KEY_SHAPE.sub(REDACTED, text)
+
 
 def is_credential_name(name: str) -> bool:
     """Whether a variable, header or option of this name most likely holds a credential."""

@@ -18,7 +18,10 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from typing import Any
+
+from holdfast.records.redaction import is_credential_name
 
 MEMORY_BYTES_MAX = 2 << 30
 _LOADING_SECONDS = 120.0
@@ -87,13 +90,18 @@ class _Worker:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                env={**_without_credentials(os.environ), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
                 start_new_session=True,  # a Ctrl-C is ours to answer
             )
             self._owner = os.getpid()
             self._loaded = set()
             atexit.register(self.end)
         return self._process
+
+
+def _without_credentials(environ: Mapping[str, str]) -> dict[str, str]:
+    """It works on texts of models, and needs no key for that."""
+    return {name: value for name, value in environ.items() if not is_credential_name(name)}
 
 
 _at_once, _meanwhile = _Worker(), _Worker()

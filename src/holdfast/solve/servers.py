@@ -15,16 +15,18 @@ import os
 import re
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import IO, Annotated, Any
+from typing import IO, Annotated, Any, cast
 
 import msgspec
 
 from holdfast.errors import HoldfastError, SpecError, told
 from holdfast.records.facts import Failure
+from holdfast.records.redaction import Redactor, is_credential_name, is_unmistakable
 from holdfast.solve.context import Context, ToolFailedError
 from holdfast.solve.tools import Tool
 from holdfast.solve.workplace import Workplace
 from holdfast.spec.reading import expand
+from holdfast.spec.variables import variables_in
 
 _LISTING = "mcp.tools"
 """The step that asks a server what it has. No tool of a user can be called so."""
@@ -87,7 +89,13 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
                 cursor = page.next_cursor
                 if cursor is None:
                     break
-        return found
+        return cast("list[dict[str, Any]]", self._without_credentials(found))
+
+    def _without_credentials(self, value: Any) -> Any:
+        """What the server said, without what it was entrusted with: it would stand in records, and models see it."""
+        parts = {"command": self.command, "env": self.env, "url": self.url, "headers": self.headers}
+        named = {name for field, name in variables_in(parts) if is_credential_name(field) or is_credential_name(name)}
+        return Redactor(filter(is_unmistakable, (os.environ.get(name, "") for name in named))).value(value)
 
     def _chosen(self, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if self.tools is None:
@@ -106,7 +114,7 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         async def call(ctx: Workplace, arguments: dict[str, Any]) -> Any:
             async with self._session(ctx, f"{own} was called") as session:
                 result = await session.client.call_tool(own, arguments)
-            return _value(result)
+            return self._without_credentials(_value(result))
 
         name = _NO_NAME.sub("_", f"{self.prefix}{own}")[:_NAME_MAX]
         description, parameters = described["description"], described["parameters"]

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from holdfast.errors import SpecError
+from holdfast.records.redaction import without_shapes
 from holdfast.spec.reading import parse_yaml
 
 _FIELD = re.compile(r"\{\w+\}")
@@ -14,10 +15,8 @@ _STEP = re.compile(r"^(\w+)((?:\[\d+\])*)$")
 
 def assign(mapping: dict[str, Any], assignment: str) -> None:
     """`--set tasks[0].prompt=…`; also by name: `models.local.params.temperature=0.5`."""
-    path, equals, text = assignment.partition("=")
-    if not equals:
-        raise SpecError(f"--set {assignment}: write field=value, for example --set defaults.repeats=3")
-    value = value_of(text, f"--set {path}")
+    path, value = split_assignment(assignment)
+    assignment = f"{path}={without_shapes(assignment[len(path) + 1 :])}"
     steps = _steps(path, assignment)
     here: Any = mapping
     while len(steps) > 1:
@@ -30,6 +29,15 @@ def assign(mapping: dict[str, Any], assignment: str) -> None:
         here[str(last)] = value
     else:
         raise SpecError(f"--set {assignment}: {path} is not inside a mapping or a list")
+
+
+def split_assignment(assignment: str) -> tuple[str, Any]:
+    """The path and the value of a `--set`."""
+    path, equals, text = assignment.partition("=")
+    if not equals:
+        shown = without_shapes(assignment)
+        raise SpecError(f"--set {shown}: write field=value, for example --set defaults.repeats=3")
+    return path, value_of(text, f"--set {path}")
 
 
 def value_of(text: str, where: str) -> Any:

@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import FormatError, SpecError
-from holdfast.spec.assigning import assign
+from holdfast.spec.assigning import assign, split_assignment
 from holdfast.spec.explaining import explain_all, kind_of, nearest, nearest_file
+from holdfast.spec.literal_secrets import refuse_literals, refuse_literals_in_sets
 from holdfast.spec.parameters import has_infinite_number, wrong_params
 from holdfast.spec.presets import expand_names, model_fields
 from holdfast.spec.reading import TEXT_BYTES_MAX, parse_yaml, substitute
@@ -50,7 +51,7 @@ def build_spec(
 
     `environ` is None if a `${NAME}` in it is meant literally.
     """
-    return _build(raw, where, sets, environ, {})
+    return _build(raw, where, sets, environ, {}, stored=False)
 
 
 def change_spec(stored: Mapping[str, Any], sets: Sequence[str]) -> Spec:
@@ -59,7 +60,7 @@ def change_spec(stored: Mapping[str, Any], sets: Sequence[str]) -> Spec:
     """
     unchanged = {model["name"]: model.get("params") or {} for model in stored.get("models") or ()}
     unchanged |= {f"roles.{name}": role.get("params") or {} for name, role in (stored.get("roles") or {}).items()}
-    return _build({**stored}, "", sets, None, unchanged)
+    return _build({**stored}, "", sets, None, unchanged, stored=True)
 
 
 def _build(
@@ -68,17 +69,24 @@ def _build(
     sets: Sequence[str],
     environ: Mapping[str, str] | None,
     unchanged: Mapping[str, Mapping[str, Any]],
+    *,
+    stored: bool,
 ) -> Spec:
-    """`unchanged`: parameters that are not checked, by the name of the model, or `roles.` and that of the role."""
+    """`unchanged`: parameters that are not checked, by the name of the model, or `roles.` and that of the role.
+    `stored`: a run has this spec already, with all secrets that are in it.
+    """
     if not isinstance(raw, dict):
         raise SpecError(
             f"{where}: a spec is a mapping of fields, not {kind_of(raw)}; begin with `tasks:` and `models:`"
         )
     try:
         mapping = copy.deepcopy(raw) if environ is None else substitute(copy.deepcopy(raw), environ, "", where, is_late)
+        refuse_literals_in_sets([split_assignment(each) for each in sets], os.environ if environ is None else environ)
         for assignment in sets:
             assign(mapping, assignment)
         _merge_defaults(mapping, where)
+        if not stored:
+            refuse_literals(mapping, where, os.environ if environ is None else environ)
         _refuse_infinite_params(mapping, where)
         mapping = msgspec.json.decode(msgspec.json.encode(mapping))  # stored as JSON: dates and keys become text
         _spell_out_batches(mapping)

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from holdfast.errors import SpecError
-from holdfast.records.redaction import is_credential_name
+from holdfast.records.redaction import is_credential_name, without_shapes
 
 TEXT_BYTES_MAX = 1 << 20
 """Of a spec. PyYAML needs seconds for a megabyte, and a spec is written by hand: rows belong into data files."""
@@ -53,7 +53,7 @@ def parse_yaml(text: str, path: str) -> object:
 def _shown(text: str, mark: yaml.Mark | None) -> str:
     """The line, as it stands in the file."""
     lines = text.splitlines()
-    line = lines[mark.line].strip() if mark is not None and mark.line < len(lines) else ""
+    line = without_shapes(lines[mark.line].strip()) if mark is not None and mark.line < len(lines) else ""
     shown = line if len(line) <= _SHOWN_CHARACTERS else f"{line[:_SHOWN_CHARACTERS]}…"
     return f": {shown!r}" if line else ""
 

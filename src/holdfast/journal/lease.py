@@ -8,16 +8,19 @@ by the lock, never by this file.
 import contextlib
 import errno
 import os
+import re
 import socket
 import sys
 import time
 
 import msgspec
+import xxhash
 
 from holdfast import files
 from holdfast.records.durations import Durations
 
 LEASE = "lease.json"
+_CHECKSUM = re.compile(rb',"x":"([0-9a-f]{16})"\}\s*\Z')
 OWNER = "owner.json"
 """In a folder that belongs to one process: which one."""
 FRESH_SECONDS = 20.0
@@ -99,7 +102,7 @@ def write_lease(run: str, lease: Lease) -> None:
     """A lease that cannot be written does not stop the run. On a full disk it is written over the last one, which needs
     no new space on most file systems: readers then learn that the run is alive and waits.
     """
-    path, data = os.path.join(run, LEASE), msgspec.json.encode(lease)
+    path, data = os.path.join(run, LEASE), _with_checksum(msgspec.json.encode(lease))
     try:
         files.replace_file(path, data)
     except OSError as error:
@@ -145,10 +148,23 @@ def is_held_by_lease(run: str) -> bool:
 
 def _read_lease(run: str) -> Lease | None:
     data = files.read_file(os.path.join(run, LEASE))
+    if not _is_intact(data):
+        return None
     try:
         return msgspec.json.decode(data, type=Lease)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
+
+
+def _with_checksum(encoded: bytes) -> bytes:
+    """The same JSON object with its checksum as the last field: a flipped digit of a count must not be believed."""
+    return b'%s,"x":"%s"}' % (encoded[:-1], xxhash.xxh3_64_hexdigest(encoded).encode())
+
+
+def _is_intact(data: bytes) -> bool:
+    """Leases of older versions have no checksum."""
+    mark = _CHECKSUM.search(data)
+    return mark is None or xxhash.xxh3_64_hexdigest(data[: mark.start()] + b"}") == mark[1].decode()
 
 
 def this_process() -> Holder:

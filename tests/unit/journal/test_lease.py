@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from holdfast.journal import lease as leases
@@ -30,6 +31,24 @@ def test_a_lease_is_read_as_it_was_written(tmp_path: Path) -> None:
 def test_a_lease_that_cannot_be_read_is_none(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "lease.json").write_bytes(content)
     assert read_lease(str(tmp_path)) is None
+
+
+def test_no_flipped_bit_of_a_lease_is_believed(tmp_path: Path) -> None:
+    """A count that looks right would make readers report records as missing."""
+    written = lease()
+    leases.write_lease(str(tmp_path), written)
+    path = tmp_path / "lease.json"
+    whole = path.read_bytes()
+    for bit in range(8 * len(whole)):
+        flipped = bytearray(whole)
+        flipped[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(flipped)
+        assert read_lease(str(tmp_path)) in (None, written), bit
+
+
+def test_a_lease_of_an_older_version_has_no_checksum(tmp_path: Path) -> None:
+    (tmp_path / "lease.json").write_bytes(msgspec.json.encode(lease()))
+    assert read_lease(str(tmp_path)) == lease()
 
 
 def test_a_lease_that_is_missing_is_none(tmp_path: Path) -> None:

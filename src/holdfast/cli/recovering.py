@@ -41,7 +41,7 @@ def _warn_of_damage(found: list[Recoverable]) -> None:
         if each.source == "local":
             store = os.path.dirname(os.path.dirname(each.place))
             with Run(RunPlace(store, each.experiment, each.run_id, each.place), quiet=True) as run:
-                for sentence in _damage_of(run):
+                for sentence in _damage_of(run) or _describe_lost(each):
                     warnings.warn(sentence, DamageWarning, stacklevel=2)
 
 
@@ -50,6 +50,14 @@ def _damage_of(run: Run) -> Sequence[str]:
         return run.damage
     except HoldfastError as error:
         return [str(error)]
+
+
+def _describe_lost(found: Recoverable) -> Sequence[str]:
+    """An index does not count a damaged last line: it may be one that is being written. This run has no writer."""
+    if not found.lost:
+        return ()
+    lost = counted(found.lost, "record")
+    return [f"{found.run_id}: {lost} in its journal cannot be read; `holdfast resume` asks for what is missing again"]
 
 
 def bring_back(where: str, wanted: Wanted, as_json: bool) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.api.places import place_of
-from holdfast.api.trust import Executed, executed_by, list_path, remember, require_trust
+from holdfast.api.trust import Executed, executed_by, list_path, pass_on, remember, require_trust
 from holdfast.errors import UsageError
 from holdfast.spec import build_spec
 from tests.e2e.commands import Done, call, run, shown, snapshot, write_spec
@@ -278,6 +278,16 @@ def test_a_uid_cannot_add_lines_of_its_own(state: Path) -> None:
     victim = f"victim {Executed().digest()}"
     remember(f"evil {Executed().digest()}\n{victim}", Executed())
     assert victim not in (state / "holdfast" / "runs").read_text().splitlines()
+
+
+def test_a_copy_that_this_user_makes_of_a_run_is_trusted_only_if_the_run_is(state: Path) -> None:
+    remember("mine", Executed())
+    pass_on("mine", "copy of mine", Executed())
+    pass_on("theirs", "copy of theirs", Executed())
+    place = place_of(str(state), "e", "r")
+    require_trust(place, "copy of mine", Executed(), given=False)
+    with pytest.raises(UsageError):
+        require_trust(place, "copy of theirs", Executed(), given=False)
 
 
 def test_a_line_that_a_crash_cut_off_costs_only_itself(state: Path) -> None:

@@ -5,12 +5,15 @@ the run had used, because most of that is counted from steps. The copy has a uid
 mixed with those of the original.
 """
 
+import contextlib
 import os
 import shutil
 import uuid
 
 import msgspec
 
+from holdfast.api.trust import executed_by, pass_on
+from holdfast.errors import FormatError
 from holdfast.journal import OS_DISK, SEGMENT_BYTES, Entry, Reader, journal_folder, make_folders, seal
 from holdfast.journal.disk import remove_if_there, write_all
 from holdfast.journal.lease import LEASE
@@ -18,6 +21,7 @@ from holdfast.journal.places import segment_path
 from holdfast.journal.start import START_FILE, copy_start
 from holdfast.records import FORMAT, Anomaly, Draft, Fence, Line, Segment, draft, frame, seed_of
 from holdfast.records.facts import BatchJob, ScoreGiven, Step, draft_fact
+from holdfast.spec import read_stored_spec
 from holdfast.state import Fold, Profile
 from holdfast.state.folding import looked_data, step_gist
 
@@ -39,7 +43,12 @@ def condense(run: str) -> None:
     shutil.rmtree(new, ignore_errors=True)
     make_folders(OS_DISK, new)
     copy = _Copy(new, fold)
-    copy.write(Reader(journal_folder(run)), msgspec.json.encode(profile))
+    reader = Reader(journal_folder(run))
+    copy.write(reader, msgspec.json.encode(profile))
+    started = fold.story.started
+    if started is not None:
+        with contextlib.suppress(FormatError):  # what cannot be read cannot be executed either
+            pass_on(reader.uid, copy.uid, executed_by(read_stored_spec(fold.story.spec), started.source))
     shutil.rmtree(journal_folder(run))
     for name in (START_FILE, LEASE):  # they are of the old journal
         remove_if_there(OS_DISK, os.path.join(run, name))

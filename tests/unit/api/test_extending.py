@@ -1,6 +1,7 @@
 """An extended run is the run that was planned so large from the start; what is no extension is refused."""
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -155,9 +156,10 @@ def test_however_a_run_grows_it_ends_as_if_planned_so(
     for more in sizes[1:]:
         larger = joined(size, more)
         if larger.keys == size.keys:
-            if extended:  # the same command again continues, and has nothing to ask
+            if extended:  # the same command again continues; other rows or another limit for the same keys may not
                 before = len(told.asked)
-                grow(store, sized(larger, told))
+                with contextlib.nullcontext() if larger == size else contextlib.suppress(UsageError):
+                    grow(store, sized(larger, told))
                 assert len(told.asked) == before
             else:
                 with pytest.raises(UsageError, match="already"):

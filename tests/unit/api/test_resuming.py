@@ -14,7 +14,7 @@ from hypothesis import given as drawn_from
 from hypothesis import strategies as st
 
 from holdfast.api import Given, Retry, Run
-from holdfast.errors import DriftError, UsageError
+from holdfast.errors import DamagedError, DriftError, UsageError
 from holdfast.models import ModelError, Request
 from holdfast.records.exchange import Answer
 from tests.caches import index_file
@@ -129,7 +129,7 @@ def test_a_folder_in_place_of_the_spec_file_is_refused_and_nothing_is_changed(tm
     spec_file(tmp_path).unlink()
     spec_file(tmp_path).mkdir()
     before = files(tmp_path)
-    with pytest.raises(DriftError, match=r"spec\.yaml"):
+    with pytest.raises(DamagedError, match=r"spec\.yaml"):
         go(tmp_path, wide(told))
     assert files(tmp_path) == before
 

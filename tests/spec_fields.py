@@ -201,6 +201,7 @@ _BY_TYPE: dict[Any, Callable[[Any], Any]] = {
 _OTHER: dict[tuple[type[msgspec.Struct], str], Callable[[Any], Any]] = {
     (Model, "provider"): lambda _: "holdfast.models.mock:make_mock",
     (Dataset, "path"): _copied,
+    (Dataset, "files_root"): lambda _: "/srv/files",
     (Dataset, "format"): lambda _: "jsonl",
     (Dataset, "id"): lambda _: "question",
     (Dataset, "input"): lambda _: "answer",

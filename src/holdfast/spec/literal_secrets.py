@@ -67,8 +67,12 @@ class _Search:
                 yield from self._in_servers(task.get("solver"), f"tasks[{index}].solver")
 
     def in_set(self, path: str, value: Any) -> Iterator[tuple[str, str]]:
-        """Values by their fields where the path leads into a model; by their shape anywhere."""
+        """Values by their fields where the path leads into a model; by their shape anywhere. URLs of mirrors have a
+        check of their own: their credentials belong into other variables.
+        """
         parts = re.split(r"[.\[]", path)
+        if parts[0] == "mirror":
+            return
         if {"base_url", "headers", "options", "params", "api_key_env"} & set(parts):
             field = next(each for each in reversed(parts) if not each.rstrip("]").isdigit())
             within = {"base_url": [value]} if field == "base_url" else {field: value}

@@ -209,7 +209,8 @@ def test_a_second_look_fetches_only_what_is_new(
     assert set(asked) == {names[0], names[-1]}  # whose journal it is, and what is new
     assert after["mirror"]["mirrored"] > before["mirror"]["mirrored"]
     assert after["planned"] == before["planned"] == 30
-    assert after["finished"] >= before["finished"] > 0
+    assert after["finished"] >= before["finished"]  # a slow store may have got all answers in the last object
+    assert after["finished"] > 0
     asked.clear()
     assert json.loads(read("show", url, "--json", cwd=tmp_path))["finished"] == after["finished"]
     assert set(asked) == {names[0]}

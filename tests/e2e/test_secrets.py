@@ -3,7 +3,6 @@
 import contextlib
 import http.server
 import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import zstandard
 
 from holdfast.testing import Behaviour, Fault, start_server_process
 from tests.e2e.commands import call, files_in, run, write_spec
+from tests.servers import serve
 
 SECRET = "sk-verysecret-0123456789abcdef"
 LATER = ("show x --json", "show x", "show x sums/arith/s0001/1", "report x", "report x --json", "export x", "ls --json")
@@ -73,14 +73,8 @@ def echo(status: int) -> Iterator[tuple[str, list[str]]]:
     """Its address, and what it was sent."""
     seen: list[str] = []
     handler = type("Handler", (Echo,), {"status": status, "seen": seen})
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-        thread.start()
-        try:
-            yield f"127.0.0.1:{server.server_port}/v1", seen
-        finally:
-            server.shutdown()
-            thread.join()
+    with serve(handler) as address:
+        yield f"{address}/v1", seen
 
 
 @pytest.mark.parametrize("status", [200, 302, 400, 401, 500])

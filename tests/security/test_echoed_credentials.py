@@ -6,7 +6,6 @@ import html
 import http.server
 import json
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from tests.e2e.agents import serving, write
 from tests.e2e.commands import call, exported, write_spec
 from tests.e2e.test_mcp import calling, react
 from tests.e2e.test_secrets import files_with
+from tests.servers import serve
 
 KEY = "sk-very/secret+0123456789&abcdef"
 LATER = ("show x --json", "show x sums/arith/s0001/1", "report x", "export x --events")
@@ -90,14 +90,8 @@ class Repeating(http.server.BaseHTTPRequestHandler):
 def repeating(status: int = 200) -> Iterator[tuple[str, list[str]]]:
     seen: list[str] = []
     handler = type("Handler", (Repeating,), {"status": status, "seen": seen})
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-        thread.start()
-        try:
-            yield f"127.0.0.1:{server.server_port}/v1", seen
-        finally:
-            server.shutdown()
-            thread.join()
+    with serve(handler) as address:
+        yield f"{address}/v1", seen
 
 
 def leaks(folder: Path, base_url: str, **model: Any) -> list[str]:

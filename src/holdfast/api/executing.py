@@ -66,7 +66,7 @@ async def extend(given: Given, place: RunPlace, observe: Observe | None = None) 
 
 
 def _remember(reading: Reading, prepared: Prepared) -> None:
-    """Whoever gives a spec trusts it: the run that holds it from now on needs no `--trust`."""
+    """A user who gives a spec trusts it: the run that holds it from now on needs no `--trust`."""
     started = reading.fold.story.started
     remember(reading.uid, executed_by(prepared.spec, started.source if started is not None else ""))
 

@@ -131,5 +131,8 @@ class _Lines(logging.Formatter):
         at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03}Z"
         facts: dict[str, Any] = getattr(record, "facts", {})
         line = {"at": at, "level": record.levelname.lower(), "event": getattr(record, "event", record.name), **facts}
-        told = record.getMessage().encode("utf-8", "replace").decode()  # half a character cannot be written
-        return clean(msgspec.json.encode({**line, "message": told}, enc_hook=str).decode())  # people read it with tail
+        # cleaned, because people read it with tail
+        message = record.getMessage().encode("utf-8", "replace").decode()  # lone surrogates cannot be written
+        return clean(
+            msgspec.json.encode({**line, "message": message}, enc_hook=str).decode()
+        )  # people read it with tail

@@ -35,9 +35,9 @@ def _known(catalogue: Catalogue | None, place: RunPlace) -> RunSummary | None:
     """What was said before of a run that is at rest, and was then."""
     if catalogue is None or is_held(place.folder):
         return None
-    told = catalogue.find(place.folder, stamp_of(place.folder))
+    cached = catalogue.find(place.folder, stamp_of(place.folder))
     try:
-        summary = None if told is None else msgspec.json.decode(told, type=RunSummary)
+        summary = None if cached is None else msgspec.json.decode(cached, type=RunSummary)
     except msgspec.DecodeError:
         return None
     if summary is None or summary.status == "interrupted":

@@ -1,6 +1,6 @@
 """Which runs this user trusts: the list of their uids, what a run's spec would execute, and the refusal.
 
-A run folder is a program of whoever wrote its spec: it names modules to import, commands to start, servers that get API
+A run folder is a program of the author of its spec: it names modules to import, commands to start, servers that get API
 keys. Commands that execute a run's own spec do so only if this user made the run, or has said `--trust` for it. A spec
 that the user gives on the command line or from Python is theirs, so that nothing is asked.
 
@@ -112,7 +112,7 @@ def require_trust(place: RunPlace, uid: str, executed: Executed, *, given: bool)
     lines = [
         f"{place.run_id}: {why}; nothing was executed. Its spec:",
         *executed.lines(),
-        f"If you trust whoever wrote it: {_command_with_trust()}",
+        f"If you trust its author: {_command_with_trust()}",
     ]
     raise UsageError("\n".join(lines))
 

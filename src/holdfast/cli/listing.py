@@ -118,7 +118,7 @@ def _grid(
 
 
 def _style(run: RunSummary) -> str:
-    """Red if it failed or is damaged, yellow if something is missing, green if all went well; none if it goes on."""
+    """Red if it failed or is damaged, yellow if something is missing, green if all went well; none while it runs."""
     if run.damage:
         return "red"
     return _STYLES.get(status_tone(run.status, run.failed, run.planned), "")

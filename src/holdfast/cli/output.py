@@ -23,7 +23,7 @@ from holdfast.report.progress import told_jobs
 class CleanConsole(Console):
     """Writes colours, which `CleanStream` would not let pass, and cleans every text that is written with them.
 
-    A reader may close the pipe early: the command goes on, and its exit code is that of its work.
+    A reader may close the pipe early: the command continues, and its exit code is that of its work.
     """
 
     def __init__(self, width: int | None = None) -> None:
@@ -35,7 +35,7 @@ class CleanConsole(Console):
 
     @file.setter
     def file(self, new_file: IO[str]) -> None:
-        raise NotImplementedError("only standard output is cleaned")
+        raise AttributeError("this console always writes to standard output, where text is cleaned")
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):

@@ -1,13 +1,13 @@
 """Standard output and standard error of every command: the one place where text leaves for a terminal.
 
-Invariant: no control character and no direction override in a text reaches the terminal, whoever wrote it: a command,
+Invariant: no control character and no direction override in a text reaches the terminal, from any source: a command,
 an error message, a warning, a traceback, or a print in a user's solver. They appear as `\\u001b`. Only two writers add
 control codes of their own, through `unfiltered`: rich, for colours (`output.CleanConsole` cleans each text first), and
 the live line. Pipes and files (`--output`) get the same text as a terminal, because they end up on one. In JSON these
 are escapes of the format: a parser gets the original text back.
 
 Standard error also survives its reader. If the pipe is closed or the terminal is gone, messages are discarded and the
-run goes on.
+run continues.
 """
 
 import os

@@ -83,9 +83,8 @@ class Line:
         def tell_cleaned(event: str, what: str) -> None:
             tell(event, f"{model.name}: {guard.text(what)}")
 
-        self.provider: Provider = GuardedProvider(
-            open_provider(model, place, tell=tell_cleaned, listen=self._listen), guard
-        )
+        provider = open_provider(model, place, tell=tell_cleaned, listen=self._listen)
+        self.provider: Provider = GuardedProvider(provider, guard) if guard.is_needed else provider
         self.everywhere = everywhere
         self.pace = Pace(_limits(model))
         self.streak = Streak()

@@ -1,6 +1,6 @@
 """Credentials of models: filled in where a request leaves, taken out where a response comes in.
 
-Invariant: between these two places, in solvers, records and logs, `${VAR}` stands for a value of `params`, and no
+Invariant: between these two places, in solvers, records and logs, `${VAR}` represents a value of `params`, and no
 response holds a credential that the server repeated, in any usual encoding. An answer is cleaned before a solver sees
 it, so that a replay, which gets the recorded one, sees the same.
 """
@@ -29,6 +29,11 @@ class Guard:
         filled = fill_params(model.params, environ, place)
         self._params = {name: (raw, filled[name]) for name, raw in model.params.items() if filled[name] != raw}
         self._redactor = Redactor(filter(is_unmistakable, credentials_of(model, environ)))
+
+    @property
+    def is_needed(self) -> bool:
+        """False for a model without credentials: its requests and responses then pass no guard."""
+        return bool(self._params or self._redactor)
 
     def outgoing(self, request: Request) -> Request:
         """With the spec's own variables filled in. A solver's or an agent's `${VAR}` is an ordinary text: else a
@@ -118,7 +123,7 @@ class GuardedBatches:
 
 
 def credentials_of(model: Model, environ: Mapping[str, str]) -> set[str]:
-    """Values that are certainly credentials: the key, and what stands in variables or fields that are called so."""
+    """Values that are certainly credentials: the key, and the values of variables and fields with such names."""
     found = {environ.get(name, "").strip() for name in key_variables(model)}
     parts = {"headers": model.headers, "options": model.options, "params": model.params, "base_url": model.base_url}
     for field, variable in variables_in(parts):
@@ -134,7 +139,7 @@ def credentials_of(model: Model, environ: Mapping[str, str]) -> set[str]:
 
 
 def _filled(text: str, environ: Mapping[str, str]) -> str:
-    """Whoever needs a variable that is not set reports it; here it only holds no secret."""
+    """A variable that is not set is reported elsewhere; here it only holds no secret."""
     return VARIABLE.sub(lambda match: environ.get(match[1], match[2] or ""), text)
 
 

@@ -31,7 +31,7 @@ KEY_SHAPE = re.compile(
     r"|pplx-[A-Za-z0-9]{20,}|AIza[\w-]{30,}|AKIA[0-9A-Z]{16}|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*)"
 )
-"""What is a credential wherever it stands: keys of the usual services, tokens, private keys."""
+"""Credentials that are recognised by their shape: keys of the usual services, tokens, private keys."""
 
 
 def without_shapes(text: str) -> str:
@@ -54,10 +54,7 @@ def is_unmistakable(secret: str) -> bool:
 
 def redact(text: str, secrets: Iterable[str]) -> str:
     """Must come before any cutting of the text: half a key is not found."""
-    found = {spelling for secret in secrets for spelling in spellings(secret)}
-    for spelling in sorted((each for each in found if each in text), key=len, reverse=True):
-        text = text.replace(spelling, REDACTED)
-    return text
+    return Redactor(secrets).text(text)
 
 
 class Redactor:
@@ -66,6 +63,9 @@ class Redactor:
     def __init__(self, secrets: Iterable[str]) -> None:
         found = {spelling for secret in secrets for spelling in spellings(secret)}
         self._spellings = sorted(found, key=len, reverse=True)
+
+    def __bool__(self) -> bool:
+        return bool(self._spellings)
 
     def text(self, text: str) -> str:
         for spelling in self._spellings:
@@ -120,7 +120,7 @@ def _escaped(secret: str) -> Iterator[str]:
 
 
 def _inside_base64(secret: str) -> Iterator[str]:
-    """What base64 makes of a secret wherever it stands in the encoded text: `user:password`, `Bearer key`. Three
+    """What base64 makes of a secret at any position of the encoded text: `user:password`, `Bearer key`. Three
     alignments; the characters at the edges, which depend on the neighbours too, are left out. The whole encoding comes
     first, so that of a secret alone nothing is left.
     """

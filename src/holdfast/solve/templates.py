@@ -76,7 +76,7 @@ def compile_jinja(template: str) -> Callable[[Row], str]:
     except TemplateError as error:
         raise _invalid(error) from error
     except RecursionError:
-        raise SpecError("the template is nested too deeply; mend it") from None
+        raise SpecError("the template is nested too deeply; simplify it") from None
     if _is_linear(parsed):
         try:
             return functools.partial(_render_here, _compiled(template))
@@ -89,7 +89,7 @@ def compile_jinja(template: str) -> Callable[[Row], str]:
 
 
 def _invalid(problem: object) -> SpecError:
-    return SpecError(f"the template is not valid Jinja: {problem}; mend it, or leave out `template: jinja`")
+    return SpecError(f"the template is not valid Jinja: {problem}; correct it, or leave out `template: jinja`")
 
 
 def _is_linear(node: "nodes.Node", targets: Collection[str] | None = None) -> bool:

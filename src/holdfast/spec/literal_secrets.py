@@ -41,9 +41,9 @@ def refuse_literals_in_sets(sets: Sequence[tuple[str, Any]], environ: Mapping[st
 
 
 def _refuse(found: Iterator[tuple[str, str]], where: str) -> None:
-    told = [f"{place}: this secret would be stored with the run; {advice}" for place, advice in found]
-    if told:
-        raise SpecError("\n".join(": ".join(filter(None, (where, each))) for each in dict.fromkeys(told)))
+    problems = [f"{place}: this secret would be stored with the run; {advice}" for place, advice in found]
+    if problems:
+        raise SpecError("\n".join(": ".join(filter(None, (where, each))) for each in dict.fromkeys(problems)))
 
 
 class _Search:

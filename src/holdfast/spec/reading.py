@@ -19,7 +19,7 @@ TEXT_BYTES_MAX = 1 << 20
 """Of a spec. PyYAML needs seconds for a megabyte, and a spec is written by hand: rows belong into data files."""
 _NODES_MAX = 100_000
 """Of a document with every alias written out: a few lines of aliases can stand for billions of values."""
-_TOO_MANY = f"more than {_NODES_MAX} values, counting an alias as what it stands for"
+_TOO_MANY = f"more than {_NODES_MAX} values, counting an alias as its content"
 _SHOWN_CHARACTERS = 200
 _DEPTH_MAX = 100
 _NUMBER_CHARACTERS_MAX = 400
@@ -65,7 +65,7 @@ class BoundedLoader(yaml.SafeLoader):
         super().__init__(stream)
         self._depth = 0
         self._sizes: dict[yaml.Node, int] = {}
-        """Of each finished node: how many values it stands for."""
+        """Of each finished node: how many values it contains, aliases expanded."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         event = self.peek_event()  # type: ignore[no-untyped-call] # the stubs leave it untyped

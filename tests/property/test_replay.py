@@ -17,9 +17,10 @@ import xxhash
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from holdfast.models.failures import AskFailedError
 from holdfast.records.exchange import Answer, Message, Usage
 from holdfast.records.facts import Failure
-from holdfast.solve import AskFailedError, Asking, Context, Means, Recorded, Scope, StepFailedError, Steps
+from holdfast.solve import Asking, Context, Means, Recorded, Scope, StepFailedError, Steps
 from tests.unit.solve.stage import KEY, SAMPLE, MemoryJournal, run
 
 

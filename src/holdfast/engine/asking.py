@@ -35,6 +35,7 @@ from holdfast.models import (
     make_provider,
     open_batches,
 )
+from holdfast.models.failures import AskFailedError
 from holdfast.models.pacing import Limits, Pace
 from holdfast.models.provider import Headers
 from holdfast.models.ratelimits import quotas_in
@@ -44,7 +45,7 @@ from holdfast.models.timing import under_way
 from holdfast.plan import BlobError
 from holdfast.records.exchange import Answer, Message
 from holdfast.records.facts import Failure, StepId
-from holdfast.solve import Allowance, AskFailedError, Asking
+from holdfast.solve import Allowance, Asking
 from holdfast.spec import Model, Spec
 from holdfast.spec.reading import expand
 from holdfast.spec.variables import fill_options, variables_in

@@ -20,6 +20,7 @@ from holdfast.engine.scoring import NOTHING, Bench, Heard, Judgement, Said, scor
 from holdfast.engine.tickets import Ticket
 from holdfast.errors import BadRecordError
 from holdfast.journal import Position
+from holdfast.journal.marks import Journal
 from holdfast.plan import Work
 from holdfast.records import draft
 from holdfast.records.exchange import Answer, Sample
@@ -36,7 +37,7 @@ from holdfast.solve import (
     Steps,
     Unsure,
 )
-from holdfast.solve.steps import Journal, is_kept
+from holdfast.solve.steps import is_kept
 
 _ENDING_SECONDS = 2.0
 """What calls that were under way when an attempt ended may take to end."""

@@ -8,20 +8,17 @@ import asyncio
 import os
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Sequence
 from typing import BinaryIO, TypeVar
 
 import msgspec
 
-from holdfast.journal import Entry, Position
+from holdfast.journal.marks import Journal
 from holdfast.models import BatchApi, JobStanding, Mark, ModelError
 from holdfast.records import draft
 from holdfast.records.exchange import Answer
 from holdfast.records.facts import BatchJob, StepId
-from holdfast.solve.steps import Journal
 from holdfast.spec import Batch
-from holdfast.state import OpenJob
 
 NEVER_SENT = "never sent"
 _REFUSED = "refused"
@@ -33,7 +30,6 @@ _LOOKS_GROW = 1.5
 _SECONDS_BASE = 0.5
 _DOUBLINGS_MAX = 20
 
-_announced = msgspec.json.Decoder(BatchJob)
 T = TypeVar("T")
 
 
@@ -253,20 +249,6 @@ class Carrier:
             file.write(self._desk.api.line(job.name(number), body))
         file.flush()
         return file
-
-
-def read_jobs(left: Iterable[OpenJob], record_at: Callable[[Position], Entry | None]) -> list[ServerJob]:
-    """Jobs of earlier processes, with their requests. One whose announcement is gone is passed over: its answers are
-    asked for again.
-    """
-    jobs: list[ServerJob] = []
-    for each in left:
-        entry = record_at(each.position)
-        if entry is not None:
-            announced = _announced.decode(entry.line.d)
-            at = datetime.fromisoformat(each.at).timestamp()
-            jobs.append(ServerJob(each.token, announced.requests, at, each.id, collected=each.answered >= 0))
-    return jobs
 
 
 def usable(line: bytes, api: BatchApi) -> Answer | ModelError | str:

@@ -18,10 +18,10 @@ from holdfast.engine.batch_jobs import NEVER_SENT, Carrier, Desk, ServerJob, usa
 from holdfast.engine.holding import InJob
 from holdfast.errors import JournalError, told
 from holdfast.models import ModelError, Request
+from holdfast.models.failures import AskFailedError
 from holdfast.records import draft
 from holdfast.records.exchange import Answer
 from holdfast.records.facts import BatchJob, Failure, StepId
-from holdfast.solve import AskFailedError
 
 _GATHERING_MAX = 10
 """Requests that keep trickling in are waited for so many quiet times at most."""

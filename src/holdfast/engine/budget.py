@@ -17,10 +17,11 @@ import msgspec
 
 from holdfast.engine.holding import Held
 from holdfast.models import count_message_tokens
+from holdfast.models.failures import AskFailedError
 from holdfast.records.exchange import Answer, Message, Usage
 from holdfast.records.facts import StepId
 from holdfast.records.keys import cell_names
-from holdfast.solve import AskFailedError, Asking
+from holdfast.solve import Asking
 from holdfast.spec import Price, RunLimits
 from holdfast.state import Story
 

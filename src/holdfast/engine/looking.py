@@ -14,11 +14,11 @@ import msgspec
 
 from holdfast.engine.tickets import Tickets
 from holdfast.journal import Reader
+from holdfast.journal.marks import Journal
 from holdfast.plan import Work
 from holdfast.records import Draft, draft
 from holdfast.records.facts import Cell, LookedAgain
 from holdfast.score.anomalies import VERSION, Expected, expected_of, look_at
-from holdfast.solve.steps import Journal
 from holdfast.spec import Spec, Task
 from holdfast.state import Index, recorded_answer
 

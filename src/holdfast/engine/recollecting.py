@@ -4,22 +4,24 @@ Only places are kept in memory. The steps themselves are read when a key's turn 
 was (its segment was voided behind us) is passed over, so it is asked again rather than mistaken for another.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 
 import msgspec
 
 from holdfast.engine.attempts import Past
+from holdfast.engine.batch_jobs import ServerJob
 from holdfast.engine.scoring import Heard
 from holdfast.journal import Entry, Position, Reader
-from holdfast.records.facts import SampleFailed, SampleFinished, Step, StepStarted
+from holdfast.records.facts import BatchJob, SampleFailed, SampleFinished, Step, StepStarted
 from holdfast.solve import Recorded, Unsure
 from holdfast.solve.steps import is_kept
-from holdfast.state import Judged, Trail
+from holdfast.state import Judged, OpenJob, Trail
 
 _step = msgspec.json.Decoder(Step)
 _started = msgspec.json.Decoder(StepStarted)
 _failed = msgspec.json.Decoder(SampleFailed)
+_announced = msgspec.json.Decoder(BatchJob)
 _finished = msgspec.json.Decoder(SampleFinished)
 
 
@@ -113,3 +115,17 @@ def read_judged(judged: Judged, record_at: Callable[[Position], Entry | None]) -
 def _recorded(entry: Entry) -> Recorded:
     ended = datetime.fromisoformat(entry.line.at).timestamp()
     return Recorded(entry.line.n, _step.decode(entry.line.d), ended)
+
+
+def read_jobs(left: Iterable[OpenJob], record_at: Callable[[Position], Entry | None]) -> list[ServerJob]:
+    """Jobs of earlier processes, with their requests. One whose announcement is gone is passed over: its answers are
+    asked for again.
+    """
+    jobs: list[ServerJob] = []
+    for each in left:
+        entry = record_at(each.position)
+        if entry is not None:
+            announced = _announced.decode(entry.line.d)
+            at = datetime.fromisoformat(each.at).timestamp()
+            jobs.append(ServerJob(each.token, announced.requests, at, each.id, collected=each.answered >= 0))
+    return jobs

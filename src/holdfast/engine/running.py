@@ -17,7 +17,7 @@ import msgspec
 from holdfast.engine.asking import Line, Post, allowance_of, open_batch_api
 from holdfast.engine.attaching import Attachments
 from holdfast.engine.attempts import NO_PAST, Kit, Outcome, Sampler
-from holdfast.engine.batch_jobs import Desk, read_jobs
+from holdfast.engine.batch_jobs import Desk
 from holdfast.engine.batching import Batches
 from holdfast.engine.bridging import Bridge
 from holdfast.engine.budget import Budget
@@ -29,7 +29,7 @@ from holdfast.engine.keeping import blobs_of
 from holdfast.engine.load_limit import LoadLimit
 from holdfast.engine.looking import Lookout, expected_by_model
 from holdfast.engine.places import Places
-from holdfast.engine.recollecting import read_judged, read_past
+from holdfast.engine.recollecting import read_jobs, read_judged, read_past
 from holdfast.engine.scoring import NOTHING, Bench
 from holdfast.engine.tickets import Ticket, Tickets
 from holdfast.engine.tracebacks import secrets_of

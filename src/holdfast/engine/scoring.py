@@ -18,12 +18,12 @@ from holdfast.engine.places import Places
 from holdfast.engine.tickets import Ticket
 from holdfast.engine.tracebacks import failure_of, redacted
 from holdfast.errors import BadRecordError, HoldfastError, JournalError
+from holdfast.journal.marks import Journal
 from holdfast.records import Draft, draft
 from holdfast.records.exchange import Answer
 from holdfast.records.facts import Failure, ScoreGiven, checked
 from holdfast.score import Scorer, ScoringFailed, judge, judge_group
 from holdfast.solve import Context, Means, Recorded, Scope, Steps
-from holdfast.solve.steps import Journal
 from holdfast.spec import Counts
 
 _SHORTEST_SECONDS = 0.001

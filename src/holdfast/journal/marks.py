@@ -1,10 +1,11 @@
 """What the journal's parts tell each other: where a record is, what was read, what was lost."""
 
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 import msgspec
 
-from holdfast.records import Anomaly, Line
+from holdfast.records import Anomaly, Draft, Line
 
 
 class Position(msgspec.Struct, frozen=True, gc=False):
@@ -91,3 +92,11 @@ class Damage(msgspec.Struct, frozen=True):
 def unrecorded(damage: Iterable[Damage], anomalies: Sequence[Anomaly]) -> list[Damage]:
     """Losses that no anomaly record mentions yet. A torn tail is none: its record was never acknowledged."""
     return [each for each in damage if each.kind != "torn" and not any(map(each.is_known_by, anomalies))]
+
+
+class Journal(Protocol):
+    """What code that records something needs of a writer."""
+
+    async def append(self, record: Draft) -> Position: ...
+
+    def append_soon(self, record: Draft) -> None: ...

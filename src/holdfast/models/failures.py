@@ -1,6 +1,7 @@
 """Why a model gave no answer: kinds that a policy can act on, and texts that hold no secrets.
 
 HoldfastError
+├── AskFailedError           a request failed for good: its retries are used up, or retrying cannot help
 ├── ModelError               one request failed; `kind` says how, `retryable` whether to ask again
 └── BadConnectionError       a connection that cannot be used; refused before anything is sent
     └── UnknownProviderError   no provider has that name
@@ -11,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from holdfast.errors import HoldfastError
+from holdfast.records.facts import Failure
 
 Kind = Literal[
     "rate_limit",
@@ -93,3 +95,12 @@ class ModelError(HoldfastError):
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.message}"
+
+
+class AskFailedError(HoldfastError):
+    """A request failed for good: after its retries, or because retrying cannot help."""
+
+    def __init__(self, failure: Failure, tries: int) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+        self.tries = tries

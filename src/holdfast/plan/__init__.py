@@ -1,6 +1,6 @@
 """From a spec to exact keys, and the two files that pin them."""
 
-from holdfast.plan.blobs import BlobError, BlobStore, blob_size, check_blobs, check_kept, read_blob, read_pieces
+from holdfast.plan.blobs import BlobError, BlobStore, blob_size, check_kept, read_blob, read_pieces
 from holdfast.plan.comparing import changed_inputs, changed_rows
 from holdfast.plan.extending import Extension
 from holdfast.plan.files import (
@@ -16,7 +16,7 @@ from holdfast.plan.files import (
     read_lines,
     rows_of,
 )
-from holdfast.plan.integrity import Flaw, check_originals, check_sizes, find_problem
+from holdfast.plan.integrity import Flaw, check_blobs, check_originals, check_sizes, find_problem
 from holdfast.plan.planning import (
     Planned,
     Rows,

@@ -10,7 +10,7 @@ import hashlib
 import itertools
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 
 from holdfast import files
 from holdfast.datasets import Content, Digests
@@ -18,11 +18,7 @@ from holdfast.datasets.files import Fingerprint
 from holdfast.errors import HoldfastError, JournalError
 from holdfast.journal import OS_DISK, make_folders
 from holdfast.journal.disk import Disk, remove_if_there, write_all
-from holdfast.plan.files import StoredRows
-from holdfast.records.exchange import Row
-from holdfast.records.facts import Cell, TaskInputs
-from holdfast.records.references import Reference, parse_reference, references_in
-from holdfast.spec import Spec
+from holdfast.records.references import Reference, parse_reference
 
 FOLDER = "blobs"
 _TEMPORARY = ".tmp"
@@ -201,33 +197,3 @@ def blob_size(run: str, text: str) -> int | None:
         found = None if reference is None else files.status_of(blob_path(run, reference))
         return None if found is None or not stat.S_ISREG(found.st_mode) else found.st_size
     return None
-
-
-def check_blobs(run: str, spec: Spec, cells: Sequence[Cell], inputs: Mapping[str, TaskInputs]) -> Iterator[str]:
-    """What is wrong with the content that a run's rows and examples name; each is looked at once."""
-    seen: set[bytes] = set()
-    for reference in _named(run, spec, cells, inputs):
-        key = bytes.fromhex(reference.digest)
-        if key in seen:
-            continue
-        seen.add(key)
-        yield from check_kept(run, [reference.digest])
-
-
-def _named(run: str, spec: Spec, cells: Sequence[Cell], inputs: Mapping[str, TaskInputs]) -> Iterator[Reference]:
-    for task in spec.tasks:
-        if not task.dataset.files:
-            continue
-        mine = [cell for cell in cells if cell.task == task.name]
-        for row in StoredRows(run, mine):
-            yield from _references(row, task.dataset.files)
-        for shot in inputs.get(task.name, TaskInputs()).shots:
-            yield from _references(shot, task.dataset.files)
-
-
-def _references(row: Row, columns: Sequence[str]) -> Iterator[Reference]:
-    for column in columns:
-        for text in references_in(row.get(column)):
-            reference = parse_reference(text)
-            if reference is not None:
-                yield reference

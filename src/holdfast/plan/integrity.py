@@ -6,7 +6,7 @@ once for each state of a file; a caller that remembers `stamps` skips it while d
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -14,8 +14,12 @@ from holdfast.errors import JournalError
 from holdfast.files import status_of
 from holdfast.journal.content import SealedContent
 from holdfast.journal.disk import OS_DISK
-from holdfast.plan.files import digest_file, originals
-from holdfast.records.facts import Block, Stored
+from holdfast.plan.blobs import check_kept
+from holdfast.plan.files import StoredRows, digest_file, originals
+from holdfast.records.exchange import Row
+from holdfast.records.facts import Block, Cell, Stored, TaskInputs
+from holdfast.records.references import Reference, parse_reference, references_in
+from holdfast.spec import Spec
 from holdfast.state import Stamps, stamp_of_file
 
 
@@ -95,3 +99,35 @@ def _find_size_problem(path: str, stored: Stored) -> str:
     except OSError as error:
         return f"cannot be read: {error.strerror}"
     return ""
+
+
+def check_blobs(run: str, spec: Spec, cells: Sequence[Cell], inputs: Mapping[str, TaskInputs]) -> Iterator[str]:
+    """What is wrong with the content that a run's rows and examples name; each is looked at once."""
+    seen: set[bytes] = set()
+    for reference in _references_of(run, spec, cells, inputs):
+        key = bytes.fromhex(reference.digest)
+        if key in seen:
+            continue
+        seen.add(key)
+        yield from check_kept(run, [reference.digest])
+
+
+def _references_of(
+    run: str, spec: Spec, cells: Sequence[Cell], inputs: Mapping[str, TaskInputs]
+) -> Iterator[Reference]:
+    for task in spec.tasks:
+        if not task.dataset.files:
+            continue
+        mine = [cell for cell in cells if cell.task == task.name]
+        for row in StoredRows(run, mine):
+            yield from _references(row, task.dataset.files)
+        for shot in inputs.get(task.name, TaskInputs()).shots:
+            yield from _references(shot, task.dataset.files)
+
+
+def _references(row: Row, columns: Sequence[str]) -> Iterator[Reference]:
+    for column in columns:
+        for text in references_in(row.get(column)):
+            reference = parse_reference(text)
+            if reference is not None:
+                yield reference

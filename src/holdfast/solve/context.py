@@ -18,12 +18,13 @@ import msgspec
 import xxhash
 
 from holdfast.errors import BadRecordError, HoldfastError
+from holdfast.models.failures import AskFailedError
 from holdfast.models.timing import begin_timing
 from holdfast.records.exchange import Answer, Message, Sample
 from holdfast.records.facts import Called, Files, Step
 from holdfast.solve.calling import LimitError, recover_call
 from holdfast.solve.conversations import Conversations
-from holdfast.solve.means import AskFailedError, Asking, Door, Host, Means, Told, Used, Wish
+from holdfast.solve.means import Asking, Door, Host, Means, Told, Used, Wish
 from holdfast.solve.steps import Once, StepFailedError, Steps, Taken
 from holdfast.solve.toolbox import find_own
 from holdfast.solve.tools import Tool, as_tool

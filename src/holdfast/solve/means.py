@@ -5,29 +5,19 @@ from typing import Annotated, Any, Protocol
 
 import msgspec
 
-from holdfast.errors import HoldfastError
 from holdfast.records.exchange import Answer, Message, Sample, Usage
-from holdfast.records.facts import Called, Failure, Step, StepId
+from holdfast.records.facts import Called, Step, StepId
 from holdfast.solve.calling import call_tool
-from holdfast.solve.sandbox import Box
+from holdfast.solve.sandbox import Box, ReadFile
 from holdfast.solve.steps import Scope
 from holdfast.solve.tools import Tool
-from holdfast.solve.workplace import ReadFile, Workplace
+from holdfast.solve.workplace import Workplace
 from holdfast.spec import Price
 
 Ask = Callable[[list[Message], dict[str, Any], list[dict[str, Any]]], Awaitable[tuple[Answer, int]]]
 AskInBatch = Callable[[StepId, list[Message], dict[str, Any], list[dict[str, Any]]], Awaitable[tuple[Answer, int, str]]]
 """Also says in which job it was answered; empty if in none."""
 Call = Callable[[Tool, Called, Workplace], Awaitable[Step]]
-
-
-class AskFailedError(HoldfastError):
-    """A request failed for good: after its retries, or because retrying cannot help."""
-
-    def __init__(self, failure: Failure, tries: int) -> None:
-        super().__init__(failure.message)
-        self.failure = failure
-        self.tries = tries
 
 
 class Asking(msgspec.Struct, frozen=True):

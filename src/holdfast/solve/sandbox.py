@@ -13,7 +13,7 @@ import os
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 import xxhash
@@ -49,15 +49,25 @@ from holdfast.solve.snapshots import (
     restore,
     take_snapshot,
 )
-from holdfast.solve.steps import Scope
 from holdfast.solve.threads import Stopwatch, Threads
-from holdfast.solve.workplace import ReadFile
 from holdfast.spec import Sandbox
 
 _SPACE_PAUSE_SECONDS = 1.0
 _TOLD_AGAIN_SECONDS = 60.0
 T = TypeVar("T")
 Tell = Callable[..., None]
+ReadFile = Callable[[str], Awaitable[bytes]]
+"""From a reference to its content, checked."""
+
+
+class AttemptScope(Protocol):
+    """Which attempt a sandbox belongs to."""
+
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
 
 
 class Sandboxes:
@@ -94,7 +104,7 @@ class Sandboxes:
         if why_not:
             raise UsageError(f"a task has sandbox.image, and {why_not}; start an engine, or leave the image out")
 
-    def opener(self, wanted: Sandbox | None, read_file: ReadFile | None) -> "Callable[[Sample, Scope], Box]":
+    def opener(self, wanted: Sandbox | None, read_file: ReadFile | None) -> "Callable[[Sample, AttemptScope], Box]":
         return lambda sample, scope: Box(self, wanted or Sandbox(), Origin(sample, scope, read_file))
 
     async def has_namespaces(self) -> bool:
@@ -142,7 +152,7 @@ class Origin(msgspec.Struct, frozen=True):
     """Whose sandbox it is, and what its first files come from."""
 
     sample: Sample
-    scope: Scope
+    scope: AttemptScope
     read_file: ReadFile | None
 
     def name(self) -> str:

@@ -13,13 +13,13 @@ import functools
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from holdfast.errors import HoldfastError
-from holdfast.journal.marks import Position
-from holdfast.records import Draft, draft
+from holdfast.journal.marks import Journal
+from holdfast.records import draft
 from holdfast.records.durations import rounded
 from holdfast.records.facts import (
     Called,
@@ -52,14 +52,6 @@ _step = msgspec.json.Decoder(Step)
 
 Identity = tuple[str, int]
 T = TypeVar("T")
-
-
-class Journal(Protocol):
-    """What steps need of a journal."""
-
-    async def append(self, record: Draft) -> Position: ...
-
-    def append_soon(self, record: Draft) -> None: ...
 
 
 class StepFailedError(HoldfastError):

@@ -6,20 +6,15 @@ opens nothing: only a tool that is really called does.
 
 import asyncio
 import copy
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Callable, Hashable
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from holdfast.errors import HoldfastError
 from holdfast.records.exchange import Sample
 from holdfast.records.facts import Files
 from holdfast.records.references import parse_reference
-
-if TYPE_CHECKING:
-    from holdfast.solve.sandbox import Box
-
-ReadFile = Callable[[str], Awaitable[bytes]]
-"""From a reference to its content, checked."""
+from holdfast.solve.sandbox import Box, ReadFile
 
 _SHOWN = 100
 T = TypeVar("T")

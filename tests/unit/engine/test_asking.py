@@ -6,8 +6,9 @@ from typing import Any
 from holdfast.engine.asking import Line, Post, group
 from holdfast.engine.places import Places
 from holdfast.models import Request
+from holdfast.models.failures import AskFailedError
 from holdfast.records.exchange import Answer, Message
-from holdfast.solve import AskFailedError, Asking
+from holdfast.solve import Asking
 from holdfast.spec import Model
 from holdfast.testing import Behaviour, Fault, ModelServer, Stats
 from tests.unit.testing.patience import until

@@ -12,10 +12,10 @@ from holdfast.engine import attaching
 from holdfast.engine.asking import Line
 from holdfast.engine.attaching import Attachments
 from holdfast.engine.places import Places
+from holdfast.models.failures import AskFailedError
 from holdfast.plan import BlobError
 from holdfast.plan.blobs import BlobStore, blob_path
 from holdfast.records.references import Reference
-from holdfast.solve import AskFailedError
 from holdfast.spec import Model
 from holdfast.testing import Behaviour, ModelServer
 

@@ -13,8 +13,8 @@ from holdfast.engine.batching import Batches, UnansweredError
 from holdfast.errors import StoppedError
 from holdfast.models import Connection, JobStanding, ModelError, Request, open_batches
 from holdfast.models.batches_openai import OpenAIBatches
+from holdfast.models.failures import AskFailedError
 from holdfast.records.facts import BatchJob, StepId
-from holdfast.solve import AskFailedError
 from holdfast.spec import Batch
 from holdfast.testing import BatchBehaviour, Behaviour, ModelServer
 from tests.unit.solve.stage import MemoryJournal

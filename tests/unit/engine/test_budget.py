@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from holdfast.engine.budget import Amount, Budget, output_limit
+from holdfast.models.failures import AskFailedError
 from holdfast.models.timing import Timer, begin_timing
 from holdfast.records.exchange import Answer, Usage
 from holdfast.records.facts import Failure, StepId
-from holdfast.solve import AskFailedError, Asking
+from holdfast.solve import Asking
 from holdfast.spec import Price, RunLimits
 from holdfast.state import Bill, Story
 

@@ -14,10 +14,11 @@ import msgspec
 
 from holdfast.errors import StoppedError
 from holdfast.journal.marks import Position
+from holdfast.models.failures import AskFailedError
 from holdfast.records import Draft
 from holdfast.records.exchange import Answer, Message, Sample, Usage
 from holdfast.records.facts import Failure, Spent, Step
-from holdfast.solve import Allowance, AskFailedError, Asking, Context, Means, Recorded, Scope, Steps
+from holdfast.solve import Allowance, Asking, Context, Means, Recorded, Scope, Steps
 
 T = TypeVar("T")
 KEY = "task/model/1/1"

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.journal import Reader, journal_folder
+from holdfast.state import Index
 from holdfast.state.cache import entry_path, identify
 from holdfast.state.snapshot import read_trailer, seal
 
@@ -34,6 +35,13 @@ def doctored(path: Path) -> Iterator[sqlite3.Connection]:
         database.commit()
     with path.open("r+b", buffering=0) as file:
         seal(file, msgspec.structs.replace(trailer, bytes=os.path.getsize(path)))
+
+
+def tamper(run: str | Path, change: str) -> None:
+    """Change the index of a run by an SQL statement."""
+    Index(str(run)).close()
+    with doctored(index_file(run)) as database:
+        assert database.execute(change).rowcount > 0
 
 
 def _path(kind: str, folder: str, uid: str = "") -> Path:

@@ -3,9 +3,11 @@
 from pathlib import Path
 from typing import Any
 
+from holdfast.api import find_run
 from holdfast.testing import Behaviour, Fault, ServerProcess, start_server_process
 from tests.e2e.commands import call, write_spec
 from tests.mirrors import finished_so_far
+from tests.oracle import check_reports
 from tests.unit.engine.runs import cut_after
 
 PRICE = {"input": 1000.0, "output": 2000.0, "request": 0.25}
@@ -56,6 +58,7 @@ def totals(run_id: str, store: Path) -> dict[str, Any]:
         told.pop("bytes", None)
     checked = call("verify", run_id, "--scores", "--store", store, "--json", cwd=store)
     assert checked.code == 0, checked.out
+    assert check_reports(find_run(str(store), run_id)).differences == []
     return found
 
 

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from holdfast.api import find_run
 from holdfast.testing import Behaviour, Fault, start_server_process
 from tests.e2e.commands import call, exported, run, shown, snapshot, write_spec
+from tests.oracle import check_reports
 
 ROWS = 5
 
@@ -66,6 +68,7 @@ def _check_readers(folder: Path) -> None:
     for command in (("verify", "x", "--scores"), ("verify", "x"), ("report", "x"), ("cost", "x")):
         done = call(*command, "--store", "runs", cwd=folder)
         assert done.code == 0, done.said
+    assert check_reports(find_run(str(folder / "runs"), "x")).differences == []
     done = call("recover", folder / "runs" / "sums" / "x", "--no-events", "--output", folder / "copy", cwd=folder)
     assert done.code == 0, done.said
     assert call("verify", "x", "--store", folder / "copy", cwd=folder).code == 0
@@ -99,6 +102,7 @@ def test_a_corrected_model_that_is_called_after_its_model_gets_new_keys(tmp_path
             done = call(*command, "--store", "runs", cwd=tmp_path)
             assert done.code == 0, done.said
             assert "arith-o" not in done.out, "what the model did before counts for its new name"
+        assert check_reports(find_run(str(tmp_path / "runs"), "x")).differences == []
         copy = tmp_path / "copy"
         done = call("recover", tmp_path / "runs" / "sums" / "x", "--no-events", "--output", copy, cwd=tmp_path)
         assert done.code == 0, done.said

@@ -170,26 +170,8 @@ class Run:
 
     def report(self, evaluation: str = "") -> RunReport:
         """`evaluation`: its name or id; the newest unless it is given."""
-        status, reason = self.status()
-        story = self._index.story
-        found = self._evaluation(evaluation)
-        return RunReport(
-            run_id=self.place.run_id,
-            experiment=self.place.experiment,
-            status=status,
-            reason=reason,
-            evaluation=found or story.evaluation,
-            evaluations=_names(story),
-            cells=tuple(report_cells(self._index, found)),
-            steps=self._steps(),
-            usage=story.usage,
-            saved=story.saved,
-            anomalies=len(story.anomalies) + len(self._index.damage),
-            cost=total(cost_lines(story, {})),
-            unlooked=unlooked(self._index),
-            models=tuple(model_profiles(self._index.profile)),
-            damage=self.damage,
-        )
+        status = self.status()
+        return report_of(self.place, self._index, self._evaluation(evaluation), status, self.damage)
 
     def profile(self) -> ProfileReport:
         """Where its time went, and how many requests were in flight when."""
@@ -226,7 +208,7 @@ class Run:
             finished=self._index.finished,
             failed=self._index.failed,
             unfinished=self._index.unfinished,
-            steps=self._steps(),
+            steps=_steps(story),
             usage=story.usage,
             saved=story.saved,
             scores=list(_scores(cells)),
@@ -472,14 +454,29 @@ class Run:
             raise UsageError(f"{self.place.run_id} has no key {key!r}; {hint}")
         return found
 
-    def _steps(self) -> dict[str, int]:
-        story = self._index.story
-        return {
-            "live": story.steps,
-            "replayed": story.replayed,
-            "orphaned": story.orphaned,
-            "taken_over": story.taken,
-        }
+
+def report_of(
+    place: RunPlace, index: Index, evaluation: str, status: tuple[str, str] = ("", ""), damage: tuple[str, ...] = ()
+) -> RunReport:
+    """The report that an index gives. `evaluation`: its id; the newest if it is empty. `status`: with its reason."""
+    story = index.story
+    return RunReport(
+        run_id=place.run_id,
+        experiment=place.experiment,
+        status=status[0],
+        reason=status[1],
+        evaluation=evaluation or story.evaluation,
+        evaluations=_names(story),
+        cells=tuple(report_cells(index, evaluation)),
+        steps=_steps(story),
+        usage=story.usage,
+        saved=story.saved,
+        anomalies=len(story.anomalies) + len(index.damage),
+        cost=total(cost_lines(story, {})),
+        unlooked=unlooked(index),
+        models=tuple(model_profiles(index.profile)),
+        damage=damage,
+    )
 
 
 def open_run(run_id: str = "latest", *, store: str | None = None) -> Run:
@@ -522,6 +519,10 @@ def _scores(cells: Sequence[CellReport]) -> Iterator[dict[str, Any]]:
 def _digest(row: msgspec.Raw) -> str:
     """The same whatever the order of its columns."""
     return xxhash.xxh3_64_hexdigest(msgspec.json.encode(msgspec.json.decode(row), order="sorted"))
+
+
+def _steps(story: Story) -> dict[str, int]:
+    return {"live": story.steps, "replayed": story.replayed, "orphaned": story.orphaned, "taken_over": story.taken}
 
 
 def _names(story: Story) -> dict[str, str]:

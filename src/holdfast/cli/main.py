@@ -388,15 +388,15 @@ def cost(
 def verify(
     name: RunToRead,
     scores: Annotated[
-        bool, typer.Option("--scores", help="Also compute every reported number again, from the journal itself.")
+        bool, typer.Option("--scores", help="Also rebuild the index and compare every reported number; score again.")
     ] = False,
     store: StoreToRead = None,
     as_json: Json = False,
 ) -> None:
     """Check every byte of a run's journal, plan and data. Exit 5 if something is damaged.
 
-    With --scores, exit 5 also if a number of a report (a mean, an interval, a count, tokens, cost) is not what the
-    records say, or a scorer that comes with Holdfast says something else of a recorded answer than it did.
+    With --scores, exit 5 also if a number of a report (a mean, an interval, a count, tokens, cost) differs from the
+    report of an index rebuilt from the journal, or if a built-in scorer gives a recorded answer another score now.
     """
     from holdfast.cli.verifying import verify_run
 

@@ -1,4 +1,4 @@
-"""`verify`: whether every byte of a run is what was written, and every reported number what the journal says."""
+"""`verify`: whether every byte of a run is what was written, and every reported number follows from the journal."""
 
 import shutil
 from collections.abc import Sequence
@@ -9,8 +9,8 @@ from holdfast.api import RunPlace, default_store, find_run
 from holdfast.api.content import check_content
 from holdfast.api.damage import check_every_byte
 from holdfast.api.elsewhere import fetch_all, find_in_mirror
-from holdfast.api.recounting import ScoresChecked, check_index, check_scores
 from holdfast.api.resuming import read_fold
+from holdfast.api.verification import ScoresChecked, check_index, check_scores
 from holdfast.cli.output import print_json, say
 from holdfast.cli.waiting import patience
 from holdfast.journal import Verification, verify
@@ -45,12 +45,12 @@ def _verify(place: RunPlace, wrong: list[str], as_json: bool, scores: bool) -> i
         errors += check_content(place, fold)
     checked = None
     if scores:
-        with patience("computing every number again"):
+        with patience("rebuilding the index and rescoring"):
             checked = check_scores(place)
     index: list[str] = []
     if not place.url and not errors:  # what was fetched to be verified has no index; a damaged journal proves nothing
         with patience("comparing the index with the journal"):
-            index = check_index(place)
+            index = check_index(place, is_wrong=checked is not None and bool(checked.differences))
     if as_json:
         told = {} if checked is None else {"scores": checked}
         is_right = not index and (checked is None or not checked.differences)
@@ -84,10 +84,11 @@ def _tell_scores(place: RunPlace, checked: ScoresChecked) -> None:
     if left > 0:
         say(f"… and {left} more; see them with --json")
     for name, count in checked.rescored.items():
-        say(f"scorer {name}: {counted(count, 'score')} made again")
+        say(f"scorer {name}: {counted(count, 'score')} computed again")
     for name, why in checked.skipped.items():
-        say(f"scorer {name}: not asked again: {why}")
-    numbers = f"{counted(checked.numbers, 'number')} computed again from {counted(checked.records, 'record')}"
+        say(f"scorer {name}: not scored again: {why}")
+    rebuilt = f"an index rebuilt from {counted(checked.records, 'record')}"
+    numbers = f"{counted(checked.numbers, 'number')} compared with {rebuilt}"
     if not checked.differences:
         say(f"{place.run_id}: {numbers}: all are as reported.")
         return

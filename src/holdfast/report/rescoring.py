@@ -1,12 +1,12 @@
-"""Asking the scorers again about the recorded answers, to see whether they say what is recorded.
+"""Scoring recorded answers again, to see whether the recorded scores are what the scorers give.
 
-Only of scorers that come with Holdfast, whose code and arguments are as they were, and that look at one answer alone:
-those say the same every time. Which others there are is told, with the reason. Nothing is written, no model is asked.
+Only scorers that come with Holdfast, whose code and arguments are unchanged, and that read one answer alone: they give
+the same score every time. The others are listed, with the reason. Nothing is written and no model is called.
 """
 
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -18,15 +18,16 @@ from holdfast.plan import data_lines, planned_lines
 from holdfast.records.exchange import Sample
 from holdfast.records.facts import Cell, SampleFinished, ScoreGiven
 from holdfast.report.costs import Told
-from holdfast.report.recounting import Recount, Said
 from holdfast.score import BUILT_IN, Scorer, identity
 from holdfast.score.definition import Extractor
 from holdfast.score.extracting import EXTRACTORS
+from holdfast.state import Index, MadeRow
 
 _MAY_DIFFER = {BUILT_IN[name].function for name in ("code_tests", "bert_score", "embedding_similarity")}
 _OF_THE_MOMENT = frozenset({"stalled", "cancelled", "record", "too_large"})
 """Failures that say something of the process, not of the answer."""
 _finished = msgspec.json.Decoder(SampleFinished)
+_given = msgspec.json.Decoder(ScoreGiven)
 
 
 class Rescored(msgspec.Struct):
@@ -39,22 +40,24 @@ class Rescored(msgspec.Struct):
     differences: list[str] = msgspec.field(default_factory=list)
 
 
-async def rescore(run: str, recount: Recount, evaluation: str) -> Rescored:
+async def rescore(index: Index, evaluation: str) -> Rescored:
     """Every answer that counts, in plan order, one at a time."""
     found = Rescored()
     counts: Counter[str] = Counter()
-    told, recorded = Told.of(recount.spec), recount.scores.get(evaluation, {})
-    scorers = _usable(recount.evaluations.get(evaluation, []), found.skipped)
-    if scorers and not recount.spec.get("record_data", True):
+    spec, started = index.story.spec, index.story.evaluations.get(evaluation)
+    scorers = _usable([] if started is None else started.scorers, found.skipped)
+    if scorers and not spec.get("record_data", True):
         found.skipped |= {each.name: "the run does not hold its data" for every in scorers.values() for each in every}
         return found
-    async for answer, counting in _asked(run, recount, evaluation, {task: told.counts(task) for task in scorers}):
-        for scorer in scorers[counting]:
-            (given,) = await judged([answer], scorer)
-            for each in given:
-                said = recorded.get(each.scorer, {}).get(answer.ticket.o)
-                counts[each.scorer] += 1
-                found.differences += _differs(answer, each, said)
+    with contextlib.closing(Reader(journal_folder(index.folder))) as reader:
+        for cell in (each for each in index.story.cells if each.task in scorers):
+            for answer in _answers(index, reader, cell, evaluation):
+                recorded = {each.scorer: each for each in index.made_of(answer.ticket.o, answer.of, evaluation)}
+                for scorer in scorers[cell.task]:
+                    (given,) = await judged([answer], scorer)
+                    for each in given:
+                        counts[each.scorer] += 1
+                        found.differences += _differs(reader, answer, each, recorded.get(each.scorer))
     found.again = dict(counts)
     return found
 
@@ -111,20 +114,19 @@ def _with_parts(scorer: Scorer) -> Iterator[Scorer]:
         yield from _with_parts(part)
 
 
-async def _asked(
-    run: str, recount: Recount, evaluation: str, counts: Mapping[str, Any]
-) -> AsyncIterator[tuple[Judgement, str]]:
-    """The answers of tasks whose scorers are asked again, each with its task."""
-    with contextlib.closing(Reader(journal_folder(run))) as reader:
-        for cell in recount.cells:
-            if cell.task not in counts:
-                continue
-            for ticket in _tickets(run, cell):
-                kept = recount.finished.get(ticket.o)
-                entry = None if kept is None else reader.record_at(kept.segment, kept.offset)
-                if kept is not None and entry is not None:
-                    answer = _finished.decode(entry.line.d).answer
-                    yield Judgement(ticket, answer, kept.n, evaluation, (), counts[cell.task]), cell.task
+def _answers(index: Index, reader: Reader, cell: Cell, evaluation: str) -> Iterator[Judgement]:
+    """The finished answers of a cell, each with its sample: index and plan are walked side by side."""
+    counts = Told.of(index.story.spec).counts(cell.task)
+    rows = index.answers("finished", cell.first, cell.count)
+    row = next(rows, None)
+    for ticket in _tickets(index.folder, cell):
+        while row is not None and row.o < ticket.o:
+            row = next(rows, None)
+        if row is None:
+            return
+        entry = reader.record_at(row.segment, row.at_byte) if row.o == ticket.o else None
+        if entry is not None:
+            yield Judgement(ticket, _finished.decode(entry.line.d).answer, row.n, evaluation, (), counts)
 
 
 def _tickets(run: str, cell: Cell) -> Iterator[Ticket]:
@@ -141,16 +143,24 @@ def _tickets(run: str, cell: Cell) -> Iterator[Ticket]:
         yield Ticket(line.o, line.k, made, cell)
 
 
-def _differs(answer: Judgement, now: ScoreGiven, said: Said | None) -> Iterator[str]:
-    name = f"{answer.ticket.key}: {now.scorer}"
-    if said is None or said.of != answer.of:
-        return  # it was not scored yet, or another answer was
-    if said.failure in _OF_THE_MOMENT:
-        return
+def _differs(reader: Reader, answer: Judgement, now: ScoreGiven, recorded: MadeRow | None) -> Iterator[str]:
+    if recorded is None or not recorded.position.n:
+        return  # not scored yet, or only by hand
+    before = _failure(reader, recorded) if recorded.failure else ""
     failure = now.failure.kind if now.failure is not None else ""
-    same_value = said.value == now.value and isinstance(said.value, bool) == isinstance(now.value, bool)
-    if bool(said.failure) != bool(failure) or not same_value:
-        yield f"{name}: recorded is {_shown(said.value, said.failure)}, scored again {_shown(now.value, failure)}"
+    if before in _OF_THE_MOMENT:
+        return
+    same_value = recorded.value == now.value and isinstance(recorded.value, bool) == isinstance(now.value, bool)
+    if bool(before) != bool(failure) or not same_value:
+        told = f"recorded is {_shown(recorded.value, before)}, scored again {_shown(now.value, failure)}"
+        yield f"{answer.ticket.key}: {now.scorer}: {told}"
+
+
+def _failure(reader: Reader, recorded: MadeRow) -> str:
+    """The kind of a recorded failure: the index has only its message."""
+    entry = reader.record_at(recorded.position.segment, recorded.position.offset)
+    given = None if entry is None else _given.decode(entry.line.d)
+    return given.failure.kind if given is not None and given.failure is not None else "unknown"
 
 
 def _shown(value: Any, failure: str) -> str:

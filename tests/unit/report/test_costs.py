@@ -7,9 +7,9 @@ import pytest
 
 import holdfast
 from holdfast.api import find_run
-from holdfast.api.recounting import check_scores
 from holdfast.records.exchange import Usage
 from holdfast.spec import Batch, Model, Price
+from tests.oracle import check_reports
 
 ROWS = [{"id": str(number), "q": f"number {number}"} for number in range(3)]
 DEAR = {"input": 1e6, "output": 1e6}
@@ -39,7 +39,7 @@ def test_sums_and_what_each_key_cost_are_the_same_dollars(tmp_path: Path) -> Non
     assert sum(line.cost_usd or 0.0 for line in keys) == pytest.approx(half + whole)
     assert sum(filter(None, stories)) == pytest.approx(half + whole)
     assert told == pytest.approx(half + whole)
-    assert check_scores(find_run(str(tmp_path), "x")).differences == []
+    assert check_reports(find_run(str(tmp_path), "x")).differences == []
 
 
 def test_a_part_of_a_sum_is_for_half_the_price_and_can_be_taken_out_again() -> None:

@@ -12,7 +12,6 @@ import msgspec
 import pytest
 
 from holdfast.api import Run, find_run
-from holdfast.api.recounting import check_scores
 from holdfast.errors import DamageWarning, SpecError
 from holdfast.models import Request
 from holdfast.records.exchange import Answer, Sample
@@ -27,6 +26,7 @@ from holdfast.report.sides import Answers, sides_of
 from holdfast.report.standards import Standard, shortcomings
 from holdfast.stats import Summary, cohens_dz, paired_difference, permutation_test, summarise
 from tests.e2e.commands import call
+from tests.oracle import check_reports
 from tests.unit.engine.runs import Asked, given, go, model
 
 PASSAGES = ["a", "a", "a", "b", "b", "b", "c", "c", "c", None, " ", "d"]
@@ -168,12 +168,12 @@ def test_it_is_enough_that_one_side_knows_the_groups(store: Path, grouped: str) 
 
 
 def test_every_number_is_the_same_when_it_is_computed_again(store: Path) -> None:
-    assert check_scores(find_run(str(store), "run-1")).differences == []
+    assert check_reports(find_run(str(store), "run-1")).differences == []
 
 
 def test_a_report_that_forgets_groups_is_found(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reporting, "member_of", lambda sample, group: sample)
-    found = check_scores(find_run(str(store), "run-1")).differences
+    found = check_reports(find_run(str(store), "run-1")).differences
     for what in ("score: standard error", "score: upper end", "score: groups", "score: max: standard error"):
         assert any(f"task/first: {what}: " in each for each in found), found
 
@@ -204,7 +204,7 @@ def test_groups_may_be_named_by_numbers_or_be_long_texts(tmp_path: Path) -> None
     assert one == two != three
     assert len(one) < 100
     assert rest == ["1", "1", '["p",2]', '["p",2]', "true", ""]
-    assert check_scores(find_run(str(tmp_path), "run-1")).differences == []
+    assert check_reports(find_run(str(tmp_path), "run-1")).differences == []
 
 
 def test_a_finished_run_can_be_told_its_groups_without_asking_or_scoring_again(tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_a_finished_run_can_be_told_its_groups_without_asking_or_scoring_again(t
         after = run.report()
     assert after.cells[0].scorers[0].summary == expected("first", repeats=1)
     assert (after.steps, after.evaluations) == (before.steps, evaluations)
-    assert check_scores(place).differences == []
+    assert check_reports(place).differences == []
 
 
 def test_more_repeats_stay_in_the_groups_of_their_samples(tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_more_repeats_stay_in_the_groups_of_their_samples(tmp_path: Path) -> Non
     assert len(found) == 24
     assert all(found[sample, 1] == found[sample, 2] for sample, _ in found)
     assert sum(bool(group) for group in found.values()) == 20
-    assert check_scores(find_run(str(tmp_path / "runs"), "run-1")).differences == []
+    assert check_reports(find_run(str(tmp_path / "runs"), "run-1")).differences == []
 
 
 def test_a_column_that_no_row_has_is_refused_before_anything_is_made(tmp_path: Path) -> None:
@@ -267,7 +267,7 @@ def test_a_run_without_its_rows_says_that_groups_are_not_known(tmp_path: Path) -
     for command in (["compare"], ["leaderboard"], ["gate", "--at-least", "0.1"]):
         done = call(command[0], "run-1", *command[1:], "--store", tmp_path, cwd=tmp_path)
         assert done.err.count(sentence) == 1, done.said
-    assert check_scores(place).differences == []
+    assert check_reports(place).differences == []
 
 
 def test_results_can_be_read_though_the_rows_are_gone_and_say_so(tmp_path: Path) -> None:

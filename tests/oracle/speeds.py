@@ -1,6 +1,6 @@
 """How fast each model was, a second time, from the journal: every duration is kept, none is counted in buckets.
 
-For `verify --scores` alone.
+Used by `comparison`.
 """
 
 import math

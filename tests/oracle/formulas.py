@@ -1,6 +1,6 @@
 """Statistics as docs/statistics.md defines them, a second time: by numpy, scipy and plain counting, without `stats`.
 
-For `verify --scores` alone. Nothing is made quick or small here; what is computed must be easy to believe. Formulas are
+Nothing here is optimised; what is computed must be easy to believe. Formulas are
 other ones than those of `stats` where there are two.
 """
 

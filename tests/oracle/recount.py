@@ -1,4 +1,4 @@
-"""What a run's journal holds, read a second time to check reports by: see `differing`.
+"""What a run's journal holds, read a second time to check reports by: see `comparison`.
 
 Nothing here is shared with what makes reports: no index, no fold. Records are read in order and kept by the plain rules
 of docs/format.md (the first answer of a key counts; of a key without one, the last failure; the last score of a scorer
@@ -36,7 +36,7 @@ from holdfast.records.facts import (
     Totals,
 )
 from holdfast.records.keys import cell_names, parse_key
-from holdfast.report.speeds import Speeds
+from tests.oracle.speeds import Speeds
 
 _NO_USAGE = Usage()
 

@@ -1,6 +1,6 @@
 """Every number of a report a second time: what the report says beside what follows from the journal.
 
-Nothing is shared with what makes reports: records are read by `recounting`, numbers are what `defined` says of them.
+Nothing is shared with what makes reports: records are read by `recount`, numbers are what `formulas` says of them.
 """
 
 import math
@@ -10,18 +10,18 @@ from typing import Any
 
 from holdfast.records.exchange import Usage
 from holdfast.records.keys import parse_key
-from holdfast.report import defined
 from holdfast.report.agreeing import Agreement, panels
 from holdfast.report.cells import CellReport, RunReport, ScorerReport
 from holdfast.report.costs import Cost, Told
-from holdfast.report.defined import Defined, Given, is_number
-from holdfast.report.oddities import not_looked_at, odd_answers
 from holdfast.report.profiling import ModelProfile
-from holdfast.report.recounting import Recount, Said
 from holdfast.report.reducing import Reduced
-from holdfast.report.speeds import COUNTS, quantiles
 from holdfast.spec.reducing import MEAN, Reduction, stored_reductions
 from holdfast.stats import Summary
+from tests.oracle import formulas
+from tests.oracle.anomalies import anomalous_answers, not_looked_at
+from tests.oracle.formulas import Defined, Given, is_number
+from tests.oracle.recount import Recount, Said
+from tests.oracle.speeds import COUNTS, quantiles
 
 _CLOSE = 1e-9
 _ROUNDED = 0.0006
@@ -92,7 +92,7 @@ def differences(report: RunReport, recount: Recount) -> Tally:
         planned[cell.task, cell.model] += cell.count
     told = {(cell.task, cell.model): cell for cell in report.cells}
     tally.names("cells", list(map("/".join, told)), list(map("/".join, planned)))
-    odd = odd_answers(recount, report.evaluation)
+    odd = anomalous_answers(recount, report.evaluation)
     for where in (each for each in told if each in planned):
         _Cell(told[where], recount, report.evaluation, odd).compare(tally, planned[where])
     return tally
@@ -143,7 +143,7 @@ class _Cell:
         tally.number(f"{place}scorer failed", told.failures, len(said) - len(values))
         tally.number(f"{place}edited by hand", told.edited, sum(each.by_hand for each in said.values()))
         groups = [self._group(o) for o in numbers]
-        tally.summary(place, told.summary, defined.summary(list(numbers.values()), groups))
+        tally.summary(place, told.summary, formulas.summary(list(numbers.values()), groups))
         tally.number(f"{place}groups", told.summary.groups, self._shared(numbers))
         tally.numbers_of(f"{place}label ", told.labels, labels)
         reduced = {each.reducer: each for each in told.reduced}
@@ -162,7 +162,7 @@ class _Cell:
             samples[self._sample(o)].append(Given(value, self._answer(how, o)))
         repeats = {task["name"]: int(task.get("repeats", 1)) for task in self._recount.spec.get("tasks", ())}
         planned = repeats.get(self._told.task, 1)
-        return {sample: defined.reduced(how, each, planned) for sample, each in samples.items()}
+        return {sample: formulas.reduced(how, each, planned) for sample, each in samples.items()}
 
     def _answer(self, how: Reduction, o: int) -> object:
         """What tells an answer from others: its text, or a scorer's label."""
@@ -207,7 +207,7 @@ class _Cell:
         labels = Counter(each for each in made.values() if isinstance(each, str))
         one_of = {self._sample(o): o for o in self._finished}
         numbers = {one_of[sample]: each for sample, each in made.items() if isinstance(each, float)}
-        found = defined.reduced_summary(how, list(numbers.values()), list(map(self._group, numbers)))
+        found = formulas.reduced_summary(how, list(numbers.values()), list(map(self._group, numbers)))
         tally.summary(place, told.summary, found)
         tally.number(f"{place}groups", told.summary.groups, self._shared(numbers))
         tally.numbers_of(f"{place}label ", told.labels, labels)
@@ -215,7 +215,7 @@ class _Cell:
 
 
 def _compare_agreement(tally: Tally, place: str, told: Agreement, votes: Sequence[Mapping[int, Any]]) -> None:
-    found = defined.agreed(votes)
+    found = formulas.agreed(votes)
     name = f"{place}agreement on {told.scorer}, "
     tally.number(f"{name}n", told.n, found.n)
     tally.number(f"{name}say the same", told.agreement, found.share)

@@ -1,4 +1,4 @@
-"""`verify --scores` computes again what repeats come to, how far judges agree, what is odd, and how fast models are."""
+"""Reducers, agreement, anomalies and speeds in reports are those of the oracle, which finds mistakes in them."""
 
 import itertools
 import random
@@ -12,24 +12,25 @@ import msgspec
 import pytest
 
 from holdfast.api import Run, RunPlace, find_run
-from holdfast.api.recounting import check_scores
+from holdfast.api.verification import check_scores
 from holdfast.journal import Entry, Reader, Request
 from holdfast.models import Request as Asking
 from holdfast.records import draft
 from holdfast.records.exchange import Answer, Sample
 from holdfast.records.facts import LookedAgain
-from holdfast.report import agreeing, defined, reducing
-from holdfast.report.defined import Defined, Given
-from holdfast.report.defined import reduced as by_definition
+from holdfast.report import agreeing, reducing
 from holdfast.report.reducing import Repeat, reduced_value
 from holdfast.score import scorer
 from holdfast.score.anomalies import VERSION
 from holdfast.spec.reducing import Reduction, reductions
 from holdfast.stats import summarise
+from tests.caches import tamper
 from tests.journals import flipped, write_session
+from tests.oracle import check_reports, formulas
+from tests.oracle.formulas import Defined, Given
+from tests.oracle.formulas import reduced as by_definition
 from tests.unit.engine.runs import Asked, cut_after, given, go, model, rows
 from tests.unit.report.test_anomalies import answered, begun
-from tests.unit.report.test_recounting import tamper
 from tests.unit.state.stories import new_run, scoring
 
 WAYS = ["mean", "median", "mode", "max", "at_least_2", "pass@2", "pass^2", "cons@2"]
@@ -85,7 +86,7 @@ def test_reducers_agreement_anomalies_and_speeds_are_as_reported(place: RunPlace
     assert [each.scorer for each in cell.agreement] == ["panel.clear"]
     assert {"refusal", "identical", "scores_differ"} <= set(cell.anomalies)
     assert report.models[0].phases["request"] is not None
-    found = check_scores(place)
+    found = check_reports(place)
     assert (found.differences, found.unchecked) == ([], [])
     assert found.numbers > 350
 
@@ -103,7 +104,7 @@ def test_a_mistake_in_a_reducer_is_found(place: RunPlace, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(reducing, "reduced_value", half)
     (label,) = {each.label for each in reductions([*WAYS, BY_LABEL]) if each.name == way} - {"cons@2 by panel.tone"}
-    found = check_scores(place).differences
+    found = check_reports(place).differences
     assert any(f"panel.right: {label}: mean" in each for each in found), found
     assert all(f": {label}" in each for each in found)
 
@@ -111,26 +112,30 @@ def test_a_mistake_in_a_reducer_is_found(place: RunPlace, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("name", ["krippendorff_alpha", "cohens_kappa", "percent_agreement"])
 def test_a_mistake_in_an_agreement_is_found(place: RunPlace, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(agreeing, name, other(getattr(agreeing, name), lambda value: value / 2))
-    (found,) = check_scores(place).differences
+    (found,) = check_reports(place).differences
     assert "agreement on panel.clear" in found
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "path"),
     [
-        ("UPDATE answers SET found = CAST('{}' AS BLOB) WHERE found != CAST('{}' AS BLOB)", "anomaly refusal"),
-        ("UPDATE answers SET said = o", "anomaly identical"),
-        ("UPDATE answers SET said = o", "anomaly scores_differ"),
-        ("UPDATE answers SET looked = 0 WHERE o < 2", "not looked at: the report says 2, the journal 0"),
-        ("UPDATE scores SET value = CAST('true' AS BLOB) WHERE scorer = 'panel.right'", "panel.right: pass@2: mean"),
-        ("UPDATE scores SET value = CAST('5' AS BLOB) WHERE scorer = 'panel.clear.b'", "panel.clear, alpha"),
-        ("UPDATE scores SET failure = '' WHERE failure != ''", "panel: scorer failed"),
+        ("UPDATE answers SET found = CAST('{}' AS BLOB) WHERE found != CAST('{}' AS BLOB)", "anomalies.refusal"),
+        ("UPDATE answers SET said = o", "anomalies.identical"),
+        ("UPDATE answers SET said = o", "anomalies.scores_differ"),
+        ("UPDATE answers SET looked = 0 WHERE o < 2", "unlooked: the report says 2, the journal 0"),
+        (
+            "UPDATE scores SET value = CAST('true' AS BLOB) WHERE scorer = 'panel.right'",
+            "scorers[panel.right].reduced[pass@2].summary.mean",
+        ),
+        ("UPDATE scores SET value = CAST('5' AS BLOB) WHERE scorer = 'panel.clear.b'", "agreement[panel.clear].alpha"),
+        ("UPDATE scores SET failure = '' WHERE failure != ''", "scorers[panel].failures"),
     ],
 )
-def test_an_index_that_was_tampered_with_is_found(copied: RunPlace, change: str, told: str) -> None:
-    tamper(copied, change)
-    found = check_scores(copied).differences
-    assert any(told in each for each in found), found
+def test_an_index_that_was_tampered_with_is_found(copied: RunPlace, change: str, path: str) -> None:
+    tamper(copied.folder, change)
+    for found in (check_reports(copied).differences, check_scores(copied).differences):
+        assert found
+    assert any(path in each for each in found), found
 
 
 def test_a_model_that_is_said_to_be_faster_than_it_was_is_found(
@@ -144,7 +149,7 @@ def test_a_model_that_is_said_to_be_faster_than_it_was_is_found(
     quicker = {**told.phases, "request": msgspec.structs.replace(phase, p50=phase.p50 / 2 + 1)}
     wrong = msgspec.structs.replace(told, phases=quicker, answered=1, output_tokens_per_second=1e6)
     monkeypatch.setattr(Run, "report", lambda *_: msgspec.structs.replace(report, models=(wrong,)))
-    found = [each.partition(": the report")[0] for each in check_scores(place).differences]
+    found = [each.partition(": the report")[0] for each in check_reports(place).differences]
     assert found == ["warm: answered", "warm: output tokens a second", "warm: request, p50"]
 
 
@@ -158,7 +163,7 @@ def test_what_is_found_by_looking_again_counts(copied: RunPlace) -> None:
     write_session(place.journal, [draft("anomaly", again, answer.line.k)], wanted=Request(uid))
     with Run(place) as run:
         assert run.report().cells[0].anomalies["loop"] == 1
-    assert check_scores(place).differences == []
+    assert check_reports(place).differences == []
 
 
 @pytest.mark.filterwarnings("ignore::holdfast.errors.DamageWarning")
@@ -171,9 +176,9 @@ def test_a_slow_answer_is_counted_again(tmp_path: Path) -> None:
     place = RunPlace(str(tmp_path), "exp", "run", new_run(tmp_path, drafts))
     with Run(place) as run:
         assert run.report().cells[0].anomalies == {"slow": 1}
-    assert check_scores(place).differences == []
-    tamper(place, "UPDATE answers SET seconds = 1 WHERE o = 7")
-    assert any("anomaly slow: the report says 0, the journal 1" in each for each in check_scores(place).differences)
+    assert check_reports(place).differences == []
+    tamper(place.folder, "UPDATE answers SET seconds = 1 WHERE o = 7")
+    assert any("anomaly slow: the report says 0, the journal 1" in each for each in check_reports(place).differences)
 
 
 @pytest.mark.filterwarnings("ignore::holdfast.errors.DamageWarning")
@@ -185,9 +190,9 @@ def test_losses_of_the_journal_are_counted_again_also_after_a_resume(tmp_path: P
     path.write_bytes(flipped(content, content.index(b'"sample.finished"') + 60))
     with Run(place) as run:
         assert run.report().anomalies == 1
-    assert check_scores(place).differences == []
+    assert check_reports(place).differences == []
     ran(tmp_path)
-    assert check_scores(place).differences == []
+    assert check_reports(place).differences == []
 
 
 def test_both_ways_to_reduce_come_to_the_same() -> None:
@@ -210,7 +215,7 @@ def test_both_ways_to_reduce_come_to_the_same() -> None:
 )
 def test_a_summary_by_definition_is_that_of_a_report(values: list[float]) -> None:
     for groups in (range(len(values)), [index // 2 for index in range(len(values))]):
-        told, found = summarise(values, list(groups)), defined.summary(values, list(groups))
+        told, found = summarise(values, list(groups)), formulas.summary(values, list(groups))
         numbers = msgspec.structs.astuple(told)[: len(Defined.__struct_fields__)]
         close = [None if each is None else pytest.approx(each, rel=1e-9, abs=1e-12) for each in numbers]
         assert list(msgspec.structs.astuple(found)) == close

@@ -1,6 +1,6 @@
 """Anomalies of answers a second time, from the journal, as docs/anomalies.md defines them.
 
-For `verify --scores` alone.
+Used by `comparison`.
 """
 
 from collections import Counter
@@ -20,11 +20,11 @@ from holdfast.report.anomalies import (
     TIMES_MEDIAN,
     kinds_in_force,
 )
-from holdfast.report.recounting import Kept, Recount
 from holdfast.score.anomalies import VERSION
+from tests.oracle.recount import Kept, Recount
 
 
-def odd_answers(recount: Recount, evaluation: str) -> dict[int, set[str]]:
+def anomalous_answers(recount: Recount, evaluation: str) -> dict[int, set[str]]:
     """By ordinal, the kinds that an answer has, as far as the run's spec has not switched them off."""
     found = {o: set(kept.odd) for o, kept in recount.finished.items() if kept.odd}
     for cell in recount.cells:

@@ -115,11 +115,12 @@ def test_short_names_work_in_a_spec_without_one_and_from_python(tmp_path: Path) 
     assert "GROQ_API_KEY is not set, and the server of x needs a key" in checked.err
 
 
-def test_a_missing_extra_and_an_unknown_server_are_told_in_one_sentence(tmp_path: Path) -> None:
-    write_spec(tmp_path, model={"provider": "vllm", "options": {}})
-    done = run(tmp_path)
-    assert (done.code, done.err.count("\n")) == (2, 1)
-    assert "pip install 'holdfast[vllm]'" in done.err
+def test_a_missing_extra_a_removed_provider_and_an_unknown_server_are_told_in_one_sentence(tmp_path: Path) -> None:
+    for provider, told in {"litellm": "pip install 'holdfast[litellm]'", "vllm": "`vllm serve MODEL`"}.items():
+        write_spec(tmp_path, model={"provider": provider, "options": {}})
+        done = run(tmp_path)
+        assert (done.code, done.err.count("\n")) == (2, 1)
+        assert told in done.err
     write_spec(tmp_path, models=["opnai/gpt-x"])
     done = run(tmp_path)
     assert (done.code, done.err.count("\n")) == (2, 1)

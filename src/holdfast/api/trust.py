@@ -84,7 +84,6 @@ def executed_by(spec: Spec, source: str) -> Executed:
         *references_of(spec),
         *(name for name in map(_name_of, solvers) if name not in BUILT_IN_SOLVERS),
         *(name for name in map(_name_of, scorers) if name not in BUILT_IN_SCORERS),
-        *(f"vllm with the model {model.model}" for model in models if model.provider == "vllm"),
     ]
     commands = [*_commands(solvers), *(shlex.join(map(str, each["command"])) for each in servers if "command" in each)]
     sent = [f"{url}{_variables_of(model)}" for model in models for url in _urls(model)]

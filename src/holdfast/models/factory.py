@@ -25,6 +25,8 @@ def make_provider(connection: Connection) -> Provider:
     name = connection.provider
     if ":" in name:
         return _from_function(_load(name), connection)
+    if name in _REMOVED:
+        raise UnknownProviderError(f"provider {name} was removed: {_REMOVED[name]}")
     if name not in _BUILT_IN:
         known = ", ".join(sorted(_BUILT_IN))
         raise UnknownProviderError(
@@ -83,12 +85,6 @@ def _litellm(connection: Connection) -> Provider:
     return make_litellm(connection)
 
 
-def _vllm(connection: Connection) -> Provider:
-    from holdfast.models.vllm import make_vllm
-
-    return make_vllm(connection)
-
-
 def _mock(connection: Connection) -> Provider:
     from holdfast.models.mock import make_mock
 
@@ -101,7 +97,10 @@ _BUILT_IN: dict[str, Callable[[Connection], Provider]] = {
     "litellm": _litellm,
     "mock": _mock,
     "openai": _openai,
-    "vllm": _vllm,
+}
+_REMOVED = {
+    "vllm": "serve the model with `vllm serve MODEL`, then use provider: openai with its base_url, or the short name "
+    "vllm/MODEL for http://127.0.0.1:8000/v1",
 }
 
 

@@ -5,7 +5,7 @@ their usual variables, or gets the one that `api_key_env` names; no text of an e
 """
 
 import asyncio
-import importlib
+import importlib.util
 import os
 import time
 from collections.abc import Mapping
@@ -17,7 +17,6 @@ from holdfast.errors import told
 from holdfast.models.bodies import clean
 from holdfast.models.completion import answer_of
 from holdfast.models.endpoint import read_key, secrets_of
-from holdfast.models.extras import need
 from holdfast.models.failures import BadConnectionError, Kind, ModelError
 from holdfast.models.provider import Connection, Request
 from holdfast.models.statuses import kind_of, retry_after_seconds, shorten
@@ -39,7 +38,10 @@ _CAUSES_MAX = 10
 
 
 def make_litellm(connection: Connection) -> "LitellmProvider":
-    need("litellm", "litellm")
+    if importlib.util.find_spec("litellm") is None:  # it is imported with the first request: that takes seconds
+        raise BadConnectionError(
+            "provider litellm needs the package litellm, which is not installed: pip install 'holdfast[litellm]'"
+        )
     return LitellmProvider(connection)
 
 

@@ -28,7 +28,7 @@ PRESETS: dict[str, Preset] = {
     "vllm": Preset("http://127.0.0.1:8000/v1"),
     "xai": Preset("https://api.x.ai/v1", "XAI_API_KEY"),
 }
-"""`vllm/…` is a server that `vllm serve` has started; vLLM inside this process is `provider: vllm`."""
+"""`vllm/…` is a server that `vllm serve` has started."""
 
 
 def model_fields(model: Any) -> Any:

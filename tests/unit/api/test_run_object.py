@@ -7,6 +7,8 @@ import pytest
 
 import holdfast
 from holdfast.api import Run
+from holdfast.models import factory
+from holdfast.models.mock import make_mock
 from holdfast.report import ExportLine
 
 ROWS = [
@@ -198,3 +200,18 @@ def test_a_solver_stays_the_function_that_it_is() -> None:
         return hint * turns
 
     assert asked.__name__ == "asked"
+
+
+def test_a_run_whose_provider_was_removed_stays_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = holdfast.Task("t", ROWS[:2], "{q}", scorers=["exact_match"])
+    with monkeypatch.context() as older_version:
+        older_version.setattr(factory, "_REMOVED", {})
+        older_version.setattr(factory, "_BUILT_IN", {"vllm": make_mock})
+        model = {"name": "m", "provider": "vllm", "model": "org/m"}
+        holdfast.run(task, models=[model], store=str(tmp_path), id="x", quiet=True).close()
+    with holdfast.open_run("x", store=str(tmp_path)) as run:
+        assert run.report().cells[0].finished == 2
+        assert run.spec().models[0].provider == "vllm"
+        assert [line.output for line in run.samples()] == ["2+2", "<b>3</b>"]
+    with pytest.raises(holdfast.SpecError, match="provider vllm was removed: serve the model with `vllm serve MODEL`"):
+        holdfast.run(task, models=[model], store=str(tmp_path), id="y", quiet=True)

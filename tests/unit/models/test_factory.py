@@ -54,8 +54,9 @@ def test_what_goes_wrong_in_an_own_function_has_a_kind(name: str, kind: str) -> 
     [
         ("opnai", "did you mean 'openai'"),
         ("Mock", "did you mean 'mock'"),
-        ("zzz", "use anthropic, google, litellm, mock, openai, vllm or module:function"),
-        ("", "use anthropic, google, litellm, mock, openai, vllm or module:function"),
+        ("vllm", "`vllm serve MODEL`, then use provider: openai with its base_url, or the short name vllm/MODEL"),
+        ("zzz", "use anthropic, google, litellm, mock, openai or module:function"),
+        ("", "use anthropic, google, litellm, mock, openai or module:function"),
         (f"{OWN}:shuot", "did you mean 'shout'"),
         (f"{OWN}:WORD", "no function 'WORD'"),
         ("no_such_module:f", "no_such_module"),

@@ -8,8 +8,10 @@ import contextlib
 
 import msgspec
 
-from holdfast.api import Run, RunPlace
+from holdfast.api import RunPlace
+from holdfast.api.runs import report_of
 from holdfast.journal import Reader
+from holdfast.state import Index
 from tests.oracle.comparison import differences
 from tests.oracle.recount import Recount
 
@@ -27,22 +29,15 @@ class Checked(msgspec.Struct):
 def check_reports(place: RunPlace) -> Checked:
     """Compute every number of a run's reports again."""
     found = Checked()
-    recount = Recount()
-    with Run(place) as run:
-        for evaluation in [*run.report().evaluations] or [""]:
-            report = run.report(evaluation)
-            if recount.last != run.last_record():  # the run may be at work
-                recount = _recount(place, run.last_record())
+    with contextlib.closing(Index(place.folder)) as index, contextlib.closing(Reader(place.journal)) as reader:
+        recount = Recount(index.last_n).read(reader.read(live=True)).read_groups(place.folder)
+        for evaluation in [*index.story.evaluations] or [""]:
+            report = report_of(place, index, evaluation)
             where = f"evaluation {evaluation}: " if len(report.evaluations) > 1 else ""
             tally = differences(report, recount)
             found.differences += [f"{where}{each}" for each in tally.wrong]
             found.numbers += tally.numbers
-            found.records = recount.records
+    found.records = recount.records
     if recount.removed:
         found.unchecked.append("speed of models: the steps that it is computed from were removed (recover --no-events)")
     return found
-
-
-def _recount(place: RunPlace, last: int) -> Recount:
-    with contextlib.closing(Reader(place.journal)) as reader:
-        return Recount(last).read(reader.read(live=True)).read_groups(place.folder)

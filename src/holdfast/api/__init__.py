@@ -2,7 +2,7 @@
 
 from holdfast.api.executing import execute, extend, place_for
 from holdfast.api.facade import Task, recover, recover_async, run, run_async
-from holdfast.api.places import RunPlace, default_store, find_run, runs_in
+from holdfast.api.places import RunPlace, default_store, find_run
 from holdfast.api.preparing import Given, check
 from holdfast.api.resuming import Retry
 from holdfast.api.run_list import list_runs
@@ -31,5 +31,4 @@ __all__ = [
     "recover_async",
     "run",
     "run_async",
-    "runs_in",
 ]

@@ -334,10 +334,6 @@ class Run:
         """What the repeats of a sample come to, by task."""
         return stored_reductions(self._index.story.spec)
 
-    def last_record(self) -> int:
-        """The number of the last record that what is said here is made of."""
-        return self._index.last_n
-
     def planned_count(self) -> int:
         return self._index.story.planned
 

@@ -5,13 +5,11 @@ would make two answers share a key. A row is read, checked and handed on; a mill
 """
 
 from holdfast.datasets.columns import Columns, resolved, samples
-from holdfast.datasets.digest import digest_row
 from holdfast.datasets.errors import DataError
 from holdfast.datasets.files import BadFileError, Content, Digests, FileColumns, Keep
-from holdfast.datasets.readers import FORMATS, Rows, open_rows, rows_in_memory
+from holdfast.datasets.readers import open_rows, rows_in_memory
 
 __all__ = [
-    "FORMATS",
     "BadFileError",
     "Columns",
     "Content",
@@ -19,8 +17,6 @@ __all__ = [
     "Digests",
     "FileColumns",
     "Keep",
-    "Rows",
-    "digest_row",
     "open_rows",
     "resolved",
     "rows_in_memory",

@@ -16,9 +16,9 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from holdfast.datasets.digest import as_stored
 from holdfast.datasets.errors import DataError
 from holdfast.datasets.lines import not_utf8, read_lines, read_whole
+from holdfast.datasets.stored_rows import as_stored
 from holdfast.records import LINE_BYTES_MAX
 from holdfast.records.exchange import Row
 

@@ -37,11 +37,6 @@ _BROKEN_OFF: dict[str, Kind] = {"error": "server", "abort": "server", "insuffici
 """Reasons to end that are the server's own trouble: what came until then is no answer."""
 
 
-def parse_completion(body: bytes) -> Answer:
-    """The first choice, or ModelError."""
-    return answer_of(decode(body))
-
-
 def answer_of(decoded: Any) -> Answer:
     """The first choice, or ModelError. A server that wraps its failure in a 200 has failed all the same."""
     choice = _choice(decoded)

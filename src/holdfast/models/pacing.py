@@ -41,7 +41,6 @@ class Pace:
         self.in_flight = 0
         self.window = Window(limits.ceiling, limits.adaptive)
         self.breaker = Breaker(limits.patience_seconds)
-        self.why_paused = ""
         self._own = {"requests": _Meter(), "tokens": _Meter()}
         """What the spec says of each."""
         self._told: dict[str, _Meter] = {}
@@ -118,10 +117,10 @@ class Pace:
         if policy.slows:
             self.window.refused(now, sent_at, in_flight)
         if error.retry_after and error.retryable:
-            self._pause(now + error.retry_after, error)
+            self._pause(now + error.retry_after)
         elif policy.is_free and self.window.size == 1 and in_flight <= 1:  # it cannot become less in any other way
             self._strikes = min(self._strikes + 1, _STRIKES_MAX)
-            self._pause(now + min(_STRIKE_SECONDS * 2.0 ** (self._strikes - 1), _STRIKE_SECONDS_MAX), error)
+            self._pause(now + min(_STRIKE_SECONDS * 2.0 ** (self._strikes - 1), _STRIKE_SECONDS_MAX))
         if policy.breaks:
             is_unheard = error.kind == "connection"
             return self.breaker.failed(now, str(error), request, is_unheard=is_unheard, was_probe=was_probe)
@@ -133,7 +132,6 @@ class Pace:
             meter = self._told.setdefault(quota.of, _Meter())
             meter.heard(now, quota, max(1.0, self._amount(quota.of, self._output_tokens)))
         self._measure()
-        self.why_paused = "what the server says is left"
 
     def _amount(self, of: str, tokens: float) -> float:
         """How much of a thing a request of so many tokens takes."""
@@ -152,10 +150,9 @@ class Pace:
         every = (*self._own.values(), *self._told.values())
         self._not_before = max(self._paused_until, *(meter.next_at for meter in every))
 
-    def _pause(self, until: float, error: ModelError) -> None:
+    def _pause(self, until: float) -> None:
         self._paused_until = max(self._paused_until, until)
         self._not_before = max(self._not_before, until)
-        self.why_paused = str(error)
 
     def _hear(self, sent_at: float) -> bool:
         if not self.breaker.heard(sent_at):

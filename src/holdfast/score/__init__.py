@@ -10,13 +10,12 @@ from holdfast.score.definition import Scorer, scorer
 from holdfast.score.errors import ScorerError, ScoringFailed
 from holdfast.score.fingerprint import identity, solver_digest, source_digest
 from holdfast.score.judging import as_number, judge, judge_group
-from holdfast.score.quantities import Quantity, last_quantity, numeric
+from holdfast.score.quantities import last_quantity, numeric
 from holdfast.score.resolving import resolve
 from holdfast.score.texts import exact_match, includes, regex
 
 __all__ = [
     "BUILT_IN",
-    "Quantity",
     "Scorer",
     "ScorerError",
     "ScoringFailed",

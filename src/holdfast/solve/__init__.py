@@ -6,7 +6,7 @@ from holdfast.solve.context import Context, ToolFailedError
 from holdfast.solve.means import Allowance, Asking, Means
 from holdfast.solve.parts import is_in_text
 from holdfast.solve.prompts import Prompt, Renderer, columns_of
-from holdfast.solve.sandbox import Box, ReadFile, Sandboxes, check_paths, sandbox_doubts
+from holdfast.solve.sandbox import Sandboxes, check_paths, sandbox_doubts
 from holdfast.solve.snapshots import Blobs
 from holdfast.solve.solvers import resolve_solver, sandboxes_of, solver
 from holdfast.solve.solving import Solve, Solver
@@ -18,12 +18,10 @@ __all__ = [
     "Allowance",
     "Asking",
     "Blobs",
-    "Box",
     "Context",
     "LimitError",
     "Means",
     "Prompt",
-    "ReadFile",
     "Recorded",
     "Renderer",
     "SandboxError",

@@ -5,8 +5,8 @@ from holdfast.state.catalogue import Catalogue, stamp_of
 from holdfast.state.evidence import example_value, recorded_answer, recorded_edits, recorded_scores
 from holdfast.state.folding import Bits, Fold, Judged, Trail
 from holdfast.state.index import Index
-from holdfast.state.profile import ModelTimes, Profile, Spans
-from holdfast.state.rows import AnswerRow, EditRow, EvaluationCounts, MadeRow, ScoreRow
+from holdfast.state.profile import ModelTimes, Profile
+from holdfast.state.rows import AnswerRow, EvaluationCounts, MadeRow, ScoreRow
 from holdfast.state.sources import Stamps, stamp_of_file
 from holdfast.state.status import Standing, is_held, keep_beat, standing_by, standing_of, status_by, status_of
 from holdfast.state.story import OpenJob, Story
@@ -16,7 +16,6 @@ __all__ = [
     "Bill",
     "Bits",
     "Catalogue",
-    "EditRow",
     "EvaluationCounts",
     "Fold",
     "Index",
@@ -26,7 +25,6 @@ __all__ = [
     "OpenJob",
     "Profile",
     "ScoreRow",
-    "Spans",
     "Stamps",
     "Standing",
     "Story",

@@ -16,7 +16,7 @@ from holdfast.stats.effects import (
     odds_ratio,
     paired_odds_ratio,
 )
-from holdfast.stats.intervals import Summary, format_interval, paired_difference, student, summarise, wilson
+from holdfast.stats.intervals import Summary, paired_difference, student, summarise, wilson
 from holdfast.stats.pairing import Pairs, pair_up
 from holdfast.stats.power import Design, detectable_effect, power_of, repeats_needed, samples_needed
 from holdfast.stats.quantiles import quantile
@@ -75,7 +75,6 @@ __all__ = [
     "cons_at_k",
     "detectable_effect",
     "fit_strengths",
-    "format_interval",
     "holm",
     "krippendorff_alpha",
     "maximum",

@@ -105,16 +105,6 @@ def paired_difference(
     return student(differences, groups, confidence)
 
 
-def format_interval(summary: Summary, digits: int = 3) -> str:
-    """`0.750 [0.612, 0.851]` for a table; the mean alone where no interval is known, `-` where there is no value."""
-    if summary.mean is None:
-        return "-"
-    mean = f"{summary.mean:z.{digits}f}"
-    if summary.low is None or summary.high is None:
-        return mean
-    return f"{mean} [{summary.low:z.{digits}f}, {summary.high:z.{digits}f}]"
-
-
 def _clusters(values: Sequence[float], groups: Sequence[Hashable] | None) -> list[_Group]:
     if groups is None:
         return [_Group(1, value, value in (0, 1)) for value in values]

@@ -27,8 +27,6 @@ from holdfast.testing.counts import Seen
 from holdfast.testing.protocols import SIGNATURE
 from holdfast.testing.server import ModelServer
 
-FEATURES = frozenset({"images", "tools", "schema", "reasoning", "signatures", "logprobs", "cache", "cache_writes"})
-"""What `lacks` may name."""
 KEY = "sk-contract-0123456789"
 KEY_VARIABLE = "HOLDFAST_CONTRACT_KEY"
 SUM = Request([{"role": "user", "content": "12 + 30"}])
@@ -74,6 +72,7 @@ class ProviderContract:
     settings: ClassVar[dict[str, Any]] = {}
     """Of the Connection: options, stream, …"""
     lacks: ClassVar[frozenset[str]] = frozenset()
+    """Of: images, tools, schema, reasoning, signatures, logprobs, cache, cache_writes."""
     kinds: ClassVar[dict[str, tuple[str, int | None]]] = {}
     """By fault: the kind and the status that it has, where the provider cannot tell as much as the contract asks."""
 

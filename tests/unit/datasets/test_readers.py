@@ -13,7 +13,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.datasets import DataError, digest_row, open_rows, rows_in_memory
+from holdfast.datasets import DataError, open_rows, rows_in_memory
 from holdfast.errors import HoldfastError
 from holdfast.records.exchange import Row
 
@@ -253,29 +253,6 @@ def test_rows_in_memory_must_be_objects() -> None:
     rows: Any = ["2+2"]
     with pytest.raises(DataError, match="data, row 1: expected an object with named columns, found str"):
         list(rows_in_memory(rows))
-
-
-# Digests.
-
-
-def test_a_digest_does_not_depend_on_the_order_of_columns() -> None:
-    assert digest_row({"a": 1, "b": {"c": 2, "d": 3}}) == digest_row({"b": {"d": 3, "c": 2}, "a": 1})
-    assert len(digest_row({})) == 16
-
-
-@given(st.dictionaries(st.text(), JSON_VALUE, max_size=4), st.dictionaries(st.text(), JSON_VALUE, max_size=4))
-def test_two_rows_share_a_digest_only_if_they_are_equal(one: Row, other: Row) -> None:
-    same = json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
-    assert (digest_row(one) == digest_row(other)) == same
-
-
-def test_a_digest_is_pinned_because_it_is_stored() -> None:
-    assert digest_row({"id": "1", "input": "ü"}).hex() == "96964da3178eaf5c92f2e1751ed1120b"
-
-
-def test_a_row_without_digest_is_refused() -> None:
-    with pytest.raises(DataError, match="cannot be stored as JSON"):
-        digest_row({"a": object()})
 
 
 def test_an_error_survives_the_way_to_another_process() -> None:

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from holdfast.models import ModelError
-from holdfast.models.completion import parse_completion
+from holdfast.models.bodies import decode
+from holdfast.models.completion import answer_of
 from holdfast.records.exchange import Answer, Usage
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
@@ -14,13 +15,13 @@ CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "
 
 def parsed(message: Any, finish_reason: Any = "stop", **body: Any) -> Answer:
     choice = {"index": 0, "message": message, "finish_reason": finish_reason}
-    return parse_completion(msgspec.json.encode({"choices": [choice], **body}))
+    return answer_of(decode(msgspec.json.encode({"choices": [choice], **body})))
 
 
 def failed(body: Any) -> ModelError:
     raw = body if isinstance(body, bytes) else msgspec.json.encode(body)
     with pytest.raises(ModelError) as raised:
-        parse_completion(raw)
+        answer_of(decode(raw))
     return raised.value
 
 

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.models.completion import parse_completion
+from holdfast.models.bodies import decode
+from holdfast.models.completion import answer_of
 from holdfast.models.serving import (
     BadBodyError,
     Said,
@@ -80,7 +81,7 @@ def test_a_body_that_is_no_chat_request_is_refused_in_a_sentence(sent: bytes, sa
 @pytest.mark.parametrize("name", ANSWERS)
 def test_what_is_said_is_read_as_the_answer_that_it_was(name: str) -> None:
     answer = ANSWERS[name]
-    assert parse_completion(completion_body(Said("id", "m", answer))) == answer
+    assert answer_of(decode(completion_body(Said("id", "m", answer)))) == answer
 
 
 @pytest.mark.parametrize("name", ANSWERS)

@@ -24,6 +24,7 @@ from holdfast.score import scorer
 from holdfast.score.anomalies import VERSION
 from holdfast.spec.reducing import Reduction, reductions
 from holdfast.stats import summarise
+from tests import oracle
 from tests.caches import tamper
 from tests.journals import flipped, write_session
 from tests.oracle import check_reports, formulas
@@ -148,7 +149,7 @@ def test_a_model_that_is_said_to_be_faster_than_it_was_is_found(
     assert phase is not None
     quicker = {**told.phases, "request": msgspec.structs.replace(phase, p50=phase.p50 / 2 + 1)}
     wrong = msgspec.structs.replace(told, phases=quicker, answered=1, output_tokens_per_second=1e6)
-    monkeypatch.setattr(Run, "report", lambda *_: msgspec.structs.replace(report, models=(wrong,)))
+    monkeypatch.setattr(oracle, "report_of", lambda *_: msgspec.structs.replace(report, models=(wrong,)))
     found = [each.partition(": the report")[0] for each in check_reports(place).differences]
     assert found == ["warm: answered", "warm: output tokens a second", "warm: request, p50"]
 

@@ -12,7 +12,7 @@ from scipy import stats as scipy_stats  # type: ignore[import-untyped]  # scipy 
 from statsmodels.regression.linear_model import OLS  # type: ignore[import-untyped]  # no types
 from statsmodels.stats.proportion import proportion_confint  # type: ignore[import-untyped]  # no types
 
-from holdfast.stats import Summary, format_interval, student, summarise, wilson
+from holdfast.stats import Summary, student, summarise, wilson
 
 CLOSE = 1e-9
 REAL = st.floats(-1e6, 1e6)
@@ -250,23 +250,6 @@ def test_passages_with_2_to_8_questions_hold_the_truth_nearly_as_often(count: in
 
     assert least < coverage(draw, 2 / 3, times) < 0.97
     assert coverage(lambda: (draw()[0], None), 2 / 3, times) < 0.88
-
-
-@pytest.mark.parametrize(
-    ("summary", "text"),
-    [
-        (Summary(0), "-"),
-        (Summary(1, 0.75), "0.750"),
-        (Summary(4, 0.75, 0.1, 0.6124, 0.8506), "0.750 [0.612, 0.851]"),
-        (Summary(4, -0.0001, 0.1, -0.0001, 0.0), "0.000 [0.000, 0.000]"),
-    ],
-)
-def test_an_interval_reads_well_in_a_table(summary: Summary, text: str) -> None:
-    assert format_interval(summary) == text
-
-
-def test_the_digits_of_an_interval_can_be_chosen() -> None:
-    assert format_interval(Summary(4, 12.345, 1, 10, 14.999), digits=1) == "12.3 [10.0, 15.0]"
 
 
 def test_more_confidence_makes_a_wider_interval_around_the_same_mean() -> None:

@@ -50,7 +50,7 @@ def check_scores(place: RunPlace) -> ScoresChecked:
             reported, expected = (dict(_values(report_of(place, each, evaluation))) for each in (cached, rebuilt))
             again = asyncio.run(rescore(rebuilt, evaluation))
             found.differences += [f"{where}{each}" for each in (*_differences(reported, expected), *again.differences)]
-            found.numbers += sum(isinstance(value, int | float) for value in expected.values())
+            found.numbers += sum(type(value) in (int, float) for value in expected.values())
             for name, count in again.again.items():
                 found.rescored[name] = found.rescored.get(name, 0) + count
             found.skipped |= again.skipped

@@ -34,9 +34,9 @@ class Rescored(msgspec.Struct):
     """What came of it."""
 
     again: dict[str, int] = msgspec.field(default_factory=dict)
-    """By scorer: how many of its scores were made again."""
+    """By scorer: how many of its scores were computed again."""
     skipped: dict[str, str] = msgspec.field(default_factory=dict)
-    """By scorer: why it was not asked again."""
+    """By scorer: why its scores were not."""
     differences: list[str] = msgspec.field(default_factory=list)
 
 
@@ -63,7 +63,7 @@ async def rescore(index: Index, evaluation: str) -> Rescored:
 
 
 def _usable(recorded: Sequence[Mapping[str, Any]], skipped: dict[str, str]) -> dict[str, list[Scorer]]:
-    """By task: the scorers that can be asked again."""
+    """By task: the scorers that can be used again."""
     every: list[Scorer | Extractor] = [*BUILT_IN.values(), *EXTRACTORS.values()]
     own = {identity(each)["function"]: each for each in every}
     found: dict[str, list[Scorer]] = {}
@@ -95,7 +95,7 @@ def _rebuilt(told: Any, own: Mapping[str, Scorer | Extractor]) -> Any:
 
 
 def _why_not(made: Scorer, told: Mapping[str, Any]) -> str:
-    """Why a scorer cannot be asked again; empty if it can."""
+    """Why a scorer cannot be used again; empty if it can."""
     if made.roles():
         return "it asks a judge"
     every = _with_parts(made)

@@ -16,8 +16,9 @@ test: setup system  ## the whole quick test suite (what CI runs)
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not long"
 
 check: setup system  ## format, lint, types, imports, tests
-	$(BIN)/ruff format src tests bench
-	$(BIN)/ruff check src tests bench
+	$(BIN)/ruff format src tests bench tools
+	$(BIN)/ruff check src tests bench tools
+	sh -n tools/system-packages
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not long" --ignore tests/tidy/test_tools.py

@@ -58,7 +58,8 @@ package would fail to import.
 
 The class holds wherever a value is written: in the spec, in `defaults`, with `--set`. To add, remove or reorder models,
 roles and tasks, or to add or remove a `fewshot`, is a change of class `result`. So is other content in a data file or
-other code in a solver, though no field shows it; other code in a scorer is `evaluation`. `reduce` and `dataset.group` change what is read from scores and no score: they open no new evaluation.
+other code in a solver, though no field shows it; other code in a scorer is `evaluation`. `reduce` and `dataset.group` \
+change what is read from scores and no score: they open no new evaluation.
 
 ## defaults
 `defaults` is a mapping at the top of a spec that is merged in before anything else is looked at, so it has no class of

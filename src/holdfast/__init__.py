@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from holdfast.score import scorer
     from holdfast.solve import Context, ToolFailedError, solver, tool
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _ROOMS = {
     "Run": "holdfast.api",

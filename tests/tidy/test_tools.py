@@ -16,8 +16,8 @@ BIN = Path(sys.executable).parent
     [
         ["lint-imports"],
         ["mypy"],
-        ["ruff", "check", "src", "tests", "bench"],
-        ["ruff", "format", "--check", "src", "tests", "bench"],
+        ["ruff", "check", "src", "tests", "bench", "tools"],
+        ["ruff", "format", "--check", "src", "tests", "bench", "tools"],
     ],
     ids=lambda command: " ".join(command),
 )

@@ -1,11 +1,11 @@
 """What a scorer or a solver is made of, to tell whether it is still the same: name, arguments, and its code.
 
 Code that comes with Holdfast is known by name and version (`holdfast.records.built_in`), so that it can be moved and
-reworded. Code of the user is known by a digest. The digest covers the module's file, because a function is more than its
-own lines, without the scorers in it that it does not use: they are what they are by themselves; and, of a scorer, the
-files of the modules that it imports, as far as they are the user's own and not installed. Of code in a notebook, a shell
-or a script (`__main__`) the function's own lines count, and the functions, the classes and, for a scorer, the constants
-there that it uses: other cells change all the time.
+reworded. Code of the user is known by a digest. The digest covers the module's file, because a function is more than
+its own lines, without the scorers in it that it does not use: they are what they are by themselves; and, of a scorer,
+the files of the modules that it imports, as far as they are the user's own and not installed. Of code in a notebook, a
+shell or a script (`__main__`) the function's own lines count, and the functions, the classes and, for a scorer, the
+constants there that it uses: other cells change all the time.
 """
 
 import ast

@@ -12,11 +12,11 @@ from holdfast.api import Run, RunPlace, find_run
 from holdfast.api.recounting import ScoresChecked, check_scores
 from holdfast.journal import Reader, Request
 from holdfast.records import draft
+from holdfast.records.built_in import SCORERS
 from holdfast.records.exchange import Answer, Sample, Usage
 from holdfast.records.facts import ScoreGiven
 from holdfast.report import cells as cells_module
-from holdfast.report import rescoring
-from holdfast.score import BUILT_IN, identity
+from holdfast.score import BUILT_IN
 from holdfast.solve import Context
 from holdfast.state import Index
 from holdfast.stats import summarise
@@ -173,10 +173,10 @@ def test_a_score_set_by_hand_counts_and_what_the_scorer_said_itself_is_made_agai
     assert any("mixed.grade: edited by hand: the report says 0" in each for each in check_scores(place).differences)
 
 
-def test_a_scorer_whose_code_has_changed_is_not_asked_again(whole: RunPlace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rescoring, "identity", lambda each: {**identity(each), "source": "other"})
+def test_a_scorer_of_another_version_is_not_asked_again(whole: RunPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SCORERS, "exact_match", 2)
     found: ScoresChecked = check_scores(whole)
-    assert found.skipped["exact_match"] == "its code, or a package that it computes with, has changed since"
+    assert found.skipped["exact_match"] == "its version, or that of a package that it computes with, has changed since"
     assert (found.rescored, found.differences) == ({}, [])
 
 

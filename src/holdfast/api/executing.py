@@ -89,7 +89,7 @@ def place_for(given: Given, store: str, run_id: str | None = None) -> RunPlace:
 async def _begin(prepared: Prepared, place: RunPlace, observe: Observe | None, given: Given) -> Ended:
     claimed = await asyncio.to_thread(_claim, place, prepared.spec.mirror)
     try:
-        reading = await asyncio.to_thread(Reading, place, prepared.evaluation)
+        reading = await asyncio.to_thread(Reading, place, prepared.evaluation, prepared.scorer_identities())
         if reading.fold.story.started is not None:  # another process began it while we were preparing
             await asyncio.to_thread(claimed.release)
             return await Resumption(prepared, reading, given, _ALL).go_on(observe)

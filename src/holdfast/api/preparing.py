@@ -60,8 +60,7 @@ class Prepared(msgspec.Struct, frozen=True, dict=True):
 
     def scorer_identities(self) -> list[dict[str, Any]]:
         """What the evaluation is made of, for its record."""
-        found = _identities(self.scorers, self.spec)
-        return [{"task": task, **each} for task, every in found.items() for each in every]
+        return scorer_identities(self.scorers, self.spec)
 
 
 def check(given: Given) -> tuple[Prepared, int]:
@@ -78,6 +77,11 @@ def evaluation_of(scorers: Mapping[str, Sequence[Scorer]], spec: Spec) -> str:
     if not any(scorers.values()):
         return ""
     return xxhash.xxh3_64_hexdigest(msgspec.json.encode(_identities(scorers, spec), order="deterministic"))
+
+
+def scorer_identities(scorers: Mapping[str, Sequence[Scorer]], spec: Spec) -> list[dict[str, Any]]:
+    """As the record of an evaluation lists them."""
+    return [{"task": task, **each} for task, every in _identities(scorers, spec).items() for each in every]
 
 
 @contextlib.contextmanager

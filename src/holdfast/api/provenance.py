@@ -19,6 +19,7 @@ from holdfast.api.places import RunPlace
 from holdfast.errors import DriftError
 from holdfast.files import NotAFileError, read_file
 from holdfast.journal import OS_DISK, Damage, write_file
+from holdfast.records.built_in import normalized
 from holdfast.records.kinds import FORMAT
 from holdfast.report.sheets import Origin
 from holdfast.spec.reading import NO_YAML, BoundedLoader
@@ -111,9 +112,10 @@ def origin_of(place: RunPlace, story: Story, evaluation: str) -> Origin:
     facts += [("resumed", _seconds(each.at)) for each in story.resumes]
     for at, _, changes in story.lineage:
         facts += [("changed", f"{_seconds(at)}: {e.field}: {_shown(e.old)} -> {_shown(e.new)}") for e in changes]
-    for given in scored.scorers if scored is not None else ():
+    for given in map(normalized, scored.scorers if scored is not None else ()):
         told = _shown(given.get("args") or {})
-        facts.append(("scorer", f"{given.get('task')}: {given.get('name')} {told}, code {given.get('source')}"))
+        code = f"version {given['version']}" if "version" in given else f"code {given.get('source')}"
+        facts.append(("scorer", f"{given.get('task')}: {given.get('name')} {told}, {code}"))
     if evaluation:
         facts.append(("evaluation", evaluation))
     return Origin(tuple(facts), spec_text(place, story))

@@ -35,6 +35,7 @@ from holdfast.api.preparing import (
     naming,
     prepare_given,
     refuse_missing_keys,
+    scorer_identities,
 )
 from holdfast.api.provenance import check_spec_file, code, host, is_spec_file_new, write_spec_file
 from holdfast.api.working import Ended, Observe, Undertaking, close_quietly, open_journal, work
@@ -88,9 +89,13 @@ class Comparison(msgspec.Struct, frozen=True):
 class Reading:
     """What the journal holds so far. Read once; `catch_up` adds what came since."""
 
-    def __init__(self, place: RunPlace, evaluation: str | None = None) -> None:
+    def __init__(
+        self, place: RunPlace, evaluation: str | None = None, scorers: Sequence[Mapping[str, Any]] = ()
+    ) -> None:
+        """`evaluation` and `scorers`: as `Fold` takes them."""
         self.place = place
         self._evaluation = evaluation
+        self._scorers = scorers
         self.start_over()
 
     @property
@@ -105,7 +110,7 @@ class Reading:
 
     def start_over(self) -> None:
         """Where what was read may no longer be what is stored."""
-        self.fold = Fold(self._evaluation)
+        self.fold = Fold(self._evaluation, self._scorers)
         self._start = StartLines()
         self._reader = Reader(self.place.journal) if self.place.began else None
         if self._reader is not None:
@@ -397,7 +402,7 @@ class Resumption:
             return False
         if unrecorded(fold.damage, fold.story.anomalies):
             return False  # going on records the losses: from then on readers need not warn of them
-        if prepared.evaluation and prepared.evaluation != fold.story.evaluation:
+        if fold.evaluation and fold.evaluation != fold.story.evaluation:
             return False
         scored = [cell for cell in fold.story.cells if prepared.scorers[cell.task]]
         return not any(cell.first <= ordinal < cell.first + cell.count for ordinal in fold.unscored for cell in scored)
@@ -423,8 +428,8 @@ class Resumption:
             lock.release()
 
 
-def read_fold(place: RunPlace, evaluation: str | None = None) -> Fold:
-    return Reading(place, evaluation).fold
+def read_fold(place: RunPlace) -> Fold:
+    return Reading(place).fold
 
 
 def read_and_prepare(given: Given, place: RunPlace) -> tuple[Prepared, Reading]:
@@ -432,7 +437,8 @@ def read_and_prepare(given: Given, place: RunPlace) -> tuple[Prepared, Reading]:
     with naming(given.where):
         given = _with_stored_values(given, place)
         scorers = find_scorers(given)
-        reading = Reading(place, evaluation_of(scorers, given.spec))
+        identities = scorer_identities(scorers, given.spec)
+        reading = Reading(place, evaluation_of(scorers, given.spec), identities)
         story = reading.fold.story
         before = stored_spec(reading.fold) if story.started is not None else None
         return prepare_given(given, scorers, story.inputs, before), reading

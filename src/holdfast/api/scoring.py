@@ -69,28 +69,26 @@ async def score(given: Given, place: RunPlace, name: str = "", observe: Observe 
     require_started(place, reading.fold)
     await asyncio.to_thread(require_originals, place, reading.fold.story)
     reading.fold.judge_again()
-    story = reading.fold.story
-    is_named = not name or (
-        prepared.evaluation in story.evaluations and name == story.evaluations[prepared.evaluation].name
-    )
-    if not reading.fold.unscored and prepared.evaluation == story.evaluation and is_named:
-        return Scored(place, prepared.evaluation)
+    story, evaluation = reading.fold.story, reading.fold.evaluation
+    is_named = not name or (evaluation in story.evaluations and name == story.evaluations[evaluation].name)
+    if not reading.fold.unscored and evaluation == story.evaluation and is_named:
+        return Scored(place, evaluation)
     async with _at_work(prepared, reading, observe) as undertaking:
         reading.fold.judge_again()
         engine = await engine_for(undertaking, reading.fold, name, answers=False)
         before = engine.budget.spent
         async with _leased(undertaking, reading.fold):
             await observed(undertaking, engine)
-    return _scored(undertaking, engine, len(reading.fold.unscored), engine.budget.spent - before)
+    return _scored(undertaking, engine, reading.fold, engine.budget.spent - before)
 
 
-def _scored(undertaking: Undertaking, engine: Engine, wanted: int, spent: Amount) -> Scored:
+def _scored(undertaking: Undertaking, engine: Engine, fold: Fold, spent: Amount) -> Scored:
     progress, roles = engine.progress, undertaking.prepared.spec.roles
     return Scored(
         place=undertaking.place,
-        evaluation=undertaking.prepared.evaluation,
+        evaluation=fold.evaluation,
         scored=progress.scored,
-        left=wanted - progress.scored,
+        left=len(fold.unscored) - progress.scored,
         taken=progress.taken,
         requests=round(spent.requests),
         cost_usd=spent.cost_usd if all(model.price is not None for model in roles.values()) else None,
@@ -176,7 +174,7 @@ def recorded_answers(place: RunPlace, given: Given) -> Iterator[Judgement]:
                 ticket = next(each for each in every if each.o == row.o)  # both are in plan order
                 finished = recorded_answer(reader, row)
                 if finished is not None:
-                    yield Judgement(ticket, finished.answer, row.n, prepared.evaluation, secrets, work.task.counts)
+                    yield Judgement(ticket, finished.answer, row.n, reading.fold.evaluation, secrets, work.task.counts)
     finally:
         reader.close()
         index.close()

@@ -158,9 +158,9 @@ async def close_quietly(writer: Writer, logbook: Logbook | None = None) -> None:
 async def engine_for(undertaking: Undertaking, fold: Fold, name: str = "", *, answers: bool = True) -> Engine:
     """An engine, and the record of the evaluation that its scores belong to, if it is another than before."""
     prepared, place, writer = undertaking.prepared, undertaking.place, undertaking.writer
-    scorers = prepared.scorer_identities()
-    if prepared.evaluation and (prepared.evaluation != fold.story.evaluation or name):
-        await writer.append(draft("score.started", ScoringStarted(prepared.evaluation, scorers, name=name)))
+    scorers, evaluation = prepared.scorer_identities(), fold.evaluation
+    if evaluation and (evaluation != fold.story.evaluation or name):
+        await writer.append(draft("score.started", ScoringStarted(evaluation, scorers, name=name)))
     job = Job(
         run=place.folder,
         journal_folder=place.journal,
@@ -168,11 +168,11 @@ async def engine_for(undertaking: Undertaking, fold: Fold, name: str = "", *, an
         spec=prepared.spec,
         works=prepared.works,
         scorers=prepared.scorers,
-        evaluation=prepared.evaluation,
+        evaluation=evaluation,
         cells=fold.story.cells,
         tell=undertaking.logbook.tell,
         answers=answers,
-        sources=sources_of(fold.story, prepared.evaluation, scorers) if fold.unscored else {},
+        sources=sources_of(fold.story, evaluation, scorers) if fold.unscored else {},
     )
     return Engine(job, writer, fold)
 

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from holdfast.journal import Reader, journal_folder
+from holdfast.records.built_in import comparable
 from holdfast.records.facts import ScoreGiven
 from holdfast.state import Index, Story, recorded_edits, recorded_scores
 
@@ -41,10 +42,11 @@ def sources_of(story: Story, evaluation: str, identities: Iterable[Mapping[str, 
     """By task, for an evaluation that is made of `identities`. Empty if no scorer is found again."""
     newest = [story.evaluation, *reversed(story.evaluations)]
     earlier = [story.evaluations[each] for each in dict.fromkeys(newest) if each and each != evaluation]
-    known = [(each.evaluation, {_plain(told) for told in each.scorers}) for each in earlier]
+    known = [(each.evaluation, {comparable(told) for told in each.scorers}) for each in earlier]
     found: dict[str, Sources] = {}
     for told in identities:
-        where = [name for name, every in known if _plain(told) in every]
+        wanted = comparable(told)
+        where = [name for name, every in known if wanted in every]
         if where:
             task = str(told["task"])
             named = {
@@ -121,8 +123,3 @@ def owner_of(score: str, scorers: Iterable[str]) -> str:
 
 def _of(scorer: str, scorers: Sequence[str], scores: Iterable[ScoreGiven]) -> list[ScoreGiven]:
     return [score for score in scores if owner_of(score.scorer, scorers) == scorer]
-
-
-def _plain(identity: Mapping[str, Any]) -> bytes:
-    """The same for what is recorded and for what is at hand."""
-    return msgspec.json.encode(identity, order="deterministic")

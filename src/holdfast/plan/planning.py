@@ -167,7 +167,7 @@ def judges_of(spec: Spec, works: Mapping[str, Work]) -> frozenset[str]:
     ask any.
     """
     solvers = [part for work in works.values() for part in work.solver.every()]
-    if any(each.digest() or each.name == "command" for each in solvers):
+    if any(not each.is_built_in or each.name == "command" for each in solvers):
         return frozenset()
     return frozenset(spec.roles) - {role for each in solvers for role in each.roles()}
 

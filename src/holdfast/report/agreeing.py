@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
+from holdfast.records.built_in import JUDGES, normalized
 from holdfast.score import as_number
 from holdfast.stats import cohens_kappa, krippendorff_alpha, percent_agreement
 
-_BUILT_IN = "holdfast.score.judges:"
 _OF_A_MODEL = ("provider", "model", "params", "options")
 
 
@@ -48,7 +48,8 @@ def panels(scorers: Sequence[Mapping[str, Any]], task: str) -> dict[str, tuple[s
 
 def judges_of(scorer: Mapping[str, Any], roles: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """The models that a built-in judge asks, by role: with other ones it is another judge."""
-    if not str(scorer.get("function", "")).startswith(_BUILT_IN):
+    scorer = normalized(scorer)
+    if "version" not in scorer or scorer["function"] not in JUDGES:
         return {}
     args = scorer.get("args") or {}
     named = args.get("roles") or [args.get("role", "judge")]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from holdfast.records.built_in import normalized
 from holdfast.report.groups import with_groups
 from holdfast.report.sides import Answers, Measure, Pair, Side
 from holdfast.stats import Pairs, Summary, benjamini_hochberg, cohens_dz, holm, pair_up, paired_difference
@@ -170,8 +171,10 @@ def unlike_scorers(first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[
 
 def _identities(scorers: Sequence[Mapping[str, Any]]) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
-    for each in scorers:
-        told = [each.get(part) for part in ("source", "args", "counts", "judges")]
+    for each in map(normalized, scorers):
+        told = [each.get(part) for part in ("source", "version", "args", "counts", "judges")]
+        if "version" in each:
+            told.append(each["function"])
         identity = msgspec.json.encode(told, order="deterministic").decode()
         found.setdefault(str(each.get("name", "")), set()).add(identity)
     return found

@@ -15,6 +15,7 @@ from holdfast.engine.scoring import Judgement, judged
 from holdfast.engine.tickets import Ticket
 from holdfast.journal import Reader, journal_folder
 from holdfast.plan import data_lines, planned_lines
+from holdfast.records.built_in import normalized
 from holdfast.records.exchange import Sample
 from holdfast.records.facts import Cell, SampleFinished, ScoreGiven
 from holdfast.report.costs import Told
@@ -64,12 +65,10 @@ async def rescore(index: Index, evaluation: str) -> Rescored:
 
 def _usable(recorded: Sequence[Mapping[str, Any]], skipped: dict[str, str]) -> dict[str, list[Scorer]]:
     """By task: the scorers that can be used again."""
-    every: list[Scorer | Extractor] = [*BUILT_IN.values(), *EXTRACTORS.values()]
-    own = {identity(each)["function"]: each for each in every}
     found: dict[str, list[Scorer]] = {}
-    for told in recorded:
+    for told in map(normalized, recorded):
         try:
-            made = _rebuilt(told, own)
+            made = _rebuilt(told)
             why = _why_not(made, told)
         except KeyError:
             why = "it does not come with Holdfast, or a part of it does not"
@@ -80,18 +79,18 @@ def _usable(recorded: Sequence[Mapping[str, Any]], skipped: dict[str, str]) -> d
     return found
 
 
-def _rebuilt(told: Any, own: Mapping[str, Scorer | Extractor]) -> Any:
+def _rebuilt(told: Any, known: Mapping[str, Scorer | Extractor] = BUILT_IN) -> Any:
     """A scorer or an extractor as it was recorded, with its parts. KeyError if one does not come with Holdfast."""
     if isinstance(told, list):
-        return [_rebuilt(each, own) for each in told]
+        return [_rebuilt(each, known) for each in told]
     if not isinstance(told, Mapping):
         return told
-    if not {"name", "function", "args", "source"} <= set(told):
-        return {name: _rebuilt(each, own) for name, each in told.items()}
-    found = own[told["function"]]
-    parts = {name: tuple(_rebuilt(told.get(name, []), own)) for name in ("extract", "extract_target")}
+    if not {"name", "function", "args"} <= told.keys():
+        return {name: _rebuilt(each) for name, each in told.items()}
+    found = known[str(told["function"])]
+    parts = {name: tuple(_rebuilt(told.get(name, []), EXTRACTORS)) for name in ("extract", "extract_target")}
     more: dict[str, Any] = parts if isinstance(found, Scorer) else {}
-    return msgspec.structs.replace(found, name=told["name"], args=_rebuilt(told["args"], own), **more)
+    return msgspec.structs.replace(found, name=told["name"], args=_rebuilt(told["args"]), **more)
 
 
 def _why_not(made: Scorer, told: Mapping[str, Any]) -> str:
@@ -104,7 +103,7 @@ def _why_not(made: Scorer, told: Mapping[str, Any]) -> str:
     if any(each.function in _MAY_DIFFER for each in every):
         return "it runs code or a model, which may come out otherwise on another machine"
     if any(told.get(name) != value for name, value in identity(made).items()):
-        return "its code, or a package that it computes with, has changed since"
+        return "its version, or that of a package that it computes with, has changed since"
     return ""
 
 

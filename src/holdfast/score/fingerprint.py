@@ -1,10 +1,11 @@
-"""What a scorer or a solver is made of, to tell whether it is still the same: name, arguments, a digest of its code.
+"""What a scorer or a solver is made of, to tell whether it is still the same: name, arguments, and its code.
 
-The digest covers the module's file, because a function is more than its own lines, without the scorers in it that it
-does not use: they are what they are by themselves; and, of a scorer, the files of the modules that it imports, as far
-as they are the user's own and not installed. Of code in a notebook, a shell or a script (`__main__`) the function's own
-lines count, and the functions, the classes and, for a scorer, the constants there that it uses: other cells change all
-the time.
+Code that comes with Holdfast is known by name and version (`holdfast.records.built_in`), so that it can be moved and
+reworded. Code of the user is known by a digest. The digest covers the module's file, because a function is more than
+its own lines, without the scorers in it that it does not use: they are what they are by themselves; and, of a scorer,
+the files of the modules that it imports, as far as they are the user's own and not installed. Of code in a notebook, a
+shell or a script (`__main__`) the function's own lines count, and the functions, the classes and, for a scorer, the
+constants there that it uses: other cells change all the time.
 """
 
 import ast
@@ -28,6 +29,7 @@ from typing import Any
 import msgspec
 import xxhash
 
+from holdfast.records.built_in import EXTRACTORS, SCORERS
 from holdfast.score.definition import Extractor, Scorer
 
 _DEEPEST = 20
@@ -39,16 +41,25 @@ _first_seen: "weakref.WeakKeyDictionary[Any, list[Any]]" = weakref.WeakKeyDictio
 
 
 def identity(scorer: Scorer | Extractor) -> dict[str, Any]:
-    """`name`, `function` (where it is defined), `args`, `source` (digest), as an evaluation records them; and, of those
-    that have them, its extractors and the versions of the packages that it computes with.
+    """As an evaluation records it: `name`, `function`, `args`; of a built-in its `version`, of the user's own code
+    `source` (a digest); and, of those that have them, its extractors and the versions of the packages that it computes
+    with. `function` is the name of a built-in, or `module:function`.
     """
     args = {name: _plain(value) for name, value in scorer.args.items()}
-    told = {"name": scorer.name, "function": _where(scorer), "args": args, "source": source_digest(scorer)}
+    told = {"name": scorer.name, **_code(scorer), "args": args}
     if isinstance(scorer, Scorer):
         parts = {"extract": scorer.extract, "extract_target": scorer.extract_target}
         told |= {name: _plain(extractors) for name, extractors in parts.items() if extractors}
         told |= {"packages": {name: version_of(name) for name in scorer.packages}} if scorer.packages else {}
     return told
+
+
+def _code(scorer: Scorer | Extractor) -> dict[str, Any]:
+    function, versions = scorer.function, EXTRACTORS if isinstance(scorer, Extractor) else SCORERS
+    name = _own_name(function)
+    if name in versions and inspect.isfunction(function) and not hasattr(function, "__wrapped__"):
+        return {"function": name, "version": versions[name]}
+    return {"function": _where(scorer), "source": source_digest(scorer)}
 
 
 def version_of(package: str) -> str:
@@ -80,14 +91,35 @@ def _plain(value: Any) -> Any:
 
 def _where(function: Any) -> str:
     innermost = _innermost(function)
+    if _is_ours(innermost):
+        return f"holdfast:{_own_name(innermost)}"
     return f"{getattr(innermost, '__module__', '')}:{getattr(innermost, '__qualname__', '')}"
+
+
+def _is_ours(function: Any) -> bool:
+    """Whether it comes with Holdfast."""
+    module = getattr(function, "__module__", None) or ""
+    return bool(module.partition(".")[0] == __name__.partition(".")[0])
+
+
+def _own_name(function: Any) -> str:
+    """Of what comes with Holdfast: what a spec calls it. Empty for anything else."""
+    return str(getattr(function, "__name__", "")).removesuffix("_") if _is_ours(function) else ""
+
+
+def _own_version(function: Any) -> str:
+    """Of what comes with Holdfast: a text that is another one when it works differently."""
+    name = _own_name(function)
+    return f"holdfast:{name} {SCORERS.get(name, EXTRACTORS.get(name, 1))}"
 
 
 def source_digest(function: Callable[..., Any]) -> str:
     """Of the module's file without other scorers; of the function's own source if it belongs to no module file; else of
-    its bytecode.
+    its bytecode. Of what comes with Holdfast, and was given arguments by the user: of its version.
     """
     innermost = _innermost(function)
+    if _is_ours(innermost):
+        return xxhash.xxh3_128_hexdigest(_own_version(innermost).encode() + _bound_to(function))
     module = getattr(innermost, "__module__", "__main__")
     if module != "__main__":
         content = _module_file(innermost)
@@ -105,14 +137,13 @@ def _digest_alone(function: Callable[..., Any], *, constants: bool) -> str:
 def solver_digest(function: Callable[..., Any]) -> str:
     """Of a solver's code: its module's file without the scorers in it, which may change while answers stay.
 
-    Solvers that come with Holdfast have a name and no digest: an upgrade is recorded, and what it asks differently
-    shows as a different request.
+    Solvers that come with Holdfast have a version and no digest.
     """
     innermost = _innermost(function)
     module = sys.modules.get(getattr(innermost, "__module__", ""))
     if module is None or module.__name__ == "__main__":
         return _digest_alone(function, constants=False)  # a list of results would be another one after every sample
-    if module.__name__.partition(".")[0] == __name__.partition(".")[0]:
+    if _is_ours(innermost):
         return ""
     content = _module_file(innermost)
     if content is None:
@@ -383,7 +414,7 @@ def _stable(constant: Any, depth: int = 0) -> Any:
     if isinstance(constant, re.Pattern):
         return constant.pattern, constant.flags
     if inspect.isfunction(constant):
-        return _own_source(constant)
+        return _own_version(constant) if _is_ours(constant) else _own_source(constant)
     fields = getattr(constant, "__struct_fields__", None) or getattr(constant, "__dataclass_fields__", ())
     if fields and not inspect.isclass(constant):
         return type(constant).__qualname__, [stable(getattr(constant, name, None)) for name in fields]

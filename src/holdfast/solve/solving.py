@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import xxhash
 
+from holdfast.records.built_in import SOLVERS, TOOLS
 from holdfast.records.exchange import Answer, Message, Sample
 from holdfast.score import solver_digest
 from holdfast.solve.context import Context
@@ -68,11 +69,16 @@ class Solver(msgspec.Struct, frozen=True):
         """Whether it offers a model tools that work in a sandbox."""
         return any(isinstance(each, Tool) and each.sandboxed for each in self._everything())
 
+    @property
+    def is_built_in(self) -> bool:
+        """Whether all code that a spec names with it comes with Holdfast."""
+        return not any(map(solver_digest, self._functions()))
+
     def digest(self) -> str:
         """Of all code that a spec names with it: its own, that of the solvers and tools in its arguments, and of the
-        functions there. Empty if all of it comes with Holdfast.
+        functions there. Empty if all of it comes with Holdfast and is of version 1.
         """
-        found = dict.fromkeys(filter(None, map(solver_digest, self._functions())))
+        found = dict.fromkeys(filter(None, [*map(solver_digest, self._functions()), *self._later_versions()]))
         if len(found) < 2:
             return next(iter(found), "")
         return xxhash.xxh3_128_hexdigest("\n".join(found).encode())
@@ -81,6 +87,14 @@ class Solver(msgspec.Struct, frozen=True):
         """Its name, and the modules of the parts that a spec names with it."""
         parts = {each.__module__ for each in self._functions() if each is not self.function and solver_digest(each)}
         return f"{self.name} with {', '.join(sorted(parts))}" if parts else self.name
+
+    def _later_versions(self) -> Iterator[str]:
+        """Of built-in solvers and tools that are no longer of version 1. What 0.1.0 recorded names no version."""
+        own = [("solver", each.name, each.function, SOLVERS) for each in self.every()]
+        own += [("tool", each.name, each.function, TOOLS) for each in self._everything() if isinstance(each, Tool)]
+        for kind, name, function, versions in own:
+            if versions.get(name, 1) > 1 and not solver_digest(function):
+                yield f"{kind} {name} {versions[name]}"
 
     def _functions(self) -> list[Callable[..., Any]]:
         found: list[Callable[..., Any]] = [each.function for each in self.every()]

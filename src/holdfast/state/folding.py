@@ -7,12 +7,14 @@ here comes from the journal and can be made again.
 
 import itertools
 from array import array
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from typing import Any
 
 import msgspec
 
 from holdfast.errors import FormatError
 from holdfast.journal.marks import Damage, Entry, Position
+from holdfast.records.built_in import comparable_by_task
 from holdfast.records.exchange import MARKS
 from holdfast.records.facts import Cell, LookedAgain, SampleFailed, SampleFinished, ScoreGiven
 from holdfast.score.anomalies import VERSION
@@ -147,8 +149,10 @@ class Judged(msgspec.Struct):
 class Fold:
     """Where a run stands. Feed it a reader's entries; it can be asked at any time."""
 
-    def __init__(self, evaluation: str | None = None) -> None:
-        """`evaluation`: the one to look for unscored answers of; None is the newest."""
+    def __init__(self, evaluation: str | None = None, scorers: Iterable[Mapping[str, Any]] = ()) -> None:
+        """`evaluation`: the one to look for unscored answers of; None is the newest. `scorers`: what it is made of. If
+        the run has an evaluation of the same scorers under another id, as version 0.1.0 computed it, that one is meant.
+        """
         self.story = Story()
         self.finished = Bits()
         self.failed = Bits()
@@ -172,6 +176,7 @@ class Fold:
         self._first_scores: dict[int, int] = {}
         """By ordinal, of answers that are not fully scored: the number of their first score."""
         self._wanted = evaluation
+        self._scorers = comparable_by_task(scorers)
 
     @property
     def planned(self) -> int:
@@ -209,6 +214,8 @@ class Fold:
                 self.judge_again()
             elif kind == "run.replanned":
                 self._forget_refusals(self.story.replans[-1].replanned.cells)
+            elif kind == "score.started":
+                self._adopt_evaluation()
         self.story.updated = entry.line.at
 
     def retry_failed(self, ordinals: Iterable[int] | None = None) -> None:
@@ -224,6 +231,14 @@ class Fold:
             if any(cell.first <= ordinal < cell.first + cell.count for cell in cells):
                 trail.steps.clear()
 
+    def _adopt_evaluation(self) -> None:
+        """Its scores and judge calls come later in the journal, so that none was missed. The first one is kept, because
+        scores were counted for it; what only a later one has is taken over from there.
+        """
+        started = self.story.evaluations[self.story.evaluation]
+        if self._scorers and comparable_by_task(started.scorers) == self._scorers:
+            self._wanted, self._scorers = started.evaluation, {}
+
     def judge_again(self) -> None:
         """Answers whose judge could not be asked are to be scored again."""
         self.unscored.update(self.unjudged)
@@ -235,7 +250,7 @@ class Fold:
             self.story.answered(found, entry.line.k)
         position = Position(entry.line.n, entry.segment, entry.offset)
         if found.scope.startswith("score/"):
-            if found.scope.split("/")[1] == self._evaluation and found.o in self.unscored:
+            if found.scope.split("/")[1] == self.evaluation and found.o in self.unscored:
                 self.judged.setdefault(found.o, Judged()).steps.append(position)
                 self._count_large(found.o, entry)
         elif found.o not in self.finished:
@@ -249,7 +264,8 @@ class Fold:
             self.large[ordinal] = self.large.get(ordinal, 0) + entry.end - entry.offset
 
     @property
-    def _evaluation(self) -> str:
+    def evaluation(self) -> str:
+        """The id of the evaluation that unscored answers are looked for of. Empty if there is none."""
         return self.story.evaluation if self._wanted is None else self._wanted
 
     def _finished(self, entry: Entry) -> None:
@@ -292,7 +308,7 @@ class Fold:
             return  # by hand: whether the scorers have had their say does not depend on it
         position = self.unscored.get(found.o)
         self.story.scored(found, entry.line.k)
-        if found.evaluation != self._evaluation or position is None or position.n != found.of:
+        if found.evaluation != self.evaluation or position is None or position.n != found.of:
             return
         first = self._first_scores.setdefault(found.o, entry.line.n)
         if found.failure is not None and found.failure.kind not in OWN_KINDS:

@@ -10,10 +10,10 @@ from holdfast.api import Run, RunPlace, find_run
 from holdfast.api.verification import ScoresChecked, check_index, check_scores
 from holdfast.journal import Reader, Request
 from holdfast.records import draft
+from holdfast.records.built_in import SCORERS
 from holdfast.records.exchange import Answer, Sample
 from holdfast.records.facts import ScoreGiven
-from holdfast.report import rescoring
-from holdfast.score import BUILT_IN, identity
+from holdfast.score import BUILT_IN
 from holdfast.state import Index
 from tests.caches import doctored, index_file, tamper
 from tests.journals import write_session
@@ -88,10 +88,10 @@ def test_a_recorded_score_that_the_scorer_would_not_give_is_found(copied: RunPla
     assert check_scores(place).differences == ["task/a/s0/1: exact_match: recorded is False, scored again True"]
 
 
-def test_a_scorer_whose_code_has_changed_is_not_asked_again(whole: RunPlace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rescoring, "identity", lambda each: {**identity(each), "source": "other"})
+def test_a_scorer_of_another_version_is_not_called_again(whole: RunPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SCORERS, "exact_match", 2)
     found: ScoresChecked = check_scores(whole)
-    assert found.skipped["exact_match"] == "its code, or a package that it computes with, has changed since"
+    assert found.skipped["exact_match"] == "its version, or that of a package that it computes with, has changed since"
     assert (found.rescored, found.differences) == ({}, [])
 
 

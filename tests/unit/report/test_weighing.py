@@ -182,6 +182,15 @@ def test_scorers_are_the_same_with_the_same_code_arguments_and_judges() -> None:
     assert judges_of({**one, "function": "mine:scorer"}, roles) == {}
 
 
+def test_a_scorer_of_0_1_0_is_the_one_of_version_1() -> None:
+    old = {"name": "s", "function": "holdfast.score.texts:exact_match", "args": {}, "source": "any"}
+    new = {"name": "s", "function": "exact_match", "version": 1, "args": {}}
+    assert unlike_scorers([old], [new]) == []
+    assert unlike_scorers([old], [{**new, "version": 2}]) == ["s"]
+    assert unlike_scorers([old], [{**new, "function": "includes"}]) == ["s"]
+    assert unlike_scorers([old], [{**old, "function": "mine:exact_match"}]) == ["s"]
+
+
 def test_a_panel_has_an_agreement_for_each_criterion_and_missing_votes_are_left_out() -> None:
     scorers = [
         {"task": "t", "name": "rubric", "args": {"roles": ["a", "b"]}},

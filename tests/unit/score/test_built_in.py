@@ -65,8 +65,9 @@ def test_what_an_entry_says_makes_its_identity_and_nothing_else() -> None:
     assert all(one != other for index, one in enumerate(once) for other in once[:index])
 
 
-def test_a_scorer_without_anything_new_is_told_as_before() -> None:
-    assert set(identity(resolve("numeric", "here"))) == {"name", "function", "args", "source"}
+def test_a_built_in_scorer_is_recorded_by_name_and_version() -> None:
+    found = {"name": "close", "function": "numeric", "version": 1, "args": {"tolerance": 1}}
+    assert identity(resolve({"numeric": {"tolerance": 1, "name": "close"}}, "here")) == found
 
 
 def test_code_of_a_part_and_of_an_extractor_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,8 +44,8 @@ def ended(kind: str = "completed", reason: str = "") -> Draft:
     return draft(f"run.{kind}", RunEnded(0, 0, 0, reason))
 
 
-def scoring(evaluation: str = EVALUATION) -> Draft:
-    return draft("score.started", ScoringStarted(evaluation, []))
+def scoring(evaluation: str = EVALUATION, scorers: Sequence[dict[str, Any]] = ()) -> Draft:
+    return draft("score.started", ScoringStarted(evaluation, list(scorers)))
 
 
 def step(o: int, attempt: int = 1, tokens: int = 3) -> Draft:
@@ -82,8 +82,8 @@ def new_run(folder: object, records: Sequence[Draft] = ()) -> str:
     return run
 
 
-def fold_of(run: str, evaluation: str | None = None) -> Fold:
-    return Fold(evaluation).read(Reader(journal_folder(run)).read())
+def fold_of(run: str, evaluation: str | None = None, scorers: Sequence[dict[str, Any]] = ()) -> Fold:
+    return Fold(evaluation, scorers).read(Reader(journal_folder(run)).read())
 
 
 def entries(run: str) -> list[Entry]:

@@ -80,6 +80,19 @@ def test_a_score_of_another_evaluation_does_not_count(tmp_path: Path) -> None:
     assert list(fold_of(run, "new").unscored) == []
 
 
+def test_an_evaluation_of_the_same_scorers_is_continued_under_the_id_that_0_1_0_gave_it(tmp_path: Path) -> None:
+    old = {"task": "t", "name": "s", "function": "holdfast.score.texts:includes", "args": {}, "source": "x"}
+    now = [{"task": "t", "name": "s", "function": "includes", "version": 1, "args": {}}]
+    run = new_run(tmp_path, [started(2), finished(0), scoring("old", [old]), score(0, 3, evaluation="old")])
+    fold = fold_of(run, "new", now)
+    assert (fold.evaluation, list(fold.unscored)) == ("old", [])
+    raised = fold_of(run, "new", [{**now[0], "version": 2}])
+    assert (raised.evaluation, list(raised.unscored)) == ("new", [0])
+    write(run, [scoring("later", [{**old, "source": "y"}]), finished(1), score(1, 6, evaluation="later")])
+    fold = fold_of(run, "new", now)
+    assert (fold.evaluation, list(fold.unscored)) == ("old", [1])  # its scores are taken over from "later"
+
+
 def test_answers_made_without_scorers_wait_for_an_evaluation_that_is_added_later(tmp_path: Path) -> None:
     run = new_run(tmp_path, [started(1), finished(0, scorers=0)])
     assert list(fold_of(run, "").unscored) == []

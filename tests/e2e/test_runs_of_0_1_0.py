@@ -1,0 +1,112 @@
+"""Runs that version 0.1.0 made: they are read, resumed, recovered, compared and gated as that version did."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.testing import ModelServer
+from tests.e2e.agents import serving
+from tests.e2e.commands import call, exported, run, shown
+from tests.old_runs import EXPERIMENT, FIXTURE, SAMPLES, digests, reply, write_spec
+
+EXPECTED: dict[str, Any] = json.loads((FIXTURE / "expected.json").read_text())
+LEFT = sorted({*EXPECTED["asked"]} - {*EXPECTED["answered_before_the_kill"]})
+KEY = {"OPENAI_API_KEY": "none"}
+SAME = (
+    *("run_id", "experiment", "status", "created", "planned", "finished", "failed", "unfinished"),
+    *("steps", "usage", "scores", "evaluations", "evaluation_names", "extensions", "anomalies", "damage"),
+)
+
+
+@pytest.fixture
+def server() -> Iterator[ModelServer]:
+    with serving(reply, kept=10_000) as started:
+        yield started
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """The store and the mirror of these runs, copied."""
+    shutil.copytree(FIXTURE / "mirror", tmp_path / "mirror")
+    shutil.copytree(FIXTURE / "store", tmp_path / "runs")
+    return tmp_path / "runs"
+
+
+def continued(folder: Path, server: ModelServer, run_id: str) -> None:
+    """The run's own spec again, with its server at another address."""
+    spec = write_spec(folder, server.base_url)
+    at_once = ("--set", "mirror.exclusive=false")  # it would wait until the killed process counts as dead
+    done = run("run", spec, "--id", run_id, *at_once, cwd=folder, env=KEY)
+    assert done.code == 0, done.said
+
+
+def fresh(folder: Path, server: ModelServer) -> None:
+    """The same spec from the beginning, with the code of today."""
+    continued(folder, server, "fresh")
+    assert sorted(digests(server.requests())) == EXPECTED["asked"]
+
+
+@pytest.mark.parametrize("name", ["whole", "cut"])
+def test_they_are_shown_and_exported_with_the_same_numbers(store: Path, name: str) -> None:
+    told = shown(name, store)
+    assert {field: told[field] for field in SAME} == {field: EXPECTED[name]["show"][field] for field in SAME}
+    assert exported(name, store) == EXPECTED[name]["export"]
+    assert call("report", name, cwd=store.parent).code == 0
+    assert call("leaderboard", name, cwd=store.parent).code == 0
+
+
+@pytest.mark.parametrize("name", ["whole", "cut"])
+def test_their_bytes_and_scores_are_verified(store: Path, name: str) -> None:
+    done = call("verify", name, "--scores", cwd=store.parent)
+    assert (done.code, done.out) == (0, EXPECTED[name]["verify"])
+
+
+def test_a_finished_run_is_asked_nothing(store: Path, server: ModelServer) -> None:
+    continued(store.parent, server, "whole")
+    assert server.requests() == []
+    assert shown("whole", store)["evaluations"] == EXPECTED["whole"]["show"]["evaluations"]
+
+
+def test_a_killed_run_asks_only_what_has_no_answer(store: Path, server: ModelServer) -> None:
+    continued(store.parent, server, "cut")
+    assert sorted(digests(server.requests())) == LEFT
+    assert [(each["output"], each["scores"]) for each in exported("cut", store)] == [
+        (each["output"], each["scores"]) for each in EXPECTED["whole"]["export"]
+    ]
+    assert shown("cut", store)["evaluations"] == EXPECTED["cut"]["show"]["evaluations"]
+
+
+def test_a_killed_run_is_recovered_from_its_mirror_and_continued(store: Path, server: ModelServer) -> None:
+    shutil.rmtree(store)
+    done = call("recover", f"file://{store.parent}/mirror/{EXPERIMENT}/cut", cwd=store.parent)
+    assert done.code == 0, done.said
+    continued(store.parent, server, "cut")
+    assert sorted(digests(server.requests())) == LEFT
+    assert shown("cut", store)["finished"] == 2 * SAMPLES
+
+
+def test_more_scorers_take_over_the_scores_that_are_there(store: Path, server: ModelServer) -> None:
+    folder = store.parent
+    spec = write_spec(folder, server.base_url)
+    spec.write_text(spec.read_text().replace("  - includes\n", "  - includes\n  - length\n"))
+    assert "length" in spec.read_text()
+    done = run("run", spec, "--id", "whole", cwd=folder, env=KEY)
+    assert (done.code, server.requests()) == (0, []), done.said
+    assert {"length", "pairwise"} <= exported("whole", store)[-1]["scores"].keys()
+
+
+def test_a_new_run_is_compared_and_gated_as_before(store: Path, server: ModelServer) -> None:
+    folder = store.parent
+    fresh(folder, server)
+    compared = call("compare", "whole", "fresh", "--json", cwd=folder)
+    assert (compared.code, compared.err) == (0, "")
+    names = json.dumps(EXPECTED["compare"]).replace('"again"', '"fresh"').replace("old/again", "old/fresh")
+    assert compared.json() == json.loads(names)
+    gated = call("gate", "fresh", "--baseline", "whole", "--margin", "0.1", "--json", cwd=folder)
+    assert (gated.code, gated.err, gated.json()) == (0, "", EXPECTED["gate"])
+    ranked = call("leaderboard", "whole", "fresh", cwd=folder)
+    assert (ranked.code, ranked.err) == (0, "")

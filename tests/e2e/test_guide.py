@@ -1,9 +1,11 @@
-"""Every page of docs that can be followed is followed: files written, specs checked and run, commands and scripts run.
+"""Every page of docs with something to run is run: files are written, specs checked and run, commands and scripts run.
 
-A block with a name after its language is a file; all are there from the start, and one that stands twice is replaced
-where it stands again. Commands and scripts are done in the order of the page. A line of a shell block begins with
-`holdfast`, or with `timeout` to kill it; `# exit 3` behind it is how it ends, else 0. A spec without a name is laid
-over the first spec of its page and run in a store of its own. A `pyproject.toml` is installed, as pip would, in place.
+A block directly below a line with only a file name in backticks is that file. All files exist from the start; a file
+that appears twice is replaced where it appears again. Commands and scripts run in the order of the page. A line of a
+shell block begins with `holdfast`, or with `timeout` to kill it; `# exit 3` behind it is its exit code, else 0. A text
+block is output of the shell block before it: its lines must appear there in this order, whatever their numbers; `…`
+stands for anything. A spec without a file name replaces fields of the first spec of its page and runs in its own store.
+A `pyproject.toml` is installed.
 """
 
 import os
@@ -21,26 +23,36 @@ import yaml
 from tests.e2e.commands import Done, call, environment, exported, shown
 
 DOCS = Path(__file__).parents[2] / "docs"
-FENCED = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-RUNNABLE = {"sh", "python", "yaml", "json", "toml"}
+FENCED = re.compile(r"(?:^`([^`\s]+)`\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LANGUAGES = {"sh", "python", "yaml", "json", "toml", "text"}
 PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 """With the commands of this environment first."""
 KEYS = ("LOCAL_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY")
 SET = {"TEAM": "evals", "PATH": PATH} | dict.fromkeys(KEYS, "none")
 REAL = {"openai", "anthropic", "google", "openrouter"}
-"""Whom no test asks: specs with them are only checked."""
+"""Providers that no test sends requests to: specs with them are only checked."""
 FOLLOWED = [
-    "guide.md",
     "howto/batches.md",
+    "howto/ci.md",
     "howto/compare-two-models.md",
     "howto/costs.md",
+    "howto/data-and-prompts.md",
     "howto/evaluate-an-existing-agent.md",
     "howto/export-and-report.md",
+    "howto/images-and-files.md",
+    "howto/inspect-a-run.md",
+    "howto/limits-and-retries.md",
+    "howto/manage-runs.md",
     "howto/providers.md",
+    "howto/resume-and-change-a-run.md",
     "howto/resume-on-a-preemptible-machine.md",
     "howto/run-tools-in-a-sandbox.md",
     "howto/score-again.md",
     "howto/solvers.md",
+    "howto/start-a-run.md",
+    "howto/test-offline.md",
+    "howto/use-a-judge.md",
+    "howto/use-from-python.md",
     "howto/write-a-scorer.md",
     "howto/write-a-solver.md",
     "tutorial.md",
@@ -50,8 +62,8 @@ FOLLOWED = [
 class Block(NamedTuple):
     """A fenced block of a page."""
 
-    language: str
     file: str
+    language: str
     text: str
 
 
@@ -60,7 +72,7 @@ def blocks(page: str) -> list[Block]:
 
 
 def parts(page: str) -> list[Block]:
-    """The specs of a page that are no files: each stands for the first one, with these fields instead."""
+    """The specs of a page without a file name: each replaces fields of the first spec."""
     return [block for block in blocks(page) if block.language == "yaml" and not block.file]
 
 
@@ -89,22 +101,47 @@ def install(project: dict[str, Any], folder: Path) -> None:
 def test_every_page_with_something_to_run_is_followed() -> None:
     pages = [path.relative_to(DOCS).as_posix() for path in sorted(DOCS.rglob("*.md"))]
     assert [page for page in pages if {block.language for block in blocks(page)} & {"sh", "python"}] == FOLLOWED
-    assert {block.language for page in FOLLOWED for block in blocks(page)} <= RUNNABLE
-    assert len(parts("guide.md")) > 5
+    assert {block.language for page in FOLLOWED for block in blocks(page)} <= LANGUAGES
+    assert sum(len(parts(page)) for page in FOLLOWED) > 20
 
 
 @pytest.mark.parametrize("page", FOLLOWED)
 def test_everything_on_a_page_does_what_the_page_says(page: str, tmp_path: Path) -> None:
     write_files(page, tmp_path)
-    done = 0
+    done, printed = 0, ""
     for block in blocks(page):
         if block.file:
             (tmp_path / block.file).write_text(block.text)
         elif block.language == "sh":
-            done += sum(follow(line.replace("$BUCKET", bucket(tmp_path)), tmp_path) for line in block.text.splitlines())
+            lines = block.text.replace("$BUCKET", bucket(tmp_path)).splitlines()
+            printed = "".join(follow(line, tmp_path) for line in lines)
+            done += len(lines)
         elif block.language == "python":
             done += run_script(block.text, tmp_path)
+        elif block.language == "text":
+            assert missing_line(block.text, printed) == "", printed
     assert done > 2
+
+
+def missing_line(text: str, printed: str) -> str:
+    """The first line of a text block that the output does not have behind the lines before it."""
+    lines = iter([comparable(line) for line in printed.splitlines()])
+    for expected in text.splitlines():
+        pattern = re.escape(comparable(expected)).replace("…", ".*")
+        if not any(re.fullmatch(pattern, line) for line in lines):
+            return expected
+    return ""
+
+
+def comparable(line: str) -> str:
+    """Without what differs from run to run: numbers, ids, and the widths of columns."""
+    return " ".join(re.sub(r"\b[0-9a-f]{16}\b|\d+(\.\d+)?", "0", line).split())
+
+
+def test_output_that_a_page_shows_must_be_printed() -> None:
+    printed = "sums  four  0.6667\nevaluation d0eb0394dbac5045: 3 scored\n"
+    assert missing_line("sums four 0.5\nevaluation …: 2 scored\n", printed) == ""
+    assert missing_line("evaluation …\nsums four 0.5\n", printed) == "sums four 0.5"
 
 
 def test_the_script_in_the_readme_runs(tmp_path: Path) -> None:
@@ -113,21 +150,21 @@ def test_the_script_in_the_readme_runs(tmp_path: Path) -> None:
 
 
 def bucket(folder: Path) -> str:
-    """What stands for an object store."""
+    """A folder in place of an object store."""
     return (folder / "bucket").as_uri()
 
 
-def follow(line: str, folder: Path) -> int:
+def follow(line: str, folder: Path) -> str:
     words = shlex.split(line, comments=True)
     assert words[0] in {"holdfast", "timeout"}, line
     env = {"BUCKET": bucket(folder)}
     done = call(*words[1:], cwd=folder, env=env) if words[0] == "holdfast" else in_shell(words, folder)
     assert done.code == int((re.findall(r"# exit (\d+)", line) or ["0"])[0]), f"{line}\n{done.said}"
-    return 1
+    return done.said
 
 
 def in_shell(words: list[str], folder: Path) -> Done:
-    """Who is killed by its own hand ends as a shell says."""
+    """A killed command has the exit code that a shell reports."""
     done = subprocess.run(
         words,
         cwd=folder,
@@ -163,14 +200,13 @@ def test_every_spec_can_be_run_and_does_what_it_is_there_for(page: str, number: 
         return
     done = call("run", path, "--id", "part", "--store", tmp_path / "runs", cwd=tmp_path, env=env)
     assert done.code == 0, done.said
-    told = shown("part", tmp_path / "runs")
-    assert [each for each in told["scores"] if each["failures"]] == []
+    assert [each for each in shown("part", tmp_path / "runs")["scores"] if each["failures"]] == []
     if page == "howto/solvers.md":
         assert {line["scores"]["numeric"] for line in exported("part", tmp_path / "runs")} == {True}
 
 
-def test_the_tests_of_the_guide_pass(tmp_path: Path) -> None:
-    write_files("guide.md", tmp_path)
+def test_the_pytest_example_passes(tmp_path: Path) -> None:
+    write_files("howto/ci.md", tmp_path)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "test_sums.py"]
     done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout

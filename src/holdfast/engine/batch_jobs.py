@@ -17,6 +17,7 @@ import msgspec
 from holdfast.journal import Entry, Position
 from holdfast.models import BatchApi, JobStanding, Mark, ModelError
 from holdfast.records import draft
+from holdfast.records.decoding import FactDecoder
 from holdfast.records.exchange import Answer
 from holdfast.records.facts import BatchJob, StepId
 from holdfast.solve.steps import Journal
@@ -33,7 +34,7 @@ _LOOKS_GROW = 1.5
 _SECONDS_BASE = 0.5
 _DOUBLINGS_MAX = 20
 
-_announced = msgspec.json.Decoder(BatchJob)
+_announced = FactDecoder(BatchJob)
 T = TypeVar("T")
 
 
@@ -263,7 +264,7 @@ def read_jobs(left: Iterable[OpenJob], record_at: Callable[[Position], Entry | N
     for each in left:
         entry = record_at(each.position)
         if entry is not None:
-            announced = _announced.decode(entry.line.d)
+            announced = _announced.decode(entry.line)
             at = datetime.fromisoformat(each.at).timestamp()
             jobs.append(ServerJob(each.token, announced.requests, at, each.id, collected=each.answered >= 0))
     return jobs

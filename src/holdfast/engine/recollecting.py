@@ -12,15 +12,16 @@ import msgspec
 from holdfast.engine.attempts import Past
 from holdfast.engine.scoring import Heard
 from holdfast.journal import Entry, Position, Reader
+from holdfast.records.decoding import FactDecoder
 from holdfast.records.facts import SampleFailed, SampleFinished, Step, StepStarted
 from holdfast.solve import Recorded, Unsure
 from holdfast.solve.steps import is_kept
 from holdfast.state import Judged, Trail
 
-_step = msgspec.json.Decoder(Step)
-_started = msgspec.json.Decoder(StepStarted)
-_failed = msgspec.json.Decoder(SampleFailed)
-_finished = msgspec.json.Decoder(SampleFinished)
+_step = FactDecoder(Step)
+_started = FactDecoder(StepStarted)
+_failed = FactDecoder(SampleFailed)
+_finished = FactDecoder(SampleFinished)
 
 
 class Trace(Trail):
@@ -80,10 +81,10 @@ class Traces:
         if entry.line.t in ("step", "step.started"):
             trace.steps.append(Position(entry.line.n, entry.segment, entry.offset))
         elif entry.line.t == "sample.failed":
-            failed = _failed.decode(entry.line.d)
+            failed = _failed.decode(entry.line)
             trace.failures[failed.attempt] = failed.failure.kind
         elif entry.line.t == "sample.finished" and not trace.finished:
-            trace.finished = _finished.decode(entry.line.d).attempt
+            trace.finished = _finished.decode(entry.line).attempt
 
 
 def read_past(trail: Trail, record_at: Callable[[Position], Entry | None]) -> Past:
@@ -97,7 +98,7 @@ def read_past(trail: Trail, record_at: Callable[[Position], Entry | None]) -> Pa
         if entry.line.t == "step":
             steps.append(_recorded(entry))
         else:
-            begun.append(Unsure(entry.line.n, _started.decode(entry.line.d)))
+            begun.append(Unsure(entry.line.n, _started.decode(entry.line)))
     return Past(
         tuple(each for each in steps if not each.step.scope.startswith("score/")), dict(trail.failures), tuple(begun)
     )
@@ -112,4 +113,4 @@ def read_judged(judged: Judged, record_at: Callable[[Position], Entry | None]) -
 
 def _recorded(entry: Entry) -> Recorded:
     ended = datetime.fromisoformat(entry.line.at).timestamp()
-    return Recorded(entry.line.n, _step.decode(entry.line.d), ended)
+    return Recorded(entry.line.n, _step.decode(entry.line), ended)

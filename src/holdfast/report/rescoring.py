@@ -15,6 +15,7 @@ from holdfast.engine.scoring import Judgement, judged
 from holdfast.engine.tickets import Ticket
 from holdfast.journal import Reader, journal_folder
 from holdfast.plan import data_lines, planned_lines
+from holdfast.records.decoding import FactDecoder
 from holdfast.records.exchange import Sample
 from holdfast.records.facts import Cell, SampleFinished, ScoreGiven
 from holdfast.report.costs import Told
@@ -26,7 +27,7 @@ from holdfast.score.extracting import EXTRACTORS
 _MAY_DIFFER = {BUILT_IN[name].function for name in ("code_tests", "bert_score", "embedding_similarity")}
 _OF_THE_MOMENT = frozenset({"stalled", "cancelled", "record", "too_large"})
 """Failures that say something of the process, not of the answer."""
-_finished = msgspec.json.Decoder(SampleFinished)
+_finished = FactDecoder(SampleFinished)
 
 
 class Rescored(msgspec.Struct):
@@ -123,7 +124,7 @@ async def _asked(
                 kept = recount.finished.get(ticket.o)
                 entry = None if kept is None else reader.record_at(kept.segment, kept.offset)
                 if kept is not None and entry is not None:
-                    answer = _finished.decode(entry.line.d).answer
+                    answer = _finished.decode(entry.line).answer
                     yield Judgement(ticket, answer, kept.n, evaluation, (), counts[cell.task]), cell.task
 
 

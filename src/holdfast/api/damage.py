@@ -168,6 +168,13 @@ def _describe_flaw(place: RunPlace, flaw: Flaw) -> str:
     return f"{place.run_id}: {flaw}; {RESTORE}"
 
 
+def describe_unreadable(place: RunPlace, records: int) -> str:
+    """What to say of a journal that nobody writes and whose end cannot be read. An index does not count a damaged last
+    line: it may be one that is being written.
+    """
+    return f"{place.run_id}: {counted(records, 'record')} in its journal cannot be read; {_what_helps(place)}"
+
+
 def _describe_losses(place: RunPlace, lost: Sequence[Damage]) -> tuple[str, ...]:
     if not lost:
         return ()

@@ -36,6 +36,7 @@ _NOT_A_FILE = {errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO}
 _NOT_A_FOLDER = {errno.ELOOP, errno.EMLINK, errno.ENOTDIR}
 _ADVICE = "nothing was read or written through it; put the original back, or remove it"
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_WRITABLE_BY_OTHERS = 0o022
 
 
 class NotAFileError(OSError, DamagedError):
@@ -95,12 +96,18 @@ def _read_small(handle: int, path: str) -> bytes:
         return file.read()
 
 
-def open_own_file(path: str) -> int:
-    """A handle to read a file of this user. PermissionError if it belongs to somebody else."""
-    handle = open_file(path)
-    if os.fstat(handle).st_uid != os.geteuid():
+def open_own_file(path: str, *, append: bool = False, alone: bool = False) -> int:
+    """A handle to a file of this user, to read it; with `append`, to add to it: it is created, for this user only, if
+    it is missing. PermissionError if it belongs to somebody else; with `alone`, also if others can write it.
+    """
+    handle = _open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, private=True) if append else open_file(path)
+    found = os.fstat(handle)
+    if found.st_uid != os.geteuid() or (alone and found.st_mode & _WRITABLE_BY_OTHERS):
         os.close(handle)
-        raise PermissionError(errno.EPERM, "belongs to another user", path)
+        why = (
+            "must be a file that belongs to you and that nobody else can write" if alone else "belongs to another user"
+        )
+        raise PermissionError(errno.EPERM, why, path)
     return handle
 
 
@@ -278,10 +285,11 @@ def _closing(handle: int) -> Iterator[int]:
         os.close(handle)
 
 
-def _open(path: str, flags: int) -> int:
+def _open(path: str, flags: int, *, private: bool = False) -> int:
+    """`private`: a file that is created is for this user only, wherever it is."""
     flags |= os.O_CLOEXEC | os.O_NONBLOCK | NO_FOLLOW  # without O_NONBLOCK a named pipe would wait for a writer
     with _parent(path) as (name, above):
-        mode = 0o600 if flags & os.O_CREAT and _is_private(path, above) else 0o666
+        mode = 0o600 if flags & os.O_CREAT and (private or _is_private(path, above)) else 0o666
         try:
             handle = os.open(name, flags, mode, dir_fd=above)
         except OSError as error:

@@ -55,6 +55,12 @@ def whisper(n: int) -> str:
 
 
 @server.tool()
+def talk(n: int) -> str:
+    """Say very much."""
+    return "x" * 3_000_000
+
+
+@server.tool()
 def picture(n: int) -> Image:
     """Draw."""
     return Image(data=base64.b64decode("iVBORw0KGgo="), format="png")

@@ -152,3 +152,20 @@ def test_a_budget_that_is_not_reached_changes_nothing(tmp_path: Path) -> None:
         spec = spec_of(tmp_path, server.base_url, limits=limits)
         assert call("run", spec, "--id", "r", cwd=tmp_path).code == 0
         assert (server.stats().requests, server.stats().repeats) == (60, 0)
+
+
+def test_scoring_that_stops_at_a_budget_exits_with_6_too(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(SCORER)
+    with start_server_process(Behaviour(latency_seconds=0.01)) as server:
+        judge = {"provider": "openai", "model": "judge", "base_url": server.base_url}
+        spec = spec_of(tmp_path, server.base_url, 10, roles={"judge": judge}, limits={"run": {"requests": 14}})
+        assert call("run", spec, "--id", "r", cwd=tmp_path).code == 0
+        scoring = ("score", "r", "--scorers", "mine.py")
+        done = call(*scoring, cwd=tmp_path)
+        assert done.code == 6, done.said
+        assert "stopped at a budget: limits.run.requests is 14" in done.err
+        assert "holdfast resume r --set limits.run.requests=28" in done.err
+        assert server.stats().requests == 14
+        assert call("resume", "r", "--set", "limits.run.requests=28", cwd=tmp_path).code == 0
+        assert call(*scoring, cwd=tmp_path).code == 0
+        assert (server.stats().requests, server.stats().repeats) == (20, 0)

@@ -20,6 +20,7 @@ from holdfast.journal import Entry
 from holdfast.journal.marks import Damage
 from holdfast.plan import planned_lines, rows_of
 from holdfast.records import Line, Segment
+from holdfast.records.decoding import decode
 from holdfast.records.exchange import Usage
 from holdfast.records.facts import (
     Cell,
@@ -31,6 +32,7 @@ from holdfast.records.facts import (
     SampleFailed,
     SampleFinished,
     ScoreGiven,
+    ScoringStarted,
     Spent,
     Step,
     Totals,
@@ -133,51 +135,51 @@ class Recount:
     def _apply(self, entry: Entry) -> None:
         line = entry.line
         if line.t == "step":
-            step = msgspec.json.decode(line.d, type=Step)
+            step = decode(line, Step)
             self._step(step, line.k or "")
             self.speeds.step(step, line)
         elif line.t == "sample.finished":
-            self._finished(entry, msgspec.json.decode(line.d, type=SampleFinished))
+            self._finished(entry, decode(line, SampleFinished))
         elif line.t == "sample.failed":
-            self._failed(msgspec.json.decode(line.d, type=SampleFailed), line.k or "")
+            self._failed(decode(line, SampleFailed), line.k or "")
         elif line.t == "score":
-            given = msgspec.json.decode(line.d, type=ScoreGiven)
+            given = decode(line, ScoreGiven)
             self._score(given, line.k or "")
             if not given.author:
                 self.speeds.scored(0.0 if given.taken else given.seconds, line)
         elif line.t == "score.started":
-            started = msgspec.json.decode(line.d)
-            self.evaluations[started["evaluation"]] = started["scorers"]
+            started = decode(line, ScoringStarted)
+            self.evaluations[started.evaluation] = started.scorers
         elif line.t == "anomaly":
             self._anomaly(entry)
         elif line.t == "segment":
-            self.speeds.opened(msgspec.json.decode(line.d, type=Segment).epoch)
+            self.speeds.opened(decode(line, Segment).epoch)
         else:
             self._run(line)
 
     def _run(self, line: Line) -> None:
         if line.t == "totals":
-            self._restore(msgspec.json.decode(line.d, type=Totals))
+            self._restore(decode(line, Totals))
         if not line.t.startswith("run."):
             return
         if line.t == "run.started":
-            begun = msgspec.json.decode(line.d, type=RunStarted)
+            begun = decode(line, RunStarted)
             self.spec = begun.spec
             self._is_fork = begun.parent is not None
             self.cells += begun.cells
         elif line.t == "run.extended":
-            more = msgspec.json.decode(line.d, type=RunExtended)
+            more = decode(line, RunExtended)
             self.spec = more.spec
             self.cells += more.cells
         elif line.t == "run.replanned":
-            corrected = msgspec.json.decode(line.d, type=RunReplanned)
+            corrected = decode(line, RunReplanned)
             self.spec = corrected.spec
             replacements = corrected.replaced()
             self.cells = [replacements.get(cell.identity, cell) for cell in self.cells]
             self._rename(corrected.renamed)
             return  # `run.resumed` follows
         elif line.t == "run.resumed":
-            resumed = msgspec.json.decode(line.d, type=RunResumed)
+            resumed = decode(line, RunResumed)
             self._resumed(resumed)
             if resumed.live:  # the process goes on, with other limits
                 return
@@ -234,7 +236,7 @@ class Recount:
         if entry.line.k is None:
             self.losses += 1
             return
-        again = msgspec.json.decode(entry.line.d, type=LookedAgain)
+        again = decode(entry.line, LookedAgain)
         before = self.finished.get(again.o)
         if before is not None and before.n == again.of:
             found = msgspec.structs.replace(before, odd=tuple(again.found), looked=again.version)

@@ -117,8 +117,60 @@ def test_a_file_cannot_send_requests_and_keys_to_another_server(tmp_path: Path) 
 
 
 def test_without_the_guard_another_server_receives_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(env_file, "is_refused", lambda name: False)
+    monkeypatch.setattr(env_file, "is_refused", lambda name, value: False)
     monkeypatch.setattr(env_file, "mentioned_variables", lambda spec, sets: {"http_proxy", "MY_KEY"})
     with echo(401) as (address, seen):
         run_behind_proxy(tmp_path, address.removesuffix("/v1"))
     assert "a-key-of-the-user" in seen[0]
+
+
+S3 = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION")
+AZURE = ("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_SAS_TOKEN")
+PLACES = (
+    *("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_STS_ENDPOINT", "AWS_PROFILE", "AWS_SHARED_CREDENTIALS_FILE"),
+    *("AZURE_STORAGE_ENDPOINT", "AZURE_STORAGE_ACCOUNT_NAME", "AZURE_AUTHORITY_HOST"),
+    *("GOOGLE_BASE_URL", "GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_KEY", "GOOGLE_APPLICATION_CREDENTIALS"),
+)
+
+
+@pytest.mark.parametrize(
+    ("spec", "sets", "names"),
+    [
+        ({"mirror": {"url": "s3://bucket/evals"}}, (), S3),
+        ({"mirror": {"url": "az://container/evals"}}, (), AZURE),
+        ({"mirror": {"url": "gs://bucket/evals"}}, (), ()),
+        ({"mirror": {"url": "/a/folder"}}, (), ()),
+        ({}, ("mirror.url=s3://bucket/evals",), S3),
+        ({}, (), ()),
+        ({"mirror": {"url": 7}}, (), ()),
+    ],
+)
+def test_a_file_sets_the_keys_of_the_specs_mirror_and_not_where_it_is(
+    tmp_path: Path, spec: dict[str, object], sets: tuple[str, ...], names: tuple[str, ...]
+) -> None:
+    path = tmp_path / ".env"
+    path.write_text("".join(f"{name}=eu-1\n" for name in (*S3, *AZURE, *PLACES)))
+    found: dict[str, str] = {}
+    env_file.fill_environment(spec, sets, found, str(path))
+    assert sorted(found) == sorted(names)
+    assert env_file.refused_variables({}, str(path)) == list(PLACES)
+
+
+@pytest.mark.parametrize("region", ["evil.example/", "eu.evil.example", "x@evil.example", "a\tb"])
+def test_a_region_of_a_file_cannot_name_another_server(tmp_path: Path, region: str) -> None:
+    path = tmp_path / ".env"
+    path.write_text(f"AWS_REGION='{region}'\n")
+    found: dict[str, str] = {}
+    env_file.fill_environment({"mirror": {"url": "s3://bucket/evals"}}, (), found, str(path))
+    assert found == {}
+    assert env_file.refused_variables({}, str(path)) == ["AWS_REGION"]
+
+
+def test_the_command_warns_of_what_a_file_may_not_say_of_a_mirror(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    (tmp_path / ".env").write_text("AWS_ENDPOINT_URL=http://evil.example\nAWS_ACCESS_KEY_ID=a\n")
+    done = call("ls", cwd=tmp_path)
+    assert "warning: .env: AWS_ENDPOINT_URL is ignored" in done.err
+    assert "AWS_ACCESS_KEY_ID" not in done.err

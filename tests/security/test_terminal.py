@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -29,12 +29,13 @@ import yaml
 import holdfast
 from holdfast.cli.completing import offer_runs
 from holdfast.cli.streams import CleanStream
-from tests.e2e.commands import Done, call, environment, write_rows
+from tests.e2e.commands import Done, call, environment, finish, start, wait_until, write_rows
 from tests.security.poison import (
     ARGUMENT,
     EXPERIMENT,
     FORGED,
     OTHER,
+    PARTS,
     POISON,
     RUN,
     call_on_terminal,
@@ -126,6 +127,13 @@ async def solve(sample, ctx):
         raise ValueError("something is wrong")
     return answer
 """
+WAITING = """
+async def wait(sample, ctx):
+    import asyncio, pathlib
+    await ctx.generate()
+    pathlib.Path("begun").touch()
+    await asyncio.sleep(600)
+"""
 MULTI_LINE = ("csv", "html", "junit")
 """Formats in which a text keeps its line breaks."""
 
@@ -162,6 +170,94 @@ def test_no_command_prints_a_control_character(command: str, store: Path, monkey
         raw = call(*argv, cwd=store)
         assert raw.code == piped.code
         assert harmful_in(raw.said) != [], "the test does not see the poison"
+
+
+CHANGING = [
+    "retry r POISON",
+    "retry r --kind POISON",
+    "retry r",
+    "extend r --set tasks.0.prompt=POISON",
+    "extend r --set tasks.0.repeats=2",
+    "fork r --id POISON",
+    "fork r --id g --dry-run",
+    "fork r --id f",
+    "fork r2 --id h --set tasks.0.prompt=POISON --set models.0.params.stop=POISON",
+    "cancel r",
+    "cancel POISON",
+    "tune r --set concurrency.samples=POISON",
+    "tune r --set POISON=1",
+    "tune POISON --set concurrency.samples=2",
+    "export r --format parquet --output POISON.parquet",
+    "export r --format parquet --output missing-POISON/x.parquet",
+    "report r --plots figures-POISON",
+    "report r r2 --plots figures --plot-format svg",
+    "report r --plots figures --plot-format POISON",
+]
+
+
+@pytest.mark.parametrize("way", [call, call_on_terminal])
+def test_commands_that_change_a_run_or_write_files_print_no_control_character(
+    way: Callable[..., Done], tmp_path: Path
+) -> None:
+    """In the order in which a user could type them, against a server that still answers."""
+    with poisoned_server() as base_url:
+        spec = write_spec(tmp_path, base_url)
+        for run_id in (RUN, OTHER):
+            assert call("run", spec, "--id", run_id, cwd=tmp_path).code == 1
+        for command in CHANGING:
+            done = way(*(word.replace("POISON", ARGUMENT) for word in command.split()), cwd=tmp_path)
+            assert harmful_in(printed(done)) == [], command
+            assert not any(line.startswith(FORGED) for line in done.said.split("\n")), command
+            assert done.code in (0, 1, 2, 3), (command, done.said)
+
+
+@pytest.mark.parametrize("command", ["retry r2", "fork r2 --id n", "extend r2 --set tasks.0.repeats=2"])
+def test_without_the_cleaner_commands_that_change_a_run_print_them(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Negative control."""
+    with poisoned_server() as base_url:
+        assert call("run", write_spec(tmp_path, base_url), "--id", OTHER, cwd=tmp_path).code == 1
+        remove_cleaner(monkeypatch)
+        assert harmful_in(call(*command.split(), cwd=tmp_path).said) != []
+
+
+def test_cancelling_and_tuning_a_live_run_is_as_clean(tmp_path: Path) -> None:
+    """The names of the run's parts, and why it ended, carry escapes; the command waits for the live process."""
+    with poisoned_server() as base_url:
+        spec = yaml.safe_load(write_spec(tmp_path, base_url).read_text())
+        (tmp_path / "poison_parts.py").write_text(f"{PARTS}{WAITING}")
+        for task in spec["tasks"]:
+            task["solver"] = "poison_parts:wait"
+        (tmp_path / "eval.yaml").write_text(yaml.safe_dump(spec, sort_keys=False))
+        with start("run", "eval.yaml", "--id", RUN, cwd=tmp_path) as process:
+            assert wait_until((tmp_path / "begun").exists, process)
+            for command in (
+                ["tune", RUN, "--set", "concurrency.samples=3"],
+                ["tune", RUN, "--set", f"tasks.task{ARGUMENT}.prompt={ARGUMENT}"],
+                ["cancel", RUN],
+            ):
+                done = call_on_terminal(*command, cwd=tmp_path)
+                assert harmful_in(printed(done)) == [], command
+            ended = finish(process)
+        assert harmful_in(ended.said) == []
+
+
+def test_a_parquet_file_holds_the_original_text_and_figures_none_that_controls(store: Path, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "x.parquet"
+    assert call("export", RUN, "--format", "parquet", "--output", path, cwd=store).code == 0
+    assert f"8{POISON}" in parquet.read_table(path).column("output").to_pylist()
+    done = call("report", RUN, OTHER, "--plots", tmp_path / "figures", "--plot-format", "svg", cwd=store)
+    assert done.code == 0, done.said
+    figures = list((tmp_path / "figures").iterdir())
+    assert figures
+    for figure in figures:
+        assert harmful_in(figure.name) == []
+        text = figure.read_text(encoding="utf-8")
+        ElementTree.fromstring(text)
+        assert harmful_in(text) == []
 
 
 @pytest.mark.parametrize("format", ["markdown", "latex", "html", "junit", "json"])

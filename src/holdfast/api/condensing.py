@@ -20,14 +20,15 @@ from holdfast.journal.lease import LEASE
 from holdfast.journal.places import segment_path
 from holdfast.journal.start import START_FILE, copy_start
 from holdfast.records import FORMAT, Anomaly, Draft, Fence, Line, Segment, draft, frame, seed_of
+from holdfast.records.decoding import FactDecoder, decode
 from holdfast.records.facts import BatchJob, ScoreGiven, Step, draft_fact
 from holdfast.spec import read_stored_spec
 from holdfast.state import Fold, Profile
 from holdfast.state.folding import looked_data, step_gist
 
-_score = msgspec.json.Decoder(ScoreGiven)
-_job = msgspec.json.Decoder(BatchJob)
-_step = msgspec.json.Decoder(Step)
+_score = FactDecoder(ScoreGiven)
+_job = FactDecoder(BatchJob)
+_step = FactDecoder(Step)
 
 
 def condense(run: str) -> None:
@@ -88,20 +89,20 @@ class _Copy:
         if line.t in ("step", "step.started") and self._is_removed(line):
             return None
         if line.t == "step":
-            return draft_fact(line.t, self._renumbered(_step.decode(line.d)), line.k)
-        if line.t == "batch" and _job.decode(line.d).token not in self._fold.story.jobs:
+            return draft_fact(line.t, self._renumbered(_step.decode(line)), line.k)
+        if line.t == "batch" and _job.decode(line).token not in self._fold.story.jobs:
             return None
         if line.t == "totals":
             return None
         if line.t == "score":
-            score = _score.decode(line.d)
+            score = _score.decode(line)
             return draft(line.t, msgspec.structs.replace(score, of=self._numbers.get(score.of, 0)), line.k)
         if line.t == "anomaly":
             return _anomaly(line, self._numbers)
         return draft(line.t, line.d, line.k)
 
     def _is_removed(self, line: Line) -> bool:
-        return step_gist.decode(line.d).o in self._fold.finished and line.n not in self._judges
+        return step_gist.decode(line).o in self._fold.finished and line.n not in self._judges
 
     def _renumbered(self, step: Step) -> Step:
         if step.asked is None:
@@ -147,10 +148,10 @@ def _anomaly(line: Line, numbers: dict[int, int]) -> Draft:
     the copy: a reader would take them for records of the copy.
     """
     if line.k is not None:
-        looked = looked_data.decode(line.d)
+        looked = looked_data.decode(line)
         return draft(line.t, msgspec.structs.replace(looked, of=numbers.get(looked.of, 0)), line.k)
     try:
-        loss = msgspec.json.decode(line.d, type=Anomaly)
+        loss = decode(line, Anomaly)
     except msgspec.ValidationError:
         return draft(line.t, line.d)
     detail = loss.detail

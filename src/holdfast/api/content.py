@@ -10,6 +10,7 @@ from holdfast.api.resuming import stored_spec
 from holdfast.errors import JournalError
 from holdfast.journal import Entry, Reader
 from holdfast.plan import check_blobs, check_kept
+from holdfast.records.decoding import decode
 from holdfast.records.facts import Step
 from holdfast.state import Fold
 
@@ -32,5 +33,5 @@ def _kept_by_steps(place: RunPlace) -> Iterator[str]:
     """What the steps of a run name of the content of sandboxes."""
     for each in Reader(place.journal).read(live=True):
         if isinstance(each, Entry) and each.line.t == "step" and b'"files":' in bytes(each.line.d):
-            files = msgspec.json.decode(each.line.d, type=Step).files
+            files = decode(each.line, Step).files
             yield from (file.blob for file in (files.changed.values() if files else ()) if file.blob)

@@ -18,6 +18,7 @@ from holdfast.journal.chain import is_whole_file
 from holdfast.journal.verification import describe
 from holdfast.plan import RESTORE, Flaw, check_originals, check_sizes, find_problem, originals
 from holdfast.report.wording import counted
+from holdfast.spec.loading import check_stored_spec
 from holdfast.state import Fold, Index, Standing, Story
 
 
@@ -62,12 +63,24 @@ def find_damage(place: RunPlace, index: Index, standing: Standing, *, sizes_only
         problem = find_missing_start(place, story, index.damage, index.finished + index.failed)
         if problem:
             raise DamagedError(problem)
+    if story.started is not None:
+        check_stored_spec(story.spec)
+        _check_ordinals(place, index)
     flaws = _find_flaws(place, index, sizes_only)
     tail = find_missing_tail(place, story, index.last_n, standing) or _find_cut_before_copy(place, index)
     journal = (*_describe_losses(place, index.lost), *([tail] if tail else ()))
     plan = tuple(_describe_flaw(place, flaw) for flaw in flaws if flaw.is_plan)
     data = tuple(_describe_flaw(place, flaw) for flaw in flaws if not flaw.is_plan)
     return DamageReport(journal, plan, data, tail, tuple(flaws))
+
+
+def _check_ordinals(place: RunPlace, index: Index) -> None:
+    """DamagedError for answers of keys that the plan does not have."""
+    if index.unfinished < 0:
+        raise DamagedError(
+            f"{place.run_id}: its journal has answers of more keys than were planned ({index.story.planned}): "
+            "somebody has changed it"
+        )
 
 
 def check_every_byte(place: RunPlace, fold: Fold, last_n: int, standing: Standing) -> Iterator[str]:
@@ -153,6 +166,13 @@ def _find_flaws(place: RunPlace, index: Index, sizes_only: bool) -> list[Flaw]:
 
 def _describe_flaw(place: RunPlace, flaw: Flaw) -> str:
     return f"{place.run_id}: {flaw}; {RESTORE}"
+
+
+def describe_unreadable(place: RunPlace, records: int) -> str:
+    """What to say of a journal that nobody writes and whose end cannot be read. An index does not count a damaged last
+    line: it may be one that is being written.
+    """
+    return f"{place.run_id}: {counted(records, 'record')} in its journal cannot be read; {_what_helps(place)}"
 
 
 def _describe_losses(place: RunPlace, lost: Sequence[Damage]) -> tuple[str, ...]:

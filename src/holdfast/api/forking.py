@@ -36,6 +36,7 @@ from holdfast.journal.start import copy_start
 from holdfast.plan import BlobStore, Planned, Work, check_kept, survey, write_plan
 from holdfast.plan.blobs import blob_path
 from holdfast.records import draft
+from holdfast.records.decoding import decode
 from holdfast.records.facts import Parent, RunStarted, Step, TaskInputs, draft_fact
 from holdfast.records.references import Reference
 from holdfast.report.wording import counted
@@ -308,7 +309,7 @@ def is_fork_of(parent: RunPlace, place: RunPlace) -> bool:
 def _run_started(place: RunPlace) -> RunStarted | None:
     entries = (each for each in Reader(place.journal).read() if isinstance(each, Entry))
     found = next((each.line for each in entries if each.line.t == "run.started"), None)
-    return None if found is None else msgspec.json.decode(found.d, type=RunStarted)
+    return None if found is None else decode(found, RunStarted)
 
 
 def remove_leftovers(experiment: str) -> list[str]:

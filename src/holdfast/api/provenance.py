@@ -6,7 +6,6 @@ import os
 import platform
 import re
 import socket
-import subprocess
 import sys
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -15,6 +14,7 @@ import msgspec
 import yaml
 
 from holdfast import __version__
+from holdfast.api.commit import describe_commit
 from holdfast.api.places import RunPlace
 from holdfast.errors import DriftError
 from holdfast.files import NotAFileError, read_file
@@ -22,12 +22,11 @@ from holdfast.journal import OS_DISK, Damage, write_file
 from holdfast.records.built_in import normalized
 from holdfast.records.kinds import FORMAT
 from holdfast.report.sheets import Origin
+from holdfast.spec.loading import check_stored_spec
 from holdfast.spec.reading import NO_YAML, BoundedLoader
 from holdfast.state import Story
 
 SPEC_FILE = "spec.yaml"
-_GIT = ("git", "-c", "core.fsmonitor=false")
-"""Without the program that a repository's own configuration may name, which `git status` would start."""
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 _YAML_CHARACTERS_MIN = 16 * 1024
 _YAML_RATIO_MAX = 8
@@ -52,7 +51,7 @@ def code() -> dict[str, str]:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found | _git()
+    return found | describe_commit()
 
 
 def write_spec_file(place: RunPlace, story: Story) -> None:
@@ -192,6 +191,7 @@ def _same(one: Any, other: Any) -> bool:
 
 def _yaml(spec: dict[str, Any]) -> str:
     """Readable in every script, unless YAML would not read it back as it is: it takes some characters for line ends."""
+    check_stored_spec(spec)
     body = yaml.safe_dump(spec, sort_keys=False, allow_unicode=True, width=100)
     try:
         if _same(yaml.safe_load(body), spec):
@@ -209,17 +209,3 @@ def _shown(value: Any) -> str:
 
 def _seconds(at: str) -> str:
     return f"{at[:19]}Z" if at else ""
-
-
-def _git() -> dict[str, str]:
-    def ask(*arguments: str) -> str | None:
-        try:
-            done = subprocess.run([*_GIT, *arguments], capture_output=True, text=True, timeout=5, check=False)
-        except (OSError, subprocess.TimeoutExpired):
-            return None
-        return done.stdout.strip() if done.returncode == 0 else None
-
-    commit = ask("rev-parse", "HEAD")
-    if not commit:
-        return {}
-    return {"git_commit": commit, "git_dirty": "yes" if ask("status", "--porcelain") else "no"}

@@ -2,15 +2,17 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from holdfast.api.damage import describe_unreadable
 from holdfast.api.elsewhere import fetch_journal
 from holdfast.api.mirroring import hear
 from holdfast.api.places import RunPlace, default_store, runs_in
 from holdfast.api.recovering import begun_count, mirrored_runs
 from holdfast.api.resuming import read_fold
+from holdfast.api.runs import Run
 from holdfast.errors import HoldfastError, StoreError, UsageError
 from holdfast.journal.claims import Beat
 from holdfast.journal.objects import StoredObjects, is_url, open_objects
@@ -60,6 +62,20 @@ def list_recoverable(where: str = "") -> Iterator[Recoverable]:
                 yield _counted(_remote(objects, experiment, run_id, heard.beat))
     except StoreError as error:
         raise UsageError(str(error)) from error
+
+
+def damage_of(found: Recoverable) -> Sequence[str]:
+    """What is damaged in a run that is here, a sentence each."""
+    if found.source != "local":
+        return ()
+    store = os.path.dirname(os.path.dirname(found.place))
+    place = RunPlace(store, found.experiment, found.run_id, found.place)
+    with Run(place, quiet=True) as run:
+        try:
+            damage = run.damage
+        except HoldfastError as error:
+            return [str(error)]
+    return damage or ([describe_unreadable(place, found.lost)] if found.lost else ())
 
 
 def _counted(found: Recoverable) -> Recoverable:

@@ -40,7 +40,7 @@ from holdfast.api.preparing import (
 from holdfast.api.provenance import check_spec_file, code, host, is_spec_file_new, write_spec_file
 from holdfast.api.working import Ended, Observe, Undertaking, close_quietly, open_journal, work
 from holdfast.datasets import DataError
-from holdfast.errors import DriftError, StaleCursorError, UsageError
+from holdfast.errors import DamagedError, DriftError, StaleCursorError, UsageError
 from holdfast.journal import START, Cursor, Lock, Reader, Writer
 from holdfast.journal.marks import unrecorded
 from holdfast.journal.start import StartLines, is_start_new, write_start
@@ -60,10 +60,13 @@ from holdfast.records import draft
 from holdfast.records.exchange import Row
 from holdfast.records.facts import Change, RunExtended, RunReplanned, RunResumed
 from holdfast.records.redaction import without_shapes
+from holdfast.report.wording import shortened
 from holdfast.spec import Mirror, Spec, read_stored_spec, spec_mapping
 from holdfast.spec.drift import differences, extending, refused
 from holdfast.spec.variables import adopt_stored, variables_in
 from holdfast.state import Fold
+
+_NAME_CHARACTERS = 100
 
 
 class Retry(msgspec.Struct, frozen=True):
@@ -136,7 +139,16 @@ class Reading:
 
 
 def stored_spec(fold: Fold) -> Spec:
-    return read_stored_spec(fold.story.spec)
+    """DamagedError if the spec and the cells of a run contradict each other: nothing may be asked by them."""
+    spec = read_stored_spec(fold.story.spec)
+    tasks, models = {task.name for task in spec.tasks}, {model.name for model in spec.models}
+    for cell in fold.story.cells:
+        if cell.task not in tasks or cell.model not in models:
+            raise DamagedError(
+                f"a cell of the run's plan names the task {shortened(cell.task, _NAME_CHARACTERS)!r} and the model "
+                f"{shortened(cell.model, _NAME_CHARACTERS)!r}, and its spec does not: somebody has changed this journal"
+            )
+    return spec
 
 
 def stored_rows(place: RunPlace, fold: Fold, spec: Spec) -> dict[str, Sequence[Row]]:

@@ -46,6 +46,8 @@ class Scored(msgspec.Struct, frozen=True):
     """To judges; the evaluated models were asked nothing."""
     cost_usd: float | None = None
     """Of these requests; None if a judge has no price."""
+    budget: str = ""
+    """The limit of the run at which scoring stopped."""
 
 
 class Trial(msgspec.Struct, frozen=True):
@@ -91,6 +93,7 @@ def _scored(undertaking: Undertaking, engine: Engine, fold: Fold, spent: Amount)
         left=len(fold.unscored) - progress.scored,
         taken=progress.taken,
         requests=round(spent.requests),
+        budget=engine.over_budget,
         cost_usd=spent.cost_usd if all(model.price is not None for model in roles.values()) else None,
     )
 

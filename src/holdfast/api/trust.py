@@ -15,7 +15,6 @@ import logging
 import os
 import re
 import shlex
-import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -26,6 +25,7 @@ import msgspec
 from holdfast.api.modules import references_of
 from holdfast.api.places import RunPlace
 from holdfast.errors import UsageError
+from holdfast.files import open_own_file
 from holdfast.score import BUILT_IN as BUILT_IN_SCORERS
 from holdfast.solve.servers import servers_in
 from holdfast.solve.solvers import BUILT_IN as BUILT_IN_SOLVERS
@@ -123,8 +123,8 @@ def remember(uid: str, executed: Executed) -> None:
         known = _read()
         if line not in known.decode("utf-8", "replace").splitlines():
             _append(f"{line}\n" if not known or known.endswith(b"\n") else f"\n{line}\n")
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
+    except OSError as error:
+        reason = error.strerror or error
         logging.getLogger("holdfast").warning(
             "%s cannot be written (%s), so that `holdfast resume` will ask for %s; set XDG_STATE_HOME to a folder of "
             "yours to avoid that",
@@ -156,37 +156,28 @@ def _known() -> set[str]:
     """Empty if there is no list, or one that another user could have written."""
     try:
         return set(_read().decode("utf-8", "replace").splitlines())
-    except (OSError, ValueError):
+    except OSError:
         return set()
 
 
 def _read() -> bytes:
-    """ValueError if the file is not this user's alone."""
+    """OSError if the file is a link, or not this user's alone."""
     try:
-        handle = os.open(list_path(), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        handle = open_own_file(list_path(), alone=True)
     except FileNotFoundError:
         return b""
     with open(handle, "rb") as file:
-        _check(handle)
         return file.read(_LIST_BYTES_MAX)
 
 
 def _append(text: str) -> None:
     path = list_path()
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-    handle = os.open(path, flags, 0o600)
+    handle = open_own_file(path, append=True, alone=True)
     try:
-        _check(handle)
         os.write(handle, text.encode())
     finally:
         os.close(handle)
-
-
-def _check(handle: int) -> None:
-    found = os.fstat(handle)
-    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o022:
-        raise ValueError("it must be a file that belongs to you and that nobody else can write")
 
 
 def _command_with_trust() -> str:

@@ -1,17 +1,14 @@
 """`recover`: bring back what is left of a run."""
 
-import os
 import warnings
-from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.api import Run, RunPlace
-from holdfast.api.recoverable import Recoverable, list_recoverable
+from holdfast.api.recoverable import Recoverable, damage_of, list_recoverable
 from holdfast.api.recovering import Recovered, Wanted, recover
 from holdfast.cli.output import print_json, print_table, say, warn
 from holdfast.cli.waiting import patience
-from holdfast.errors import DamageWarning, HoldfastError
+from holdfast.errors import DamageWarning
 from holdfast.report.grids import Grid
 from holdfast.report.tables import duration
 from holdfast.report.wording import counted
@@ -38,26 +35,8 @@ def list_all(where: str | None, store: str | None, as_json: bool) -> int:
 def _warn_of_damage(found: list[Recoverable]) -> None:
     """What is listed of a damaged run is what is left of it, not what it had."""
     for each in found:
-        if each.source == "local":
-            store = os.path.dirname(os.path.dirname(each.place))
-            with Run(RunPlace(store, each.experiment, each.run_id, each.place), quiet=True) as run:
-                for sentence in _damage_of(run) or _describe_lost(each):
-                    warnings.warn(sentence, DamageWarning, stacklevel=2)
-
-
-def _damage_of(run: Run) -> Sequence[str]:
-    try:
-        return run.damage
-    except HoldfastError as error:
-        return [str(error)]
-
-
-def _describe_lost(found: Recoverable) -> Sequence[str]:
-    """An index does not count a damaged last line: it may be one that is being written. This run has no writer."""
-    if not found.lost:
-        return ()
-    lost = counted(found.lost, "record")
-    return [f"{found.run_id}: {lost} in its journal cannot be read; `holdfast resume` asks for what is missing again"]
+        for sentence in damage_of(each):
+            warnings.warn(sentence, DamageWarning, stacklevel=2)
 
 
 def bring_back(where: str, wanted: Wanted, as_json: bool) -> int:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from holdfast.api import Given, Run, RunPlace
+from holdfast.api.going_on import command_to_go_on
 from holdfast.api.scoring import Scored, Trial, score, try_scorers, with_scorers
 from holdfast.api.scoring import look_again as look_for_anomalies
 from holdfast.cli.output import hanging, print_table, say
@@ -68,14 +69,23 @@ async def _score(given: Given, place: RunPlace, label: str, stopper: Stopper) ->
 
 def _recorded_as(spec: Spec, done: Scored) -> int:
     said = [f"{counted(done.scored, 'answer')} scored"]
-    said += [f"{done.left} left, the same command goes on"] if done.left else []
+    said += [f"{done.left} left, {_how_to_go_on(done, spec)}"] if done.left else []
     said += [f"{counted(done.taken, 'score')} of unchanged scorers taken over"] if done.taken else []
     said += [_asked(done)]
     sys.stderr.write(f"evaluation {done.evaluation}: {'; '.join(said)}\n")
     with Run(done.place) as run:
         report = run.report(done.evaluation)
     print_table(report_table(report, done.place.command))
-    return 130 if done.left else int(scorers_broke(report, spec))
+    if done.left:
+        return 6 if done.budget else 130
+    return int(scorers_broke(report, spec))
+
+
+def _how_to_go_on(done: Scored, spec: Spec) -> str:
+    if not done.budget:
+        return "the same command goes on"
+    raised = command_to_go_on(done.place, f"budget: {done.budget}", spec.limits.run)
+    return f"stopped at a budget: {done.budget}. Raise it with: {raised}; then the same command goes on"
 
 
 def _asked(done: Scored) -> str:

@@ -13,8 +13,10 @@ from holdfast.api.resuming import read_fold
 from holdfast.api.verification import ScoresChecked, check_index, check_scores
 from holdfast.cli.output import print_json, say
 from holdfast.cli.waiting import patience
+from holdfast.errors import DamagedError
 from holdfast.journal import Verification, verify
 from holdfast.journal.objects import is_url
+from holdfast.records.decoding import check_fact
 from holdfast.report.wording import counted
 from holdfast.state import standing_of
 
@@ -37,12 +39,16 @@ def verify_run(name: str, store: str | None, as_json: bool, scores: bool = False
 
 def _verify(place: RunPlace, wrong: list[str], as_json: bool, scores: bool) -> int:
     with patience("verifying the journal") as reading:
-        found = verify(place.journal, told=reading.tell)
+        found = verify(place.journal, told=reading.tell, check=check_fact)
     with patience("verifying plan, data and files"):
         standing = standing_of(place.folder)  # before the journal: a writer may add to it meanwhile
-        fold = read_fold(place)
-        errors = [*wrong, *found.errors, *check_every_byte(place, fold, found.last_n, standing)]
-        errors += check_content(place, fold)
+        errors = [*wrong, *found.errors]
+        try:
+            fold = read_fold(place)
+            errors += check_every_byte(place, fold, found.last_n, standing)
+            errors += check_content(place, fold)
+        except DamagedError as error:
+            errors += [str(error)] if str(error) not in errors else []
     checked = None
     if scores:
         with patience("rebuilding the index and rescoring"):

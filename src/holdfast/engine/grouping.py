@@ -13,11 +13,12 @@ import msgspec
 from holdfast.engine.tickets import Ticket
 from holdfast.journal import Entry, Position, Reader
 from holdfast.plan import PlanLine, planned_lines
+from holdfast.records.decoding import FactDecoder
 from holdfast.records.exchange import Answer
 from holdfast.records.facts import Cell, SampleFinished
 from holdfast.state import Fold
 
-_finished = msgspec.json.Decoder(SampleFinished)
+_finished = FactDecoder(SampleFinished)
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -109,7 +110,7 @@ def _find(groups: Collection[_Group], reader: Reader) -> None:
     found: dict[int, Position] = {}
     for entry in reader.read(live=True) if wanted else ():
         if isinstance(entry, Entry) and entry.line.t == "sample.finished":
-            o = _finished.decode(entry.line.d).o
+            o = _finished.decode(entry.line).o
             if o in wanted:
                 found.setdefault(o, Position(entry.line.n, entry.segment, entry.offset))
     for group in groups:

@@ -13,16 +13,17 @@ from holdfast.engine.attempts import Past
 from holdfast.engine.batch_jobs import ServerJob
 from holdfast.engine.scoring import Heard
 from holdfast.journal import Entry, Position, Reader
+from holdfast.records.decoding import FactDecoder
 from holdfast.records.facts import BatchJob, SampleFailed, SampleFinished, Step, StepStarted
 from holdfast.solve import Recorded, Unsure
 from holdfast.solve.steps import is_kept
 from holdfast.state import Judged, OpenJob, Trail
 
-_step = msgspec.json.Decoder(Step)
-_started = msgspec.json.Decoder(StepStarted)
-_failed = msgspec.json.Decoder(SampleFailed)
-_announced = msgspec.json.Decoder(BatchJob)
-_finished = msgspec.json.Decoder(SampleFinished)
+_step = FactDecoder(Step)
+_started = FactDecoder(StepStarted)
+_failed = FactDecoder(SampleFailed)
+_announced = FactDecoder(BatchJob)
+_finished = FactDecoder(SampleFinished)
 
 
 class Trace(Trail):
@@ -82,10 +83,10 @@ class Traces:
         if entry.line.t in ("step", "step.started"):
             trace.steps.append(Position(entry.line.n, entry.segment, entry.offset))
         elif entry.line.t == "sample.failed":
-            failed = _failed.decode(entry.line.d)
+            failed = _failed.decode(entry.line)
             trace.failures[failed.attempt] = failed.failure.kind
         elif entry.line.t == "sample.finished" and not trace.finished:
-            trace.finished = _finished.decode(entry.line.d).attempt
+            trace.finished = _finished.decode(entry.line).attempt
 
 
 def read_past(trail: Trail, record_at: Callable[[Position], Entry | None]) -> Past:
@@ -99,7 +100,7 @@ def read_past(trail: Trail, record_at: Callable[[Position], Entry | None]) -> Pa
         if entry.line.t == "step":
             steps.append(_recorded(entry))
         else:
-            begun.append(Unsure(entry.line.n, _started.decode(entry.line.d)))
+            begun.append(Unsure(entry.line.n, _started.decode(entry.line)))
     return Past(
         tuple(each for each in steps if not each.step.scope.startswith("score/")), dict(trail.failures), tuple(begun)
     )
@@ -114,7 +115,7 @@ def read_judged(judged: Judged, record_at: Callable[[Position], Entry | None]) -
 
 def _recorded(entry: Entry) -> Recorded:
     ended = datetime.fromisoformat(entry.line.at).timestamp()
-    return Recorded(entry.line.n, _step.decode(entry.line.d), ended)
+    return Recorded(entry.line.n, _step.decode(entry.line), ended)
 
 
 def read_jobs(left: Iterable[OpenJob], record_at: Callable[[Position], Entry | None]) -> list[ServerJob]:
@@ -125,7 +126,7 @@ def read_jobs(left: Iterable[OpenJob], record_at: Callable[[Position], Entry | N
     for each in left:
         entry = record_at(each.position)
         if entry is not None:
-            announced = _announced.decode(entry.line.d)
+            announced = _announced.decode(entry.line)
             at = datetime.fromisoformat(each.at).timestamp()
             jobs.append(ServerJob(each.token, announced.requests, at, each.id, collected=each.answered >= 0))
     return jobs

@@ -36,6 +36,7 @@ from holdfast.engine.tracebacks import secrets_of
 from holdfast.errors import BadRecordError, RecordTooLargeError
 from holdfast.journal import Entry, Position, Reader, Writer
 from holdfast.plan import Work, judges_of
+from holdfast.records.decoding import FactDecoder
 from holdfast.records.exchange import Answer, Usage
 from holdfast.records.facts import Cell, SampleFinished
 from holdfast.score import Scorer
@@ -50,7 +51,7 @@ _LOOK_SECONDS = 1.0
 _STUBBORN_SECONDS = 2.0
 """How long code that will not be cancelled is waited for; then the run ends without it."""
 _UNSAVED = {BadRecordError.kind, RecordTooLargeError.kind}
-_finished = msgspec.json.Decoder(SampleFinished)
+_finished = FactDecoder(SampleFinished)
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -453,7 +454,7 @@ class Engine:
 
     def _answer_at(self, position: Position) -> Answer | None:
         entry = self._record_at(position)
-        return None if entry is None else _finished.decode(entry.line.d).answer
+        return None if entry is None else _finished.decode(entry.line).answer
 
     def _start_scoring(self, cell: Cell) -> None:
         """Answers that were recorded by a process that died before it had scored them."""

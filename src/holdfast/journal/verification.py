@@ -44,8 +44,16 @@ class Verification(msgspec.Struct, frozen=True):
         return not self.errors
 
 
-def verify(folder: str, uid: str | None = None, disk: Disk = OS_DISK, told: Told | None = None) -> Verification:
-    """Check every byte of a journal that is not being written. `told`: how many bytes were checked, of how many."""
+def verify(
+    folder: str,
+    uid: str | None = None,
+    disk: Disk = OS_DISK,
+    told: Told | None = None,
+    check: Callable[[Line], None] = lambda line: None,
+) -> Verification:
+    """Check every byte of a journal that is not being written. `told`: how many bytes were checked, of how many.
+    `check` raises DamagedError for a record whose data cannot be right.
+    """
     reader = Reader(folder, uid, disk=disk)
     damage: list[Damage] = []
     anomalies: list[Anomaly] = []
@@ -64,6 +72,7 @@ def verify(folder: str, uid: str | None = None, disk: Disk = OS_DISK, told: Told
             records, last_n = records + 1, found.line.n
             if told is not None:
                 told(before.get(found.segment, 0) + found.end, total)
+            errors += _check_data(found.line, check)
             if found.line.t == "anomaly":
                 anomalies += _decoded(found.line)
         chain = list_chain(disk, folder, uid or reader.uid)
@@ -116,8 +125,16 @@ def _decoded(line: Line) -> list[Anomaly]:
     """The journal's own anomalies tell of bytes; those of other rooms do not, and are theirs to read."""
     try:
         return [_anomaly.decode(line.d)]
-    except msgspec.ValidationError:
+    except (msgspec.DecodeError, RecursionError):
         return []
+
+
+def _check_data(line: Line, check: Callable[[Line], None]) -> list[str]:
+    try:
+        check(line)
+    except DamagedError as error:
+        return [str(error)]
+    return []
 
 
 def describe(damage: Damage) -> str:

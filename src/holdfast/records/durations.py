@@ -5,8 +5,11 @@ added by adding their counts, so a run's processes, and a reader that goes on la
 """
 
 import math
+from typing import Annotated
 
 import msgspec
+
+from holdfast.records.ranges import Count, Seconds, Total
 
 RELATIVE_ERROR = 0.025
 SHORTEST = 1e-4
@@ -19,11 +22,11 @@ _LAST = 700
 class Durations(msgspec.Struct, omit_defaults=True):
     """In seconds. Grows by `add` and `merge`."""
 
-    counts: dict[int, int] = msgspec.field(default_factory=dict)
+    counts: dict[Annotated[int, msgspec.Meta(ge=0, le=_LAST)], Count] = msgspec.field(default_factory=dict)
     """By bucket: number 0 is nothing, number i is about 0.1 ms times 1.05 to the i - 1."""
-    seconds: float = 0.0
+    seconds: Total = 0.0
     """Of all of them."""
-    longest: float = 0.0
+    longest: Seconds = 0.0
 
     def add(self, seconds: float) -> None:
         bucket = 0

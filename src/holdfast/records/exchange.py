@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import HoldfastError
+from holdfast.records.ranges import COUNT_MAX as COUNT_MAX
 
 Message = dict[str, Any]
 """A chat message in the OpenAI shape: plain JSON, because that is what goes over the wire and into the journal."""
@@ -22,8 +23,6 @@ _CUT = frozenset({"length", "max_tokens", "max_output_tokens", "model_length"})
 
 TEXT_ONCE_CHARACTERS = 1024
 """A text of an answer that is at least so long is stored once in a record."""
-COUNT_MAX = 2**53
-"""The largest token count that is accepted, of one response or of a sum. Every JSON reader and SQLite can hold it."""
 
 
 class NotJsonError(HoldfastError):
@@ -56,6 +55,7 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
             and 0 <= self.cached_tokens <= COUNT_MAX
             and 0 <= self.reasoning_tokens <= COUNT_MAX
             and 0 <= self.cache_write_tokens <= COUNT_MAX
+            and 0 <= self.requests <= COUNT_MAX
         ):
             for name in _COUNTS:
                 if not 0 <= getattr(self, name) <= COUNT_MAX:
@@ -68,7 +68,7 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
             min(self.cached_tokens + other.cached_tokens, COUNT_MAX),
             min(self.reasoning_tokens + other.reasoning_tokens, COUNT_MAX),
             min(self.cache_write_tokens + other.cache_write_tokens, COUNT_MAX),
-            self.requests + other.requests,
+            min(self.requests + other.requests, COUNT_MAX),
             self.batched if other.batched is None else (self.batched or Usage()) + other.batched,
         )
 
@@ -110,7 +110,7 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return msgspec.structs.replace(self, batched=msgspec.structs.replace(self, batched=None))
 
 
-_COUNTS = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "cache_write_tokens")
+_COUNTS = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "cache_write_tokens", "requests")
 
 
 def _left(whole: Usage, part: Usage) -> Usage | None:

@@ -11,15 +11,17 @@ import msgspec
 from holdfast.errors import BadRecordError
 from holdfast.records.durations import Durations
 from holdfast.records.exchange import Answer, Message, Row, Usage
-from holdfast.records.line import Draft, draft
+from holdfast.records.kinds import Anomaly, Segment
+from holdfast.records.line import Draft, draft, is_time
+from holdfast.records.ranges import Count, Mode, Ordinal, Seconds, Total
 
 
 class Stored(msgspec.Struct, frozen=True, omit_defaults=True):
     """A file beside the journal, pinned: how many lines, and the digest of its content."""
 
-    count: int
+    count: Count
     digest: str
-    size: int = 0
+    size: Count = 0
     """Bytes of the file as it is stored; 0 in runs of earlier versions, which did not record it."""
 
 
@@ -28,13 +30,13 @@ class Cell(msgspec.Struct, frozen=True):
 
     task: str
     model: str
-    first: int
-    count: int
-    plan_at: int
-    data_at: int
-    block: int = 1
+    first: Count
+    count: Count
+    plan_at: Count
+    data_at: Count
+    block: Count = 1
     """Which of the run's plan and data files its lines are in."""
-    data_block: int | msgspec.UnsetType = msgspec.UNSET
+    data_block: Count | msgspec.UnsetType = msgspec.UNSET
     """Where its rows are in the data file of another block: the number of that block."""
 
     @property
@@ -52,7 +54,7 @@ class Block(msgspec.Struct, frozen=True):
     replaces cells.
     """
 
-    number: int
+    number: Count
     plan: Stored
     data: Stored | None
     """None if it replaces cells: their rows stay where they are."""
@@ -66,7 +68,7 @@ class Parent(msgspec.Struct, frozen=True):
     run_id: str
     experiment: str
     uid: str
-    steps: int
+    steps: Count
 
 
 class RunStarted(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -127,7 +129,7 @@ class RunReplanned(msgspec.Struct, frozen=True, omit_defaults=True):
     spec: dict[str, Any]
     plan: Stored
     cells: tuple[Cell, ...]
-    block: int
+    block: Count
     code: dict[str, str] = msgspec.field(default_factory=dict)
     host: dict[str, Any] = msgspec.field(default_factory=dict)
     version: str = ""
@@ -148,7 +150,7 @@ class RunResumed(msgspec.Struct, frozen=True, omit_defaults=True):
     code: dict[str, str] = msgspec.field(default_factory=dict)
     host: dict[str, Any] = msgspec.field(default_factory=dict)
     version: str = ""
-    retried: tuple[int, ...] | None = None
+    retried: tuple[Ordinal, ...] | None = None
     live: bool = False
     """The process that wrote the run was told of other limits; nothing was interrupted."""
 
@@ -164,9 +166,9 @@ class Note(msgspec.Struct, frozen=True, omit_defaults=True):
 class RunEnded(msgspec.Struct, frozen=True, omit_defaults=True):
     """run.completed, failed, cancelled and interrupted: the counts at the end, and why."""
 
-    finished: int
-    failed: int
-    unfinished: int
+    finished: Count
+    failed: Count
+    unfinished: Count
     reason: str = ""
     commits: Durations | None = None
     """How long records of this process took from being handed over to being durable, as far as somebody waited."""
@@ -180,13 +182,13 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     new: list[Message]
-    after: int = 0
-    keep: int = 0
+    after: Count = 0
+    keep: Count = 0
     role: str = ""
     params: dict[str, Any] = msgspec.field(default_factory=dict)
-    params_of: int = 0
+    params_of: Count = 0
     tools: list[dict[str, Any]] = msgspec.field(default_factory=list)
-    tools_of: int = 0
+    tools_of: Count = 0
 
     @property
     def needs(self) -> set[int]:
@@ -224,20 +226,20 @@ class Called(msgspec.Struct, frozen=True, omit_defaults=True):
 class StepStarted(msgspec.Struct, frozen=True, omit_defaults=True):
     """A call that must not be made twice is about to be made. Without the step that follows, nobody knows whether."""
 
-    o: int
+    o: Ordinal
     scope: str
     q: str
-    c: int = 0
+    c: Count = 0
     called: Called | None = None
 
 
 class StepId(msgspec.Struct, frozen=True, array_like=True):
     """What names a step before there is one: the key's ordinal, the scope, the request and its count there."""
 
-    o: int
+    o: Ordinal
     scope: str
     q: str
-    c: int = 0
+    c: Count = 0
 
 
 class BatchJob(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -254,17 +256,17 @@ class BatchJob(msgspec.Struct, frozen=True, omit_defaults=True):
     """The server's name for it."""
     status: str = ""
     """How it ended: the server's word, or `never sent` or `refused`."""
-    answered: int = 0
+    answered: Count = 0
     """How many of its requests have a result that can be used: each becomes a step."""
 
 
 class KeptFile(msgspec.Struct, frozen=True, omit_defaults=True):
     """One entry of a sandbox: a file with its content in `blobs/<blob>`, a symbolic link, or a folder (neither)."""
 
-    mode: int
+    mode: Mode
     """Its permission bits."""
     blob: str = ""
-    size: int = 0
+    size: Count = 0
     link: str = ""
 
 
@@ -283,25 +285,25 @@ class Files(msgspec.Struct, frozen=True, omit_defaults=True):
 class Timing(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where the time of a request went, in seconds. What is not here was nothing, or is not known."""
 
-    queue: float = 0.0
+    queue: Seconds = 0.0
     """Before it was sent, over all of its tries. No part of the step's `seconds`."""
-    limited: float = 0.0
+    limited: Seconds = 0.0
     """Of these, while a rate limit held back all requests to its model."""
-    connect: float = 0.0
+    connect: Seconds = 0.0
     """Until there was a connection. Nothing if one was there."""
-    first: float = 0.0
+    first: Seconds = 0.0
     """From sending it to the first byte of the response."""
-    lost: float = 0.0
+    lost: Seconds = 0.0
     """Under way in tries that failed."""
 
 
 class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     """One durable call. Exactly one of `answer`, `value`, `failure` is set, or `cancelled`."""
 
-    o: int
+    o: Ordinal
     scope: str
     q: str
-    c: int = 0
+    c: Count = 0
     kind: str = "generate"
     asked: Asked | None = None
     called: Called | None = None
@@ -313,13 +315,13 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     cancelled: bool = False
     files: Files | None = None
     """If the call changed files of its sample's sandbox."""
-    seconds: float = 0.0
+    seconds: Seconds = 0.0
     timing: Timing | None = None
     """Of a request to a model."""
-    tries: int = 1
+    tries: Count = 1
     batch: str = ""
     """The token of the job of a batch API in which it was answered, for half the price."""
-    origin: int = 0
+    origin: Count = 0
     """In a fork: the number that the parent's journal has for it. It was paid for there."""
 
     @property
@@ -347,13 +349,13 @@ class Spent(msgspec.Struct, frozen=True, omit_defaults=True):
     live (`usage`) and of those replayed (`saved`).
     """
 
-    live: int = 0
-    replayed: int = 0
-    orphaned: int = 0
+    live: Count = 0
+    replayed: Count = 0
+    orphaned: Count = 0
     orphaned_usage: Usage = Usage()
     usage: Usage = Usage()
     saved: Usage = Usage()
-    seconds: float = 0.0
+    seconds: Seconds = 0.0
     roles: dict[str, RoleSpent] = msgspec.field(default_factory=dict)
     """Of these tokens, by role, those that are not the evaluated model's."""
 
@@ -368,7 +370,7 @@ class Spent(msgspec.Struct, frozen=True, omit_defaults=True):
 class Bill(msgspec.Struct, omit_defaults=True):
     """What one model used in one cell. It holds no prices: they may still change."""
 
-    requests: int = 0
+    requests: Count = 0
     """Requests that were sent, with retries."""
     usage: Usage = Usage()
     """Of the responses that this run paid for."""
@@ -395,43 +397,47 @@ class Totals(msgspec.Struct, frozen=True, omit_defaults=True):
     The numbers replace what the records before this one add up to. Records behind it are added to them.
     """
 
-    steps: int = 0
-    taken: int = 0
-    replayed: int = 0
-    orphaned: int = 0
+    steps: Count = 0
+    taken: Count = 0
+    replayed: Count = 0
+    orphaned: Count = 0
     usage: Usage = Usage()
     saved: Usage = Usage()
     bills: dict[str, dict[str, Bill]] = msgspec.field(default_factory=dict)
     """By cell (`task/model`) and role; the evaluated model has the empty role."""
-    worked_seconds: float = 0.0
+    worked_seconds: Total = 0.0
     sitting: str = ""
     """When the last process began, if it did not record its end."""
-    jobs: dict[str, int] = msgspec.field(default_factory=dict)
+    jobs: dict[str, Count] = msgspec.field(default_factory=dict)
     """By token of an open batch job: how many of its responses were steps."""
     profile: msgspec.Raw = msgspec.Raw(b"{}")
     """Durations, as `holdfast.state.Profile` stores them."""
+
+    def __post_init__(self) -> None:
+        if self.sitting and not is_time(self.sitting):
+            raise ValueError("`sitting` is no time in UTC")
 
 
 class SampleFinished(msgspec.Struct, frozen=True, omit_defaults=True):
     """A key's answer, self-contained: nothing else has to be read to score or export it."""
 
-    o: int
-    attempt: int
+    o: Ordinal
+    attempt: Count
     answer: Answer
     spent: Spent = Spent()
-    scorers: int = 0
+    scorers: Count = 0
     """How many scorers will judge it: an answer with none is never waiting for scores."""
     anomalies: dict[str, str] = msgspec.field(default_factory=dict)
     """What is odd about the answer, by kind, each with what shows it."""
-    looked: int = 0
+    looked: Count = 0
     """The version of the list of anomalies that it was looked at with; 0 if it was not."""
 
 
 class SampleFailed(msgspec.Struct, frozen=True, omit_defaults=True):
     """An attempt that gave no answer. `final`: no further attempt was allowed."""
 
-    o: int
-    attempt: int
+    o: Ordinal
+    attempt: Count
     failure: Failure
     final: bool = True
     spent: Spent = Spent()
@@ -442,8 +448,8 @@ class ScoreGiven(msgspec.Struct, frozen=True, omit_defaults=True):
     zero.
     """
 
-    o: int
-    of: int
+    o: Ordinal
+    of: Count
     evaluation: str
     scorer: str
     value: Any = None
@@ -452,7 +458,7 @@ class ScoreGiven(msgspec.Struct, frozen=True, omit_defaults=True):
     failure: Failure | None = None
     spent: Spent = Spent()
     """What asking a judge took, if this answer's scorers asked any: in the last of its scores."""
-    seconds: float = 0.0
+    seconds: Seconds = 0.0
     """What the scorer took, with the judges that it asked; in the first of the scores that it gave at a time."""
     last: bool = False
     """The last score of this answer in this evaluation: with it the answer is fully scored."""
@@ -469,9 +475,9 @@ class LookedAgain(msgspec.Struct, frozen=True, omit_defaults=True):
     An `anomaly` record with a key; those without one tell of losses of the journal.
     """
 
-    o: int
-    of: int
-    version: int
+    o: Ordinal
+    of: Count
+    version: Count
     found: dict[str, str] = msgspec.field(default_factory=dict)
 
 
@@ -484,6 +490,29 @@ class ScoringStarted(msgspec.Struct, frozen=True):
     name: str = ""
 
 
+FACTS: dict[str, type[msgspec.Struct]] = {
+    "segment": Segment,
+    "run.started": RunStarted,
+    "run.resumed": RunResumed,
+    "run.extended": RunExtended,
+    "run.replanned": RunReplanned,
+    "run.completed": RunEnded,
+    "run.failed": RunEnded,
+    "run.cancelled": RunEnded,
+    "run.interrupted": RunEnded,
+    "step.started": StepStarted,
+    "step": Step,
+    "batch": BatchJob,
+    "sample.finished": SampleFinished,
+    "sample.failed": SampleFailed,
+    "score": ScoreGiven,
+    "score.started": ScoringStarted,
+    "anomaly": Anomaly,
+    "anomaly of a key": LookedAgain,
+    "totals": Totals,
+    "note": Note,
+}
+"""By type of record: what its data is. An anomaly with a key tells of an answer, one without tells of lost bytes."""
 _decoders: dict[type[msgspec.Struct], msgspec.json.Decoder[Any]] = {}
 Fact = TypeVar("Fact", bound=msgspec.Struct)
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+_REPEAT_DIGITS_MAX = 9
 _ESCAPE = re.compile(r"[/%\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
@@ -19,6 +20,19 @@ class Key(NamedTuple):
 
     def __str__(self) -> str:
         return f"{escape(self.task)}/{escape(self.model)}/{escape(self.sample_id)}/{self.repeat}"
+
+
+def is_key(text: str) -> bool:
+    """Whether `parse_key` can read it."""
+    cell, _, repeat = text.rpartition("/")
+    if cell.count("/") != 2 or not (repeat.isascii() and repeat.isdigit()) or len(repeat) > _REPEAT_DIGITS_MAX:
+        return False
+    if "%" in cell:
+        try:
+            unescape(cell)
+        except UnicodeDecodeError:
+            return False
+    return True
 
 
 def parse_key(text: str) -> Key:

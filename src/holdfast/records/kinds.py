@@ -6,6 +6,8 @@ older one. Names that start with `x-` are free for extensions.
 
 import msgspec
 
+from holdfast.records.ranges import Count, CountOrMinusOne
+
 FORMAT = 1
 """The version of the bytes described in docs/format.md."""
 
@@ -38,9 +40,9 @@ _KNOWN = frozenset(
 class Fence(msgspec.Struct, frozen=True):
     """The last record of the segment before that counts. Bytes of that segment beyond `bytes` are void."""
 
-    segment: int
-    bytes: int
-    n: int
+    segment: Count
+    bytes: Count
+    n: Count
     x: str
 
 
@@ -49,11 +51,11 @@ class Segment(msgspec.Struct, frozen=True):
     ends.
     """
 
-    format: int
+    format: Count
     run: str
-    segment: int
-    epoch: int
-    first: int
+    segment: Count
+    epoch: Count
+    first: Count
     prev: Fence | None = None
 
 
@@ -61,11 +63,11 @@ class Anomaly(msgspec.Struct, frozen=True, omit_defaults=True):
     """A loss that was found and is recorded once: which bytes, which numbers, which keys if still readable."""
 
     kind: str
-    segment: int
-    first: int
-    last: int
-    n_first: int
-    n_last: int
+    segment: Count
+    first: Count
+    last: Count
+    n_first: Count
+    n_last: CountOrMinusOne
     keys: tuple[str, ...] = ()
     detail: str = ""
     quarantine: str = ""

@@ -5,11 +5,16 @@ fixed length, so a line is checked without parsing it: a flipped bit, two glued 
 fail the same test.
 """
 
+import functools
+import re
+from typing import Annotated
+
 import msgspec
 import xxhash
 
 from holdfast.errors import BadRecordError, RecordTooLargeError
 from holdfast.records.kinds import is_known
+from holdfast.records.ranges import COUNT_MAX
 
 LINE_BYTES_MAX = 64 * 1024 * 1024
 """Longer lines are refused when written and are damage when read: a reader's memory is bounded by this."""
@@ -55,12 +60,15 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Head(msgspec.Struct, gc=False):
-    n: int
+    n: Annotated[int, msgspec.Meta(ge=1, le=COUNT_MAX)]
     at: str
     t: str
     k: str | None = None
 
 
+_TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)T([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?Z", re.ASCII)
+_FIRST_YEAR = 1970
+_DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _head_decoder = msgspec.json.Decoder(_Head)
 _encoded_kinds: dict[str, bytes] = {}
 
@@ -122,12 +130,27 @@ def parse(raw: bytes, seed: int) -> Line | None:
     data = raw.find(_DATA)
     try:
         head = _head_decoder.decode(raw[:data] + b"}")
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    if not is_time(head.at):
         return None
     start = data + len(_DATA)
     # a view keeps the whole line in memory, and a slice copies: for large records the copy costs more
     found = raw[start:cut] if cut <= _SLICE_BYTES_MAX else memoryview(raw)[start:cut]
     return Line(head.n, head.at, head.t, msgspec.Raw(found), check.decode(), head.k)
+
+
+@functools.lru_cache(64)  # records of one batch have the same
+def is_time(text: str) -> bool:
+    """Whether it is a moment in UTC, as every record has one; readers compute with it."""
+    found = _TIME.fullmatch(text)
+    if found is None:
+        return False
+    year, month, day = int(found[1]), int(found[2]), int(found[3])
+    if not (year >= _FIRST_YEAR and 1 <= month <= 12 and 1 <= day <= _DAYS[month - 1]):
+        return False
+    is_leap_year = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    return (month, day) != (2, 29) or is_leap_year
 
 
 def _encoded(kind: str) -> bytes:

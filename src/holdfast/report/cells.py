@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from holdfast.journal import Reader, journal_folder
+from holdfast.records.decoding import FactDecoder
 from holdfast.records.exchange import Usage
 from holdfast.records.facts import Cell, SampleFinished
 from holdfast.records.keys import parse_key
@@ -29,7 +30,7 @@ from holdfast.spec.reducing import MEAN, Reduction, stored_reductions
 from holdfast.state import AnswerRow, Index, ScoreRow
 from holdfast.stats import Summary, summarise
 
-_finished = msgspec.json.Decoder(SampleFinished)
+_finished = FactDecoder(SampleFinished)
 
 
 class Example(msgspec.Struct, frozen=True):
@@ -308,7 +309,7 @@ def _texts(index: Index, wanted: Answers) -> Iterator[tuple[int, str]]:
         for row in wanted.rows(index):
             entry = reader.record_at(row.segment, row.at_byte) if row.status == "finished" else None
             if entry is not None and entry.line.n == row.n:
-                yield row.o, _finished.decode(entry.line.d).answer.text
+                yield row.o, _finished.decode(entry.line).answer.text
 
 
 def _agreement(index: Index, wanted: Answers, answers: Container[int]) -> Iterator[Agreement]:

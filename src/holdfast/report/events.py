@@ -15,6 +15,8 @@ import msgspec
 import xxhash
 
 from holdfast.journal import Entry, Reader, journal_folder
+from holdfast.records import Line
+from holdfast.records.decoding import FactDecoder, check_fact
 from holdfast.records.exchange import Message
 from holdfast.records.facts import Step
 from holdfast.report.export import ExportLine
@@ -22,7 +24,7 @@ from holdfast.report.export import ExportLine
 _TYPES = ("step", "step.started", "sample.failed")
 _BATCH = 10_000
 _data = msgspec.json.Decoder(dict[str, Any])
-_step = msgspec.json.Decoder(Step)
+_step = FactDecoder(Step)
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -53,11 +55,14 @@ def with_events(lines: Iterable[ExportLine], run: str, *, of_finished: bool) -> 
                 yield EventLine(**fields)
                 continue
             entries = list(places.read(line.key, reader))
-            events = [
-                Event(each.line.n, each.line.at, each.line.t, _whole(_data.decode(each.line.d))) for each in entries
-            ]
-            steps = {each.line.n: _step.decode(each.line.d) for each in entries if each.line.t == "step"}
+            steps = {each.line.n: _step.decode(each.line) for each in entries if each.line.t == "step"}
+            events = [_event(each.line) for each in entries]
             yield EventLine(**fields, events=events, messages=last_conversation(steps))
+
+
+def _event(line: Line) -> Event:
+    check_fact(line)
+    return Event(line.n, line.at, line.t, _whole(_data.decode(line.d)))
 
 
 def _whole(data: dict[str, Any]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ import msgspec
 from holdfast.journal import Reader, journal_folder
 from holdfast.plan import PlanLine, planned_lines
 from holdfast.printable import clean
+from holdfast.records.decoding import FactDecoder
 from holdfast.records.exchange import Usage
 from holdfast.records.facts import Failure, SampleFailed, SampleFinished
 from holdfast.records.keys import parse_key
@@ -29,8 +30,8 @@ from holdfast.report.groups import Groups
 from holdfast.report.wording import own_words
 from holdfast.state import AnswerRow, Index, MadeRow, ScoreRow
 
-_finished = msgspec.json.Decoder(SampleFinished)
-_failed = msgspec.json.Decoder(SampleFailed)
+_finished = FactDecoder(SampleFinished)
+_failed = FactDecoder(SampleFailed)
 _PLAIN = ("key", "task", "model", "sample_id", "repeat", "status", "output")
 _SPENT = ("attempt", "input_tokens", "output_tokens", "cost_usd", "seconds")
 _FORMULA = re.compile(r"\A\s*[=+\-@\t＝＋－＠﹦﹢﹣﹫]")  # noqa: RUF001 - other spellings of the same signs
@@ -194,11 +195,11 @@ def _line(line: PlanLine, row: AnswerRow | None, scores: list[ScoreRow], reader:
         if entry is None or entry.line.n != row.n:  # it was lost to damage since the index saw it
             row = None
         elif row.status == "finished":
-            answer = _finished.decode(entry.line.d).answer
+            answer = _finished.decode(entry.line).answer
             status, output, reason = row.status, answer.text, answer.finish_reason
             tool_calls = answer.tool_calls
         else:
-            status, error = row.status, _failed.decode(entry.line.d).failure
+            status, error = row.status, _failed.decode(entry.line).failure
     used = row.used_by_role() if row else {}
     whole = sum(used.values(), Usage())
     return ExportLine(

@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast.journal import Entry
 from holdfast.journal.lease import InFlight
+from holdfast.records.decoding import FactDecoder
 from holdfast.records.exchange import Answer, Message, Row, Usage
 from holdfast.records.facts import (
     Asked,
@@ -29,12 +30,12 @@ from holdfast.records.facts import (
 )
 from holdfast.spec import Price
 
-_step = msgspec.json.Decoder(Step)
-_started = msgspec.json.Decoder(StepStarted)
-_finished = msgspec.json.Decoder(SampleFinished)
-_failed = msgspec.json.Decoder(SampleFailed)
-_score = msgspec.json.Decoder(ScoreGiven)
-_resumed = msgspec.json.Decoder(RunResumed)
+_step = FactDecoder(Step)
+_started = FactDecoder(StepStarted)
+_finished = FactDecoder(SampleFinished)
+_failed = FactDecoder(SampleFailed)
+_score = FactDecoder(ScoreGiven)
+_resumed = FactDecoder(RunResumed)
 
 
 class StepStory(msgspec.Struct, frozen=True):
@@ -216,21 +217,21 @@ def collect(entries: Iterable[object], key: str) -> KeyRecords:
         if not isinstance(each, Entry):
             continue
         line = each.line
-        if line.t == "run.resumed" and not _resumed.decode(line.d).live:
+        if line.t == "run.resumed" and not _resumed.decode(line).live:
             sitting += 1
             found.begun_again.append(line.at)
         if line.k != key:
             continue
         if line.t == "step":
-            found.steps.append((line.n, line.at, sitting, _step.decode(line.d)))
+            found.steps.append((line.n, line.at, sitting, _step.decode(line)))
         elif line.t == "step.started":
-            found.begun.append((line.n, line.at, sitting, _started.decode(line.d)))
+            found.begun.append((line.n, line.at, sitting, _started.decode(line)))
         elif line.t == "sample.finished":
-            found.ends.append((line.n, line.at, sitting, _finished.decode(line.d)))
+            found.ends.append((line.n, line.at, sitting, _finished.decode(line)))
         elif line.t == "sample.failed":
-            found.ends.append((line.n, line.at, sitting, _failed.decode(line.d)))
+            found.ends.append((line.n, line.at, sitting, _failed.decode(line)))
         elif line.t == "score":
-            found.scores.append((line.at, sitting, _score.decode(line.d)))
+            found.scores.append((line.at, sitting, _score.decode(line)))
     return found
 
 

@@ -16,6 +16,7 @@ from holdfast.engine.tickets import Ticket
 from holdfast.journal import Reader, journal_folder
 from holdfast.plan import data_lines, planned_lines
 from holdfast.records.built_in import normalized
+from holdfast.records.decoding import FactDecoder
 from holdfast.records.exchange import Sample
 from holdfast.records.facts import Cell, SampleFinished, ScoreGiven
 from holdfast.report.costs import Told
@@ -27,8 +28,8 @@ from holdfast.state import Index, MadeRow
 _MAY_DIFFER = {BUILT_IN[name].function for name in ("code_tests", "bert_score", "embedding_similarity")}
 _OF_THE_MOMENT = frozenset({"stalled", "cancelled", "record", "too_large"})
 """Failures that say something of the process, not of the answer."""
-_finished = msgspec.json.Decoder(SampleFinished)
-_given = msgspec.json.Decoder(ScoreGiven)
+_finished = FactDecoder(SampleFinished)
+_given = FactDecoder(ScoreGiven)
 
 
 class Rescored(msgspec.Struct):
@@ -125,7 +126,7 @@ def _answers(index: Index, reader: Reader, cell: Cell, evaluation: str) -> Itera
             return
         entry = reader.record_at(row.segment, row.at_byte) if row.o == ticket.o else None
         if entry is not None:
-            yield Judgement(ticket, _finished.decode(entry.line.d).answer, row.n, evaluation, (), counts)
+            yield Judgement(ticket, _finished.decode(entry.line).answer, row.n, evaluation, (), counts)
 
 
 def _tickets(run: str, cell: Cell) -> Iterator[Ticket]:
@@ -158,7 +159,7 @@ def _differs(reader: Reader, answer: Judgement, now: ScoreGiven, recorded: MadeR
 def _failure(reader: Reader, recorded: MadeRow) -> str:
     """The kind of a recorded failure: the index has only its message."""
     entry = reader.record_at(recorded.position.segment, recorded.position.offset)
-    given = None if entry is None else _given.decode(entry.line.d)
+    given = None if entry is None else _given.decode(entry.line)
     return given.failure.kind if given is not None and given.failure is not None else "unknown"
 
 

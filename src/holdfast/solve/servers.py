@@ -23,6 +23,7 @@ from holdfast.errors import HoldfastError, SpecError, told
 from holdfast.records.facts import Failure
 from holdfast.records.redaction import Redactor, is_credential_name, is_unmistakable
 from holdfast.solve.context import Context, ToolFailedError
+from holdfast.solve.response_bounds import bounding_hook
 from holdfast.solve.tools import Tool
 from holdfast.solve.workplace import Workplace
 from holdfast.spec.reading import expand
@@ -165,7 +166,10 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         if self.url:
             http, wire = map(importlib.import_module, ("httpx2", "mcp.client.streamable_http"))
             seconds = http.Timeout(30.0, read=self.seconds or 300.0)
-            async with http.AsyncClient(headers=_filled(self.headers), timeout=seconds) as client:
+            # not compressed, so that what is received is what is held in memory
+            headers = {"accept-encoding": "identity", **_filled(self.headers)}
+            hooks = {"response": [bounding_hook(http)]}
+            async with http.AsyncClient(headers=headers, timeout=seconds, event_hooks=hooks) as client:
                 yield wire.streamable_http_client(_fill(self.url), http_client=client)
             return
         stdio = importlib.import_module("mcp.client.stdio")

@@ -19,9 +19,20 @@ _LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*$")
 _BYTES_MAX = 1 << 20
 _REFUSED = re.compile(
     r"(HOLDFAST|LD|DYLD|XDG|GIT|DOCKER|NODE)_.*|PYTHON.*|.*_PROXY|.*SSL_.*|.*_CA_(BUNDLE|CERTS)"
-    r"|PATH|HOME|TMPDIR|TMP|TEMP|SHELL|ENV|BASH_ENV|IFS",
+    r"|PATH|HOME|TMPDIR|TMP|TEMP|SHELL|ENV|BASH_ENV|IFS"
+    # where object stores are, and which files or servers give them their credentials
+    r"|AWS_(ENDPOINT.*|.*_ENDPOINT|PROFILE|ROLE_.*|CONTAINER_.*|.*_FILE)"
+    r"|AZURE_(STORAGE_)?(ENDPOINT|AUTHORITY_HOST|ACCOUNT_NAME|USE_EMULATOR)|AZURE_(MSI|IDENTITY)_ENDPOINT"
+    r"|AZURE_FABRIC_.*|AZURE_FEDERATED_TOKEN_FILE"
+    r"|GOOGLE_(BASE_URL|APPLICATION_CREDENTIALS|SERVICE_ACCOUNT.*)",
     re.IGNORECASE,  # programs read http_proxy as well as HTTP_PROXY
 )
+_AWS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION")
+_OF_MIRRORS = {"s3": _AWS, "s3a": _AWS, "az": ("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_SAS_TOKEN")}
+"""By the scheme of a mirror's URL: its keys. The account of `az` is part of its address, and a service account of `gs`
+may name another server: a file must not send the run's answers elsewhere."""
+_REGION = re.compile(r"[a-z0-9-]{1,40}")
+"""It becomes a part of the store's host name."""
 
 
 def fill_environment(
@@ -30,25 +41,36 @@ def fill_environment(
     """Set the variables of the file that the spec, or a `--set`, mentions and that are not set yet."""
     mentioned = mentioned_variables(spec, sets)
     for name, value in read_env_file(path).items():
-        if name in mentioned and not is_refused(name):
+        if name in mentioned and not is_refused(name, value):
             environ.setdefault(name, value)
 
 
 def refused_variables(environ: Mapping[str, str] = os.environ, path: str = PATH) -> list[str]:
     """Those of the file that it may not set and that are not set otherwise."""
-    return [name for name in read_env_file(path) if is_refused(name) and name not in environ]
+    found = read_env_file(path).items()
+    return [name for name, value in found if is_refused(name, value) and name not in environ]
 
 
-def is_refused(name: str) -> bool:
-    """Whether no `.env` file may set it."""
-    return _REFUSED.fullmatch(name) is not None
+def is_refused(name: str, value: str = "") -> bool:
+    """Whether no `.env` file may set it, or not to that value."""
+    is_region = name in ("AWS_REGION", "AWS_DEFAULT_REGION")
+    return _REFUSED.fullmatch(name) is not None or (is_region and value != "" and not _REGION.fullmatch(value))
 
 
 def mentioned_variables(spec: object, sets: Sequence[str] = ()) -> set[str]:
-    """Every `${NAME}`, every `api_key_env`, the variables that its providers read, and those of commands."""
-    assigned = (each.partition("=") for each in sets)
-    changes = [{path.rpartition(".")[2]: value_of(text, path)} for path, _, text in assigned]
-    return {*_mentioned(spec), *_mentioned(changes)}
+    """Every `${NAME}`, every `api_key_env`, the variables that its providers read, those of commands, and the keys of
+    its mirror.
+    """
+    assigned = [(path, value_of(text, path)) for path, _, text in (each.partition("=") for each in sets)]
+    changes = [{path.rpartition(".")[2]: value} for path, value in assigned]
+    mirrors = [spec.get("mirror")] if isinstance(spec, dict) else []
+    mirrors += [value for path, value in assigned if path in ("mirror", "mirror.url")]
+    return {*_mentioned(spec), *_mentioned(changes), *(name for each in mirrors for name in _keys_of_mirror(each))}
+
+
+def _keys_of_mirror(mirror: object) -> Sequence[str]:
+    url = mirror.get("url") if isinstance(mirror, dict) else mirror
+    return _OF_MIRRORS.get(url.partition("://")[0], ()) if isinstance(url, str) else ()
 
 
 def _mentioned(value: object, name: str = "") -> Iterator[str]:

@@ -25,6 +25,7 @@ from holdfast.spec.variables import is_late
 
 _MODEL_FIELDS = {each.name for each in msgspec.structs.fields(Model)} - {"name"}
 _TASK_FIELDS = {each.name for each in msgspec.structs.fields(Task)} - {"name"}
+_STORED_LEVELS_MAX = 100
 
 
 def load_spec(path: str, sets: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> Spec:
@@ -108,12 +109,35 @@ def _build(
 
 def read_stored_spec(stored: Mapping[str, Any]) -> Spec:
     """The spec that a run's journal holds. FormatError if this version does not understand it."""
+    _check_nesting(stored)
     try:
         return msgspec.convert(stored, Spec)
     except msgspec.ValidationError as error:
         raise FormatError(
             f"the spec in the journal cannot be read ({error}): a newer Holdfast may have written it; upgrade"
         ) from error
+
+
+def check_stored_spec(stored: Mapping[str, Any]) -> None:
+    """FormatError if a value of a stored spec has a type that no version has written. Fields of other versions are
+    accepted: whoever only reads a run does not need them.
+    """
+    try:
+        read_stored_spec(stored)
+    except FormatError as error:
+        if isinstance(error.__cause__, msgspec.ValidationError) and not str(error.__cause__).startswith("Expected"):
+            return
+        raise
+
+
+def _check_nesting(stored: Mapping[str, Any]) -> None:
+    level: list[Any] = [stored]
+    for _ in range(_STORED_LEVELS_MAX):
+        inner = [each.values() if isinstance(each, Mapping) else each for each in level]
+        level = [value for values in inner for value in values if isinstance(value, Mapping | list)]
+        if not level:
+            return
+    raise FormatError(f"the spec in the journal is nested more than {_STORED_LEVELS_MAX} levels deep: no spec is")
 
 
 def spec_mapping(spec: Spec) -> dict[str, Any]:

@@ -19,7 +19,7 @@ def recorded_answer(reader: Reader, row: AnswerRow) -> SampleFinished | None:
     entry = _entry_at(reader, Position(row.n, row.segment, row.at_byte), "sample.finished")
     if entry is None or entry.line.k != row.key:
         return None
-    finished = finished_data.decode(entry.line.d)
+    finished = finished_data.decode(entry.line)
     return finished if finished.o == row.o else None
 
 
@@ -28,7 +28,7 @@ def recorded_score(reader: Reader, position: Position, evaluation: str, scorer: 
     entry = _entry_at(reader, position, "score")
     if entry is None:
         return None
-    score = score_data.decode(entry.line.d)
+    score = score_data.decode(entry.line)
     return score if (score.evaluation, score.scorer) == (evaluation, scorer) else None
 
 

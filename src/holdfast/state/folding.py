@@ -15,15 +15,15 @@ import msgspec
 from holdfast.errors import FormatError
 from holdfast.journal.marks import Damage, Entry, Position
 from holdfast.records.built_in import comparable_by_task
+from holdfast.records.decoding import FactDecoder
 from holdfast.records.exchange import MARKS
 from holdfast.records.facts import Cell, LookedAgain, SampleFailed, SampleFinished, ScoreGiven
+from holdfast.records.ranges import ORDINALS_MAX
 from holdfast.score.anomalies import VERSION
 from holdfast.state.story import StepGist, Story
 
 _SPARE = 1024
 _PAGE = 1024
-_ORDINALS_MAX = 1 << 30
-"""Of a run. What a stranger's journal says takes no more memory than so many bits."""
 LARGE_RECORD_BYTES = 1024 * 1024
 """Longer records are counted in `Fold.large`."""
 
@@ -59,7 +59,7 @@ class Bits:
         """True if it was not there."""
         if number in self:
             return False
-        if not 0 <= number < _ORDINALS_MAX:
+        if not 0 <= number < ORDINALS_MAX:
             raise FormatError(f"a record names the key number {number}, which no plan has: Holdfast did not write it")
         index = number >> 3
         if index >= len(self._bytes):
@@ -130,11 +130,11 @@ class Trail(msgspec.Struct):
 OWN_KINDS = frozenset({"scorer", "judge", "record", "too_large", "cancelled", "stalled", *MARKS})
 """Failures of a scorer's or an answer's own making: asking again would come to the same. Any other is one of a judge's
 server, or of this machine."""
-step_gist = msgspec.json.Decoder(StepGist)
-finished_data = msgspec.json.Decoder(SampleFinished)
-failed_data = msgspec.json.Decoder(SampleFailed)
-score_data = msgspec.json.Decoder(ScoreGiven)
-looked_data = msgspec.json.Decoder(LookedAgain)
+step_gist = FactDecoder(StepGist)
+finished_data = FactDecoder(SampleFinished)
+failed_data = FactDecoder(SampleFailed)
+score_data = FactDecoder(ScoreGiven)
+looked_data = FactDecoder(LookedAgain)
 
 
 class Judged(msgspec.Struct):
@@ -245,7 +245,7 @@ class Fold:
         self.unjudged.clear()
 
     def _step(self, entry: Entry) -> None:
-        found = step_gist.decode(entry.line.d)
+        found = step_gist.decode(entry.line)
         if entry.line.t == "step":
             self.story.answered(found, entry.line.k)
         position = Position(entry.line.n, entry.segment, entry.offset)
@@ -269,7 +269,7 @@ class Fold:
         return self.story.evaluation if self._wanted is None else self._wanted
 
     def _finished(self, entry: Entry) -> None:
-        found = finished_data.decode(entry.line.d)
+        found = finished_data.decode(entry.line)
         if not self.finished.add(found.o):
             self.story.twice += 1
             return
@@ -284,12 +284,12 @@ class Fold:
             self.unlooked.add(found.o)
 
     def _looked(self, entry: Entry) -> None:
-        found = looked_data.decode(entry.line.d)
+        found = looked_data.decode(entry.line)
         if found.version == VERSION:
             self.unlooked.discard(found.o)
 
     def _failed(self, entry: Entry) -> None:
-        found = failed_data.decode(entry.line.d)
+        found = failed_data.decode(entry.line)
         if found.o in self.finished:
             return
         trail = self.trails.setdefault(found.o, Trail())
@@ -303,7 +303,7 @@ class Fold:
         self.story.ended(found, entry.line.k)
 
     def _score(self, entry: Entry) -> None:
-        found = score_data.decode(entry.line.d)
+        found = score_data.decode(entry.line)
         if found.author:
             return  # by hand: whether the scorers have had their say does not depend on it
         position = self.unscored.get(found.o)

@@ -17,6 +17,7 @@ import xxhash
 from holdfast.errors import StaleCursorError
 from holdfast.journal import START, Cursor, Damage, Entry, Reader, journal_folder
 from holdfast.journal.marks import Position, unrecorded
+from holdfast.records.decoding import FactDecoder
 from holdfast.records.facts import Cell, SampleFailed, SampleFinished, ScoreGiven
 from holdfast.records.keys import parse_key
 from holdfast.state.cache import identify
@@ -28,7 +29,7 @@ from holdfast.state.sources import CheckedFiles, Stamps, have_changed, stamp_seg
 from holdfast.state.story import Story
 
 _VERSION = 14
-_timed_gist = msgspec.json.Decoder(TimedGist)
+_timed_gist = FactDecoder(TimedGist)
 _PUBLISH_SHARE = 50
 _SMALL_RECORDS = 50_000
 _REBUILDS_MAX = 3
@@ -356,7 +357,7 @@ class Index:
     def _apply(self, entry: Entry) -> None:
         kind = entry.line.t
         if kind == "step":
-            step = _timed_gist.decode(entry.line.d)
+            step = _timed_gist.decode(entry.line)
             self.story.answered(step, entry.line.k)
             self.profile.answered(step, entry.line)
         elif kind == "sample.finished":
@@ -403,14 +404,14 @@ class Index:
                 self._writable.execute("UPDATE answers SET key = ? WHERE o = ?", (new, o))
 
     def _finished(self, entry: Entry) -> None:
-        found = finished_data.decode(entry.line.d)
+        found = finished_data.decode(entry.line)
         if self._put(entry, found, "finished", ("", "")):
             self.story.ended(found, entry.line.k)
         else:
             self.story.twice += 1
 
     def _failed(self, entry: Entry) -> None:
-        found = failed_data.decode(entry.line.d)
+        found = failed_data.decode(entry.line)
         status = "failed" if found.final else "unfinished"
         if self._put(entry, found, status, (found.failure.kind, found.failure.message)):
             self.story.ended(found, entry.line.k)
@@ -434,12 +435,12 @@ class Index:
         return self._writable.execute(_PUT, row).rowcount > 0
 
     def _looked(self, entry: Entry) -> None:
-        found = looked_data.decode(entry.line.d)
+        found = looked_data.decode(entry.line)
         row = (found.version, msgspec.json.encode(found.found), found.o, found.of)
         self._writable.execute("UPDATE answers SET looked = ?, found = ? WHERE o = ? AND n = ?", row)
 
     def _score(self, entry: Entry) -> None:
-        found = score_data.decode(entry.line.d)
+        found = score_data.decode(entry.line)
         if not found.author:
             self.story.scored(found, entry.line.k)
         place, value = (found.o, found.evaluation), msgspec.json.encode(found.value)

@@ -6,13 +6,16 @@ What older versions did not record is not guessed: a phase without a number has 
 
 from datetime import datetime
 from functools import lru_cache
+from typing import Annotated
 
 import msgspec
 
 from holdfast.records import Line
+from holdfast.records.decoding import FactDecoder
 from holdfast.records.durations import Durations
-from holdfast.records.facts import RunEnded, ScoreGiven, Timing, Totals
+from holdfast.records.facts import RunEnded, ScoreGiven, Timing
 from holdfast.records.keys import cell_names, cell_of
+from holdfast.records.ranges import Count, EpochSeconds, Seconds, Total
 from holdfast.state.story import BEGINNINGS, ENDS, StepGist
 
 SPANS_MAX = 60
@@ -20,9 +23,8 @@ _WIDTH_SECONDS = 1 / 64
 APART_SECONDS = 60.0
 """Scoring has no record that it ends. In a condensed journal, which does not tell one process from the next, records so
 far apart are of two sittings."""
-_ended = msgspec.json.Decoder(RunEnded)
-_score = msgspec.json.Decoder(ScoreGiven)
-_totals = msgspec.json.Decoder(Totals)
+_ended = FactDecoder(RunEnded)
+_score = FactDecoder(ScoreGiven)
 
 
 class _Live(msgspec.Struct, frozen=True):
@@ -31,7 +33,7 @@ class _Live(msgspec.Struct, frozen=True):
     live: bool = False
 
 
-_live = msgspec.json.Decoder(_Live)
+_live = FactDecoder(_Live)
 
 
 class _Renamed(msgspec.Struct, frozen=True):
@@ -40,38 +42,41 @@ class _Renamed(msgspec.Struct, frozen=True):
     renamed: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-_renamed = msgspec.json.Decoder(_Renamed)
+_renamed = FactDecoder(_Renamed)
 
 
 class _Opened(msgspec.Struct, frozen=True):
     """Every process that adds to a run has an epoch of its own."""
 
-    epoch: int = 0
+    epoch: Count = 0
 
 
-_opened = msgspec.json.Decoder(_Opened)
+_opened = FactDecoder(_Opened)
 
 
 class TimedGist(StepGist, frozen=True):
     """The little of a step that a profile needs too."""
 
     kind: str = "generate"
-    seconds: float = 0.0
+    seconds: Seconds = 0.0
     timing: Timing | None = None
 
 
-_timed = msgspec.json.Decoder(TimedGist)
+_timed = FactDecoder(TimedGist)
+
+
+_Spans = Annotated[list[Total], msgspec.Meta(max_length=SPANS_MAX)]
 
 
 class Spans(msgspec.Struct):
     """The life of a run in at most 60 equal spans, which become twice as wide whenever it outgrows them."""
 
-    start: float = 0.0
+    start: EpochSeconds = 0.0
     """In seconds of the epoch; 0 if nothing has happened."""
-    width: float = _WIDTH_SECONDS
-    busy: list[float] = msgspec.field(default_factory=list)
+    width: Annotated[float, msgspec.Meta(ge=_WIDTH_SECONDS, le=1e10)] = _WIDTH_SECONDS
+    busy: _Spans = msgspec.field(default_factory=list)
     """By span: the seconds that requests were under way, each counted."""
-    open: list[float] = msgspec.field(default_factory=list)
+    open: _Spans = msgspec.field(default_factory=list)
     """By span: the seconds that a process was at work on the run."""
 
     def add_busy(self, since: float, to: float) -> None:
@@ -108,23 +113,23 @@ class Spans(msgspec.Struct):
 class ModelTimes(msgspec.Struct):
     """What one model was asked, and how long it took."""
 
-    requests: int = 0
+    requests: Count = 0
     """That were sent, also those that failed and were sent again."""
-    answered: int = 0
-    failed: int = 0
+    answered: Count = 0
+    failed: Count = 0
     """Given up for good."""
-    retries: int = 0
-    batched: int = 0
+    retries: Count = 0
+    batched: Count = 0
     """Answered in jobs of a batch API. How long those take says nothing of the model: they are in no phase."""
-    input_tokens: int = 0
-    output_tokens: int = 0
-    limited_seconds: float = 0.0
-    held_seconds: float = 0.0
+    input_tokens: Count = 0
+    output_tokens: Count = 0
+    limited_seconds: Total = 0.0
+    held_seconds: Total = 0.0
     """Of all requests, before they were sent; the first of the two because of rate limits."""
-    sent_seconds: float = 0.0
+    sent_seconds: Total = 0.0
     """Of all requests, under way."""
     phases: dict[str, Durations] = msgspec.field(default_factory=dict)
-    evaluations: dict[str, int] = msgspec.field(default_factory=dict)
+    evaluations: dict[str, Count] = msgspec.field(default_factory=dict)
     """How often it was asked as a judge, by evaluation; by the samples themselves under the empty one."""
 
     def took(self, phase: str, seconds: float) -> None:
@@ -142,31 +147,31 @@ class Profile(msgspec.Struct):
     roles: dict[str, ModelTimes] = msgspec.field(default_factory=dict)
     """Those that are asked in a role, by its name."""
     commits: Durations = msgspec.field(default_factory=Durations)
-    processes: int = 0
+    processes: Count = 0
     """That have begun to work on the run."""
-    told: int = 0
+    told: Count = 0
     """Of these, whose ends say how long commits took. One that was killed says nothing."""
     spans: Spans = msgspec.field(default_factory=Spans)
-    worked_seconds: float = 0.0
+    worked_seconds: Total = 0.0
     """Of sittings that are over."""
-    sitting: float = 0.0
+    sitting: EpochSeconds = 0.0
     """When the process began that is at work, as far as is recorded; 0 if none is."""
-    seen: float = 0.0
+    seen: EpochSeconds = 0.0
     """When the last record of a sitting was written."""
     alive: bool = False
     """The last process has not said that it ended."""
-    epoch: int = 0
+    epoch: Count = 0
     """Of the process that wrote last."""
 
     def apply(self, line: Line) -> None:
         if line.t == "segment":
-            self._opened(_opened.decode(line.d).epoch)
+            self._opened(_opened.decode(line).epoch)
         elif line.t == "totals":
-            self._restore(_totals.decode(line.d))
+            self._restore(_of_totals.decode(line).profile)
         elif line.t == "run.replanned":
-            renamed = _renamed.decode(line.d).renamed
+            renamed = _renamed.decode(line).renamed
             self.models = {renamed.get(name, name): times for name, times in self.models.items()}
-        elif line.t in BEGINNINGS and not _live.decode(line.d).live:
+        elif line.t in BEGINNINGS and not _live.decode(line).live:
             at = _seconds(line.at)
             self._stand_up(self.seen)
             self._see(at, at)
@@ -177,7 +182,7 @@ class Profile(msgspec.Struct):
             self._see(at, at)
             self._stand_up(at)
             self.alive = False
-            commits = _ended.decode(line.d).commits
+            commits = _ended.decode(line).commits
             if commits is not None:
                 self.told += 1
                 self.commits.merge(commits)
@@ -203,17 +208,16 @@ class Profile(msgspec.Struct):
     def fold(self, line: Line) -> None:
         """Any record. The index, which has decoded them anyway, calls the methods above itself."""
         if line.t == "step":
-            self.answered(_timed.decode(line.d), line)
+            self.answered(_timed.decode(line), line)
         elif line.t == "score":
-            score = _score.decode(line.d)
+            score = _score.decode(line)
             if not score.author:
                 self.scored(0.0 if score.taken else score.seconds, line)
         else:
             self.apply(line)
 
-    def _restore(self, totals: Totals) -> None:
+    def _restore(self, before: "Profile") -> None:
         """Replace everything but the epoch: it is that of the journal that the totals are in."""
-        before = msgspec.json.decode(totals.profile, type=Profile)
         for name in self.__struct_fields__:
             if name != "epoch":
                 setattr(self, name, getattr(before, name))
@@ -282,6 +286,15 @@ class Profile(msgspec.Struct):
             self.worked_seconds += at - self.sitting
             self.spans.add_open(self.sitting, at)
         self.sitting = 0.0
+
+
+class _OfTotals(msgspec.Struct, frozen=True):
+    """What a `totals` record holds of a profile."""
+
+    profile: Profile = msgspec.field(default_factory=Profile)
+
+
+_of_totals = FactDecoder(_OfTotals)
 
 
 def _halved(spans: list[float]) -> list[float]:

@@ -2,7 +2,6 @@
 run's size.
 """
 
-import contextlib
 import itertools
 from datetime import datetime
 from typing import Any
@@ -11,6 +10,7 @@ import msgspec
 
 from holdfast.journal.marks import Entry, Position
 from holdfast.records import Anomaly, Line, Segment
+from holdfast.records.decoding import FactDecoder, decode
 from holdfast.records.exchange import Usage
 from holdfast.records.facts import (
     BatchJob,
@@ -33,11 +33,12 @@ from holdfast.records.facts import (
     Totals,
 )
 from holdfast.records.keys import cell_of, with_model
+from holdfast.records.ranges import Count, Ordinal
 
 ENDS = frozenset({"run.completed", "run.failed", "run.cancelled", "run.interrupted"})
 BEGINNINGS = frozenset({"run.started", "run.resumed", "run.extended"})
 _NO_USAGE = Usage()
-_anomaly = msgspec.json.Decoder(Anomaly)
+_anomaly = FactDecoder(Anomaly)
 
 
 class Resume(msgspec.Struct, frozen=True):
@@ -81,11 +82,11 @@ class _Failed(msgspec.Struct, frozen=True):
 class StepGist(msgspec.Struct, frozen=True):
     """The little of a step, or of its announcement, that a fold needs; the rest is not decoded."""
 
-    o: int
+    o: Ordinal
     scope: str = ""
-    origin: int = 0
+    origin: Count = 0
     batch: str = ""
-    tries: int = 1
+    tries: Count = 1
     asked: _Role | None = None
     answer: _Said | None = None
     kind: str = "generate"
@@ -232,9 +233,9 @@ class Story(msgspec.Struct):
         if line.t.startswith("run."):
             self._run(line)
         elif line.t == "segment":
-            self._opened(msgspec.json.decode(line.d, type=Segment).epoch)
+            self._opened(decode(line, Segment).epoch)
         elif line.t == "score.started":
-            started = msgspec.json.decode(line.d, type=ScoringStarted)
+            started = decode(line, ScoringStarted)
             before = self.evaluations.get(started.evaluation)
             if before is not None and not started.name:  # it is gone on with, under the name that it has
                 started = msgspec.structs.replace(started, name=before.name)
@@ -242,14 +243,13 @@ class Story(msgspec.Struct):
             self.evaluated.setdefault(started.evaluation, line.at)
             self.evaluation = started.evaluation
         elif line.t == "batch":
-            self._batch(entry, msgspec.json.decode(line.d, type=BatchJob))
+            self._batch(entry, decode(line, BatchJob))
         elif line.t == "totals":
-            self._restore(msgspec.json.decode(line.d, type=Totals))
+            self._restore(decode(line, Totals))
         elif line.t == "note":
-            self.notes.append(Noted(line.at, msgspec.json.decode(line.d, type=Note)))
+            self.notes.append(Noted(line.at, decode(line, Note)))
         elif line.t == "anomaly" and line.k is None:  # those with a key tell of its answer
-            with contextlib.suppress(msgspec.ValidationError):  # other rooms' anomalies are theirs to read
-                self.anomalies.append(_anomaly.decode(line.d))
+            self.anomalies.append(_anomaly.decode(line))
 
     def answered(self, step: StepGist, key: str | None) -> None:
         (self.judging if step.scope.startswith("score/") else self.solving).add(step.o)
@@ -392,28 +392,28 @@ class Story(msgspec.Struct):
         elif line.t in ENDS:
             self._stand_up(line.at)
         if line.t == "run.started":
-            self.started = msgspec.json.decode(line.d, type=RunStarted)
+            self.started = decode(line, RunStarted)
             self.spec = self.started.spec
             self.created = line.at
         elif line.t == "run.resumed":
-            resumed = msgspec.json.decode(line.d, type=RunResumed)
+            resumed = decode(line, RunResumed)
             self.resumes.append(Resume(line.at, resumed))
             self.spec = resumed.spec or self.spec
             self.end = None
             self.completed = ""
         elif line.t == "run.extended":
-            extended = msgspec.json.decode(line.d, type=RunExtended)
+            extended = decode(line, RunExtended)
             self.extensions.append(Extension(line.at, extended))
             self.spec = extended.spec
             self.end = None
             self.completed = ""
         elif line.t == "run.replanned":
-            replanned = msgspec.json.decode(line.d, type=RunReplanned)
+            replanned = decode(line, RunReplanned)
             self.replans.append(Replan(line.at, replanned))
             self.bills = {with_model(cell, replanned.renamed): bills for cell, bills in self.bills.items()}
             self.spec = replanned.spec
             self.end = None
             self.completed = ""
         elif line.t in ENDS:
-            self.end = End(line.t, line.at, msgspec.json.decode(line.d, type=RunEnded))
+            self.end = End(line.t, line.at, decode(line, RunEnded))
             self.completed = line.at if line.t == "run.completed" else ""

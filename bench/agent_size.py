@@ -19,10 +19,10 @@ import msgspec
 from bench.measure import SEED, Spread, scratch
 from bench.outcome import Verdict, at_most, print_table, print_verdicts, save
 from holdfast.journal import Entry, Reader, Request, Writer, journal_folder, open_writer
-from holdfast.records.exchange import Answer, Message, Sample, Usage
 from holdfast.records.facts import Step
+from holdfast.records.samples import Answer, Message, Sample, Usage
 from holdfast.solve import Asking, Context, Means, Recorded, Scope, Steps, tool
-from holdfast.solve.solvers import resolve_solver
+from holdfast.solve.registry import resolve_solver
 
 TURNS = (10, 100, 1_000)
 ARGUMENT_BYTES = 300

@@ -6,7 +6,7 @@ usage: child_download.py URL FOLDER
 import os
 import sys
 
-from holdfast.journal.objects import open_objects
+from holdfast.journal.object_store import open_objects
 
 
 def main(url: str, folder: str) -> None:

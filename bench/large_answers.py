@@ -25,7 +25,7 @@ import msgspec
 from bench.measure import SEED, scratch
 from bench.outcome import Verdict, at_most, print_table, print_verdicts, save
 from bench.processes import taken_by
-from holdfast.records.exchange import Message
+from holdfast.records.samples import Message
 from holdfast.testing import Behaviour, ModelServer
 
 MEGABYTES = 20

@@ -15,8 +15,9 @@ import msgspec
 
 from bench.measure import Spread, scratch
 from bench.outcome import Verdict, at_most, print_table, save
-from holdfast.api import Run, Task, find_run, run_async
+from holdfast.api import Task, run_async
 from holdfast.models import Request
+from holdfast.runs import Run, find_run
 
 RUNS = 4
 SAMPLES = 2_500

@@ -24,9 +24,9 @@ from bench.stores import moto_server
 from holdfast.journal import Reader, journal_folder
 from holdfast.journal.content import open_content
 from holdfast.journal.disk import OS_DISK
-from holdfast.journal.mirror import Keeping, Mirror
-from holdfast.journal.objects import open_objects
-from holdfast.journal.places import segment_path
+from holdfast.journal.mirror.uploader import Keeping, Mirror
+from holdfast.journal.object_store import open_objects
+from holdfast.journal.paths import segment_path
 from holdfast.records import Fence
 
 FEW = 10_000

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from bench.measure import Spread, scratch
 from bench.outcome import Verdict, at_most, print_table, save
-from holdfast.confine.confining import Folder, Launch, make_folders, why_no_namespaces
-from holdfast.engine.keeping import blobs_of
-from holdfast.solve.snapshots import Capacity, Snapshot, State, take_snapshot
+from holdfast.engine.attachments import blobs_of
+from holdfast.sandbox.confinement import Folder, Launch, make_folders, why_no_namespaces
+from holdfast.sandbox.snapshots import Capacity, Snapshot, State, take_snapshot
 from holdfast.spec import Sandbox
 
 ROUNDS = 31

@@ -22,7 +22,7 @@ from bench.content import Prose
 from bench.measure import SEED, Spread, scratch, take_turns
 from bench.outcome import Verdict, at_most, print_table, print_verdicts, save
 from holdfast.api import Task, run_async
-from holdfast.journal import seekable
+from holdfast.journal import frames as frames_module
 from holdfast.models import Request
 
 SAMPLES = 1_500
@@ -101,21 +101,21 @@ def run(name: str, store: str) -> list[bytes]:
 
 def unpack_all(packed: bytes) -> bytes:
     """As readers do: frame by frame, by the seek table."""
-    frames = seekable.read_table(lambda at, size: packed[at : at + size], len(packed))
+    frames = frames_module.read_table(lambda at, size: packed[at : at + size], len(packed))
     if frames is None:
         raise RuntimeError("a sealed segment has no seek table")
-    parts = [seekable.unpack(packed[frame.at : frame.at + frame.length], frame.size) for frame in frames]
+    parts = [frames_module.unpack(packed[frame.at : frame.at + frame.length], frame.size) for frame in frames]
     if None in parts:
         raise RuntimeError("a frame cannot be unpacked")
     return b"".join(part for part in parts if part is not None)
 
 
 def pack(segments: list[bytes], frame_bytes: int) -> list[bytes]:
-    before, seekable.FRAME_BYTES = seekable.FRAME_BYTES, frame_bytes
+    before, frames_module.FRAME_BYTES = frames_module.FRAME_BYTES, frame_bytes
     try:
-        return [b"".join(seekable.pack([segment])) for segment in segments]
+        return [b"".join(frames_module.pack([segment])) for segment in segments]
     finally:
-        seekable.FRAME_BYTES = before
+        frames_module.FRAME_BYTES = before
 
 
 def time_unpacking(packed: list[bytes]) -> float:
@@ -128,7 +128,7 @@ def time_unpacking(packed: list[bytes]) -> float:
 def measure(name: str) -> Sizes:
     with scratch("sealed-size") as folder:
         segments = run(name, os.path.join(folder, "runs"))
-    small, large = pack(segments, seekable.FRAME_BYTES), pack(segments, MIB)
+    small, large = pack(segments, frames_module.FRAME_BYTES), pack(segments, MIB)
     compressor = zstandard.ZstdCompressor(level=LEVEL)
     times = take_turns(ROUNDS, {"small": partial(time_unpacking, small), "large": partial(time_unpacking, large)})
     return Sizes(

@@ -21,7 +21,7 @@ import msgspec
 from bench.measure import RESULTS, Spread, paired_ratio, scratch, take_turns
 from bench.outcome import Verdict, at_least, print_table, print_verdicts, save
 from holdfast.api import Task, run_async
-from holdfast.records.exchange import Sample
+from holdfast.records.samples import Sample
 from holdfast.solve import Context, solver
 
 ROUNDS = 5

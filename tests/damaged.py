@@ -5,8 +5,8 @@ import random
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from holdfast.journal import seekable, verify
-from holdfast.journal.seekable import read_table
+from holdfast.journal import frames, verify
+from holdfast.journal.frames import read_table
 from tests.journals import QUICK, UID, Snapshot, flipped, note, put_files, read_all, write_session
 
 QUICK_CASES = 150
@@ -180,7 +180,7 @@ def plain_names(journal: Snapshot) -> list[str]:
     return [name for name in journal.names if name.endswith(".jsonl")]
 
 
-def frames_of(journal: Snapshot, name: str) -> list[seekable.Frame]:
+def frames_of(journal: Snapshot, name: str) -> list[frames.Frame]:
     data = journal.files[name]
     table = read_table(lambda offset, size: data[offset : offset + size], len(data))
     assert table

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import msgspec
 import xxhash
 
-from holdfast.records.exchange import Usage
 from holdfast.records.facts import FACTS, LookedAgain
-from holdfast.records.kinds import Anomaly
 from holdfast.records.line import seed_of
+from holdfast.records.record_types import Anomaly
+from holdfast.records.samples import Usage
 from tests.e2e.commands import call, write_spec
 from tests.journals import snapshot
 from tests.matrix_runs import Copy, Made

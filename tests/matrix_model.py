@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.models import Connection, ModelError, Request
-from holdfast.records.exchange import Answer, Usage
+from holdfast.records.samples import Answer, Usage
 
 PROVIDER = f"{__name__}:make_provider"
 KILL_AT = "MATRIX_KILL_AT"

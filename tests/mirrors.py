@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from holdfast.journal import Reader
-from holdfast.journal.mirror import Keeping, Mirror
-from holdfast.journal.objects import open_objects
+from holdfast.journal.mirror.uploader import Keeping, Mirror
+from holdfast.journal.object_store import open_objects
 from holdfast.records import Fence
 from tests.e2e.commands import call, write_spec
 from tests.unit.engine.runs import cut_after

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from holdfast.records.exchange import Message
+from holdfast.records.samples import Message
 from holdfast.testing import Seen
 
 FIXTURE = Path(__file__).parent / "fixtures" / "runs_0_1_0"

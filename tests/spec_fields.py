@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.spec import Dataset, Fewshot, Mirror, Model, Sandbox, Spec, Task
-from holdfast.spec.classes import field_classes, nested_type
+from holdfast.spec.field_classes import field_classes, nested_type
 from tests.e2e.commands import sums, write_rows
 
 Mapping = dict[str, Any]
@@ -199,7 +199,7 @@ _BY_TYPE: dict[Any, Callable[[Any], Any]] = {
 }
 
 _OTHER: dict[tuple[type[msgspec.Struct], str], Callable[[Any], Any]] = {
-    (Model, "provider"): lambda _: "holdfast.models.mock:make_mock",
+    (Model, "provider"): lambda _: "holdfast.models.providers.mock:make_mock",
     (Dataset, "path"): _copied,
     (Dataset, "files_root"): lambda _: "/srv/files",
     (Dataset, "format"): lambda _: "jsonl",
@@ -210,7 +210,7 @@ _OTHER: dict[tuple[type[msgspec.Struct], str], Callable[[Any], Any]] = {
     (Fewshot, "path"): _copied,
     (Sandbox, "files"): lambda _: {"question.txt": "question"},
     (Task, "messages"): lambda _: [{"role": "user", "content": "Are you ready?"}],
-    (Task, "solver"): lambda _: "holdfast.solve.solvers:chat",
+    (Task, "solver"): lambda _: "holdfast.solve.registry:chat",
     (Task, "scorers"): lambda _: [{"numeric": {"name": "close", "tolerance": 50.0}}, "exact_match"],
     (Task, "reduce"): lambda _: ["median", {"at_least": {"k": 1, "threshold": 0.5}}],
     (Task, "models"): lambda _: ["arith"],

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from holdfast.errors import StoreError
-from holdfast.journal.objects import Listed, Objects
+from holdfast.journal.object_store import Listed, Objects
 
 PATIENCE_SECONDS = 30.0
 EVERY_KIND = ("s3", "folder", "azure", "google")

@@ -21,14 +21,14 @@ import typer.core
 import typer.main
 from msgspec import inspect as kinds
 
-from holdfast.api.logbook import EVENTS, LOG
 from holdfast.cli.main import app
+from holdfast.runs.execution.log import EVENTS, LOG
 from holdfast.score import Scorer
-from holdfast.score.built_in import KINDS
 from holdfast.score.definition import arguments_after
-from holdfast.score.extracting import EXTRACTORS
+from holdfast.score.extractors import EXTRACTORS
+from holdfast.score.scorers.registry import KINDS
 from holdfast.spec import Model, Spec, Task
-from holdfast.spec.classes import field_classes, nested_type
+from holdfast.spec.field_classes import field_classes, nested_type
 
 DOCS = Path(__file__).parents[1] / "docs"
 _GENERATED = "<!-- Made by tools/reference.py from the source: change that, then run `make docs`. -->"

@@ -3,14 +3,13 @@
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import DriftError, HoldfastError, SpecError
+from holdfast.version import __version__
 
 if TYPE_CHECKING:
     from holdfast.api import Run, Task, open_run, recover, recover_async, run, run_async
-    from holdfast.records.exchange import Answer, Message, Sample, Score
+    from holdfast.records.samples import Answer, Message, Sample, Score
     from holdfast.score import scorer
     from holdfast.solve import Context, ToolFailedError, solver, tool
-
-__version__ = "0.2.0"
 
 _ROOMS = {
     "Run": "holdfast.api",
@@ -20,10 +19,10 @@ _ROOMS = {
     "recover_async": "holdfast.api",
     "run": "holdfast.api",
     "run_async": "holdfast.api",
-    "Answer": "holdfast.records.exchange",
-    "Message": "holdfast.records.exchange",
-    "Sample": "holdfast.records.exchange",
-    "Score": "holdfast.records.exchange",
+    "Answer": "holdfast.records.samples",
+    "Message": "holdfast.records.samples",
+    "Sample": "holdfast.records.samples",
+    "Score": "holdfast.records.samples",
     "scorer": "holdfast.score",
     "Context": "holdfast.solve",
     "ToolFailedError": "holdfast.solve",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from holdfast.api import Run
+    from holdfast.runs import Run
 
 
 @pytest.fixture(name="assert_score", scope="session")
@@ -40,8 +40,8 @@ def assert_score(
     enough, which small data sets seldom are. More than `failed_max` samples without a score fail the test as well.
     """
     __tracebackhide__ = True
-    from holdfast.api import Run, default_store
-    from holdfast.report.standards import Standard, shortcomings
+    from holdfast.report.compare.gate import Standard, shortcomings
+    from holdfast.runs import Run, default_store
 
     found = Run.find(default_store(), run) if isinstance(run, str) else run
     try:

@@ -11,8 +11,8 @@ import msgspec
 from holdfast.errors import FencedError, HoldfastError
 from holdfast.journal.appender import Appender, Hooks
 from holdfast.journal.disk import write_file
-from holdfast.journal.marks import Damage, Entry
 from holdfast.journal.opening import Request, open_to_write
+from holdfast.journal.positions import Damage, Entry
 from holdfast.journal.reader import Reader
 from holdfast.journal.sealing import seal
 from holdfast.journal.verification import verify

@@ -10,7 +10,8 @@ import random
 
 import pytest
 
-from holdfast.journal import seekable, verify
+from holdfast.journal import frames as frames_module
+from holdfast.journal import verify
 from tests.damaged import (
     Case,
     assert_all_hold,
@@ -48,14 +49,14 @@ MASKS = (0x01, 0x80, 0xFF)
 @pytest.fixture
 def journal(tmp_path: os.PathLike[str], monkeypatch: pytest.MonkeyPatch) -> Snapshot:
     """Sealed segments with several frames each, closed plain ones, a hot one; three epochs."""
-    monkeypatch.setattr(seekable, "FRAME_BYTES", 300)
+    monkeypatch.setattr(frames_module, "FRAME_BYTES", 300)
     return small_journal(os.path.join(tmp_path, "original"))
 
 
 @pytest.fixture
 def finished(tmp_path: os.PathLike[str], monkeypatch: pytest.MonkeyPatch) -> Snapshot:
     """A closed run: the last segment is sealed too."""
-    monkeypatch.setattr(seekable, "FRAME_BYTES", 300)
+    monkeypatch.setattr(frames_module, "FRAME_BYTES", 300)
     return sealed_journal(os.path.join(tmp_path, "original"))
 
 

@@ -15,7 +15,7 @@ import pytest
 import xxhash
 import zstandard
 
-from holdfast.journal.seekable import pack, read_table
+from holdfast.journal.frames import pack, read_table
 from tests.journals import Snapshot, flipped, put_files, read_all, sealed_journal, small_journal, spans_of
 
 MEMORY_BYTES = 1 << 30

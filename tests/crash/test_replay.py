@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.api import Given
 from holdfast.models import Request
-from holdfast.records.exchange import Answer, Sample, Usage
+from holdfast.records.samples import Answer, Sample, Usage
+from holdfast.runs import Given
 from holdfast.solve import Context, StepFailedError
 from tests.unit.engine.runs import Asked, cut_after, given, go, lines, model, records, rows
 

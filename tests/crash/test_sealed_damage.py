@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from holdfast.journal import seal, seekable, verify
+from holdfast.journal import frames as frames_module
+from holdfast.journal import seal, verify
 from holdfast.records import Draft, draft
 from tests.damaged import Case, cut, flip, frames_of, problems_of_reading, remove_tree
 from tests.journals import QUICK, Snapshot, notes, put_files, read_all, request, snapshot, write_session
@@ -133,7 +134,7 @@ def test_a_file_of_an_older_version_reads_the_same(
     journal: Snapshot, tmp_path: os.PathLike[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(seekable, "_blocks", older_blocks)
+        patch.setattr(frames_module, "_blocks", older_blocks)
         older = make_sealed(os.path.join(tmp_path, "older"))
     assert max(frame.size for frame in frames_of(older, NAME)) > 4 * FRAME_BYTES_MAX
     assert older.contents == journal.contents

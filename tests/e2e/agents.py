@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from holdfast.records.exchange import Message
+from holdfast.records.samples import Message
 from holdfast.testing import Behaviour, ModelServer
 from tests.e2e.commands import call, run
 

@@ -2,14 +2,14 @@
 
 from functools import partial
 
-from holdfast.api import working
 from holdfast.cli.main import main
-from holdfast.journal import Request, seekable
+from holdfast.journal import Request, frames
+from holdfast.runs.execution import session
 
 SEGMENT_BYTES = 24_000
 FRAME_BYTES = 4_000
 
 if __name__ == "__main__":
-    seekable.FRAME_BYTES = FRAME_BYTES
-    vars(working)["Request"] = partial(Request, segment_bytes=SEGMENT_BYTES)
+    frames.FRAME_BYTES = FRAME_BYTES
+    vars(session)["Request"] = partial(Request, segment_bytes=SEGMENT_BYTES)
     main()

@@ -6,7 +6,7 @@ import sys
 import time
 
 from holdfast.cli.main import main
-from holdfast.journal import terms
+from holdfast.journal.ownership import terms
 
 BEAT_SECONDS = 0.1
 

@@ -16,10 +16,10 @@ from unittest.mock import patch
 import pytest
 import yaml
 
-from holdfast.api.runs import Run
-from holdfast.models import bodies
-from holdfast.records import exchange
-from holdfast.records.exchange import Answer, Message, Usage
+from holdfast.models.http import bodies
+from holdfast.records import samples as samples_module
+from holdfast.records.samples import Answer, Message, Usage
+from holdfast.runs.run import Run
 from holdfast.testing import batch, batch_anthropic
 from tests.absurd import HUGE_TEXT, LONG, absurd_documents, absurd_values, paths_in, rewritten
 from tests.e2e.agents import serving
@@ -198,7 +198,7 @@ def test_runs_of_older_versions_with_impossible_counts_can_be_read_and_continued
     unchecked = patch.object(bodies.Values, "count", lambda self, counts, name: 2**63)
     with serving(lambda messages: "8") as server:
         write_spec(tmp_path, 4, server.base_url)
-        with unchecked, patch.object(exchange, "COUNT_MAX", 2**80), contextlib.suppress(OverflowError):
+        with unchecked, patch.object(samples_module, "COUNT_MAX", 2**80), contextlib.suppress(OverflowError):
             call("run", "eval.yaml", "--id", "r", "--set", "limits.run.requests=2", cwd=tmp_path)
         folder = tmp_path / "runs/sums/r"
         assert b"9223372036854775808" in b"".join(map(unpacked, map(str, (folder / "journal").iterdir())))

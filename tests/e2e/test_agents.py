@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.records.exchange import Message
+from holdfast.records.samples import Message
 from tests.e2e.agents import MINE, agent, killed_and_whole, serving, transcript, write
 from tests.e2e.commands import call, exported, finish, run, shown, start, wait_until
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from holdfast.engine import looking
-from holdfast.records.exchange import Answer, Sample
+from holdfast.engine import anomaly_scan
+from holdfast.records.samples import Answer, Sample
 from holdfast.score.anomalies import Expected
 from tests.e2e.commands import Done, call, exported, kill_when, run, shown, write_rows, write_spec
 
@@ -105,7 +105,7 @@ def test_a_newer_list_is_used_on_demand_and_asks_nothing(tmp_path: Path) -> None
     def newer(sample: Sample, answer: Answer, expected: Expected) -> dict[str, str]:
         return {"format": "the newer list says so"} if sample.id == "plain0" else {}
 
-    with patch.object(looking, "look_at", newer):
+    with patch.object(anomaly_scan, "look_at", newer):
         again = call("score", "odd", "--anomalies", cwd=tmp_path)
     assert "something new recorded of 3" in again.err
     assert odd_keys(store_of(tmp_path)) == {"loop0": [], "refusal0": [], "plain0": ["format"], "empty0": []}
@@ -134,7 +134,7 @@ def test_a_run_that_was_killed_knows_of_the_anomalies_of_every_answer_that_it_ke
 def test_an_answer_that_is_none_does_not_break_the_look_at_it(tmp_path: Path) -> None:
     """A solver may return an answer that holds anything: it fails when it is saved, and only its sample."""
     (tmp_path / "strange.py").write_text(
-        "import msgspec\nfrom holdfast.records.exchange import Answer\n\n\n"
+        "import msgspec\nfrom holdfast.records.samples import Answer\n\n\n"
         "async def solve(sample, ctx):\n"
         "    sample.row['self'] = sample.row\n"
         "    return Answer(5) if sample.id == 'plain0' else Answer('Столица Франции — Париж, он стоит на реке Сене.')\n"

@@ -45,8 +45,17 @@ REFUSED = {
 
 
 def kill_at(folder: Path, function: str) -> None:
-    """Start the run, and kill it where it would call a function of `holdfast.api.executing`."""
-    words = ["holdfast.api.executing", function, "run", folder / "eval.yaml", "--id", RUN, "--store", folder / "runs"]
+    """Start the run, and kill it where it would call a function of `holdfast.runs.execution.execute`."""
+    words = [
+        "holdfast.runs.execution.execute",
+        function,
+        "run",
+        folder / "eval.yaml",
+        "--id",
+        RUN,
+        "--store",
+        folder / "runs",
+    ]
     done = subprocess.run([sys.executable, CHILD, *map(str, words)], cwd=folder, env=environment(), check=False)
     assert done.returncode == -signal.SIGKILL
 

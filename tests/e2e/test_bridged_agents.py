@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.records.exchange import Message
+from holdfast.records.samples import Message
 from holdfast.testing import Behaviour, Fault, ModelServer
 from tests.e2e.agents import agent, serving, transcript, write
 from tests.e2e.commands import Done, call, exported, run, shown, start

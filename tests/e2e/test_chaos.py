@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from holdfast.journal import Entry, Reader
-from holdfast.records.exchange import MARKS, Answer, Message
+from holdfast.records.samples import MARKS, Answer, Message
 from holdfast.testing import Behaviour, Fault, ModelServer, Stats, Storm, foretell, start_server_process
 from holdfast.testing.replies import compute
 from tests.e2e.commands import call, exported, run, shown, start, sums, write_spec

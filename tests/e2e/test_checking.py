@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.api import Given, execute, place_for
+from holdfast.runs import Given, execute, place_for
 from holdfast.spec import load_spec
 from holdfast.testing import start_server_process
 from tests.e2e.commands import call, run, write_spec

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 import holdfast
-from holdfast.api import Run
-from holdfast.confine.confining import PLAIN, why_no_namespaces
+from holdfast.runs import Run
+from holdfast.sandbox.confinement import PLAIN, why_no_namespaces
 from tests.e2e.commands import call, exported
 
 ROWS = [

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from holdfast.api import find_run
+from holdfast.runs import find_run
 from holdfast.testing import Behaviour, Fault, ServerProcess, start_server_process
 from tests.e2e.commands import call, write_spec
 from tests.mirrors import finished_so_far

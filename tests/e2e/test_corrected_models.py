@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.api import find_run
+from holdfast.runs import find_run
 from holdfast.testing import Behaviour, Fault, start_server_process
 from tests.e2e.commands import call, exported, run, shown, snapshot, write_spec
 from tests.oracle import check_reports

@@ -7,8 +7,8 @@ from unittest.mock import patch
 
 import pytest
 
-from holdfast.api import runs as api_runs
-from holdfast.api.damage import DamageReport
+from holdfast.runs import run as api_runs
+from holdfast.runs.store.damage import DamageReport
 from tests import matrix_model
 from tests.damage_matrix import OF_FILES, Case, Matrix, Way, file_of
 from tests.matrix_oracle import EXPORT, READING, VERIFY, Command

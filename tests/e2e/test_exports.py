@@ -13,7 +13,7 @@ from typing import Any
 import pandas
 import pytest
 
-from holdfast.api import find_run
+from holdfast.runs import find_run
 from tests.caches import tamper
 from tests.e2e.commands import call, run, write_rows, write_spec
 from tests.oracle import check_reports

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from holdfast.api.forking import Fork
 from holdfast.errors import UsageError
+from holdfast.runs.fork import Fork
 from holdfast.testing import Behaviour, Fault, ServerProcess, start_server_process
 from tests.e2e.commands import Done, call, exported, kill_when, run, shown, snapshot, sums, write_rows, write_spec
 

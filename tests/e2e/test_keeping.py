@@ -14,14 +14,15 @@ from typing import Any
 import pytest
 import yaml
 
-from holdfast.api import find_run, retention
-from holdfast.api.working import is_too_many
 from holdfast.journal import Lock
+from holdfast.runs import find_run
+from holdfast.runs.execution.session import is_too_many
+from holdfast.runs.store import retention
 from holdfast.testing import Behaviour, Fault, ServerProcess, start_server_process
 from tests.caches import catalogue_file, index_file
 from tests.e2e.commands import Done, call, exported, finish, run, shown, start, sums, wait_until, write_rows, write_spec
 from tests.e2e.test_secrets import SECRET, echo
-from tests.unit.api.stores import of_newer_format
+from tests.unit.runs.stores import of_newer_format
 
 ROWS = 6
 
@@ -209,7 +210,7 @@ def test_a_run_that_is_taken_meanwhile_does_not_keep_gc_from_the_others(
             locks.append(Lock(doomed.place.folder))
         before(doomed)
 
-    monkeypatch.setattr("holdfast.cli.keeping.remove", remove)
+    monkeypatch.setattr("holdfast.cli.commands.maintenance.remove", remove)
     done = call("gc", "--keep", "1", "--yes", "--json", cwd=tmp_path)
     locks[0].release()
     assert names(call("ls", "--json", cwd=tmp_path)) == ["a", "c"]

@@ -14,7 +14,7 @@ SIZE = 10_000_000
 SAMPLES = 10
 PARTS = """\
 import asyncio, os
-from holdfast.records.exchange import Answer
+from holdfast.records.samples import Answer
 
 def text_of(name, size):
     return (name + " word" * (size // 5))[:size]

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from holdfast.journal import Entry, Reader
-from holdfast.records.exchange import Message
+from holdfast.records.samples import Message
 from tests.e2e.agents import agent, killed_and_whole, serving, transcript, write
 from tests.e2e.commands import Done, call, exported, run, start, wait_until
 

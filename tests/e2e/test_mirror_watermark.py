@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.journal.claims import take_epoch
-from holdfast.journal.objects import Objects
-from holdfast.journal.pieces import MirrorSource
+from holdfast.journal.mirror.pieces import MirrorSource
+from holdfast.journal.object_store import Objects
+from holdfast.journal.ownership.claims import take_epoch
 from holdfast.journal.writer import Mirroring
 from tests.e2e.commands import call, finish
 from tests.e2e.live_runs import Stage, alive, begun, mock, stage, wait_for
@@ -72,7 +72,7 @@ def test_an_outage_shows_while_it_lasts_and_its_end_is_told(tmp_path: Path, outa
 def test_a_run_that_ends_without_its_mirror_says_what_to_do_and_the_next_start_does_it(
     tmp_path: Path, outage: S3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.api.mirroring.Mirroring", QUICK)
+    monkeypatch.setattr("holdfast.runs.mirror.claim.Mirroring", QUICK)
     url = outage.bucket().url
     course = stage(tmp_path, 6, mirror={"url": url, "seconds": 30.0})
 
@@ -82,10 +82,10 @@ def test_a_run_that_ends_without_its_mirror_says_what_to_do_and_the_next_start_d
         return source
 
     def take_and_look(*arguments: Any) -> int:
-        monkeypatch.setattr("holdfast.api.mirroring.MirrorSource", look_once_more)
+        monkeypatch.setattr("holdfast.runs.mirror.claim.MirrorSource", look_once_more)
         return take_epoch(*arguments)
 
-    monkeypatch.setattr("holdfast.api.mirroring.take_epoch", take_and_look)
+    monkeypatch.setattr("holdfast.runs.mirror.claim.take_epoch", take_and_look)
     done = call(*course.command, cwd=tmp_path)
     assert done.code == 0, done.err
     (warned,) = {line for line in done.err.splitlines() if "records are not in" in line}

@@ -17,7 +17,7 @@ from tests.e2e.live_runs import RUN, alive, begun, mock, stage, wait_for
 def test_a_case_whose_save_failed_fails_alone_and_is_told(tmp_path: Path) -> None:
     course = stage(tmp_path, 6, task={"solver": "garbage:solve"})
     (tmp_path / "garbage.py").write_text(
-        "from holdfast.records.exchange import Answer\n"
+        "from holdfast.records.samples import Answer\n"
         "async def solve(sample, ctx):\n"
         "    answer = await ctx.generate()\n"
         "    return Answer('x', {'role': object()}) if sample.id == 's0003' else answer\n"

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Answer, Context, Sample, Score, Task
+from holdfast.api import Task
+from holdfast.records.samples import Answer, Sample, Score
 from holdfast.report import ExportLine
+from holdfast.solve.context import Context
 
 ROWS = [{"id": "a", "q": "2+2", "target": "4"}, {"id": "b", "q": "3+3", "target": "6"}]
 

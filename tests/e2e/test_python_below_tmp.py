@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from holdfast.confine.confining import PLAIN, why_no_namespaces
-from holdfast.records.exchange import Message
+from holdfast.records.samples import Message
+from holdfast.sandbox.confinement import PLAIN, why_no_namespaces
 from tests.e2e.agents import serving
 from tests.e2e.commands import environment
 from tests.e2e.test_sandbox import commands, final_files

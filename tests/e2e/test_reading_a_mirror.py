@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 import holdfast
-from holdfast.api.recoverable import list_recoverable
-from holdfast.journal.objects import StoredObjects, open_objects
+from holdfast.journal.object_store import StoredObjects, open_objects
+from holdfast.runs.mirror.recoverable import list_recoverable
 from tests.e2e.commands import call, exported, finish, run, shown, snapshot, start, wait_until, write_spec
 from tests.journals import flipped, frames_of
 from tests.stores import Bucket

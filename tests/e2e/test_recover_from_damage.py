@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from holdfast.journal.start import START_FILE
+from holdfast.journal.start_copy import START_FILE
 from tests.e2e.commands import Done, call
 from tests.journals import flipped, frames_of
 from tests.mirrors import RUN, SAMPLES, Kept, copied, finished_so_far, run_and_mirror
@@ -216,7 +216,7 @@ def test_garbage_that_pretends_to_be_of_a_later_epoch_takes_nothing_away(cut: Ke
 
 
 def test_an_object_whose_name_climbs_out_of_the_folder_is_not_followed(cut: Kept, tmp_path: Path) -> None:
-    from holdfast.journal.pieces import is_original
+    from holdfast.journal.mirror.pieces import is_original
 
     assert is_original("blobs/" + "a" * 64)
     assert not any(map(is_original, ["blobs/../../evil", "blobs/..", "blobs/a/b", "../x.jsonl.zst", ".x.jsonl.zst"]))

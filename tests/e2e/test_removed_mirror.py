@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 import pytest
 
-from holdfast.journal.objects import StoredObjects, open_objects
+from holdfast.journal.object_store import StoredObjects, open_objects
 from holdfast.testing import Behaviour, ServerProcess, start_server_process
 from tests.e2e.commands import Done, call, finish, shown, start, wait_until, write_spec
 from tests.stores import Bucket, Crash

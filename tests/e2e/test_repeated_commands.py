@@ -227,9 +227,9 @@ def test_scoring_that_is_killed_is_finished_by_the_same_command(tmp_path: Path) 
 KILLER = str(Path(__file__).with_name("child_killed_at.py"))
 RECOVERIES = {"a mirror": (), "a copy": (), "a mirror, without events": ("--no-events",)}
 RECOVERY_MOMENTS = {
-    "before it has its name": ("holdfast.api.mirroring", "forget_removal"),
-    "when it has its name": ("holdfast.api.recovering", "Recovered"),
-    "when it is done": ("holdfast.cli.recovering", "print_json"),
+    "before it has its name": ("holdfast.runs.mirror.claim", "forget_removal"),
+    "when it has its name": ("holdfast.runs.mirror.recovery", "Recovered"),
+    "when it is done": ("holdfast.cli.commands.recover", "print_json"),
 }
 
 

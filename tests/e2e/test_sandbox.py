@@ -12,11 +12,11 @@ import msgspec
 import pytest
 import yaml
 
-from holdfast.confine.confining import PLAIN, why_no_docker, why_no_namespaces
 from holdfast.journal import Entry, Reader
-from holdfast.records.exchange import Message
 from holdfast.records.facts import Step
-from holdfast.solve.snapshots import State
+from holdfast.records.samples import Message
+from holdfast.sandbox.confinement import PLAIN, why_no_docker, why_no_namespaces
+from holdfast.sandbox.snapshots import State
 from tests.e2e.agents import DYING, serving, transcript
 from tests.e2e.commands import Done, call, environment, exported, run, start, wait_until
 

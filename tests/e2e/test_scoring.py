@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.api import Run
 from holdfast.journal import Entry, Reader
+from holdfast.runs import Run
 from holdfast.testing import Behaviour, start_server_process
 from tests.e2e.commands import call, environment, exported, finish, run, shown, start, write_spec
 
@@ -295,7 +295,7 @@ def test_watching_shows_what_changes_with_every_save_and_records_nothing(tmp_pat
 
 
 def test_the_scorers_of_a_file_can_be_used_from_python(tmp_path: Path) -> None:
-    from holdfast.score.files import scorers_in
+    from holdfast.score.resolution import scorers_in
 
     path = tmp_path / "mine.py"
     path.write_text(SCORERS.format(limit=3))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.journal.objects import open_objects
+from holdfast.journal.object_store import open_objects
 from tests.e2e.commands import Done, call, files_in, write_spec
 from tests.e2e.test_secrets import echo, files_with
 from tests.stores import S3

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from holdfast.report.wording import dollars
+from holdfast.report.text import dollars
 from tests.e2e.agents import agent, serving, write
 from tests.e2e.commands import call, run, start
 from tests.e2e.live_runs import wait_for

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.api import Run, find_run, runs
+from holdfast.runs import Run, find_run
+from holdfast.runs import run as run_module
 from holdfast.state import standing_of
 from holdfast.testing import Behaviour, start_server_process
 from tests.e2e.commands import call, finish, run
@@ -91,7 +92,7 @@ def test_a_run_that_ends_while_it_is_looked_at_was_not_interrupted(
             process.wait()
             return plain(folder)
 
-        monkeypatch.setattr(runs, "standing_of", later)
+        monkeypatch.setattr(run_module, "standing_of", later)
         with Run(find_run(str(course.store), RUN)) as looked_at:
             status, reason = looked_at.status()
     assert (status, reason) == ("completed", "")

@@ -8,9 +8,9 @@ import contextlib
 
 import msgspec
 
-from holdfast.api import RunPlace
-from holdfast.api.runs import report_of
 from holdfast.journal import Reader
+from holdfast.runs import RunPlace
+from holdfast.runs.run import report_of
 from holdfast.state import Index
 from tests.oracle.comparison import differences
 from tests.oracle.recount import Recount

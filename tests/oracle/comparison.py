@@ -8,14 +8,14 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
-from holdfast.records.exchange import Usage
 from holdfast.records.keys import parse_key
-from holdfast.report.agreeing import Agreement, panels
+from holdfast.records.samples import Usage
+from holdfast.report.agreement import Agreement, panels
 from holdfast.report.cells import CellReport, RunReport, ScorerReport
 from holdfast.report.costs import Cost, Told
-from holdfast.report.profiling import ModelProfile
-from holdfast.report.reducing import Reduced
-from holdfast.spec.reducing import MEAN, Reduction, stored_reductions
+from holdfast.report.profile import ModelProfile
+from holdfast.report.reduction import Reduced
+from holdfast.spec.reductions import MEAN, Reduction, stored_reductions
 from holdfast.stats import Summary
 from tests.oracle import formulas
 from tests.oracle.anomalies import anomalous_answers, not_looked_at

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.spec.reducing import Reduction
+from holdfast.spec.reductions import Reduction
 
 _CLOSE = 1e-9
 _UPPER = 0.975

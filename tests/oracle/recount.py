@@ -17,11 +17,10 @@ import msgspec
 
 from holdfast.errors import JournalError
 from holdfast.journal import Entry
-from holdfast.journal.marks import Damage
+from holdfast.journal.positions import Damage
 from holdfast.plan import planned_lines, rows_of
 from holdfast.records import Line, Segment
-from holdfast.records.decoding import decode
-from holdfast.records.exchange import Usage
+from holdfast.records.decoder import decode
 from holdfast.records.facts import (
     Cell,
     LookedAgain,
@@ -38,6 +37,7 @@ from holdfast.records.facts import (
     Totals,
 )
 from holdfast.records.keys import cell_names, parse_key
+from holdfast.records.samples import Usage
 from tests.oracle.speeds import Speeds
 
 _NO_USAGE = Usage()

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.models import ModelError, Request
-from holdfast.models.anthropic import Messages
-from holdfast.models.google import GenerateContent
-from holdfast.models.http import Dialect, build
-from holdfast.models.openai import Chat
-from holdfast.models.responses import Responses
-from holdfast.models.sse import Event, parse_events
-from holdfast.records.exchange import Answer, Usage
+from holdfast.models.http.bodies import Event, parse_events
+from holdfast.models.http.endpoint import Dialect, build
+from holdfast.models.providers.anthropic import Messages
+from holdfast.models.providers.google import GenerateContent
+from holdfast.models.providers.openai import Chat
+from holdfast.models.providers.responses import Responses
+from holdfast.records.samples import Answer, Usage
 from holdfast.testing.anthropic import Messages as MessagesServer
 from holdfast.testing.chat import Chat as ChatServer
 from holdfast.testing.google import GenerateContent as GoogleServer

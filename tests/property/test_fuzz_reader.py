@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import HoldfastError
-from holdfast.journal import seekable, verify
+from holdfast.journal import frames, verify
 from tests.journals import (
     QUICK,
     UID,
@@ -55,14 +55,14 @@ noise = st.lists(st.binary(max_size=60) | pieces, max_size=12).map(b"".join)
 
 
 def build(make_sealed: bool) -> Snapshot:
-    before = seekable.FRAME_BYTES
-    seekable.FRAME_BYTES = 300
+    before = frames.FRAME_BYTES
+    frames.FRAME_BYTES = 300
     try:
         with tempfile.TemporaryDirectory() as place:
             folder = os.path.join(place, "journal")
             return sealed_journal(folder) if make_sealed else small_journal(folder)
     finally:
-        seekable.FRAME_BYTES = before
+        frames.FRAME_BYTES = before
 
 
 JOURNALS = {kind: build(kind) for kind in (False, True)}

@@ -18,8 +18,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from holdfast.models.failures import AskFailedError
-from holdfast.records.exchange import Answer, Message, Usage
 from holdfast.records.facts import Failure
+from holdfast.records.samples import Answer, Message, Usage
 from holdfast.solve import Asking, Context, Means, Recorded, Scope, StepFailedError, Steps
 from tests.unit.solve.stage import KEY, SAMPLE, MemoryJournal, run
 

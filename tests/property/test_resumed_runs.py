@@ -24,10 +24,10 @@ import yaml
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from holdfast.api import Given, Run
 from holdfast.models import Connection, Request
-from holdfast.models.mock import MockProvider, make_mock
-from holdfast.records.exchange import Answer, Sample
+from holdfast.models.providers.mock import MockProvider, make_mock
+from holdfast.records.samples import Answer, Sample
+from holdfast.runs import Given, Run
 from holdfast.solve import Context
 from holdfast.spec import build_spec
 from tests.e2e.commands import write_rows

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, precondition, rule
 
 from holdfast.errors import StaleCursorError
-from holdfast.journal import START, Cursor, Entry, Reader, seal, seekable, verify
+from holdfast.journal import START, Cursor, Entry, Reader, frames, seal, verify
+from holdfast.journal.frames import read_table
 from holdfast.journal.opening import Opened
-from holdfast.journal.seekable import read_table
 from holdfast.records import frame, seed_of
 from tests.journals import QUICK, UID, flipped, note, open_journal, plain_numbers, read_all, unpacked
 
@@ -32,8 +32,8 @@ class JournalMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self._frame_bytes = seekable.FRAME_BYTES
-        seekable.FRAME_BYTES = 400
+        self._frame_bytes = frames.FRAME_BYTES
+        frames.FRAME_BYTES = 400
         self.store = tempfile.mkdtemp()
         self.folder = os.path.join(self.store, "journal")
         self.acknowledged: list[str] = []
@@ -46,7 +46,7 @@ class JournalMachine(RuleBasedStateMachine):
         self.reopen()
 
     def teardown(self) -> None:
-        seekable.FRAME_BYTES = self._frame_bytes
+        frames.FRAME_BYTES = self._frame_bytes
         self.let_go()
         shutil.rmtree(self.store)
 

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.confine import confining, visibility
-from holdfast.confine.confining import Folder, Launch, Ran, make_folders, remove_folder, why_no_namespaces
+from holdfast.sandbox import confinement, visibility
+from holdfast.sandbox.confinement import Folder, Launch, Ran, make_folders, remove_folder, why_no_namespaces
 from holdfast.spec import Sandbox
 
 NOBODY = 65534
@@ -53,10 +53,10 @@ def box() -> Iterator[Folder]:
 @contextmanager
 def without(*guards: str) -> Iterator[None]:
     """Launchers that lack these guards."""
-    start = "import sys; sys.path.append(sys.argv[1]); from confine import kernel, launcher, usage\n"
+    start = "import sys; sys.path.append(sys.argv[1]); from sandbox import kernel, launcher, usage\n"
     with pytest.MonkeyPatch.context() as patch:
         if guards:
-            patch.setattr(confining, "_LAUNCHER", start + "\n".join((*guards, "launcher.main()")))
+            patch.setattr(confinement, "_LAUNCHER", start + "\n".join((*guards, "launcher.main()")))
         yield
 
 
@@ -64,7 +64,7 @@ def without(*guards: str) -> Iterator[None]:
 def without_groups() -> Iterator[None]:
     """As on a machine that lets nobody make a control group."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(confining, "control_groups", lambda: ({}, "none for this test"))
+        patch.setattr(confinement, "control_groups", lambda: ({}, "none for this test"))
         yield
 
 
@@ -119,8 +119,8 @@ def as_nobody(run: Callable[[], Ran]) -> Any:
         sys.executable, sys.prefix, sys.base_prefix = SYSTEM_PYTHON, "/usr", "/usr"
     for each in (visibility.homes_of_python, visibility.inner_folders, why_no_namespaces):
         each.cache_clear()
-    if hasattr(confining.control_groups, "cache_clear"):
-        confining.control_groups.cache_clear()
+    if hasattr(confinement.control_groups, "cache_clear"):
+        confinement.control_groups.cache_clear()
     if why := why_no_namespaces():
         return f"skip: not as another user: {why}"
     return run()

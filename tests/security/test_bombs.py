@@ -19,24 +19,28 @@ import xxhash
 import zstandard
 from yarl import URL
 
-from holdfast.datasets import DataError, lines, open_rows, readers
-from holdfast.engine import bridging
-from holdfast.errors import DamagedError, SpecError
-from holdfast.journal.marks import Position
-from holdfast.models import ModelError, sse, wire
-from holdfast.models.ratelimits import quotas_in
-from holdfast.models.statuses import retry_after_seconds
-from holdfast.models.wire import BadResponseError, Response, Wire
+from holdfast.bridge import server
+from holdfast.datasets import lines, open_rows, readers
+from holdfast.errors import DamagedError, DataError, SpecError
+from holdfast.journal.positions import Position
+from holdfast.models import ModelError
+from holdfast.models.http import bodies, connection
+from holdfast.models.http.connection import BadResponseError, Response, Wire
+from holdfast.models.http.statuses import retry_after_seconds
+from holdfast.models.pacing.rate_limits import quotas_in
 from holdfast.plan import files as plan_files
 from holdfast.records import seed_of
-from holdfast.records.exchange import Answer, Sample
-from holdfast.score import mathematics, patterns, quantities
+from holdfast.records.samples import Answer, Sample
+from holdfast.score import patterns
+from holdfast.score.scorers import numeric
+from holdfast.score.scorers import numeric as numeric_module
 from holdfast.solve import Prompt, Renderer, templates
-from holdfast.spec import load_spec, reading
-from holdfast.state.folding import Positions
+from holdfast.spec import load_spec
+from holdfast.spec.source import yaml
+from holdfast.state.fold import Positions
 from tests.e2e.commands import call, snapshot, write_spec
 from tests.journals import unpacked
-from tests.unit.engine.test_bridging import Desk, body, opened, post
+from tests.unit.bridge.test_server import Desk, body, opened, post
 from tests.unit.models.byte_server import Server, serving
 
 MODELS = "models: [{name: m, provider: mock, params: {x: %s}}]\ntasks: [{name: t, dataset: {path: x.jsonl}}]\n"
@@ -79,9 +83,9 @@ def test_a_spec_that_is_a_bomb_is_refused_in_one_sentence(name: str, tmp_path: P
 def test_without_the_bound_aliases_expand(monkeypatch: pytest.MonkeyPatch) -> None:
     text = laughs(6)
     with pytest.raises(SpecError, match="counting an alias as its content"):
-        reading.parse_yaml(text, "x")
-    monkeypatch.setattr(reading, "_NODES_MAX", 10**9)
-    assert len(json.dumps(reading.parse_yaml(text, "x"))) > 500 * len(text)
+        yaml.parse_yaml(text, "x")
+    monkeypatch.setattr(yaml, "_NODES_MAX", 10**9)
+    assert len(json.dumps(yaml.parse_yaml(text, "x"))) > 500 * len(text)
 
 
 def test_aliases_and_nesting_of_ordinary_size_are_read(tmp_path: Path) -> None:
@@ -177,11 +181,11 @@ def zeros(count: int, bits: int = 31) -> bytes:
 def test_a_compressed_response_unpacks_to_no_more_than_a_response_may_have(
     encoding: str, bits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wire, "BODY_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(connection, "BODY_BYTES_MAX", 1 << 20)
     sent = answer_with(zeros(8, bits), encoding)
     with pytest.raises(BadResponseError, match="far too large"):
         ask(sent)
-    monkeypatch.setattr(wire, "BODY_BYTES_MAX", 1 << 30)
+    monkeypatch.setattr(connection, "BODY_BYTES_MAX", 1 << 30)
     assert len(ask(sent).body) == 8 << 20, "negative control"
 
 
@@ -196,7 +200,7 @@ def test_trailers_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     sent = head + b"a: b\r\n" * 5000 + b"\r\n"
     with pytest.raises(BadResponseError, match="more than 2000 headers"):
         ask(sent)
-    monkeypatch.setattr(wire, "_HEADERS_MAX", 10**9)
+    monkeypatch.setattr(connection, "_HEADERS_MAX", 10**9)
     assert len(ask(sent).headers) > 5000, "negative control"
 
 
@@ -236,10 +240,10 @@ def test_absurd_waits_that_a_server_asks_for_are_bounded_or_ignored(value: str) 
 
 def test_a_stream_has_a_bounded_number_of_events(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = b"data: 1\n\n" * 1000
-    assert len(list(sse.parse_events(stream))) == 1000
-    monkeypatch.setattr(sse, "EVENTS_MAX", 999)
+    assert len(list(bodies.parse_events(stream))) == 1000
+    monkeypatch.setattr(bodies, "EVENTS_MAX", 999)
     with pytest.raises(ModelError, match="more than 999 events"):
-        list(sse.parse_events(stream))
+        list(bodies.parse_events(stream))
 
 
 def answer_with(body: bytes, encoding: str) -> bytes:
@@ -273,7 +277,7 @@ def ask(response: bytes, closes: bool = False) -> Response:
     ids=["length", "negative", "two lengths", "chunk", "negative chunk", "many", "long"],
 )
 def test_the_bridge_refuses_absurd_headers_and_goes_on(head: str) -> None:
-    async def work(desk: Desk, door: bridging.AttemptDoor, session: Any) -> None:
+    async def work(desk: Desk, door: server.AttemptDoor, session: Any) -> None:
         address = urlsplit(door.url)
         reader, writer = await asyncio.open_connection(address.hostname, address.port)
         writer.write(f"POST {address.path}/chat/completions HTTP/1.1\r\nHost: x\r\n{head}".encode())
@@ -292,7 +296,7 @@ def test_the_bridge_refuses_absurd_headers_and_goes_on(head: str) -> None:
 
 
 def test_the_bridge_takes_any_number_for_the_count_of_retries() -> None:
-    async def work(desk: Desk, door: bridging.AttemptDoor, session: Any) -> None:
+    async def work(desk: Desk, door: server.AttemptDoor, session: Any) -> None:
         assert (await post(session, door, body(), **{"x-stainless-retry-count": "9" * 6000}))[0] == 200
 
     at_the_bridge(work)
@@ -305,14 +309,14 @@ def test_the_bridge_holds_no_more_of_a_request_than_can_be_saved(
     sent = json.dumps(body("x" * (3 << 20))).encode()
     packed = gzip.compress(sent) if encoding == "gzip" else sent
 
-    async def status(door: bridging.AttemptDoor, session: Any) -> int:
+    async def status(door: server.AttemptDoor, session: Any) -> int:
         headers = {"Content-Encoding": encoding} if encoding == "gzip" else {}
         async with session.post(f"{door.url}/chat/completions", data=io.BytesIO(packed), headers=headers) as response:
             return int(response.status)
 
-    async def work(desk: Desk, door: bridging.AttemptDoor, session: Any) -> None:
+    async def work(desk: Desk, door: server.AttemptDoor, session: Any) -> None:
         with monkeypatch.context() as patch:
-            patch.setattr(bridging, "LINE_BYTES_MAX", 1 << 20)
+            patch.setattr(server, "LINE_BYTES_MAX", 1 << 20)
             assert await status(door, session) == 413
             assert desk.wishes == []
         assert await status(door, session) == 200, "negative control"
@@ -321,7 +325,7 @@ def test_the_bridge_holds_no_more_of_a_request_than_can_be_saved(
 
 
 def test_the_bridge_refuses_a_body_that_is_nested_too_deeply() -> None:
-    async def work(desk: Desk, door: bridging.AttemptDoor, session: Any) -> None:
+    async def work(desk: Desk, door: server.AttemptDoor, session: Any) -> None:
         deep = b'{"model": "m", "messages": ' + b"[" * 200_000
         async with session.post(f"{door.url}/chat/completions", data=deep) as response:
             assert response.status == 400
@@ -330,7 +334,7 @@ def test_the_bridge_refuses_a_body_that_is_nested_too_deeply() -> None:
     at_the_bridge(work)
 
 
-def at_the_bridge(work: "Callable[[Desk, bridging.AttemptDoor, Any], Awaitable[None]]") -> None:
+def at_the_bridge(work: "Callable[[Desk, server.AttemptDoor, Any], Awaitable[None]]") -> None:
     async def limited() -> None:
         desk = Desk()
         desk.go.set()
@@ -471,9 +475,9 @@ def test_a_pattern_that_backtracks_on_an_answer_is_ended(monkeypatch: pytest.Mon
 
 def test_an_expression_that_takes_for_ever_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("math_verify")
-    monkeypatch.setattr(mathematics, "_SECONDS_MAX", 2.0)
+    monkeypatch.setattr(numeric_module, "_SECONDS_MAX", 2.0)
     began = time.monotonic()
-    made = mathematics.maths.function(Sample("s", "", "12", {}), Answer("$9^{9^{9^{9}}} + 1$"))
+    made = numeric_module.maths.function(Sample("s", "", "12", {}), Answer("$9^{9^{9^{9}}} + 1$"))
     with contextlib.suppress(TimeoutError, ValueError):
         assert asyncio.run(made).value is False
     assert time.monotonic() - began < 180  # with the import of math-verify on a busy machine
@@ -492,7 +496,7 @@ NUMBERS = {
 @pytest.mark.parametrize("name", NUMBERS)
 def test_numbers_of_a_model_are_read_in_linear_time(name: str) -> None:
     began = time.process_time()
-    quantities.numeric.function(Sample("s", "", "12", {}), Answer(NUMBERS[name]))
+    numeric.numeric.function(Sample("s", "", "12", {}), Answer(NUMBERS[name]))
     assert time.process_time() - began < 5
 
 
@@ -501,17 +505,17 @@ def test_without_windows_reading_numbers_is_quadratic(monkeypatch: pytest.Monkey
 
     def seconds() -> float:
         began = time.process_time()
-        quantities.last_quantity(text)
+        numeric.last_quantity(text)
         return time.process_time() - began
 
     bounded = seconds()
-    monkeypatch.setattr(quantities, "_WINDOW", 10**9)
+    monkeypatch.setattr(numeric, "_WINDOW", 10**9)
     assert seconds() > 3 * bounded
 
 
 @pytest.mark.parametrize("before", ["x" * 3990 + " ", "3 apples, " * 2000, ""])
 @pytest.mark.parametrize("after", ["", "y" * 3995, " so it is." * 1000])
 def test_the_last_number_is_found_wherever_windows_end(before: str, after: str) -> None:
-    found = quantities.last_quantity(f"{before}1,234,567.5{after}")
+    found = numeric.last_quantity(f"{before}1,234,567.5{after}")
     assert found is not None
     assert found.text == "1,234,567.5"

@@ -13,7 +13,7 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from holdfast.engine import credentials
+from holdfast.models import credentials
 from holdfast.records import redaction
 from holdfast.records.redaction import Redactor, redact
 from tests.e2e.agents import serving, write

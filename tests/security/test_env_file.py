@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.spec import env_file
+from holdfast.spec.source import env_file
 from tests.e2e.commands import call, exported, write_spec
 from tests.e2e.test_secrets import echo
 

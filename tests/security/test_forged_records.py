@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.records import decoding
+from holdfast.records import decoder
 from holdfast.records.line import is_time
 from tests.forged import KEY, NUMBERS, RUN, Case, Forgery
 from tests.matrix_oracle import DAMAGED, Said, last_lines, run_command
@@ -106,7 +106,7 @@ def test_without_the_check_a_forged_record_ends_in_a_traceback(
     said = look(forgery, copy, "show")
     assert (said.code, said.crash) == (DAMAGED, "")
     assert len(said.errors) == 1
-    monkeypatch.setattr(decoding, "DamagedError", ValueError)
+    monkeypatch.setattr(decoder, "DamagedError", ValueError)
     assert "was not written by Holdfast" in look(forgery, copy, "show").crash
 
 

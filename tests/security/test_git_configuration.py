@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.api import commit
-from holdfast.api.commit import describe_commit
+from holdfast.runs.execution import commit
+from holdfast.runs.execution.commit import describe_commit
 
 MARKER = "started"
 

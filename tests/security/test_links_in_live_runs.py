@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from holdfast import files
-from holdfast.api.control import Wish, answer_wish, ask_run, wishes
-from holdfast.api.logbook import Logbook
 from holdfast.errors import DamagedError
-from holdfast.journal.lease import Lease, read_lease, this_process, write_lease
-from holdfast.journal.objects import open_objects
-from holdfast.journal.pieces import FolderSource
-from holdfast.journal.terms import Term
+from holdfast.journal.mirror.pieces import FolderSource
+from holdfast.journal.object_store import open_objects
+from holdfast.journal.ownership.lease import Lease, read_lease, this_process, write_lease
+from holdfast.journal.ownership.terms import Term
+from holdfast.runs.control import Wish, answer_wish, ask_run, wishes
+from holdfast.runs.execution.log import Logbook
 from holdfast.state import is_held
 from tests.e2e.commands import Done, call, write_spec
 
@@ -114,7 +114,7 @@ def test_without_the_guards_a_mirror_sends_what_a_link_leads_to(
 ) -> None:
     """Negative control."""
     monkeypatch.setattr(files, "NO_FOLLOW", 0)
-    monkeypatch.setattr("holdfast.journal.mirror.is_file", os.path.isfile)
+    monkeypatch.setattr("holdfast.journal.mirror.uploader.is_file", os.path.isfile)
     assert SECRET.encode() in mirrored(tmp_path, victim)
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast.errors import SpecError
-from holdfast.spec import build_spec, loading
+from holdfast.spec import build_spec
+from holdfast.spec.source import loader
 from tests.e2e.commands import call, write_spec
 from tests.e2e.test_secrets import echo, files_with
 from tests.security.test_stored_variables import TELLS_OPTIONS
@@ -118,7 +119,7 @@ def test_a_value_that_a_credential_variable_holds_is_recognised(tmp_path: Path) 
 
 
 def test_without_the_guard_a_literal_secret_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "refuse_literals", lambda mapping, where, environ: None)
+    monkeypatch.setattr(loader, "refuse_literals", lambda mapping, where, environ: None)
     write_spec(tmp_path, 1, model={"headers": {"Authorization": f"Bearer {KEY}"}})
     assert call("run", "eval.yaml", "--id", "x", cwd=tmp_path).code == 0
     assert files_with(tmp_path / "runs", KEY)
@@ -152,7 +153,7 @@ def test_a_run_of_an_earlier_version_with_a_literal_secret_goes_on(
     with echo(401) as (address, seen):
         write_spec(tmp_path, 1, f"http://{address}", model={"headers": {"Authorization": f"Bearer {KEY}"}})
         with monkeypatch.context() as earlier:
-            earlier.setattr(loading, "refuse_literals", lambda mapping, where, environ: None)
+            earlier.setattr(loader, "refuse_literals", lambda mapping, where, environ: None)
             assert call("run", "eval.yaml", "--id", "x", cwd=tmp_path).code == 1
         assert call("resume", "x", cwd=tmp_path).code == 1
         assert len(seen) == 2
@@ -168,7 +169,7 @@ def test_options_of_an_earlier_run_are_recognised_behind_a_variable(
     (tmp_path / "teller.py").write_text(TELLS_OPTIONS)
     write_spec(tmp_path, 1, model={"provider": "teller:make", "options": {"api_key": KEY}})
     with monkeypatch.context() as earlier:
-        earlier.setattr(loading, "refuse_literals", lambda mapping, where, environ: None)
+        earlier.setattr(loader, "refuse_literals", lambda mapping, where, environ: None)
         assert call("run", "eval.yaml", "--id", "x", cwd=tmp_path).code == 0
     write_spec(tmp_path, 1, model={"provider": "teller:make", "options": {"api_key": "${MINE}"}})
     assert call("run", "eval.yaml", "--id", "x", cwd=tmp_path, env={"MINE": KEY}).code == 0

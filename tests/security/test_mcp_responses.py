@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.models import wire
+from holdfast.models.http import connection
 from tests.e2e.agents import serving, write
 from tests.e2e.commands import call, exported
 from tests.e2e.test_mcp import calling, over_http, react
@@ -21,7 +21,7 @@ LIMIT = 1 << 20
 
 @pytest.fixture(autouse=True)
 def _small_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "BODY_BYTES_MAX", LIMIT)
+    monkeypatch.setattr(connection, "BODY_BYTES_MAX", LIMIT)
 
 
 def outputs(folder: Path, url: str) -> list[str]:
@@ -42,7 +42,7 @@ def test_a_streamed_response_that_is_too_large_is_an_error_and_the_sample_contin
 
 def test_with_a_larger_bound_the_same_response_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Negative control."""
-    monkeypatch.setattr(wire, "BODY_BYTES_MAX", 64 << 20)
+    monkeypatch.setattr(connection, "BODY_BYTES_MAX", 64 << 20)
     with over_http(tmp_path) as url:
         first, _ = outputs(tmp_path, url)
     assert first.startswith("xxx")

@@ -10,7 +10,7 @@ import pytest
 from holdfast import files
 from holdfast.errors import HeldError
 from holdfast.journal import OS_DISK, Lock, make_run_folder
-from holdfast.journal.lease import Holder, Lease, write_lease
+from holdfast.journal.ownership.lease import Holder, Lease, write_lease
 from tests.e2e.commands import call, write_spec
 from tests.security.users import as_nobody, needs_root
 

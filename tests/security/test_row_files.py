@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from holdfast.datasets import DataError, Digests, FileColumns, files, rows_in_memory
+from holdfast.datasets import Digests, FileColumns, files, rows_in_memory
+from holdfast.errors import DataError
 from tests.e2e.commands import Done, call, files_in, write_rows
 from tests.e2e.test_secrets import echo
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.confine import confining, visibility
-from holdfast.confine.confining import Folder, Launch, Ran, SandboxFailedError
-from holdfast.confine.kernel import CALLS
-from holdfast.confine.system_calls import build_filter
+from holdfast.sandbox import confinement, visibility
+from holdfast.sandbox.confinement import Folder, Launch, Ran, SandboxFailedError
+from holdfast.sandbox.kernel import CALLS
+from holdfast.sandbox.system_calls import build_filter
 from holdfast.spec import Sandbox
 from tests.security.sandboxes import (
     LIBC,
@@ -118,7 +118,7 @@ def test_control_without_the_guards_the_runner_dies(box: Folder, control_group: 
 
 
 def test_without_seccomp_and_without_a_limit_there_is_no_sandbox(box: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(confining, "call_filter", lambda namespaces: b"")
+    monkeypatch.setattr(confinement, "call_filter", lambda namespaces: b"")
     assert attack(box, NEST).stderr == "refused: No space left on device\n"  # the limit alone
     with (
         without("launcher.USER_NAMESPACES_MAX = '/proc/there/is/none'"),
@@ -217,7 +217,7 @@ def test_the_numbers_of_the_calls_are_those_of_the_kernels_headers() -> None:
     }
     if not all(path.exists() for path, _ in headers.values()):
         pytest.skip("the kernel's headers are not installed")
-    from holdfast.confine import system_calls
+    from holdfast.sandbox import system_calls
 
     tables = [value for name, value in vars(system_calls).items() if re.fullmatch("_[A-Z]+", name)]
     listed = {name: numbers for table in tables if isinstance(table, dict) for name, numbers in table.items()}

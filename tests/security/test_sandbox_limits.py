@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.confine import cgroups, confining
-from holdfast.confine.confining import Folder, Launch, control_groups
+from holdfast.sandbox import cgroups, confinement
+from holdfast.sandbox.confinement import Folder, Launch, control_groups
 from holdfast.spec import Sandbox
 from tests.security.sandboxes import (
     LIBC,
@@ -205,7 +205,7 @@ def test_no_control_group_is_left_also_if_the_launcher_is_killed(box: Folder) ->
 def test_where_a_group_cannot_be_made_any_more_memory_is_counted_and_the_reason_reported(
     box: Folder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(confining, "control_groups", lambda: ({"memory": f"{tmp_path}/gone", "version": "1"}, ""))
+    monkeypatch.setattr(confinement, "control_groups", lambda: ({"memory": f"{tmp_path}/gone", "version": "1"}, ""))
     call = Launch(box, Sandbox(memory_mb=48, seconds=50), True)
     ran = call.run([sys.executable, "-c", MEMORY["shared pages"] + HOLD.format(hold=5)])
     assert (ran.why, "No such file or directory" in call.no_group) == ("memory", True)
@@ -273,4 +273,4 @@ def test_the_limit_of_time_holds_while_files_are_counted(box: Folder) -> None:
     ran = attack(box, DISK["bytes"] + "\nwhile True: pass", files_mb=4000, seconds=1)
     assert ran.why == "time"
     assert time.monotonic() - began < 30
-    assert confining.why_no_namespaces() == ""
+    assert confinement.why_no_namespaces() == ""

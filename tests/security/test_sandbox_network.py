@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.confine.confining import HOST_NETWORK, PLAIN, why_no_namespaces
-from holdfast.solve.sandbox import sandbox_doubts, why_refused
+from holdfast.sandbox.box import sandbox_doubts, why_refused
+from holdfast.sandbox.confinement import HOST_NETWORK, PLAIN, why_no_namespaces
 from holdfast.spec import Sandbox
 from tests.e2e.agents import serving
 from tests.e2e.commands import Done, exported, run
@@ -49,6 +49,6 @@ def test_check_says_it_and_containers_are_not_concerned(monkeypatch: pytest.Monk
 
 
 def test_a_kernel_without_a_filter_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.solve.sandbox.call_filter", lambda namespaces: b"")
+    monkeypatch.setattr("holdfast.sandbox.box.call_filter", lambda namespaces: b"")
     (doubt,) = sandbox_doubts([Sandbox()])
     assert "seccomp" in doubt

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from holdfast.spec import loading
+from holdfast.spec.source import loader
 from tests.e2e.commands import call, files_in, write_spec
 from tests.e2e.test_secrets import files_with
 from tests.security.test_echoed_credentials import KEY, repeating
@@ -50,8 +50,8 @@ def sent(folder: Path) -> list[Any]:
 
 def be_earlier_version(patch: pytest.MonkeyPatch) -> None:
     """One that stored what variables held."""
-    patch.setattr(loading, "is_late", lambda place: False)
-    patch.setattr(loading, "refuse_literals", lambda mapping, where, environ: None)
+    patch.setattr(loader, "is_late", lambda place: False)
+    patch.setattr(loader, "refuse_literals", lambda mapping, where, environ: None)
 
 
 def test_values_are_sent_and_stored_nowhere(tmp_path: Path) -> None:

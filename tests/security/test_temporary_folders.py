@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import files
-from holdfast.score.executing import new_folder
-from holdfast.solve.orphans import clear
+from holdfast.sandbox.orphans import clear
+from holdfast.score.scorers.code_tests import new_folder
 from tests.security.users import NOBODY, as_nobody, needs_root
 
 UID = "0123456789abcdef"
@@ -71,7 +71,7 @@ def test_without_the_guards_the_planted_link_is_followed(
     """Negative control."""
     monkeypatch.setattr(files, "NO_FOLLOW", 0)
     monkeypatch.setattr(files, "is_own_folder", os.path.isdir)
-    monkeypatch.setattr("holdfast.solve.orphans.is_own_folder", os.path.isdir)
+    monkeypatch.setattr("holdfast.sandbox.orphans.is_own_folder", os.path.isdir)
     (shared / name).symlink_to(victim)
     age(shared / name)
     clean_up(shared)

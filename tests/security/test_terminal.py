@@ -27,7 +27,7 @@ import pytest
 import yaml
 
 import holdfast
-from holdfast.cli.completing import offer_runs
+from holdfast.cli.completion import offer_runs
 from holdfast.cli.streams import CleanStream
 from tests.e2e.commands import Done, call, environment, finish, start, wait_until, write_rows
 from tests.security.poison import (
@@ -385,8 +385,8 @@ def test_no_module_writes_past_the_streams() -> None:
     found = {str(path.relative_to(root)) for path in root.rglob("*.py") if past.search(path.read_text())}
     assert found == {
         "cli/output.py",  # the console that cleans, and one that only measures
-        "cli/stopping.py",  # in a signal handler, cleaned
-        "confine/launcher.py",  # into a pipe, in the sandbox
+        "cli/signals.py",  # in a signal handler, cleaned
+        "sandbox/launcher.py",  # into a pipe, in the sandbox
         "report/tables.py",  # into a text, which is printed through the streams
     }
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.api.places import place_of
-from holdfast.api.trust import Executed, executed_by, list_path, pass_on, remember, require_trust
 from holdfast.errors import UsageError
+from holdfast.runs.store.lookup import place_of
+from holdfast.runs.store.trust import Executed, executed_by, list_path, pass_on, remember, require_trust
 from holdfast.spec import build_spec
 from tests.e2e.commands import Done, call, run, shown, snapshot, write_spec
 

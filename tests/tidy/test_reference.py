@@ -6,13 +6,13 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from holdfast.api.logbook import EVENTS
 from holdfast.cli.main import app
 from holdfast.errors import SpecError
+from holdfast.runs.execution.log import EVENTS
 from holdfast.score import BUILT_IN
-from holdfast.score.extracting import EXTRACTORS
+from holdfast.score.extractors import EXTRACTORS
 from holdfast.spec import Model, Spec, Task, build_spec
-from holdfast.spec.classes import CLASSES, field_classes, nested_type
+from holdfast.spec.field_classes import CLASSES, field_classes, nested_type
 from tools.reference import (
     commands_page,
     default_fields,

@@ -65,7 +65,7 @@ def test_no_file_is_longer_than_600_lines() -> None:
     assert [path.name for path in PROGRAMS if len(path.read_text().splitlines()) > 600] == []
 
 
-COMMANDS = {"main.py", "score_command.py", "weighing.py"}
+COMMANDS = {"main.py", "score_options.py", "compare_options.py"}
 """The parameters of a command are its options."""
 
 

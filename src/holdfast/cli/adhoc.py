@@ -12,14 +12,14 @@ from typing import Any
 
 import msgspec
 
-from holdfast.api import Given
-from holdfast.api.modules import find_modules_beside
 from holdfast.errors import SpecError, UsageError
+from holdfast.runs import Given
+from holdfast.runs.execution.user_modules import find_modules_beside
 from holdfast.spec import build_spec
-from holdfast.spec.assigning import value_of
-from holdfast.spec.env_file import fill_environment
 from holdfast.spec.presets import expand_names
-from holdfast.spec.selecting import Selection, select
+from holdfast.spec.selection import Selection, select
+from holdfast.spec.source.assignment import value_of
+from holdfast.spec.source.env_file import fill_environment
 
 EXPERIMENT = "ad-hoc"
 _DATA = (".jsonl", ".ndjson", ".csv", ".tsv")

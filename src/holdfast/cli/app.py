@@ -1,5 +1,6 @@
 """The command line as a whole: what is true of all commands, and the arguments that several of them take."""
 
+import os
 import sys
 from typing import Annotated, Any
 
@@ -64,26 +65,26 @@ app = typer.Typer(
 
 def print_version(wanted: bool) -> None:
     if wanted:
-        from holdfast import __version__
+        from holdfast.version import __version__
 
         sys.stdout.write(f"holdfast {__version__}\n")
         raise typer.Exit
 
 
 def complete_run(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    from holdfast.cli.completing import offer_runs
+    from holdfast.cli.completion import offer_runs
 
     return offer_runs(ctx.params.get("store"), incomplete)
 
 
 def complete_experiment(ctx: typer.Context, incomplete: str) -> list[str]:
-    from holdfast.cli.completing import offer_experiments
+    from holdfast.cli.completion import offer_experiments
 
     return offer_experiments(ctx.params.get("store"), incomplete)
 
 
 def complete_status(incomplete: str) -> list[str]:
-    from holdfast.cli.completing import offer_statuses
+    from holdfast.cli.completion import offer_statuses
 
     return offer_statuses(incomplete)
 
@@ -145,3 +146,16 @@ Events = Annotated[
     typer.Option("--events/--no-events", help="With the steps of every key, or only of keys that are not finished."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def warn_of_refused_variables() -> None:
+    """A `.env` file provides variables that the spec mentions; what it may never set is not ignored silently."""
+    if os.path.exists(".env") and "_HOLDFAST_COMPLETE" not in os.environ:
+        from holdfast.spec.source.env_file import refused_variables
+
+        if names := refused_variables():
+            is_are = "is" if len(names) == 1 else "are"
+            sys.stderr.write(
+                f"warning: .env: {', '.join(names)} {is_are} ignored: a .env file only provides keys and other values "
+                "for the spec; export it in your shell if you want it\n"
+            )

@@ -8,19 +8,11 @@ import msgspec
 
 from holdfast.cli.output import hanging, terminal_width
 from holdfast.cli.streams import discard_output
-from holdfast.errors import (
-    DiskError,
-    DriftError,
-    FencedError,
-    HeldError,
-    HoldfastError,
-    JournalError,
-    error_of_path,
-)
+from holdfast.errors import DiskError, DriftError, FencedError, HeldError, HoldfastError, JournalError, error_of_path
 from holdfast.printable import one_line
 from holdfast.records.facts import Change
 from holdfast.records.redaction import without_shapes
-from holdfast.report.wording import shortened
+from holdfast.report.text import shortened
 from holdfast.spec.drift import extending
 
 _INDENT = len("  stored: ")

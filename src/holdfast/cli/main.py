@@ -26,11 +26,9 @@ from holdfast.cli.app import (
     complete_status,
     print_version,
 )
-from holdfast.cli.app import (
-    app as app,
-)
-from holdfast.cli.score_command import score
-from holdfast.cli.weighing import compare, gate, leaderboard
+from holdfast.cli.app import app as app
+from holdfast.cli.commands.compare_options import compare, gate, leaderboard
+from holdfast.cli.commands.score_options import score
 
 
 @app.callback()
@@ -84,8 +82,8 @@ def run(
     holdfast run --model openai/gpt-x --data f.jsonl --prompt "Compute: {question}" --scorer numeric
     """
     from holdfast.cli.adhoc import AdHoc
-    from holdfast.cli.running import Choice, given_to_run, run_spec
-    from holdfast.spec.selecting import Selection
+    from holdfast.cli.commands.run import Choice, given_to_run, run_spec
+    from holdfast.spec.selection import Selection
 
     texts = {"data": data, "prompt": prompt, "system": system, "base_url": base_url}
     columns = {"input": input_column, "target": target_column, "id": id_column}
@@ -93,7 +91,7 @@ def run(
     choice = Choice(sets or [], Selection(limit, sample or (), task or (), (model or ()) if spec else ()))
     given = given_to_run(spec, said, choice)
     if dry_run:
-        from holdfast.cli.trying import dry_run as try_it
+        from holdfast.cli.commands.dry_run import dry_run as try_it
 
         raise typer.Exit(try_it(given, as_json))
     raise typer.Exit(run_spec(given, run_id, store, choice))
@@ -112,8 +110,8 @@ def resume(
 
     By the URL of a run in its mirror, on a machine that does not have it: it is brought into the store here first.
     """
-    from holdfast.api import Retry
-    from holdfast.cli.running import Choice, resume_run
+    from holdfast.cli.commands.run import Choice, resume_run
+    from holdfast.runs import Retry
 
     raise typer.Exit(resume_run(name, spec, store, Choice(sets or [], trust=trust), Retry(keep=keep_failed)))
 
@@ -128,9 +126,9 @@ def retry(
     trust: Trust = False,
 ) -> None:
     """Try failed samples again: all, by kind, or by key."""
-    from holdfast.api import Retry
-    from holdfast.cli.running import Choice, retry_run
+    from holdfast.cli.commands.run import Choice, retry_run
     from holdfast.errors import UsageError
+    from holdfast.runs import Retry
 
     if failed and (keys or kind):
         raise UsageError("--failed means all failed samples: leave out --kind and keys, or leave out --failed")
@@ -152,8 +150,8 @@ def extend(
 
     After a crash, repeat the same command: it resumes the extension.
     """
-    from holdfast.cli.running import Choice, extend_run
-    from holdfast.spec.selecting import Selection
+    from holdfast.cli.commands.run import Choice, extend_run
+    from holdfast.spec.selection import Selection
 
     raise typer.Exit(extend_run(name, spec, store, Choice(sets or [], Selection(limit), trust)))
 
@@ -174,7 +172,7 @@ def fork(
 
     With --id the same command can be repeated after a crash: it resumes the fork. Without --id each call makes a fork.
     """
-    from holdfast.cli.running import Choice, fork_run
+    from holdfast.cli.commands.run import Choice, fork_run
 
     raise typer.Exit(fork_run(name, spec, store, Choice(sets or [], trust=trust), run_id, dry_run))
 
@@ -182,7 +180,7 @@ def fork(
 @app.command()
 def cancel(name: RunName, store: Store = None) -> None:
     """Stop a live run from another terminal; what it has is kept."""
-    from holdfast.cli.controlling import cancel_run
+    from holdfast.cli.commands.control import cancel_run
 
     raise typer.Exit(cancel_run(name, store))
 
@@ -190,7 +188,7 @@ def cancel(name: RunName, store: Store = None) -> None:
 @app.command()
 def tune(name: RunName, sets: Sets = None, store: Store = None) -> None:
     """Change limits of a live run, such as concurrency.samples."""
-    from holdfast.cli.controlling import tune_run
+    from holdfast.cli.commands.control import tune_run
 
     raise typer.Exit(tune_run(name, sets or [], store))
 
@@ -202,7 +200,7 @@ def tag(
     store: Store = None,
 ) -> None:
     """Add tags to a run, or take them away."""
-    from holdfast.cli.controlling import tag_run
+    from holdfast.cli.commands.control import tag_run
 
     raise typer.Exit(tag_run(name, tags, store))
 
@@ -214,7 +212,7 @@ def note(
     store: Store = None,
 ) -> None:
     """Write a note into a run's journal."""
-    from holdfast.cli.controlling import note_run
+    from holdfast.cli.commands.control import note_run
 
     raise typer.Exit(note_run(name, text, store))
 
@@ -232,8 +230,8 @@ def check(
     wrong ends with exit 2, what is only odd is a warning. With --servers each server gets one request for its list of
     models, and exit 2 says that one is not there or refuses its key; a model that it does not list is a warning.
     """
-    from holdfast.cli.checking import check_spec
-    from holdfast.cli.running import Choice
+    from holdfast.cli.commands.check import check_spec
+    from holdfast.cli.commands.run import Choice
 
     raise typer.Exit(check_spec(spec, Choice(sets or []), servers, as_json))
 
@@ -254,7 +252,7 @@ def ls(
     Of a mirror (--store s3://bucket/evals): as their heartbeats say, the one last heard of last. Of runs that were
     killed, the records in the mirror are counted.
     """
-    from holdfast.cli.listing import Wanted, print_runs
+    from holdfast.cli.commands.ls import Wanted, print_runs
 
     print_runs(store, Wanted(experiment, status, tag, limit), as_json)
 
@@ -282,9 +280,9 @@ def show(
     Of a key: its attempts, turn by turn: what was new in each request, the calls and what came of them, tokens, cost
     if the spec has prices, seconds; what was recorded before a resume; what it is doing now, if a process works on it.
     """
-    from holdfast.cli.reading import print_chosen, print_key, print_profile, print_run
+    from holdfast.cli.commands.show import print_chosen, print_key, print_profile, print_run
     from holdfast.errors import UsageError
-    from holdfast.report.choosing import Wanted
+    from holdfast.report.selection import Wanted
 
     where = (tuple(task or ()), tuple(model or ()), tuple(anomaly or ()))
     wanted = Wanted(failed, wrong, tuple(kind or ()), grep, "", *where)
@@ -314,8 +312,8 @@ def replay(
     trust: Trust = False,
 ) -> None:
     """Run one sample's code again on its recorded steps, without a single request."""
-    from holdfast.cli.running import Choice
-    from holdfast.cli.trying import replay as play
+    from holdfast.cli.commands.dry_run import replay as play
+    from holdfast.cli.commands.run import Choice
 
     raise typer.Exit(play(name, key, spec, store, Choice(trust=trust), pdb))
 
@@ -355,7 +353,7 @@ def report(
     For CI: --format junit has a test case for each key; a wrong answer is a failure, a failed sample an error, an
     unfinished one is skipped. The exit code says nothing of the scores.
     """
-    from holdfast.cli.reporting import Paper, print_report
+    from holdfast.cli.commands.report import Paper, print_report
 
     chosen = "json" if as_json else format
     print_report(names, store, Paper(chosen, output, at_least, github, evaluation, plots, plot_format))
@@ -378,8 +376,8 @@ def cost(
     An estimate is a range: by the answers of earlier runs of the experiment, else by the prompts and max_tokens. Prices
     are those of the spec (price: {input, output}), or, with holdfast[prices], those of a list. Nothing is asked.
     """
-    from holdfast.cli.costing import print_costs
-    from holdfast.cli.running import Choice
+    from holdfast.cli.commands.cost import print_costs
+    from holdfast.cli.commands.run import Choice
 
     raise typer.Exit(print_costs(names, Choice(sets or []), store, as_json))
 
@@ -398,7 +396,7 @@ def verify(
     With --scores, exit 5 also if a number of a report (a mean, an interval, a count, tokens, cost) differs from the
     report of an index rebuilt from the journal, or if a built-in scorer gives a recorded answer another score now.
     """
-    from holdfast.cli.verifying import verify_run
+    from holdfast.cli.commands.verify import verify_run
 
     raise typer.Exit(verify_run(name, store, as_json, scores))
 
@@ -436,8 +434,8 @@ def export(
     last conversation with the model, whole. --no-events leaves them out (null) for finished keys, whose answer is on
     the line anyway, and keeps them for those that failed or are not finished. Both stream, whatever the run's size.
     """
-    from holdfast.cli.reading import Sheet, export_run
-    from holdfast.report.choosing import Wanted
+    from holdfast.cli.commands.show import Sheet, export_run
+    from holdfast.report.selection import Wanted
 
     where = (tuple(task or ()), tuple(model or ()), tuple(anomaly or ()))
     wanted = Wanted(failed, wrong, tuple(kind or ()), grep, "", *where)
@@ -480,8 +478,8 @@ def recover(
 
     Only to go on with a run of a mirror, `holdfast resume URL` is enough.
     """
-    from holdfast.api.recovering import Wanted
-    from holdfast.cli.recovering import bring_back, list_all
+    from holdfast.cli.commands.recover import bring_back, list_all
+    from holdfast.runs.mirror.recovery import Wanted
 
     if list_ or where is None:
         raise typer.Exit(list_all(where, store, as_json))
@@ -499,7 +497,7 @@ def doctor(
     as_json: Json = False,
 ) -> None:
     """Say what is wrong with runs, what it means, and the command that mends it."""
-    from holdfast.cli.keeping import doctor as look
+    from holdfast.cli.commands.maintenance import doctor as look
 
     raise typer.Exit(look(name, store, fix, as_json))
 
@@ -519,8 +517,8 @@ def gc(
     as_json: Json = False,
 ) -> None:
     """Show, or with --yes remove, runs that may go."""
-    from holdfast.cli.keeping import Removal, Rules
-    from holdfast.cli.keeping import gc as collect
+    from holdfast.cli.commands.maintenance import Removal, Rules
+    from holdfast.cli.commands.maintenance import gc as collect
 
     rules = Rules(older_than, keep, max_size, experiment, tagged_too, latest_too)
     raise typer.Exit(collect(names or [], rules, store, Removal(yes, mirror), as_json))
@@ -529,7 +527,7 @@ def gc(
 @app.command()
 def schema() -> None:
     """Print the JSON Schema of a spec, for editors."""
-    from holdfast.cli.making import print_schema
+    from holdfast.cli.commands.init import print_schema
 
     print_schema()
 
@@ -537,7 +535,7 @@ def schema() -> None:
 @app.command()
 def init(folder: Annotated[str, typer.Argument(help="Where to put the files.")] = ".") -> None:
     """Write a small working example: a spec and its data."""
-    from holdfast.cli.making import write_example
+    from holdfast.cli.commands.init import write_example
 
     write_example(folder)
 
@@ -548,7 +546,7 @@ def demo(
     samples: Annotated[int, typer.Option(min=20, max=20_000, help="How many samples.")] = 300,
 ) -> None:
     """Run a bundled task, kill it, run it again."""
-    from holdfast.cli.demo import run_demo
+    from holdfast.cli.commands.demo import run_demo
 
     raise typer.Exit(run_demo(samples, keep))
 
@@ -558,8 +556,8 @@ _STORAGE_ERRORS_OF_SQLITE = (8, 10, 13)  # SQLITE_READONLY, SQLITE_IOERR, SQLITE
 
 def main() -> None:
     """The entry point: our own errors become one sentence and an exit code; a traceback is a bug."""
-    from holdfast.cli.damage import DAMAGED, DamageNotices
-    from holdfast.cli.env_file import warn_of_refused_variables
+    from holdfast.cli.app import warn_of_refused_variables
+    from holdfast.cli.run_argument import DAMAGED, DamageNotices
     from holdfast.cli.streams import install_streams
     from holdfast.errors import DamagedError, HoldfastError
     from holdfast.printable import clean

@@ -11,13 +11,12 @@ import msgspec
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from holdfast.api import RunPlace
-from holdfast.api.summaries import WaitingJob
-from holdfast.cli.encoding import escape_for_machines
-from holdfast.cli.streams import CleanStream, discard_output, unfiltered
+from holdfast.cli.streams import CleanStream, discard_output, escape_for_machines, unfiltered
 from holdfast.errors import error_of_path, storage_errors
 from holdfast.printable import clean, one_line
 from holdfast.report.progress import told_jobs
+from holdfast.runs import RunPlace
+from holdfast.runs.summary import WaitingJob
 
 
 class CleanConsole(Console):

@@ -5,7 +5,6 @@ would make two answers share a key. A row is read, checked and handed on; a mill
 """
 
 from holdfast.datasets.columns import Columns, resolved, samples
-from holdfast.datasets.errors import DataError
 from holdfast.datasets.files import BadFileError, Content, Digests, FileColumns, Keep
 from holdfast.datasets.readers import open_rows, rows_in_memory
 
@@ -13,7 +12,6 @@ __all__ = [
     "BadFileError",
     "Columns",
     "Content",
-    "DataError",
     "Digests",
     "FileColumns",
     "Keep",

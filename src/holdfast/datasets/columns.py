@@ -6,15 +6,84 @@ twice.
 """
 
 import difflib
+from array import array
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
+import xxhash
 
-from holdfast.datasets.errors import DataError
 from holdfast.datasets.readers import Numbered, Rows
-from holdfast.datasets.uniqueness import Ids
-from holdfast.records.exchange import Row, Sample
+from holdfast.errors import DataError
+from holdfast.records.samples import Row, Sample
+
+_SLOTS_AT_FIRST = 1024
+
+Hash = Callable[[bytes], int]
+
+
+class Ids:
+    """The ids of one data set. `again` gives (number, id) of the source from its start, None if it cannot."""
+
+    def __init__(
+        self, again: Callable[[], Iterable[tuple[int, str]]] | None, hash: Hash = xxhash.xxh3_64_intdigest
+    ) -> None:
+        self._again = again
+        self._hash = hash
+        self._hashes = _Hashes()
+        self._kept: dict[str, int] = {}
+
+    def add(self, id: str, number: int) -> int | None:
+        """Remember an id; the number where it was used before, if it was."""
+        if self._again is None:
+            first = self._kept.setdefault(id, number)
+            return None if first == number else first
+        if self._hashes.add(self._hash(id.encode("utf-8", "surrogatepass"))):
+            return None
+        return self._find(id, number)
+
+    def _find(self, id: str, number: int) -> int | None:
+        assert self._again is not None
+        for earlier, other in self._again():
+            if earlier == number:
+                break
+            if other == id:
+                return earlier
+        return None
+
+
+class _Hashes:
+    """A set of 64-bit numbers in one array, at most half full: 16 to 32 bytes a number, where a set of int takes 80."""
+
+    def __init__(self) -> None:
+        self._slots = array("Q", bytes(8 * _SLOTS_AT_FIRST))  # 0 is a free slot
+        self._mask = _SLOTS_AT_FIRST - 1
+        self._count = 0
+
+    def add(self, value: int) -> bool:
+        """False if it is there already."""
+        slots, mask = self._slots, self._mask
+        value = value or 1
+        at = value & mask
+        while slots[at]:
+            if slots[at] == value:
+                return False
+            at = (at + 1) & mask
+        slots[at] = value
+        self._count += 1
+        if self._count * 2 > mask:
+            self._grow()
+        return True
+
+    def _grow(self) -> None:
+        old = self._slots
+        self._slots = array("Q", bytes(16)) * len(old)
+        self._mask = len(self._slots) - 1
+        self._count = 0
+        for value in old:
+            if value:
+                self.add(value)
+
 
 _ID = ("id",)
 _INPUT = ("input", "question", "prompt")

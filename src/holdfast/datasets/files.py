@@ -22,11 +22,10 @@ from urllib.parse import unquote_to_bytes, urlsplit
 
 import msgspec
 
-from holdfast.datasets.errors import DataError
 from holdfast.datasets.readers import Numbered, Rows
-from holdfast.errors import HoldfastError
-from holdfast.records.exchange import Row
+from holdfast.errors import DataError, HoldfastError
 from holdfast.records.references import Reference, parse_reference
+from holdfast.records.samples import Row
 
 PIECE_BYTES = 1 << 20
 _UNKNOWN = "application/octet-stream"

@@ -11,7 +11,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterator
 
-from holdfast.datasets.errors import DataError
+from holdfast.errors import DataError
 from holdfast.records import LINE_BYTES_MAX
 
 _WHOLE_BYTES_MAX = 512 * 1024 * 1024

@@ -16,11 +16,35 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from holdfast.datasets.errors import DataError
 from holdfast.datasets.lines import not_utf8, read_lines, read_whole
-from holdfast.datasets.stored_rows import as_stored
+from holdfast.errors import DataError
 from holdfast.records import LINE_BYTES_MAX
-from holdfast.records.exchange import Row
+from holdfast.records.samples import Row
+
+_BYTES = (bytes, bytearray, memoryview)
+
+
+def as_stored(row: Row) -> Row:
+    """The row as it reads after it was stored: tuples are lists, NaN and infinity are None, keys are text."""
+    for column, value in row.items():
+        if isinstance(value, _BYTES):  # as text it would be another value
+            raise DataError("a data row", f"column {column!r} holds bytes; name it in dataset.files")
+    try:
+        stored: Row = msgspec.json.decode(_encoder.encode(row))
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise DataError("a data row", f"cannot be stored as JSON ({error}); use plain values only") from error
+    return stored
+
+
+def _plain(value: Any) -> Any:
+    """numpy's scalars and arrays mean plain numbers and lists."""
+    if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} is no JSON value")
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_plain)
+
 
 Numbered = tuple[int, Row]
 

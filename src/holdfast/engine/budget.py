@@ -15,12 +15,12 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine.holding import Held
 from holdfast.models import count_message_tokens
 from holdfast.models.failures import AskFailedError
-from holdfast.records.exchange import Answer, Message, Usage
+from holdfast.models.pacing.stopwatch import Held
 from holdfast.records.facts import StepId
 from holdfast.records.keys import cell_names
+from holdfast.records.samples import Answer, Message, Usage
 from holdfast.solve import Asking
 from holdfast.spec import Price, RunLimits
 from holdfast.state import Story

@@ -6,10 +6,10 @@ describes the bytes, docs/reliability.md the promises and how each is proven.
 
 from holdfast.journal.appender import SEGMENT_BYTES
 from holdfast.journal.disk import OS_DISK, Disk, make_folders, make_run_folder, write_file
-from holdfast.journal.lock import Lock
-from holdfast.journal.marks import START, Cursor, Damage, Entry, Position
 from holdfast.journal.opening import Request
-from holdfast.journal.places import folder_name, journal_folder, run_folder
+from holdfast.journal.ownership.lock import Lock
+from holdfast.journal.paths import folder_name, journal_folder, run_folder
+from holdfast.journal.positions import START, Cursor, Damage, Entry, Position
 from holdfast.journal.reader import Reader
 from holdfast.journal.sealing import seal
 from holdfast.journal.verification import Verification, describe, verify

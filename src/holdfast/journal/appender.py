@@ -16,8 +16,8 @@ import msgspec
 
 from holdfast.errors import FencedError, WriteFailedError
 from holdfast.journal.disk import Disk, remove_if_there, write_all
-from holdfast.journal.marks import Position
-from holdfast.journal.places import segment_path
+from holdfast.journal.paths import segment_path
+from holdfast.journal.positions import Position
 from holdfast.records import FORMAT, Draft, Fence, Segment, draft, frame, seed_of
 
 SEGMENT_BYTES = 64 * 1024 * 1024

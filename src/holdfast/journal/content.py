@@ -12,7 +12,7 @@ from typing import Protocol
 import msgspec
 
 from holdfast.journal.disk import Disk, NotAFileError
-from holdfast.journal.seekable import FRAME_BYTES_MAX, Frame, is_cut, is_whole, read_table, salvage, unpack, walk_frames
+from holdfast.journal.frames import FRAME_BYTES_MAX, Frame, is_cut, is_whole, read_table, salvage, unpack, walk_frames
 
 PIECE_BYTES = 1024 * 1024
 _RECENT_BYTES = 2 * 1024 * 1024

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.errors import FormatError
 from holdfast.journal.content import Piece
-from holdfast.journal.marks import Damage, Entry
+from holdfast.journal.positions import Damage, Entry
 from holdfast.records import LINE_BYTES_MAX, Line, is_known, parse
 
 _KEY = re.compile(rb'"k":("(?:[^"\\]|\\.)*")')

@@ -15,8 +15,8 @@ import xxhash
 from holdfast.errors import JournalError
 from holdfast.journal.content import SealedContent, open_content
 from holdfast.journal.disk import Disk, remove_if_there, write_all
-from holdfast.journal.places import segment_path
-from holdfast.journal.seekable import pack
+from holdfast.journal.frames import pack
+from holdfast.journal.paths import segment_path
 
 
 def seal(disk: Disk, folder: str, number: int) -> None:

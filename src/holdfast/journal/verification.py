@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from holdfast.errors import DamagedError, FormatError
-from holdfast.journal.chain import Chain, SegmentFile, fence_between, list_chain
 from holdfast.journal.content import Content, SealedContent, open_segment
 from holdfast.journal.disk import OS_DISK, Disk
-from holdfast.journal.marks import Damage
+from holdfast.journal.positions import Damage
 from holdfast.journal.reader import Reader
-from holdfast.journal.start import START_FILE, read_start
+from holdfast.journal.segments import Chain, SegmentFile, fence_between, list_chain
+from holdfast.journal.start_copy import START_FILE, read_start
 from holdfast.records import Anomaly, Line
 
 Told = Callable[[int, int], None]

@@ -28,15 +28,14 @@ from holdfast.errors import (
 )
 from holdfast.journal.appender import Hooks
 from holdfast.journal.disk import OS_DISK, Disk
-from holdfast.journal.layout import refuse_links
-from holdfast.journal.lease import read_lease, write_lease
-from holdfast.journal.location import CHECK_SECONDS
-from holdfast.journal.lock import WAIT_SECONDS, Lock
-from holdfast.journal.marks import Damage, Position
-from holdfast.journal.mirror import BEAT_SECONDS, Keeping, Mirror
-from holdfast.journal.objects import Objects
+from holdfast.journal.mirror.uploader import BEAT_SECONDS, Keeping, Mirror
+from holdfast.journal.object_store import Objects
 from holdfast.journal.opening import Opened, Request, open_to_write
-from holdfast.journal.places import journal_folder
+from holdfast.journal.ownership.lease import read_lease, write_lease
+from holdfast.journal.ownership.location import CHECK_SECONDS
+from holdfast.journal.ownership.lock import WAIT_SECONDS, Lock
+from holdfast.journal.paths import journal_folder, refuse_links
+from holdfast.journal.positions import Damage, Position
 from holdfast.journal.sealing import Sealer, seal
 from holdfast.records import Draft, Fence
 from holdfast.records.durations import Durations

@@ -5,12 +5,12 @@ answer or in a `ModelError` with a kind and a message; never in an empty answer 
 this room imports no HTTP client and no extra: that happens when a provider is made that needs it.
 """
 
-from holdfast.models.batches import BatchApi, Found, Mark, Result, open_batches
-from holdfast.models.batches import Standing as JobStanding
-from holdfast.models.factory import make_provider
+from holdfast.models.batch.api import BatchApi, Found, Mark, Result, open_batches
+from holdfast.models.batch.api import Standing as JobStanding
 from holdfast.models.failures import BadConnectionError, Kind, ModelError, UnknownProviderError
+from holdfast.models.pacing.retries import Retries, ask
 from holdfast.models.provider import Connection, Listing, Provider, Request
-from holdfast.models.retries import Retries, ask
+from holdfast.models.providers.registry import make_provider
 from holdfast.models.tokens import count_message_tokens, count_tokens
 
 __all__ = [

@@ -5,7 +5,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
-from holdfast.records.exchange import Answer, Message
+from holdfast.records.samples import Answer, Message
 
 Headers = list[tuple[bytes, bytes]]
 """As they came over the wire, but for their names, which are in lower case."""

@@ -8,7 +8,7 @@ text such as `<|endoftext|>` is text like any other.
 import math
 import re
 
-from holdfast.records.exchange import Message
+from holdfast.records.samples import Message
 
 LEAST, MOST = 0.65, 1.5
 """The real number is between so many times what is counted here: measured with two public tokenizers on English, code,

@@ -1,23 +1,26 @@
 """From a spec to exact keys, and the two files that pin them."""
 
-from holdfast.plan.blobs import BlobError, BlobStore, blob_size, check_kept, read_blob, read_pieces
-from holdfast.plan.comparing import changed_inputs, changed_rows
-from holdfast.plan.extending import Extension
+from holdfast.plan.differences import changed_inputs, changed_rows
+from holdfast.plan.extension import Extension, Replacement
 from holdfast.plan.files import (
     DATA,
     PLAN,
     RESTORE,
     DataLine,
+    Flaw,
     PlanLine,
     StoredRows,
+    check_blobs,
+    check_originals,
+    check_sizes,
     data_lines,
+    find_problem,
     originals,
     planned_lines,
     read_lines,
     rows_of,
 )
-from holdfast.plan.integrity import Flaw, check_blobs, check_originals, check_sizes, find_problem
-from holdfast.plan.planning import (
+from holdfast.plan.planner import (
     Planned,
     Rows,
     Work,
@@ -29,14 +32,11 @@ from holdfast.plan.planning import (
     survey,
     write_plan,
 )
-from holdfast.plan.replacement import Replacement
 
 __all__ = [
     "DATA",
     "PLAN",
     "RESTORE",
-    "BlobError",
-    "BlobStore",
     "DataLine",
     "Extension",
     "Flaw",
@@ -46,12 +46,10 @@ __all__ = [
     "Rows",
     "StoredRows",
     "Work",
-    "blob_size",
     "changed_inputs",
     "changed_rows",
     "check_blobs",
     "check_groups",
-    "check_kept",
     "check_originals",
     "check_sizes",
     "data_lines",
@@ -62,9 +60,7 @@ __all__ = [
     "originals",
     "planned_lines",
     "prepare",
-    "read_blob",
     "read_lines",
-    "read_pieces",
     "rows_of",
     "survey",
     "write_plan",

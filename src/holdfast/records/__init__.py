@@ -5,8 +5,8 @@ no clock, no files, no event loop; the journal room brings those. `exchange` hol
 the data of each record type, `keys` the identity of an answer.
 """
 
-from holdfast.records.kinds import FORMAT, Anomaly, Fence, Segment, is_known
 from holdfast.records.line import LINE_BYTES_MAX, Draft, Line, draft, frame, parse, seed_of, writable
+from holdfast.records.record_types import FORMAT, Anomaly, Fence, Segment, is_known
 
 __all__ = [
     "FORMAT",

@@ -10,10 +10,10 @@ import msgspec
 
 from holdfast.errors import BadRecordError
 from holdfast.records.durations import Durations
-from holdfast.records.exchange import Answer, Message, Row, Usage
-from holdfast.records.kinds import Anomaly, Segment
 from holdfast.records.line import Draft, draft, is_time
 from holdfast.records.ranges import Count, Mode, Ordinal, Seconds, Total
+from holdfast.records.record_types import Anomaly, Segment
+from holdfast.records.samples import Answer, Message, Row, Usage
 
 
 class Stored(msgspec.Struct, frozen=True, omit_defaults=True):

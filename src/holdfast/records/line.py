@@ -13,8 +13,8 @@ import msgspec
 import xxhash
 
 from holdfast.errors import BadRecordError, RecordTooLargeError
-from holdfast.records.kinds import is_known
 from holdfast.records.ranges import COUNT_MAX
+from holdfast.records.record_types import is_known
 
 LINE_BYTES_MAX = 64 * 1024 * 1024
 """Longer lines are refused when written and are damage when read: a reader's memory is bounded by this."""

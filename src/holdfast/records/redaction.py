@@ -136,3 +136,17 @@ def _inside_base64(secret: str) -> Iterator[str]:
             last = len(shifted) - (1 if (before + len(data)) % 3 else 0)
             if last - first >= _BASE64_CHARACTERS_MIN:
                 yield shifted[first:last]
+
+
+NO_CREDENTIALS = (
+    "the URL holds a user, a password or a query; credentials belong into the environment, where your cloud's own "
+    "commands look for them: leave only scheme://bucket/folder"
+)
+
+
+def holds_credentials(url: str) -> bool:
+    """Before the host, or behind a question mark: either would end up in files and error texts. In the name of a
+    folder of this machine a question mark is a letter like any other.
+    """
+    scheme, _, rest = url.partition("://")
+    return "@" in rest.partition("/")[0] or ("?" in rest and scheme != "file")

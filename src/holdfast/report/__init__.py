@@ -1,11 +1,10 @@
 """Tables and exports: what a person or another program reads of a run."""
 
 from holdfast.report.cells import CellReport, Example, RunReport, ScorerReport, report_cells
-from holdfast.report.export import ExportLine, export_lines, write_csv, write_jsonl
-from holdfast.report.frames import Table, cost_table, sample_table, score_table
-from holdfast.report.key_story import KeyStory
-from holdfast.report.planned import PlannedKey, find_planned, nearest_key
-from holdfast.report.scores import ScoreLine, score_lines
+from holdfast.report.formats.frames import Table, cost_table, sample_table, score_table
+from holdfast.report.formats.lines import ExportLine, ScoreLine, export_lines, score_lines, write_csv, write_jsonl
+from holdfast.report.selection import PlannedKey, find_planned, nearest_key
+from holdfast.report.story import KeyStory
 
 __all__ = [
     "CellReport",

@@ -13,20 +13,20 @@ from typing import Any
 import msgspec
 
 from holdfast.journal import Reader, journal_folder
-from holdfast.records.decoding import FactDecoder
-from holdfast.records.exchange import Usage
+from holdfast.records.decoder import FactDecoder
 from holdfast.records.facts import Cell, SampleFinished
 from holdfast.records.keys import parse_key
-from holdfast.report.agreeing import Agreement, agreements, panels
+from holdfast.records.samples import Usage
+from holdfast.report.agreement import Agreement, agreements, panels
 from holdfast.report.anomalies import Anomalies
 from holdfast.report.costs import Cost, Told, cost_lines, total
 from holdfast.report.groups import Groups, member_of, with_groups
-from holdfast.report.profiling import ModelProfile
-from holdfast.report.reducing import Reduced, Repeat, summarise_reduced
-from holdfast.report.wording import own_words
+from holdfast.report.profile import ModelProfile
+from holdfast.report.reduction import Reduced, Repeat, summarise_reduced
+from holdfast.report.text import own_words
 from holdfast.score import as_number
 from holdfast.spec import Counts
-from holdfast.spec.reducing import MEAN, Reduction, stored_reductions
+from holdfast.spec.reductions import MEAN, Reduction, stored_reductions
 from holdfast.state import AnswerRow, Index, ScoreRow
 from holdfast.stats import Summary, summarise
 
@@ -115,7 +115,10 @@ class RunReport(msgspec.Struct, frozen=True):
     """What is missing or changed in the run's files, a sentence each."""
 
     def __str__(self) -> str:
-        from holdfast.report.tables import as_text, report_table  # rich is brought in only when something is shown
+        from holdfast.report.tables import (
+            as_text,  # rich is brought in only when something is shown
+            report_table,
+        )
 
         return as_text(report_table(self))
 

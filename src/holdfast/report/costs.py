@@ -10,11 +10,12 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import FormatError
-from holdfast.records.exchange import Usage
+from holdfast.records.facts import Bill
 from holdfast.records.keys import cell_names
-from holdfast.report.wording import dollars
+from holdfast.records.samples import Usage
+from holdfast.report.text import dollars
 from holdfast.spec import Counts, Price
-from holdfast.state import Bill, Story
+from holdfast.state import Story
 
 Prices = Mapping[str, Price | None]
 

@@ -16,8 +16,8 @@ import xxhash
 
 from holdfast.errors import JournalError
 from holdfast.plan import data_lines, planned_lines
-from holdfast.records.exchange import Row
 from holdfast.records.facts import Cell
+from holdfast.records.samples import Row
 from holdfast.stats import Summary
 
 _NAME_MAX = 80

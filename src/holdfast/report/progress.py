@@ -5,7 +5,7 @@ import html
 from holdfast.engine import Progress
 from holdfast.printable import one_line
 from holdfast.report.tables import duration, short
-from holdfast.report.wording import bar, counted, first_line
+from holdfast.report.text import bar, counted, first_line
 
 _FAILURE_WIDTH = 80
 _WHY_WIDTH = 60

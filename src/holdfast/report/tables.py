@@ -10,11 +10,11 @@ from rich.text import Text
 from holdfast.errors import RecordTooLargeError
 from holdfast.printable import clean, one_line
 from holdfast.records import LINE_BYTES_MAX
-from holdfast.records.exchange import Usage
+from holdfast.records.samples import Usage
 from holdfast.report.cells import CellReport, Example, RunReport, ScorerReport
 from holdfast.report.costs import Cost, unpriced_line
-from holdfast.report.grids import Grid
-from holdfast.report.wording import brief, count_of, counted, dollars, first_line, status_tone, status_words
+from holdfast.report.grid import Grid
+from holdfast.report.text import brief, count_of, counted, dollars, first_line, status_tone, status_words
 from holdfast.score.anomalies import KINDS
 from holdfast.stats import Summary
 

@@ -4,15 +4,15 @@
 no network, clock or event loop. Invariant: what a scorer cannot say is "no score" or a failure, never a zero.
 """
 
-from holdfast.score.built_in import BUILT_IN
-from holdfast.score.choices import choice, extract_letter
 from holdfast.score.definition import Scorer, scorer
 from holdfast.score.errors import ScorerError, ScoringFailed
-from holdfast.score.fingerprint import identity, solver_digest, source_digest
-from holdfast.score.judging import as_number, judge, judge_group
-from holdfast.score.quantities import last_quantity, numeric
-from holdfast.score.resolving import resolve
-from holdfast.score.texts import exact_match, includes, regex
+from holdfast.score.identity import identity, solver_digest, source_digest
+from holdfast.score.resolution import resolve
+from holdfast.score.results import as_number, judge, judge_group
+from holdfast.score.scorers.choice import choice, extract_letter
+from holdfast.score.scorers.numeric import last_quantity, numeric
+from holdfast.score.scorers.registry import BUILT_IN
+from holdfast.score.scorers.text import exact_match, includes, regex
 
 __all__ = [
     "BUILT_IN",

@@ -15,7 +15,7 @@ from typing import Any, Concatenate, SupportsFloat, overload
 
 import msgspec
 
-from holdfast.records.exchange import Answer, Sample, Score
+from holdfast.records.samples import Answer, Sample, Score
 from holdfast.score.errors import ScorerError
 
 Function = Callable[..., Any]

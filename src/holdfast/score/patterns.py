@@ -7,7 +7,7 @@ import functools
 import re
 from typing import Any
 
-from holdfast.score.limited import within
+from holdfast.score.worker_process import within
 
 SECONDS_MAX = 2.0
 _SHORT = 2000

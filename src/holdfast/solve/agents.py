@@ -9,12 +9,12 @@ from typing import Annotated, Any
 
 import msgspec
 
-from holdfast.records.exchange import Answer, Message, Sample
+from holdfast.records.samples import Answer, Message, Sample
 from holdfast.solve.context import Context, ToolFailedError
-from holdfast.solve.means import Bounds, Positive, Role
-from holdfast.solve.servers import Offer, offered
-from holdfast.solve.together import together
-from holdfast.solve.tools import Function, Tool, ToolArgumentsError, decoded, result_text
+from holdfast.solve.gather import together
+from holdfast.solve.resources import Bounds, Positive, Role
+from holdfast.solve.tools.mcp import Offer, offered
+from holdfast.solve.tools.tool import Function, Tool, ToolArgumentsError, decoded, result_text
 
 _NO_TURNS = "There are no turns left. Give your final answer now, without calling a tool."
 _CRITIQUE = "Read your answer again. What in it is wrong, missing or unclear? Then give the corrected final answer."

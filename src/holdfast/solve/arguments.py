@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import SpecError
-from holdfast.solve.composing import Join, Pattern
-from holdfast.solve.finding import find_function, find_offers
-from holdfast.solve.means import Role
-from holdfast.solve.servers import Offer
-from holdfast.solve.solving import Solver
-from holdfast.solve.tools import Function
+from holdfast.solve.composed import Join, Pattern
+from holdfast.solve.definition import Solver
+from holdfast.solve.resources import Role
+from holdfast.solve.tools.lookup import find_function, find_offers
+from holdfast.solve.tools.mcp import Offer
+from holdfast.solve.tools.tool import Function
 
 Read = Callable[[Any, str], Any]
 ResolveSolver = Callable[[Any, str], Solver]

@@ -20,16 +20,15 @@ import xxhash
 from holdfast.errors import BadRecordError, HoldfastError
 from holdfast.models.failures import AskFailedError
 from holdfast.models.timing import begin_timing
-from holdfast.records.exchange import Answer, Message, Sample
 from holdfast.records.facts import Called, Files, Step
-from holdfast.solve.calling import LimitError, recover_call
+from holdfast.records.samples import Answer, Message, Sample
 from holdfast.solve.conversations import Conversations
-from holdfast.solve.means import Asking, Door, Host, Means, Told, Used, Wish
+from holdfast.solve.resources import Asking, Door, Host, Means, Told, Used, Wish
 from holdfast.solve.steps import Once, StepFailedError, Steps, Taken
-from holdfast.solve.toolbox import find_own
-from holdfast.solve.tools import Tool, as_tool
-from holdfast.solve.workplace import Workplace
-from holdfast.spec.parameters import PER_KEY
+from holdfast.solve.tools.built_in import find_own
+from holdfast.solve.tools.tool import LimitError, Tool, as_tool, recover_call
+from holdfast.solve.tools.workplace import Workplace
+from holdfast.spec.sampling_parameters import PER_KEY
 
 _NOW = "now"
 """The request of every look at the clock: they are told apart by their count."""

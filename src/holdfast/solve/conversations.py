@@ -13,8 +13,8 @@ import msgspec
 import xxhash
 
 from holdfast.errors import BadRecordError
-from holdfast.records.exchange import Message
 from holdfast.records.facts import Asked, Step
+from holdfast.records.samples import Message
 
 _KEPT = 64
 """So many conversations that may go on are remembered; one that was forgotten costs time, and changes nothing."""

@@ -18,7 +18,8 @@ from typing import TypeVar
 import msgspec
 
 from holdfast.errors import HoldfastError
-from holdfast.journal.marks import Journal
+from holdfast.journal.positions import Journal
+from holdfast.models.pacing.stopwatch import Stopwatch, running
 from holdfast.records import draft
 from holdfast.records.durations import rounded
 from holdfast.records.facts import (
@@ -33,7 +34,6 @@ from holdfast.records.facts import (
     as_stored,
     checked,
 )
-from holdfast.solve.stopwatch import Stopwatch, running
 
 _SETTLED_ROUNDS = 10
 """A sample counts as waiting when so many rounds of the event loop brought no new request from it."""

@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import SpecError
-from holdfast.records.exchange import Row
-from holdfast.score.limited import within
+from holdfast.records.samples import Row
+from holdfast.score.worker_process import within
 
 if TYPE_CHECKING:
     from jinja2 import Template, nodes

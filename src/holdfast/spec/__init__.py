@@ -1,6 +1,6 @@
 """What is asked: the types of a spec, how it is read, and what changing each field means."""
 
-from holdfast.spec.loading import (
+from holdfast.spec.source.loader import (
     build_spec,
     change_spec,
     check_prices,

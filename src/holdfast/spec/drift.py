@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from holdfast.records.facts import Change
-from holdfast.spec.classes import field_classes
+from holdfast.spec.field_classes import field_classes
 from holdfast.spec.types import Spec
 
 _GRAVITY = ("place", "throughput", "evaluation", "result")

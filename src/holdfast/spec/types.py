@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, field
 
-from holdfast.records.exchange import Usage
-from holdfast.records.urls import NO_CREDENTIALS, holds_credentials
-from holdfast.spec.classes import EVALUATION, NESTED, PLACE, RESULT, THROUGHPUT, classified
+from holdfast.records.redaction import NO_CREDENTIALS, holds_credentials
+from holdfast.records.samples import Usage
+from holdfast.spec.field_classes import EVALUATION, NESTED, PLACE, RESULT, THROUGHPUT, classified
 
 Positive = Annotated[int, Meta(ge=1)]
 NotNegative = Annotated[int, Meta(ge=0)]

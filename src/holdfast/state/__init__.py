@@ -1,19 +1,17 @@
 """Where runs stand: folds over journals, and the derived index that reading commands use."""
 
-from holdfast.records.facts import Bill
 from holdfast.state.catalogue import Catalogue, stamp_of
 from holdfast.state.evidence import example_value, recorded_answer, recorded_edits, recorded_scores
-from holdfast.state.folding import Bits, Fold, Judged, Trail
+from holdfast.state.fold import Bits, Fold, Judged, Trail
 from holdfast.state.index import Index
 from holdfast.state.profile import ModelTimes, Profile
 from holdfast.state.rows import AnswerRow, EvaluationCounts, MadeRow, ScoreRow
-from holdfast.state.sources import Stamps, stamp_of_file
+from holdfast.state.snapshot import Stamps, stamp_of_file
 from holdfast.state.status import Standing, is_held, keep_beat, standing_by, standing_of, status_by, status_of
 from holdfast.state.story import OpenJob, Story
 
 __all__ = [
     "AnswerRow",
-    "Bill",
     "Bits",
     "Catalogue",
     "EvaluationCounts",

@@ -7,9 +7,9 @@ and the record says what is true. A row without its record is treated as if it d
 from collections.abc import Iterable
 
 from holdfast.journal import Entry, Reader
-from holdfast.journal.marks import Position
+from holdfast.journal.positions import Position
 from holdfast.records.facts import SampleFinished, ScoreGiven
-from holdfast.state.folding import finished_data, score_data
+from holdfast.state.fold import finished_data, score_data
 from holdfast.state.index import Index
 from holdfast.state.rows import AnswerRow
 

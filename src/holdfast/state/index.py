@@ -16,16 +16,15 @@ import xxhash
 
 from holdfast.errors import StaleCursorError
 from holdfast.journal import START, Cursor, Damage, Entry, Reader, journal_folder
-from holdfast.journal.marks import Position, unrecorded
-from holdfast.records.decoding import FactDecoder
+from holdfast.journal.positions import Position, unrecorded
+from holdfast.records.decoder import FactDecoder
 from holdfast.records.facts import Cell, SampleFailed, SampleFinished, ScoreGiven
 from holdfast.records.keys import parse_key
 from holdfast.state.cache import identify
-from holdfast.state.folding import failed_data, finished_data, looked_data, score_data
+from holdfast.state.fold import failed_data, finished_data, looked_data, score_data
 from holdfast.state.profile import Profile, TimedGist
 from holdfast.state.rows import AnswerRow, EditRow, EvaluationCounts, MadeRow, ScoreRow
-from holdfast.state.snapshot import Snapshot, UnusableError
-from holdfast.state.sources import CheckedFiles, Stamps, have_changed, stamp_segments
+from holdfast.state.snapshot import CheckedFiles, Snapshot, Stamps, UnusableError, have_changed, stamp_segments
 from holdfast.state.story import Story
 
 _VERSION = 14

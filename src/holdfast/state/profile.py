@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 
 from holdfast.records import Line
-from holdfast.records.decoding import FactDecoder
+from holdfast.records.decoder import FactDecoder
 from holdfast.records.durations import Durations
 from holdfast.records.facts import RunEnded, ScoreGiven, Timing
 from holdfast.records.keys import cell_names, cell_of

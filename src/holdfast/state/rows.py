@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.journal.marks import Position
-from holdfast.records.exchange import Usage
+from holdfast.journal.positions import Position
+from holdfast.records.samples import Usage
 
 _used = msgspec.json.Decoder(dict[str, Usage])
 _found = msgspec.json.Decoder(dict[str, str])

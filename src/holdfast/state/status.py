@@ -11,10 +11,10 @@ import time
 import msgspec
 
 from holdfast import files
-from holdfast.journal.claims import Beat
-from holdfast.journal.lease import Lease, clock_time, how_it_died, is_alive, is_held_by_lease, read_lease
-from holdfast.journal.lock import NO_FLOCK, owner_of
-from holdfast.journal.terms import is_term_held
+from holdfast.journal.ownership.claims import Beat
+from holdfast.journal.ownership.lease import Lease, clock_time, how_it_died, is_alive, is_held_by_lease, read_lease
+from holdfast.journal.ownership.lock import NO_FLOCK, owner_of
+from holdfast.journal.ownership.terms import is_term_held
 from holdfast.state.story import Story
 
 COPIED = "beat.json"

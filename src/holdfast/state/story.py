@@ -8,10 +8,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.journal.marks import Entry, Position
+from holdfast.journal.positions import Entry, Position
 from holdfast.records import Anomaly, Line, Segment
-from holdfast.records.decoding import FactDecoder, decode
-from holdfast.records.exchange import Usage
+from holdfast.records.decoder import FactDecoder, decode
 from holdfast.records.facts import (
     BatchJob,
     Bill,
@@ -34,6 +33,7 @@ from holdfast.records.facts import (
 )
 from holdfast.records.keys import cell_of, with_model
 from holdfast.records.ranges import Count, Ordinal
+from holdfast.records.samples import Usage
 
 ENDS = frozenset({"run.completed", "run.failed", "run.cancelled", "run.interrupted"})
 BEGINNINGS = frozenset({"run.started", "run.resumed", "run.extended"})

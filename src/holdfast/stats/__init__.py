@@ -6,21 +6,21 @@ at random takes a seed. docs/statistics.md says which method is used when.
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.stats.adjusting import benjamini_hochberg, holm
+from holdfast.stats.adjustment import benjamini_hochberg, holm, ranks_of_intervals, ranks_of_tests, tied_ranks
 from holdfast.stats.agreement import cohens_kappa, krippendorff_alpha, percent_agreement
-from holdfast.stats.effects import (
-    cliffs_delta,
-    cohens_d,
-    cohens_dz,
-    cohens_h,
-    odds_ratio,
-    paired_odds_ratio,
-)
+from holdfast.stats.effects import cliffs_delta, cohens_d, cohens_dz, cohens_h, odds_ratio, paired_odds_ratio
 from holdfast.stats.intervals import Summary, paired_difference, student, summarise, wilson
-from holdfast.stats.pairing import Pairs, pair_up
-from holdfast.stats.power import Design, detectable_effect, power_of, repeats_needed, samples_needed
+from holdfast.stats.pairs import Pairs, pair_up
+from holdfast.stats.power import (
+    Design,
+    VarianceSplit,
+    detectable_effect,
+    power_of,
+    repeats_needed,
+    samples_needed,
+    split_variance,
+)
 from holdfast.stats.quantiles import quantile
-from holdfast.stats.ranks import ranks_of_intervals, ranks_of_tests, tied_ranks
 from holdfast.stats.reducers import (
     at_least,
     cons_at_k,
@@ -33,12 +33,11 @@ from holdfast.stats.reducers import (
     pass_power_k,
     reducer,
 )
-from holdfast.stats.variance import VarianceSplit, split_variance
 
 if TYPE_CHECKING:
+    from holdfast.stats.bootstrap_intervals import bootstrap
     from holdfast.stats.bradley_terry import Strength, Strengths, fit_strengths
     from holdfast.stats.paired_tests import PairedTest, mcnemar_test, permutation_test, wilcoxon_test
-    from holdfast.stats.resampling import bootstrap
     from holdfast.stats.sequential import BoundedMean, NormalMixture
 
 _NEEDS_NUMPY = {
@@ -47,7 +46,7 @@ _NEEDS_NUMPY = {
     "PairedTest": "paired_tests",
     "Strength": "bradley_terry",
     "Strengths": "bradley_terry",
-    "bootstrap": "resampling",
+    "bootstrap": "bootstrap_intervals",
     "fit_strengths": "bradley_terry",
     "mcnemar_test": "paired_tests",
     "permutation_test": "paired_tests",

@@ -17,9 +17,9 @@ import numpy as np
 from scipy.sparse.csgraph import connected_components  # type: ignore[import-untyped]  # scipy has no types
 from scipy.special import ndtr, ndtri  # type: ignore[import-untyped]  # scipy has no types
 
+from holdfast.stats.adjustment import ranks_of_tests
+from holdfast.stats.checks import require_confidence
 from holdfast.stats.intervals import LEVEL
-from holdfast.stats.ranks import ranks_of_tests
-from holdfast.stats.refusals import require_confidence
 from holdfast.stats.units import Floats
 
 PRIOR = 1.0

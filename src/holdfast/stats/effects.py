@@ -17,8 +17,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Sequence
 from statistics import NormalDist
 
-from holdfast.stats.intervals import LEVEL, Summary
-from holdfast.stats.refusals import (
+from holdfast.stats.checks import (
     require_at_least,
     require_confidence,
     require_finite,
@@ -26,6 +25,7 @@ from holdfast.stats.refusals import (
     require_pairs,
     require_probability,
 )
+from holdfast.stats.intervals import LEVEL, Summary
 
 
 def cohens_d(first: Sequence[float], second: Sequence[float], groups: Sequence[Hashable] | None = None) -> float | None:

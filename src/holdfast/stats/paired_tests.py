@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 from scipy.special import bdtr, gammaln, ndtr  # type: ignore[import-untyped]  # scipy has no types
 
-from holdfast.stats.refusals import require_at_least
+from holdfast.stats.checks import require_at_least
 from holdfast.stats.units import Counts, Floats, batches, units_of
 
 RESAMPLES = 10_000

@@ -19,8 +19,8 @@ import math
 
 import numpy as np
 
+from holdfast.stats.checks import require_at_least, require_confidence
 from holdfast.stats.intervals import LEVEL, Summary
-from holdfast.stats.refusals import require_at_least, require_confidence
 from holdfast.stats.units import Floats
 
 GRID = 1000

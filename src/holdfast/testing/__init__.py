@@ -16,12 +16,11 @@ Importing this imports no HTTP server: that happens when `ModelServer` is first 
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.testing.batch_behaviour import BatchBehaviour, BatchStats
-from holdfast.testing.bearing import Load
-from holdfast.testing.behaviour import Behaviour, Fault, Storm
+from holdfast.testing.batch import BatchBehaviour, BatchStats
+from holdfast.testing.behaviour import Behaviour, Fault, Load, Storm
 from holdfast.testing.counts import Seen, Stats
-from holdfast.testing.foretelling import digest_of, foretell
 from holdfast.testing.process import ServerProcess, ServerStartError, start_server_process
+from holdfast.testing.replies import digest_of, foretell
 
 if TYPE_CHECKING:
     from holdfast.testing.server import ModelServer

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from holdfast.records.exchange import Message, Usage
+from holdfast.records.samples import Message, Usage
 from holdfast.testing.protocols import Asked, Refusal, Told, encode, event, pieces
 
 _decoder = msgspec.json.Decoder(Asked)

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, TypeVar
 import msgspec
 
 from holdfast.models import Connection, ModelError, Provider, Request, make_provider
-from holdfast.records.exchange import Answer, Message, Usage
+from holdfast.records.samples import Answer, Message, Usage
 from holdfast.testing.behaviour import Behaviour, Fault
 from holdfast.testing.counts import Seen
 from holdfast.testing.protocols import SIGNATURE

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from holdfast.errors import HoldfastError
-from holdfast.testing.batch_behaviour import BatchStats
+from holdfast.testing.batch import BatchStats
 from holdfast.testing.behaviour import Behaviour
 from holdfast.testing.counts import Seen, Stats
 

@@ -11,7 +11,7 @@ from typing import Any, NoReturn, Protocol
 import msgspec
 
 from holdfast.errors import HoldfastError
-from holdfast.records.exchange import Answer, Message
+from holdfast.records.samples import Answer, Message
 
 SIGNATURE = "c2lnbmVkLWJ5LXRoZS10ZXN0LXNlcnZlcg=="
 """What stands for the signature of reasoning, where a protocol has one."""

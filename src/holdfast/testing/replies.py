@@ -4,9 +4,10 @@ import re
 from fractions import Fraction
 
 import msgspec
+import xxhash
 
-from holdfast.records.exchange import Answer, Message, Usage
-from holdfast.testing.behaviour import Behaviour, is_wrong
+from holdfast.records.samples import Answer, Message, Usage
+from holdfast.testing.behaviour import ENDINGS, SHAPES, Behaviour, is_wrong, lasting_fault
 
 _CUT_SHORT = {"truncated": "length", "half-filtered": "content_filter"}
 _NUMBER = r"\d{1,15}(?:\.\d{1,15})?"
@@ -83,3 +84,21 @@ def _text(message: Message) -> str:
 def _words(message: Message) -> int:
     text = _text(message)
     return text.count(" ") + 1 if text else 0
+
+
+_canonical = msgspec.json.Encoder(order="deterministic")
+
+
+def digest_of(model: str, messages: list[Message]) -> str:
+    """What a request is counted under: it is the same in every protocol."""
+    return xxhash.xxh3_64_hexdigest(_canonical.encode([model, messages]))
+
+
+def foretell(behaviour: Behaviour, model: str, messages: list[Message]) -> Answer | str:
+    """The answer, or the kind of the fault that it never gets beyond."""
+    digest = digest_of(model, messages)
+    fault = lasting_fault(behaviour, digest)
+    answer = answer_for(behaviour, messages, digest)
+    if fault is None:
+        return answer
+    return reshape(answer, fault.kind) if fault.kind in SHAPES or fault.kind in ENDINGS else fault.kind

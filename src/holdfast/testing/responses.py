@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from holdfast.models.responding import parse_response_request
-from holdfast.models.serving import BadBodyError
-from holdfast.records.exchange import Usage
+from holdfast.bridge.chat_completions import BadBodyError
+from holdfast.bridge.responses import parse_response_request
+from holdfast.records.samples import Usage
 from holdfast.testing.chat import Chat
 from holdfast.testing.protocols import SIGNATURE, Asked, Refusal, Told, encode, event, pieces, reasoning_of, refuse
 

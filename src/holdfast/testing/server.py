@@ -20,14 +20,12 @@ from aiohttp import web
 from holdfast.testing.anthropic import Messages
 from holdfast.testing.batch import Jobs, OpenAIDesk
 from holdfast.testing.batch_anthropic import AnthropicDesk
-from holdfast.testing.bearing import Bearing
-from holdfast.testing.behaviour import ENDINGS, SHAPES, Arrival, Behaviour, Fault, fault_for, latency_for
+from holdfast.testing.behaviour import ENDINGS, SHAPES, Arrival, Bearing, Behaviour, Fault, fault_for, latency_for
 from holdfast.testing.chat import Chat
 from holdfast.testing.counts import Counts, Seen, Stats
-from holdfast.testing.foretelling import digest_of
 from holdfast.testing.google import GenerateContent
 from holdfast.testing.protocols import Asked, BadRequestError, Refusal, Told, Tongue, encode
-from holdfast.testing.replies import answer_for, reshape
+from holdfast.testing.replies import answer_for, digest_of, reshape
 from holdfast.testing.responses import Responses
 
 _HOST = "127.0.0.1"

@@ -5,12 +5,11 @@ from pathlib import Path
 import pytest
 
 from holdfast import errors
-from holdfast.api import Ended, RunPlace
 from holdfast.cli.errors import explain
-from holdfast.datasets import DataError
-from holdfast.errors import DriftError, HoldfastError
+from holdfast.errors import DataError, DriftError, HoldfastError
 from holdfast.models import UnknownProviderError
 from holdfast.records.facts import Change
+from holdfast.runs import Ended, RunPlace
 from holdfast.score.errors import ScorerError
 from holdfast.spec import Model, Spec, Task
 

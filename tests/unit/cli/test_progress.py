@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.cli.progress import show
 from holdfast.engine import Progress
-from holdfast.records.exchange import Usage
+from holdfast.records.samples import Usage
 from holdfast.report.progress import line_of
 
 

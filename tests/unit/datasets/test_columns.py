@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.datasets import Columns, DataError, open_rows, resolved, rows_in_memory, samples
-from holdfast.datasets.uniqueness import Ids
-from holdfast.records.exchange import Row, Sample
+from holdfast.datasets import Columns, open_rows, resolved, rows_in_memory, samples
+from holdfast.datasets.columns import Ids
+from holdfast.errors import DataError
+from holdfast.records.samples import Row, Sample
 
 MEGABYTE = 1 << 20
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.datasets import Content, DataError, Digests, FileColumns, rows_in_memory
+from holdfast.datasets import Content, Digests, FileColumns, rows_in_memory
 from holdfast.datasets.files import ending_of, type_of_name
+from holdfast.errors import DataError
 from holdfast.records.references import Reference, parse_reference
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"p" * 100

@@ -13,9 +13,9 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.datasets import DataError, open_rows, rows_in_memory
-from holdfast.errors import HoldfastError
-from holdfast.records.exchange import Row
+from holdfast.datasets import open_rows, rows_in_memory
+from holdfast.errors import DataError, HoldfastError
+from holdfast.records.samples import Row
 
 ROWS: list[Row] = [{"id": "a", "question": "2+2", "answer": "4"}, {"id": "b", "question": "ü\n,\"'", "answer": ""}]
 JSON_VALUE = st.recursive(

@@ -5,13 +5,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.engine.attempts import Kit, Outcome, Past, Sampler
-from holdfast.engine.places import Places
+from holdfast.engine.sample import Kit, Outcome, Past, Sampler
+from holdfast.engine.schedule import Ticket
 from holdfast.engine.scoring import Bench
-from holdfast.engine.tickets import Ticket
+from holdfast.models.pacing.queue import Places
 from holdfast.plan import Work
-from holdfast.records.exchange import Answer, Sample
 from holdfast.records.facts import Cell, SampleFailed, SampleFinished, ScoreGiven, StepStarted
+from holdfast.records.samples import Answer, Sample
 from holdfast.score import Scorer, scorer
 from holdfast.solve import Allowance, Context, Means, Prompt, Recorded, Renderer, Solver, Unsure
 from holdfast.spec import Task

@@ -8,7 +8,7 @@ import resource
 import sys
 from pathlib import Path
 
-from holdfast.api import Given, execute, place_for
+from holdfast.runs import Given, execute, place_for
 from holdfast.spec import build_spec
 
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import msgspec
 
-from holdfast.api import Ended, Given, Observe, Run, execute, find_run, place_for
 from holdfast.journal import Entry, Reader, journal_folder
-from holdfast.journal.chain import list_chain
 from holdfast.journal.disk import OS_DISK
-from holdfast.journal.lease import read_lease, write_lease
+from holdfast.journal.ownership.lease import read_lease, write_lease
+from holdfast.journal.segments import list_chain
 from holdfast.models import Connection, Request
-from holdfast.records.exchange import Answer
+from holdfast.records.samples import Answer
 from holdfast.report import ExportLine
+from holdfast.runs import Ended, Given, Observe, Run, execute, find_run, place_for
 from holdfast.spec import build_spec
 from tests.journals import unpacked
 

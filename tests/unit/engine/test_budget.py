@@ -9,11 +9,11 @@ import pytest
 from holdfast.engine.budget import Amount, Budget, output_limit
 from holdfast.models.failures import AskFailedError
 from holdfast.models.timing import Timer, begin_timing
-from holdfast.records.exchange import Answer, Usage
-from holdfast.records.facts import Failure, StepId
+from holdfast.records.facts import Bill, Failure, StepId
+from holdfast.records.samples import Answer, Usage
 from holdfast.solve import Asking
 from holdfast.spec import Price, RunLimits
-from holdfast.state import Bill, Story
+from holdfast.state import Story
 
 PRICE = Price(input=1e6, output=1e6)  # a dollar a token
 ASKED = [{"role": "user", "content": "a"}]

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.api import Run
-from holdfast.api.editing import Edit, edited
-from holdfast.engine.earlier import Earlier, Kept, sources_of
+from holdfast.engine.earlier_scores import Earlier, Kept, sources_of
 from holdfast.errors import UsageError
 from holdfast.journal import Reader, journal_folder
 from holdfast.records import draft
 from holdfast.records.facts import ScoringStarted
+from holdfast.runs import Run
+from holdfast.runs.scoring import Edit, edited
 from holdfast.state import Index, recorded_answer
 from tests.caches import doctored, index_file
 from tests.unit.state.stories import finished, fold_of, new_run, score, started

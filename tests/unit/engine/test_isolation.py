@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.api import Ended, Given
 from holdfast.records import line
-from holdfast.records.exchange import Answer, Sample
+from holdfast.records.samples import Answer, Sample
+from holdfast.runs import Ended, Given
 from holdfast.score import scorer
 from holdfast.solve import Context
 from tests.unit.engine import runs

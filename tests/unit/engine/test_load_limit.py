@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from holdfast.engine.load_limit import LoadLimit
+from holdfast.engine.schedule import LoadLimit
 
 
 def test_no_more_than_the_limit_is_held_or_one_that_is_larger() -> None:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.api import Run, find_run
-from holdfast.api.scoring import score
 from holdfast.models import ModelError, Request
-from holdfast.records.exchange import Answer, Sample
+from holdfast.records.samples import Answer, Sample
+from holdfast.runs import Run, find_run
+from holdfast.runs.scoring import score
 from holdfast.score import scorer
 from holdfast.solve import Context
 from tests.unit.engine.runs import RUN, Asked, echo, given, go, lines, model, rows

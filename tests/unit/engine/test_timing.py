@@ -3,10 +3,9 @@
 import asyncio
 from typing import Any
 
-from holdfast.engine.asking import Line
-from holdfast.engine.places import Places
-from holdfast.engine.turns import Turns
-from holdfast.models.pacing import Limits, Pace
+from holdfast.engine.client import Line
+from holdfast.models.pacing.pace import Limits, Pace
+from holdfast.models.pacing.queue import Places, Turns
 from holdfast.models.timing import begin_timing
 from holdfast.records.facts import Timing
 from holdfast.spec import Model

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.engine.tracebacks import failure_of, own_lines, redacted, secrets_of
+from holdfast.engine.failures import failure_of, own_lines, redacted, secrets_of
 from holdfast.records.facts import Failure
 from holdfast.spec import Model, build_spec
 

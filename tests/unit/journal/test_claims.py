@@ -10,17 +10,9 @@ import msgspec
 import pytest
 
 from holdfast.errors import HeldError, StoreError, UsageError
-from holdfast.journal.claims import (
-    Beat,
-    Claim,
-    Patience,
-    greatest_epoch,
-    read_beat,
-    take_epoch,
-    write_beat,
-)
-from holdfast.journal.lease import Holder, this_process
-from holdfast.journal.objects import Objects, open_objects
+from holdfast.journal.object_store import Objects, open_objects
+from holdfast.journal.ownership.claims import Beat, Claim, Patience, greatest_epoch, read_beat, take_epoch, write_beat
+from holdfast.journal.ownership.lease import Holder, this_process
 from tests.stores import EVERY_KIND, Broken, Bucket, MemoryObjects, failing_every
 
 ELSEWHERE = Holder(4711, "another-machine", "boot", "started")

@@ -9,8 +9,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.journal import lease as leases
-from holdfast.journal.lease import Holder, InFlight, Lease, Stall, how_it_died, is_alive, read_lease, this_process
+from holdfast.journal.ownership import lease as leases
+from holdfast.journal.ownership.lease import (
+    Holder,
+    InFlight,
+    Lease,
+    Stall,
+    how_it_died,
+    is_alive,
+    read_lease,
+    this_process,
+)
 
 HOST = socket.gethostname()
 

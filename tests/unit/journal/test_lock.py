@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import DamagedError, HeldError
-from holdfast.journal import Lock, lock
+from holdfast.journal import Lock
+from holdfast.journal.ownership import lock
 from holdfast.state import is_held
 
 LISTED = """\

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.errors import FencedError, FormatError
 from holdfast.journal import Damage, Position, verify
-from holdfast.journal.chain import list_chain
+from holdfast.journal.segments import list_chain
 from holdfast.records import Fence, Segment, draft, frame, seed_of
 from tests.journals import (
     QUICK,

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.errors import FormatError, StaleCursorError
 from holdfast.journal import START, Cursor, Damage, Entry, Reader, seal
-from holdfast.journal.seekable import read_table
+from holdfast.journal.frames import read_table
 from holdfast.records import draft, frame, seed_of
 from tests.journals import (
     QUICK,
@@ -306,7 +306,7 @@ class Counting(QuickDisk):
 def test_one_record_of_a_sealed_segment_costs_only_its_frame_and_the_table(
     folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.journal.seekable.FRAME_BYTES", 2000)
+    monkeypatch.setattr("holdfast.journal.frames.FRAME_BYTES", 2000)
     write_session(folder, [note(f"{index}", os.urandom(400).hex()) for index in range(40)], wanted=WIDE)
     write_session(folder, [note("later")], wanted=WIDE)
     entries = [entry for entry in read_all(folder).entries if entry.segment == 1]

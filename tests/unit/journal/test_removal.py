@@ -7,15 +7,15 @@ import pytest
 
 from holdfast.errors import HeldError, UsageError
 from holdfast.journal import verify
-from holdfast.journal.claims import Beat, Patience, take_epoch, write_beat
-from holdfast.journal.objects import Objects
-from holdfast.journal.pieces import MirrorSource
-from holdfast.journal.removal import newest_epoch, refuse_remains, refuse_removed, remove_run, removed_run
-from holdfast.journal.restoring import restore, uid_of
-from holdfast.journal.tombstones import FOLDER, is_tombstone, tombstone_name
+from holdfast.journal.mirror.pieces import MirrorSource
+from holdfast.journal.mirror.removal import newest_epoch, refuse_remains, refuse_removed, remove_run, removed_run
+from holdfast.journal.mirror.restore import restore, uid_of
+from holdfast.journal.mirror.tombstones import FOLDER, is_tombstone, tombstone_name
+from holdfast.journal.object_store import Objects
+from holdfast.journal.ownership.claims import Beat, Patience, take_epoch, write_beat
 from tests.journals import OTHER_UID, UID, notes
 from tests.stores import Broken, Crash, MemoryObjects, crashing_after
-from tests.unit.journal.test_mirror import Session, here, restored, writing
+from tests.unit.journal.test_uploader import Session, here, restored, writing
 
 TOMBSTONE = tombstone_name(UID)
 AT_ONCE = Patience(0.01)

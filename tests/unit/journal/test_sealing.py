@@ -9,7 +9,7 @@ import pytest
 import zstandard
 
 from holdfast.errors import JournalError
-from holdfast.journal import seal, seekable, verify
+from holdfast.journal import frames, seal, verify
 from tests.journals import QUICK, QuickDisk, flipped, note, notes, read_all, request, write_session
 
 WIDE = request(segment_bytes=1_000_000)
@@ -19,7 +19,7 @@ PLAIN, SEALED = "000001.jsonl", "000001.jsonl.zst"
 @pytest.fixture
 def folder(tmp_path: os.PathLike[str], monkeypatch: pytest.MonkeyPatch) -> str:
     """A journal of one long segment, closed by another, with frames of a few records."""
-    monkeypatch.setattr(seekable, "FRAME_BYTES", 500)
+    monkeypatch.setattr(frames, "FRAME_BYTES", 500)
     place = os.path.join(tmp_path, "journal")
     write_session(place, notes("a", 30), wanted=WIDE)
     write_session(place, notes("b", 2), wanted=WIDE)
@@ -63,7 +63,7 @@ def test_a_record_is_never_split_over_two_frames_and_the_header_has_its_own(fold
     plain = content(folder, PLAIN)
     seal(QUICK, folder, 1)
     data = content(folder, SEALED)
-    table = seekable.read_table(lambda offset, size: data[offset : offset + size], len(data))
+    table = frames.read_table(lambda offset, size: data[offset : offset + size], len(data))
     assert table
     assert len(table) > 5
     assert table[0].size == plain.index(b"\n") + 1

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import HeldError
-from holdfast.journal import Lock, terms
-from holdfast.journal.terms import Term, is_term_held
+from holdfast.journal import Lock
+from holdfast.journal.ownership import terms
+from holdfast.journal.ownership.terms import Term, is_term_held
 
 NEVER = 3600.0
 

@@ -9,10 +9,10 @@ import pytest
 
 from holdfast.errors import FencedError, StoppedError
 from holdfast.journal import Options, Request, Writer, open_writer
-from holdfast.journal.claims import take_epoch
-from holdfast.journal.objects import Objects
-from holdfast.journal.pieces import MirrorSource
-from holdfast.journal.restoring import restore
+from holdfast.journal.mirror.pieces import MirrorSource
+from holdfast.journal.mirror.restore import restore
+from holdfast.journal.object_store import Objects
+from holdfast.journal.ownership.claims import take_epoch
 from holdfast.journal.writer import Mirroring
 from tests.journals import QUICK, UID, note, read_all
 from tests.stores import Broken, MemoryObjects, Outage

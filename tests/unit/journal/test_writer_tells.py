@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from holdfast import files
-from holdfast.api import find_run
-from holdfast.api.mirroring import claim_run
-from holdfast.api.working import open_journal
 from holdfast.errors import StoppedError
 from holdfast.journal import Lock, Options, Reader, Request, journal_folder, open_writer, writer
-from holdfast.journal.lease import Lease, read_lease, this_process, write_lease
+from holdfast.journal.ownership.lease import Lease, read_lease, this_process, write_lease
+from holdfast.runs import find_run
+from holdfast.runs.execution.session import open_journal
+from holdfast.runs.mirror.claim import claim_run
 from tests.journals import QUICK, UID, note
 from tests.unit.engine import runs
 

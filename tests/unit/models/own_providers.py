@@ -1,7 +1,7 @@
 """Providers as a user writes them, to be named as module:function."""
 
 from holdfast.models import Connection, Request
-from holdfast.records.exchange import Answer
+from holdfast.records.samples import Answer
 
 WORD = "not a function"
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from holdfast.models import ModelError
-from holdfast.models.pacing import Limits, Pace
+from holdfast.models.pacing.pace import Limits, Pace
 
 _REFUSAL_SECONDS = 0.01
 

@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 from holdfast.models import BatchApi, Mark, ModelError
-from holdfast.records.exchange import COUNT_MAX, Answer
+from holdfast.records.samples import COUNT_MAX, Answer
 from holdfast.testing import BatchBehaviour, batch, batch_anthropic
 from tests.absurd import absurd_documents
-from tests.unit.models.test_batches import TOKEN, each_style, lines_of, with_api
+from tests.unit.models.test_api import TOKEN, each_style, lines_of, with_api
 
 MODULES = {"openai": batch, "anthropic": batch_anthropic}
 

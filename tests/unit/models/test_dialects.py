@@ -7,14 +7,14 @@ import pytest
 from yarl import URL
 
 from holdfast.models import BadConnectionError, Connection, ModelError, Request, make_provider
-from holdfast.models.anthropic import Messages
-from holdfast.models.completion import join_chunks
-from holdfast.models.google import GenerateContent
-from holdfast.models.openai import Chat
-from holdfast.models.responses import Responses
-from holdfast.models.sse import Event
-from holdfast.models.statuses import retry_delay_seconds
-from holdfast.records.exchange import Usage
+from holdfast.models.http.bodies import Event
+from holdfast.models.http.statuses import retry_delay_seconds
+from holdfast.models.providers.anthropic import Messages
+from holdfast.models.providers.chat_completions import join_chunks
+from holdfast.models.providers.google import GenerateContent
+from holdfast.models.providers.openai import Chat
+from holdfast.models.providers.responses import Responses
+from holdfast.records.samples import Usage
 
 ASKED = [{"role": "user", "content": "x"}]
 CALL = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}

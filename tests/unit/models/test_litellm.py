@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from holdfast.models import BadConnectionError, Connection, ModelError, Request, make_provider
-from holdfast.records.exchange import COUNT_MAX, Answer, Usage
+from holdfast.records.samples import COUNT_MAX, Answer, Usage
 from holdfast.testing.contract import ProviderContract
 from tests.absurd import absurd_documents
 from tests.unit.models.lent_modules import lent

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from holdfast.models import BadConnectionError, Connection, ModelError, Provider, Request, Retries, ask, make_provider
-from holdfast.models.mock import MockOptions, MockProvider
-from holdfast.records.exchange import Answer, Usage
+from holdfast.models.providers.mock import MockOptions, MockProvider
+from holdfast.records.samples import Answer, Usage
 
 
 def question(text: str) -> Request:
@@ -168,7 +168,7 @@ def test_key_order_in_a_request_does_not_matter() -> None:
 
 
 def test_its_options_are_documented() -> None:
-    import holdfast.models.mock as module
+    import holdfast.models.providers.mock as module
 
     fields = {field.name for field in msgspec.structs.fields(MockOptions)}
     assert all(f"| `{name}` |" in (module.__doc__ or "") for name in fields)

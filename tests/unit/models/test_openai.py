@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from holdfast.models import BadConnectionError, Connection, ModelError, Request, Retries, ask, make_provider
-from holdfast.records.exchange import Answer, Message, Usage
+from holdfast.records.samples import Answer, Message, Usage
 from holdfast.testing import Behaviour, Fault, ModelServer, Stats
 from tests.unit.testing.patience import until
 

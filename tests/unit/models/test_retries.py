@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.models import Kind, ModelError, Request, Retries, ask
-from holdfast.records.exchange import Answer
+from holdfast.records.samples import Answer
 
 REQUEST = Request([{"role": "user", "content": "hello"}])
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast.models import BadConnectionError, Connection, ModelError, Request, Retries, ask, make_provider
-from holdfast.models.routing import Place, RoutingProvider
-from holdfast.records.exchange import Answer
+from holdfast.models.http.routing import Place, RoutingProvider
+from holdfast.records.samples import Answer
 from holdfast.testing import Behaviour, Fault, ModelServer
 from tests.unit.testing.patience import until
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.models.sse import Event, parse_events
+from holdfast.models.http.bodies import Event, parse_events
 
 
 @pytest.mark.parametrize(

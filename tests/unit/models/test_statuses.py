@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.models.statuses import RETRY_AFTER_SECONDS_MAX, detail_of, kind_of, retry_after_seconds, shorten
+from holdfast.models.http.statuses import RETRY_AFTER_SECONDS_MAX, detail_of, kind_of, retry_after_seconds, shorten
 
 NOON = 1704110400.0  # 2024-01-01 12:00:00 UTC
 

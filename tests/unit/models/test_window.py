@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.models.pacing import Limits
-from holdfast.models.window import START, UNHEARD_MAX, Window
+from holdfast.models.pacing.pace import Limits
+from holdfast.models.pacing.window import START, UNHEARD_MAX, Window
 from tests.unit.models.pace_world import Server, work
 
 SECONDS = 60

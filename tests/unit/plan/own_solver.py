@@ -1,6 +1,7 @@
 """A solver of somebody's own, with an argument."""
 
-from holdfast import Context, Sample
+from holdfast.records.samples import Sample
+from holdfast.solve.context import Context
 
 
 async def twice(sample: Sample, ctx: Context, times: int = 2) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.errors import HoldfastError, JournalError
 from holdfast.plan import DATA, PLAN, DataLine, PlanLine, find_problem, prepare, read_lines, survey, write_plan
-from holdfast.records.exchange import Sample
+from holdfast.records.samples import Sample
 from tests.unit.plan.plans import ROWS, model, plan_of, spec_of, task
 
 VALUES: list[dict[str, Any]] = [

@@ -9,10 +9,10 @@ import pytest
 
 from holdfast.records.built_in import EXTRACTORS, JUDGES, SCORERS, SOLVERS, TOOLS, comparable, normalized
 from holdfast.score import BUILT_IN, Scorer, exact_match, identity, includes, resolve, scorer
-from holdfast.score.extracting import EXTRACTORS as EXTRACTOR_TABLE
-from holdfast.solve.solvers import BUILT_IN as SOLVER_TABLE
-from holdfast.solve.solvers import resolve_solver
-from holdfast.solve.toolbox import TOOLS as TOOL_TABLE
+from holdfast.score.extractors import EXTRACTORS as EXTRACTOR_TABLE
+from holdfast.solve.registry import BUILT_IN as SOLVER_TABLE
+from holdfast.solve.registry import resolve_solver
+from holdfast.solve.tools.built_in import TOOLS as TOOL_TABLE
 
 OLD: dict[str, Any] = json.loads(Path("tests/fixtures/identities_0_1_0.json").read_text())
 """Every identity as 0.1.0 wrote it."""
@@ -79,7 +79,7 @@ def test_scorers_of_the_user_stay_as_they_are_and_their_parts_are_normalized() -
     assert normalized(own) == {**own, "args": {"part": part}}
 
 
-@pytest.mark.parametrize("function", [["a"], {"a": 1}, None, 3, "holdfast.score.texts:nothing"])
+@pytest.mark.parametrize("function", [["a"], {"a": 1}, None, 3, "holdfast.score.scorers.text:nothing"])
 def test_a_record_of_another_shape_is_left_alone(function: Any) -> None:
     found = {"name": "x", "function": function, "args": [], "source": 1}
     assert normalized(found) == found

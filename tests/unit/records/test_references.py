@@ -2,8 +2,8 @@
 
 import pytest
 
-from holdfast.records.exchange import Answer, NotJsonError
 from holdfast.records.references import Reference, parse_reference, references_in, with_strings
+from holdfast.records.samples import Answer, NotJsonError
 
 PICTURE = Reference("ab" * 32, "image/png")
 

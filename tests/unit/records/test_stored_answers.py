@@ -5,8 +5,8 @@ import pytest
 
 from holdfast.errors import RecordTooLargeError
 from holdfast.records import draft
-from holdfast.records.exchange import TEXT_ONCE_CHARACTERS, Answer, Usage
 from holdfast.records.facts import SampleFinished, Step, checked
+from holdfast.records.samples import TEXT_ONCE_CHARACTERS, Answer, Usage
 
 LONG = "a line\n" * TEXT_ONCE_CHARACTERS
 

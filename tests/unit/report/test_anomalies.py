@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from holdfast.records import Draft, draft
-from holdfast.records.exchange import Answer
 from holdfast.records.facts import Cell, LookedAgain, RunStarted, SampleFinished, ScoreGiven, Spent, Stored
+from holdfast.records.samples import Answer
 from holdfast.report.anomalies import Anomalies, unlooked
 from holdfast.score.anomalies import VERSION
 from holdfast.state import Index

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import HoldfastError
-from holdfast.records.exchange import Answer, Sample, Usage
+from holdfast.records.samples import Answer, Sample, Usage
 from holdfast.report import CellReport, Example, ScorerReport, report_cells
 from holdfast.score import scorer
 from holdfast.solve import Context

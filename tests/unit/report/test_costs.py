@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.api import find_run
-from holdfast.records.exchange import Usage
+from holdfast.records.samples import Usage
+from holdfast.runs import find_run
 from holdfast.spec import Batch, Model, Price
 from tests.oracle import check_reports
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast.api import Run
 from holdfast.models import Request
-from holdfast.records.exchange import Answer, Message, Sample
-from holdfast.report.events import EventLine
+from holdfast.records.samples import Answer, Message, Sample
+from holdfast.report.formats.events import EventLine
+from holdfast.runs import Run
 from holdfast.solve import Context, tool
 from tests.unit.engine.runs import RUN, Asked, cut_after, given, go, model, records, rows
 

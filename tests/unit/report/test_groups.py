@@ -11,19 +11,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.api import Run, find_run
 from holdfast.errors import DamageWarning, SpecError
 from holdfast.models import Request
-from holdfast.records.exchange import Answer, Sample
+from holdfast.records.samples import Answer, Sample
 from holdfast.report import ExportLine
 from holdfast.report import cells as reporting
-from holdfast.report.comparing import Comparison, compare
-from holdfast.report.gating import Bar, judge_against, judge_level
-from holdfast.report.latex import latex
-from holdfast.report.markdown import markdown
-from holdfast.report.ranking import boards
-from holdfast.report.sides import Answers, sides_of
-from holdfast.report.standards import Standard, shortcomings
+from holdfast.report.compare.comparison import Comparison, compare
+from holdfast.report.compare.gate import Bar, Standard, judge_against, judge_level, shortcomings
+from holdfast.report.compare.leaderboard import boards
+from holdfast.report.compare.sides import Answers, sides_of
+from holdfast.report.formats.latex import latex
+from holdfast.report.formats.markdown import markdown
+from holdfast.runs import Run, find_run
 from holdfast.stats import Summary, cohens_dz, paired_difference, permutation_test, summarise
 from tests.e2e.commands import call
 from tests.oracle import check_reports

@@ -2,11 +2,11 @@
 
 import re
 
-from holdfast.records.exchange import Usage
+from holdfast.records.samples import Usage
 from holdfast.report import CellReport, RunReport, ScorerReport
 from holdfast.report.costs import Cost
-from holdfast.report.latex import latex
-from holdfast.report.reducing import Reduced
+from holdfast.report.formats.latex import latex
+from holdfast.report.reduction import Reduced
 from holdfast.stats import Summary
 from tests.unit.report.export_lines import HOSTILE
 

@@ -11,11 +11,11 @@ import pyarrow  # type: ignore[import-untyped]  # it has no types
 import pytest
 from pyarrow import parquet
 
-from holdfast.api import Run
 from holdfast.errors import UsageError
-from holdfast.records.exchange import Answer, Sample
+from holdfast.records.samples import Answer, Sample
 from holdfast.report import ExportLine
-from holdfast.report.parquet import write_parquet
+from holdfast.report.formats.parquet import write_parquet
+from holdfast.runs import Run
 from tests.unit.engine.runs import Asked, given, go, rows
 from tests.unit.report.export_lines import HOSTILE, failed, line
 

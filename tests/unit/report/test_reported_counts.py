@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.api import Run, RunPlace, find_run
-from holdfast.api.verification import check_scores
 from holdfast.journal import Reader, Request
 from holdfast.records import draft
-from holdfast.records.exchange import Answer, Sample, Usage
 from holdfast.records.facts import ScoreGiven
+from holdfast.records.samples import Answer, Sample, Usage
 from holdfast.report import cells as cells_module
+from holdfast.runs import Run, RunPlace, find_run
+from holdfast.runs.verification import check_scores
 from holdfast.score import BUILT_IN
 from holdfast.solve import Context
 from holdfast.stats import summarise

@@ -11,18 +11,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.api import Run, RunPlace, find_run
-from holdfast.api.verification import check_scores
 from holdfast.journal import Entry, Reader, Request
 from holdfast.models import Request as Asking
 from holdfast.records import draft
-from holdfast.records.exchange import Answer, Sample
 from holdfast.records.facts import LookedAgain
-from holdfast.report import agreeing, reducing
-from holdfast.report.reducing import Repeat, reduced_value
+from holdfast.records.samples import Answer, Sample
+from holdfast.report import agreement, reduction
+from holdfast.report.reduction import Repeat, reduced_value
+from holdfast.runs import Run, RunPlace, find_run
+from holdfast.runs.verification import check_scores
 from holdfast.score import scorer
 from holdfast.score.anomalies import VERSION
-from holdfast.spec.reducing import Reduction, reductions
+from holdfast.spec.reductions import Reduction, reductions
 from holdfast.stats import summarise
 from tests import oracle
 from tests.caches import tamper
@@ -103,7 +103,7 @@ def test_a_mistake_in_a_reducer_is_found(place: RunPlace, monkeypatch: pytest.Mo
         value = reduced_value(how, *rest)
         return value / 2 if how.name == way and isinstance(value, float) else value
 
-    monkeypatch.setattr(reducing, "reduced_value", half)
+    monkeypatch.setattr(reduction, "reduced_value", half)
     (label,) = {each.label for each in reductions([*WAYS, BY_LABEL]) if each.name == way} - {"cons@2 by panel.tone"}
     found = check_reports(place).differences
     assert any(f"panel.right: {label}: mean" in each for each in found), found
@@ -112,7 +112,7 @@ def test_a_mistake_in_a_reducer_is_found(place: RunPlace, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("name", ["krippendorff_alpha", "cohens_kappa", "percent_agreement"])
 def test_a_mistake_in_an_agreement_is_found(place: RunPlace, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(agreeing, name, other(getattr(agreeing, name), lambda value: value / 2))
+    monkeypatch.setattr(agreement, name, other(getattr(agreement, name), lambda value: value / 2))
     (found,) = check_reports(place).differences
     assert "agreement on panel.clear" in found
 

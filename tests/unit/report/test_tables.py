@@ -8,10 +8,10 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from holdfast.api import Run
-from holdfast.records.exchange import Answer, Sample
-from holdfast.report.profiling import ModelProfile, Percentiles
+from holdfast.records.samples import Answer, Sample
+from holdfast.report.profile import ModelProfile, Percentiles
 from holdfast.report.tables import failure_lines, report_table, speed_lines
+from holdfast.runs import Run
 from holdfast.solve import Context
 from tests.unit.engine.runs import RUN, Asked, given, go, rows
 

@@ -6,8 +6,8 @@ import pytest
 
 from holdfast.records.facts import Failure
 from holdfast.report import ExportLine
-from holdfast.report.junit import verdict
-from holdfast.report.standards import Standard, shortcomings
+from holdfast.report.compare.gate import Standard, shortcomings
+from holdfast.report.formats.junit import verdict
 
 
 def line(number: int = 1, status: str = "finished", model: str = "m", **scores: Any) -> ExportLine:

@@ -6,14 +6,14 @@ import pytest
 
 from holdfast.records.facts import Failure
 from holdfast.report import ExportLine
-from holdfast.report.agreeing import agreements, judges_of, panels
-from holdfast.report.comparing import adjusted, compare, unlike_scorers
+from holdfast.report.agreement import agreements, judges_of, panels
+from holdfast.report.compare.comparison import adjusted, compare, unlike_scorers
+from holdfast.report.compare.gate import Bar, judge_against, judge_level
+from holdfast.report.compare.leaderboard import boards
+from holdfast.report.compare.sides import Answers, chosen, sides_of
 from holdfast.report.costs import Cost
-from holdfast.report.gating import Bar, judge_against, judge_level
-from holdfast.report.ranking import boards
-from holdfast.report.reducing import Repeat, reduced_value
-from holdfast.report.sides import Answers, chosen, sides_of
-from holdfast.spec.reducing import Reduction, reductions
+from holdfast.report.reduction import Repeat, reduced_value
+from holdfast.spec.reductions import Reduction, reductions
 
 
 def line(sample: str, value: Any = None, repeat: int = 1, status: str = "finished", text: str = "") -> ExportLine:
@@ -169,7 +169,12 @@ def test_how_many_samples_are_needed_counts_repeats_as_repeats() -> None:
 
 
 def test_scorers_are_the_same_with_the_same_code_arguments_and_judges() -> None:
-    one = {"name": "rubric", "function": "holdfast.score.judges:rubric", "args": {"roles": ["a", "b"]}, "source": "x"}
+    one = {
+        "name": "rubric",
+        "function": "holdfast.score.scorers.judges:rubric",
+        "args": {"roles": ["a", "b"]},
+        "source": "x",
+    }
     roles = {"a": {"provider": "mock", "model": "1"}, "b": {"provider": "mock"}, "c": {"provider": "mock"}}
     other = {**roles, "b": {"provider": "mock", "model": "2"}}
 
@@ -183,7 +188,7 @@ def test_scorers_are_the_same_with_the_same_code_arguments_and_judges() -> None:
 
 
 def test_a_scorer_of_0_1_0_is_the_one_of_version_1() -> None:
-    old = {"name": "s", "function": "holdfast.score.texts:exact_match", "args": {}, "source": "any"}
+    old = {"name": "s", "function": "holdfast.score.scorers.text:exact_match", "args": {}, "source": "any"}
     new = {"name": "s", "function": "exact_match", "version": 1, "args": {}}
     assert unlike_scorers([old], [new]) == []
     assert unlike_scorers([old], [{**new, "version": 2}]) == ["s"]

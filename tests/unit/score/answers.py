@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from holdfast.records.exchange import Answer, Row, Sample, Score
+from holdfast.records.samples import Answer, Row, Sample, Score
 from holdfast.score import judge, resolve
 
 

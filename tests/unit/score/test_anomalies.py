@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.records.exchange import Answer, Sample
+from holdfast.records.samples import Answer, Sample
 from holdfast.score.anomalies import KINDS, Expected, expected_of, look_at
 
 ENGLISH = expected_of({"prompt": "Answer the question: {question}", "solver": "chat"}, {})

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.records.exchange import Answer, Sample
+from holdfast.records.samples import Answer, Sample
 from holdfast.score import Scorer, ScorerError, scorer
 from tests.unit.score.answers import answer, sample
 

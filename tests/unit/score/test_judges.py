@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.records.exchange import Answer, Message, Score
 from holdfast.records.facts import Failure
+from holdfast.records.samples import Answer, Message, Score
 from holdfast.score import ScorerError, ScoringFailed, identity, judge, resolve
 from holdfast.solve.steps import StepFailedError
 from tests.unit.score.answers import answer, sample

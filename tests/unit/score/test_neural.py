@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.score import ScorerError, identity, judge, neural, resolve
-from holdfast.score.neural import cosine, greedy_match
+from holdfast.score import ScorerError, identity, judge, resolve
+from holdfast.score.scorers import neural
+from holdfast.score.scorers.neural import cosine, greedy_match
 from tests.unit.score.answers import answer, sample, score, value
 
 TORCH = """
@@ -133,7 +134,7 @@ def test_a_model_that_is_not_here_is_refused_before_anything_is_asked(
 
 
 def test_without_its_packages_it_says_how_to_install_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.score.resolving.version_of", lambda package: "")
+    monkeypatch.setattr("holdfast.score.resolution.version_of", lambda package: "")
     with pytest.raises(ScorerError) as caught:
         resolve({"bert_score": {"model": "m"}}, "tasks[0].scorers[1]")
     told = "tasks[0].scorers[1]: bert_score needs the packages transformers, torch: pip install 'holdfast[neural]'"

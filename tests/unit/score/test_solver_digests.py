@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.score import solver_digest
-from holdfast.solve.solvers import chat
+from holdfast.solve.registry import chat
 
 _HEAD = "import holdfast\n\n\nasync def solve(sample, ctx):\n    return await ctx.generate()\n\n\n"
 _SCORER = "@holdfast.scorer\ndef close(sample, answer):\n    return answer.text == sample.target\n"

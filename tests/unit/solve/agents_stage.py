@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from holdfast.records.exchange import Answer, Message, Sample, Usage
+from holdfast.records.samples import Answer, Message, Sample, Usage
 from holdfast.solve import Asking, Context, Means, Recorded, Scope, Steps, tool
-from holdfast.solve.solvers import resolve_solver
+from holdfast.solve.registry import resolve_solver
 from holdfast.spec import Price
 from tests.unit.solve.stage import KEY, MemoryJournal, run
 

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from holdfast.errors import StoppedError
-from holdfast.journal.marks import Position
+from holdfast.journal.positions import Position
 from holdfast.models.failures import AskFailedError
 from holdfast.records import Draft
-from holdfast.records.exchange import Answer, Message, Sample, Usage
 from holdfast.records.facts import Failure, Spent, Step
+from holdfast.records.samples import Answer, Message, Sample, Usage
 from holdfast.solve import Allowance, Asking, Context, Means, Recorded, Scope, Steps
 
 T = TypeVar("T")

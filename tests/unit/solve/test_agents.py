@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from holdfast.errors import SpecError
-from holdfast.records.exchange import Answer, Message
+from holdfast.records.samples import Answer, Message
 from holdfast.solve import Asking, Context, Means, Scope, Steps, tool
-from holdfast.solve.solvers import resolve_solver
+from holdfast.solve.registry import resolve_solver
 from tests.unit.solve import agents_stage
 from tests.unit.solve.agents_stage import DONE, SAMPLE, Drawing, Model, attempt, call, calls, says, scripted, survives
 from tests.unit.solve.stage import KEY, MemoryJournal, run

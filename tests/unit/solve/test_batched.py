@@ -3,8 +3,8 @@
 import asyncio
 from typing import Any
 
-from holdfast.records.exchange import Answer, Message, Sample, Usage
 from holdfast.records.facts import StepId
+from holdfast.records.samples import Answer, Message, Sample, Usage
 from holdfast.solve import Asking, Context, Means, Scope, Steps
 from holdfast.spec import Price
 from tests.unit.solve.stage import MemoryJournal

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.engine.attempts import Past
-from holdfast.records.exchange import Sample
+from holdfast.engine.sample import Past
+from holdfast.records.samples import Sample
 from holdfast.solve import Allowance, Context, LimitError, ToolFailedError, Unsure, tool
-from holdfast.solve.tools import Tool
+from holdfast.solve.tools.tool import Tool
 from tests.unit.engine.attempts_stage import Setting, answer, past_of
 from tests.unit.solve.stage import World, play, prefixes, say
 

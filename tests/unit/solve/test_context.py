@@ -1,6 +1,6 @@
 """What a solver is given: randomness of its own, its first messages, answers as they were recorded."""
 
-from holdfast.records.exchange import Message
+from holdfast.records.samples import Message
 from holdfast.solve import Context, Means, Scope, Steps
 from tests.unit.solve.stage import KEY, SAMPLE, MemoryJournal, World, play, run
 

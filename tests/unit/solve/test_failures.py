@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from holdfast.errors import BadRecordError, HoldfastError, StoppedError
-from holdfast.records.exchange import Answer, Message, Usage
+from holdfast.records.samples import Answer, Message, Usage
 from holdfast.solve import Allowance, Asking, Context, LimitError, Means, Scope, StepFailedError, Steps
 from tests.unit.solve.stage import KEY, SAMPLE, MemoryJournal, World, play, prefixes, run, say
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.records.exchange import Usage
+from holdfast.records.samples import Usage
 from holdfast.solve import Context
 from tests.unit.solve.stage import Played, World, answers_in, play, prefixes, say
 

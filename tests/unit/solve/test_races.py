@@ -5,8 +5,8 @@ from collections.abc import Awaitable
 
 import pytest
 
-from holdfast.records.exchange import Answer, Usage
 from holdfast.records.facts import Step
+from holdfast.records.samples import Answer, Usage
 from holdfast.solve import Context, Recorded
 from tests.unit.solve.stage import Latency, World, answers_in, play, prefixes, say
 

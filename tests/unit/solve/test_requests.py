@@ -10,8 +10,8 @@ import msgspec
 import pytest
 import xxhash
 
-from holdfast.records.exchange import Answer, Message
 from holdfast.records.facts import Asked, Step
+from holdfast.records.samples import Answer, Message
 from holdfast.solve import Context, Recorded, StepFailedError
 from holdfast.solve.conversations import Conversations
 from tests.unit.solve.stage import World, play

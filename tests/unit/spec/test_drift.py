@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.records.facts import Change
 from holdfast.spec import Spec, build_spec
-from holdfast.spec.classes import field_classes
 from holdfast.spec.drift import differences, refused
+from holdfast.spec.field_classes import field_classes
 from tests.spec_fields import Leaf, Place, changed, full_spec, leaves, value_at, with_value
 
 LEAVES = list(leaves())

@@ -6,7 +6,6 @@ from typing import Any
 
 from holdfast.journal import Entry, Position, Reader, Request, journal_folder
 from holdfast.records import Draft, draft
-from holdfast.records.exchange import Answer, Usage
 from holdfast.records.facts import (
     Cell,
     Failure,
@@ -21,6 +20,7 @@ from holdfast.records.facts import (
     Step,
     Stored,
 )
+from holdfast.records.samples import Answer, Usage
 from holdfast.state import Fold
 from tests.journals import UID, write_session
 

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.api import RunSummary, list_runs
-from holdfast.cli.controlling import note_run, tag_run
-from holdfast.journal.lease import Lease, this_process, write_lease
+from holdfast.cli.commands.control import note_run, tag_run
+from holdfast.journal.ownership.lease import Lease, this_process, write_lease
+from holdfast.runs import RunSummary, list_runs
 from holdfast.state import Catalogue, Index, stamp_of
 from tests.caches import catalogue_file, doctored, index_file
 from tests.journals import flipped
-from tests.unit.api.stores import ROWS, completed, held, interrupted, listed, of_newer_format, with_failures
 from tests.unit.engine.runs import Asked, given, go, rows
+from tests.unit.runs.stores import ROWS, completed, held, interrupted, listed, of_newer_format, with_failures
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +47,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def fresh(store: Path) -> list[RunSummary]:
     """What is said without a catalogue."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("holdfast.api.run_list.Catalogue", NoCatalogue)
+        patch.setattr("holdfast.runs.run_list.Catalogue", NoCatalogue)
         return list(list_runs(str(store)))
 
 
@@ -278,7 +278,7 @@ def test_a_run_that_goes_away_while_it_is_listed_does_not_hide_the_others(
             shutil.rmtree(folder)
         return stamp_of(folder)
 
-    monkeypatch.setattr("holdfast.api.run_list.stamp_of", gone)
+    monkeypatch.setattr("holdfast.runs.run_list.stamp_of", gone)
     assert sorted(listed(tmp_path)) == ["a", "c"]
 
 
@@ -297,7 +297,7 @@ def test_a_reason_that_depends_on_when_it_is_asked_is_not_kept(tmp_path: Path, m
     place = interrupted(tmp_path)
     write_lease(place.folder, Lease(this_process(), 1, 1, time.time(), time.time(), 60.0))
     listed(tmp_path)
-    monkeypatch.setattr("holdfast.journal.lease.boot_id", lambda: "another boot")
+    monkeypatch.setattr("holdfast.journal.ownership.lease.boot_id", lambda: "another boot")
     assert agrees(tmp_path)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import holdfast.state.index as index_module
 from holdfast.journal import Reader, journal_folder
-from holdfast.journal.marks import Damage, Entry
+from holdfast.journal.positions import Damage, Entry
 from holdfast.records import Draft, draft
 from holdfast.records.facts import ScoreGiven
 from holdfast.state import Index

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from holdfast.records import Draft, draft
-from holdfast.records.exchange import Answer
 from holdfast.records.facts import BatchJob, Step, StepId
+from holdfast.records.samples import Answer
 from holdfast.state import Fold, Index, OpenJob
 from tests.unit.state.stories import fold_of, key, new_run, started
 

@@ -7,9 +7,9 @@ import pytest
 
 from holdfast.records import Line, Segment
 from holdfast.records.durations import RELATIVE_ERROR, Durations
-from holdfast.records.exchange import Answer, Usage
 from holdfast.records.facts import Asked, Called, Failure, RunEnded, RunResumed, Step, Timing
-from holdfast.report.profiling import ModelProfile, Percentiles, ProfileReport, profile_report
+from holdfast.records.samples import Answer, Usage
+from holdfast.report.profile import ModelProfile, Percentiles, ProfileReport, profile_report
 from holdfast.state import Profile
 from holdfast.state.profile import SPANS_MAX, TimedGist
 

@@ -14,7 +14,7 @@ import pytest
 
 from holdfast import files
 from holdfast.journal import Lock
-from holdfast.journal.lease import Holder, Lease, Stall, boot_id, this_process, write_lease
+from holdfast.journal.ownership.lease import Holder, Lease, Stall, boot_id, this_process, write_lease
 from holdfast.records.facts import RunEnded
 from holdfast.state import Standing, Story, is_held, standing_of, status_of
 from holdfast.state.story import End

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.journal.claims import Beat
-from holdfast.journal.lease import Holder, Lease, this_process
+from holdfast.journal.ownership.claims import Beat
+from holdfast.journal.ownership.lease import Holder, Lease, this_process
 from holdfast.state import keep_beat, standing_by, standing_of, status_by, status_of
 from tests.unit.state.stories import ended, fold_of, new_run, started
 

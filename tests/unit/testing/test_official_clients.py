@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.records.exchange import Answer, Message, Usage
+from holdfast.records.samples import Answer, Message, Usage
 from holdfast.testing import Behaviour, Fault, ModelServer
 from holdfast.testing.contract import PIXEL
 from holdfast.testing.protocols import SIGNATURE

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from holdfast.records.exchange import Answer, Message
+from holdfast.records.samples import Answer, Message
 from holdfast.testing import Behaviour
 from holdfast.testing.replies import answer_for, compute
 

@@ -9,7 +9,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from holdfast.models.statuses import retry_after_seconds
+from holdfast.models.http.statuses import retry_after_seconds
 from holdfast.testing import Behaviour, Fault, ModelServer, Stats, digest_of, foretell
 from tests.unit.testing.patience import until
 

@@ -1,0 +1,126 @@
+"""`holdfast demo`: the promise, shown. A real server, a real run, a real SIGKILL, and the same command again."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from holdfast.cli.commands.init import sums
+from holdfast.cli.output import print_table, say
+from holdfast.records.samples import Answer, Sample
+from holdfast.report.tables import report_table, tokens
+from holdfast.report.text import counted
+from holdfast.runs import Run, RunSummary, find_run
+from holdfast.solve import Context
+from holdfast.testing import Behaviour, ServerProcess, start_server_process
+
+_RUN_ID = "demo"
+_STEPS = 2
+_KILL_AT = 0.4
+_CONNECTIONS = 16
+
+
+async def ask_twice(sample: Sample, ctx: Context) -> Answer:
+    """The demo's solver: two turns, and not a line about crashes."""
+    first = await ctx.generate()
+    check = {"role": "user", "content": f"Check it once more: {sample.input}"}
+    return await ctx.generate([*ctx.messages, first.message, check])
+
+
+def run_demo(samples: int, keep: bool) -> int:
+    folder = tempfile.mkdtemp(prefix="holdfast-demo-")
+    behaviour = Behaviour(latency_seconds=0.05, jitter_seconds=0.05, wrong_rate=0.1, seed=3)
+    try:
+        with start_server_process(behaviour) as server:
+            return _demo(folder, samples, server)
+    finally:
+        if keep:
+            say(f"The demo's files are in {folder}")
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _demo(folder: str, samples: int, server: ServerProcess) -> int:
+    store = os.path.join(folder, "runs")
+    spec = _write_spec(folder, samples, server.base_url)
+    command = [sys.executable, "-m", "holdfast", "run", spec, "--id", _RUN_ID, "--store", store]
+    say(f"1. {samples} sums, {_STEPS} turns each, a model at {server.base_url}, {_CONNECTIONS} requests at a time:")
+    say(f"   holdfast run eval.yaml --id {_RUN_ID}")
+    seen = _run_and_kill(command, server, int(samples * _STEPS * _KILL_AT))
+    with Run(find_run(store, _RUN_ID)) as run:
+        before = run.summary()
+    held = counted(before.steps["live"], "answer")
+    say(f"2. kill -9 after {counted(seen, 'request')}. The journal holds {held} of the model,")
+    say(f"   finished samples: {before.finished}. Status, with no process left to say so: {before.status}.")
+    say("3. The same command again:")
+    again = subprocess.run(command, capture_output=True, text=True, check=False)
+    if again.returncode not in (0, 1):
+        sys.stderr.write(again.stderr)
+        return again.returncode
+    return _tell(store, samples, before, server)
+
+
+def _tell(store: str, samples: int, before: RunSummary, server: ServerProcess) -> int:
+    asked = server.stats().requests
+    with Run(find_run(store, _RUN_ID)) as run:
+        report = run.report()
+    repeats = asked - samples * _STEPS
+    print_table(report_table(report))
+    say("")
+    say(f"finished before the kill    {before.finished} of {samples} samples")
+    replayed = counted(report.steps["replayed"], "step")
+    say(f"replayed from the journal   {replayed} ({tokens(report.saved)} not paid for again)")
+    say(f"requests the server saw     {asked} for {samples * _STEPS} steps")
+    kept = repeats <= _CONNECTIONS
+    verdict = "as promised" if kept else "NOT as promised"
+    say(f"asked twice                 {repeats} ({_CONNECTIONS} could be in flight at the kill): {verdict}")
+    return 0 if kept else 1
+
+
+def _write_spec(folder: str, samples: int, base_url: str) -> str:
+    with open(os.path.join(folder, "sums.jsonl"), "w", encoding="utf-8") as file:
+        file.write(sums(samples))
+    spec = {
+        "experiment": "demo",
+        "models": [
+            {
+                "name": "arith",
+                "provider": "openai",
+                "model": "arith-1",
+                "base_url": base_url,
+                "max_connections": _CONNECTIONS,
+            }
+        ],
+        "tasks": [
+            {
+                "name": "sums",
+                "dataset": {"path": "sums.jsonl", "id": "id", "input": "question", "target": "answer"},
+                "prompt": "Compute: {question}",
+                "solver": "holdfast.cli.commands.demo:ask_twice",
+                "scorers": ["numeric"],
+            }
+        ],
+    }
+    path = os.path.join(folder, "eval.yaml")
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(spec, file, indent=2)  # JSON is YAML
+    return path
+
+
+def _run_and_kill(command: list[str], server: ServerProcess, after: int) -> int:
+    """Start the run; kill it when the server has seen enough requests. Returns how many it had seen."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    with process.stderr:
+        while server.stats().requests < after:
+            if process.poll() is not None:
+                sys.stderr.write(process.stderr.read())
+                sys.exit(process.returncode)
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    return server.stats().requests

@@ -1,0 +1,262 @@
+"""`gate`: exit 7 unless a run is as good as a baseline, but for a margin, or as a number asks.
+
+Exit 2 if that cannot be judged: the runs are not comparable or have no key in common, the baseline has what the run has
+not, or is itself not finished.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NoReturn
+
+import msgspec
+
+from holdfast.cli.commands.comparability import all_sides, opened_runs, unlike, without_data, without_groups
+from holdfast.cli.output import print_json, print_table, say, warn
+from holdfast.errors import UsageError
+from holdfast.report.compare.gate import Bar, Verdict, judge_against, judge_level
+from holdfast.report.compare.sides import Answers, Cell, Measure, chosen, pairs_between
+from holdfast.report.grid import Grid
+from holdfast.report.text import count_of, counted
+from holdfast.runs import Run
+from holdfast.spec.source.messages import nearest
+
+NOT_PASSED = 7
+_COLUMNS = ("task", "model", "scorer", "verdict", "baseline", "mean", "difference", "interval", "bound", "n", "needed")
+_STYLES = {"passed": "green", "worse": "red", "missing": "red", "unsure": "yellow"}
+_UNSURE = {"fail": False, "pass": True}
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """What is judged, and against what."""
+
+    baseline: str | None = None
+    at_least: float | None = None
+    margin: float | None = None
+    confidence: float = 0.95
+    if_unsure: str = "fail"
+    missing_max: int = 0
+    task: str | None = None
+    model: str | None = None
+    scorer: str | None = None
+    evaluation: str = ""
+
+    def bar(self) -> Bar:
+        """UsageError for what makes no sense."""
+        if (self.baseline is None) == (self.at_least is None):
+            raise UsageError("say what the run is judged against: --baseline RUN or --at-least NUMBER, one of them")
+        if self.baseline is not None and self.margin is None:
+            raise UsageError("say with --margin how much worse than the baseline is good enough: --margin 0.02")
+        for option, number in (("--margin", self.margin), ("--at-least", self.at_least)):
+            if number is not None and not math.isfinite(number):
+                raise UsageError(f"{option} {number}: a finite number, for example 0.02")
+        if (self.margin or 0.0) < 0:
+            raise UsageError(f"--margin {self.margin}: how much worse it may be, so 0 or more")
+        if not 0 < self.confidence < 1:
+            raise UsageError(f"--confidence {self.confidence}: between 0 and 1, for example 0.95")
+        if self.if_unsure not in _UNSURE:
+            raise UsageError(f"--if-unsure {self.if_unsure}: fail or pass{nearest(self.if_unsure, set(_UNSURE))}")
+        return Bar(self.margin or 0.0, self.confidence, self.at_least, self.missing_max, _UNSURE[self.if_unsure])
+
+
+def gate_run(name: str, wanted: Wanted, store: str | None, as_json: bool) -> int:
+    bar = wanted.bar()
+    names = [name] if wanted.baseline is None else [name, wanted.baseline]
+    with opened_runs(names, store) as runs:
+        every = zip(runs, all_sides(runs, wanted.evaluation), strict=True)
+        sides = [_with_scorers(run, each, wanted.evaluation) for run, each in every]
+        mine = _only(sides[0], wanted, runs[0].run_id)
+        if len(runs) == 1:
+            found, notes = _by_level(mine, wanted, bar), list[str]()
+        else:
+            found, notes = _by_baseline(runs, (mine, sides[1]), wanted, bar)
+            notes += without_data(runs)
+        notes += without_groups(runs)
+    if not found:
+        raise UsageError(f"{name}: no scorer has given a number{_named(wanted.scorer)}: there is nothing to judge")
+    passed = all(each.passed for each in found)
+    if as_json:
+        print_json({"passed": passed, "verdicts": found, "bar": bar, "warnings": notes})
+        return 0 if passed else NOT_PASSED
+    for note in notes:
+        warn(note)
+    print_table(Grid(_COLUMNS, [_row(each, bar) for each in found], titles=4, right=_COLUMNS[4:], whole=("scorer",)))
+    say("")
+    for each in found:
+        say(_told(each, bar), _STYLES[each.outcome])
+    return 0 if passed else NOT_PASSED
+
+
+def _with_scorers(run: Run, sides: Mapping[Cell, Answers], evaluation: str) -> dict[Cell, Answers]:
+    """What an evaluation is to score: of a task without scorers there is nothing to judge."""
+    tasks = {each["task"] for each in run.scorer_identities(evaluation) if "task" in each}
+    return {cell: each for cell, each in sides.items() if not tasks or cell[0] in tasks}
+
+
+def _only(sides: Mapping[Cell, Answers], wanted: Wanted, run: str) -> dict[Cell, Answers]:
+    """The task and the model that are named. UsageError if there is none of that name."""
+    tasks, models = {task for task, _ in sides}, {model for _, model in sides}
+    if wanted.task is not None and wanted.task not in tasks:
+        raise UsageError(f"--task {wanted.task}: {run} has no such task{nearest(wanted.task, tasks)}")
+    if wanted.model is not None and wanted.model not in models:
+        raise UsageError(f"--model {wanted.model}: {run} has no such model{nearest(wanted.model, models)}")
+    return {
+        (task, model): each
+        for (task, model), each in sides.items()
+        if wanted.task in (None, task) and wanted.model in (None, model)
+    }
+
+
+def _by_level(mine: Mapping[Cell, Answers], wanted: Wanted, bar: Bar) -> list[Verdict]:
+    return [
+        judge_level(each, measure, bar)
+        for each in mine.values()
+        for measure in _judged(each, wanted.scorer).values()
+        if _counts(measure)
+    ]
+
+
+def _judged(answers: Answers, scorer: str | None) -> dict[str, Measure]:
+    nothing = answers.unscored(scorer or "-")
+    if nothing is not None:
+        return {nothing.name: nothing}
+    found = answers.measures()
+    kept = chosen(found, scorer)
+    if not kept and scorer is not None:
+        place = f"{answers.side.run} {answers.side.task}/{answers.side.model}"
+        raise UsageError(f"--scorer {scorer}: {place} has no such scorer{nearest(scorer, set(found))}")
+    return kept
+
+
+def _counts(measure: Measure) -> bool:
+    """Numbers can be judged, and so can be that nothing has been scored; labels cannot."""
+    return not measure.values or measure.numbers() is not None
+
+
+def _by_baseline(
+    runs: Sequence[Run], both: tuple[Mapping[Cell, Answers], Mapping[Cell, Answers]], wanted: Wanted, bar: Bar
+) -> tuple[list[Verdict], list[str]]:
+    (run, baseline), (mine, sides) = runs, both
+    same_model = any(model == wanted.model for _, model in sides)
+    theirs = {
+        (task, model): each
+        for (task, model), each in sides.items()
+        if wanted.task in (None, task) and (not same_model or model == wanted.model)
+    }
+    pairs = list(pairs_between(theirs, mine))
+    _refuse_unmatched(theirs, pairs, run)
+    measures = [
+        (second, name, _same(second, measure, wanted.scorer), measure)
+        for first, second in pairs
+        for name, measure in _measured(baseline, first, wanted.scorer).items()
+        if _counts(measure)
+    ]
+    reasons = unlike(run, baseline, wanted.evaluation, [name for _, name, _, _ in measures])
+    if reasons:
+        raise UsageError("; ".join(reasons))
+    found = []
+    for second, _, own, measure in measures:
+        _refuse_unfinished(baseline, second.side.task, measure, own, bar)
+        found.append(judge_against(second, own, measure, bar))
+    return found, list(dict.fromkeys(_left_out(measures)))
+
+
+def _measured(baseline: Run, answers: Answers, scorer: str | None) -> dict[str, Measure]:
+    """What the baseline has. UsageError if it has no scores."""
+    nothing = answers.unscored(scorer or "-")
+    if nothing is not None:
+        _refuse_baseline(baseline, f"{counted(len(nothing.missing), 'key')} of {answers.side.task} without a score")
+    return _judged(answers, scorer)
+
+
+def _same(answers: Answers, theirs: Measure, scorer: str | None) -> Measure:
+    """What the run has under a name of the baseline's."""
+    mine = answers.unscored(theirs.scorer, theirs.reduction) or _judged(answers, scorer).get(theirs.name)
+    place = f"{answers.side.run} {answers.side.task}/{answers.side.model}"
+    if mine is None:
+        told = f"{answers.side.run} has no scores of {theirs.name}, which the baseline has"
+        raise UsageError(f"{told}; name what is to be judged with --scorer")
+    if not {*mine.values, *mine.missing} & {*theirs.values, *theirs.missing}:
+        raise UsageError(f"{place} and the baseline have no key in common: there is nothing to judge {theirs.name} by")
+    return mine
+
+
+def _refuse_unmatched(theirs: Mapping[Cell, Answers], pairs: Sequence[tuple[Answers, Answers]], run: Run) -> None:
+    """A task that is gone must not pass unseen."""
+    matched = {(first.side.task, first.side.model) for first, _ in pairs}
+    for task, model in theirs:
+        if (task, model) not in matched:
+            advice = "name what is to be judged with --task or --model"
+            raise UsageError(f"the baseline has {task} with {model}, and {run.run_id} has nothing to match; {advice}")
+
+
+def _refuse_unfinished(baseline: Run, task: str, theirs: Measure, mine: Measure, bar: Bar) -> None:
+    missing = sum(pair in mine.values or pair in mine.missing for pair in theirs.missing)
+    if missing > bar.missing_max:
+        keys = f"{counted(missing, 'key')} of {task} without a score by {theirs.name}"
+        _refuse_baseline(baseline, keys, ", or accept them with --missing-max")
+
+
+def _refuse_baseline(baseline: Run, keys: str, otherwise: str = "") -> NoReturn:
+    advice = f"go on with it: {baseline.place.command('resume')}{otherwise}"
+    raise UsageError(f"the baseline {baseline.run_id} has {keys}: nothing can be measured by it; {advice}")
+
+
+def _left_out(measures: Sequence[tuple[Answers, str, Measure, Measure]]) -> Iterator[str]:
+    for second, name, mine, measure in measures:
+        gone = sum(pair not in mine.values and pair not in mine.missing for pair in (*measure.values, *measure.missing))
+        if gone:
+            keys = counted(gone, "key")
+            yield f"{second.side.task} {name}: judged without {keys} of the baseline that the run's plan has not"
+
+
+def _named(scorer: str | None) -> str:
+    return "" if scorer is None else f" under the name {scorer}"
+
+
+def _row(each: Verdict, bar: Bar) -> list[str]:
+    interval, against = each.interval, bar.at_least is None
+    sign = "+" if against else ""
+    known = interval.low is not None and interval.high is not None
+    return [
+        each.task,
+        each.model,
+        each.scorer,
+        each.outcome,
+        "" if each.baseline is None else f"{each.baseline:.4f}",
+        "" if each.mean is None else f"{each.mean:.4f}",
+        f"{interval.mean:+.4f}" if against and interval.mean is not None else "",
+        f"{interval.low:{sign}.4f} .. {interval.high:{sign}.4f}" if known else "-",
+        f"{each.bound:{sign}.4f}",
+        count_of(interval),
+        "" if each.samples_needed is None else str(each.samples_needed),
+    ]
+
+
+def _many(each: Verdict) -> str:
+    samples, groups = counted(each.samples, "sample"), each.interval.groups
+    return samples if groups is None else f"{samples} in {counted(groups, 'group')}"
+
+
+def _told(each: Verdict, bar: Bar) -> str:
+    """The verdict in a sentence, with what to do about it."""
+    place = f"{each.task}/{each.model} {each.scorer}"
+    what = "the mean" if bar.at_least is not None else "the difference to the baseline"
+    level = f"{bar.confidence:.12g}"
+    if each.outcome == "missing":
+        why = ", ".join(f"{count} {reason.replace('_', ' ')}" for reason, count in each.missing.items())
+        if not why:
+            return f"{place}: not passed: no key has a score on both sides"
+        return f"{place}: not passed: {counted(sum(each.missing.values()), 'key')} without a score ({why})"
+    if each.outcome == "passed" and bar.at_least is None and each.interval.standard_error == 0:
+        return f"{place}: passed: each of {counted(each.common, 'key')} differs by {each.interval.mean:.4g}"
+    if each.outcome == "passed" and each.interval.low is None:
+        return f"{place}: passed: {each.interval.mean:.4g} on each of {_many(each)}"
+    if each.outcome == "passed":
+        return f"{place}: passed: {what} is at least {each.bound:.4g} at confidence {level}"
+    if each.outcome == "worse":
+        return f"{place}: not passed: {what} is below {each.bound:.4g} at confidence {level}"
+    needed = "more samples are needed"
+    if each.samples_needed is not None:
+        needed = f"about {each.samples_needed} samples would decide (power 0.8, if it stays what it is)"
+    let = "let pass by --if-unsure pass" if each.passed else "not passed; --if-unsure pass lets it"
+    return f"{place}: not enough data on {_many(each)}: {needed}; {let}"

@@ -1,0 +1,298 @@
+"""`score`: the answers of a run under other scorers, recorded; or shown again whenever the scorers' file is saved."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from holdfast.cli.commands.control import write_wish
+from holdfast.cli.commands.run import Choice, given_of_run, scorers_broke
+from holdfast.cli.output import hanging, print_json, print_table, say
+from holdfast.cli.progress import patience
+from holdfast.cli.run_argument import run_to_read
+from holdfast.cli.signals import Stopper, run_stoppable
+from holdfast.engine import Engine
+from holdfast.errors import HoldfastError, UsageError
+from holdfast.report.grid import Grid
+from holdfast.report.tables import report_table
+from holdfast.report.text import counted, dollars, first_line, lines_of, own_words
+from holdfast.runs import Given, Run, RunPlace, default_store, find_run
+from holdfast.runs.control import Wish
+from holdfast.runs.scoring import Edit, Scored, Trial, edited, score, try_scorers, with_scorers
+from holdfast.runs.scoring import look_again as look_for_anomalies
+from holdfast.runs.store.lookup import command_to_go_on
+from holdfast.runs.summary import EvaluationLine
+from holdfast.score import Scorer, as_number, resolve
+from holdfast.score.anomalies import VERSION
+from holdfast.score.resolution import scorers_in
+from holdfast.spec import Spec
+from holdfast.spec.source.yaml import TEXT_BYTES_MAX, parse_yaml
+
+_LOOK_SECONDS = 0.3
+_CHANGED_SHOWN = 10
+_EXCERPT = 60
+_NUMBERS = ("mean", "before", "n", "no score", "failed", "changed")
+Values = dict[str, dict[str, Any]]
+"""By key: what each scorer said."""
+
+
+def score_run(name: str, entries: Sequence[str], label: str, store: str | None, choice: Choice) -> int:
+    """Record an evaluation, or go on with it."""
+    place, given = given_of_run(name, None, store, choice)
+    if entries:
+        given = with_scorers(given, find(entries))
+    work = partial(_score, given, place, label)
+    return run_stoppable(work, partial(_recorded_as, given.spec), "interrupted before anything was scored")
+
+
+def look_again(name: str, store: str | None, choice: Choice) -> int:
+    """Look for anomalies in all answers of a run."""
+    place, given = given_of_run(name, None, store, choice)
+    with patience(f"looking at the answers of {place.run_id}"):
+        done = asyncio.run(look_for_anomalies(given, place))
+    told = f"{counted(done.answers, 'answer')} looked at with list {VERSION}"
+    sys.stderr.write(f"{told}, something new recorded of {done.changed}; nothing was asked\n")
+    with Run(done.place) as run:
+        print_table(report_table(run.report(), done.place.command))
+    return 0
+
+
+async def _score(given: Given, place: RunPlace, label: str, stopper: Stopper) -> Scored:
+    async def observe(engine: Engine, place: RunPlace) -> None:
+        stopper.watch(engine, place)
+        while True:
+            scoring.tell(engine.progress.scored)
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    with patience(f"scoring the answers of {place.run_id}") as scoring:
+        return await score(given, place, label, observe)
+
+
+def _recorded_as(spec: Spec, done: Scored) -> int:
+    said = [f"{counted(done.scored, 'answer')} scored"]
+    said += [f"{done.left} left, {_how_to_go_on(done, spec)}"] if done.left else []
+    said += [f"{counted(done.taken, 'score')} of unchanged scorers taken over"] if done.taken else []
+    said += [_asked(done)]
+    sys.stderr.write(f"evaluation {done.evaluation}: {'; '.join(said)}\n")
+    with Run(done.place) as run:
+        report = run.report(done.evaluation)
+    print_table(report_table(report, done.place.command))
+    if done.left:
+        return 6 if done.budget else 130
+    return int(scorers_broke(report, spec))
+
+
+def _how_to_go_on(done: Scored, spec: Spec) -> str:
+    if not done.budget:
+        return "the same command goes on"
+    raised = command_to_go_on(done.place, f"budget: {done.budget}", spec.limits.run)
+    return f"stopped at a budget: {done.budget}. Raise it with: {raised}; then the same command goes on"
+
+
+def _asked(done: Scored) -> str:
+    if not done.requests:
+        return "nothing was asked"
+    cost = "" if done.cost_usd is None else f" ({dollars(done.cost_usd)})"
+    return f"{counted(done.requests, 'request')} to judges{cost}; the evaluated models were asked nothing"
+
+
+def watch_scorers(name: str, entries: Sequence[str], store: str | None, choice: Choice) -> int:
+    """Score again whenever a file is saved. Writes nothing."""
+    files = [entry for entry in entries if entry.endswith(".py")]
+    if not files:
+        raise UsageError("--watch looks at a file: give it with --scorers my_scorers.py")
+    place, given = given_of_run(name, None, store, choice)
+    before = _recorded(place)
+    seen: list[float] = []
+    say(f"watching {', '.join(files)}; nothing is recorded. Ctrl-C to end.")
+    try:
+        while True:
+            if (now := list(map(_saved_at, files))) != seen:
+                seen = now
+                before = _try_again(place, given, entries, before)
+            time.sleep(_LOOK_SECONDS)
+    except KeyboardInterrupt:
+        said = " ".join(f"--scorers {entry}" for entry in entries)
+        say("")
+        say(f"To record it: {place.command('score')} {said}")
+        return 0
+
+
+def find(entries: Sequence[str]) -> list[Scorer]:
+    """Names as in a spec, with arguments as in a spec if they are in braces; or files: of Python, or, as YAML, the list
+    that a spec would hold.
+    """
+    found: list[Scorer] = []
+    for entry in entries:
+        if entry.endswith(".py"):
+            found += scorers_in(entry)
+        elif entry.endswith((".yaml", ".yml")):
+            found += [resolve(each, f"{entry}[{index}]") for index, each in enumerate(_listed(entry))]
+        else:
+            said: Any = parse_yaml(entry, "--scorers") if entry.startswith("{") else entry
+            found.append(resolve(said, "--scorers"))
+    names = [scorer.name for scorer in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"--scorers: there are two scorers called {name!r}; rename one of them")
+    return found
+
+
+def _listed(path: str) -> list[Any]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            listed = parse_yaml(file.read(TEXT_BYTES_MAX + 1), path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--scorers: {path} cannot be read ({error})") from error
+    if not isinstance(listed, list) or not listed:
+        raise UsageError(f"--scorers: {path} must hold a list of scorers, as under `scorers` in a spec")
+    return listed
+
+
+def _try_again(place: RunPlace, given: Given, entries: Sequence[str], before: Values) -> Values:
+    """One look. A file that cannot be run is told of, and waited for."""
+    say("")
+    say(f"{time.strftime('%H:%M:%S')}", "bold")
+    try:
+        trials = asyncio.run(try_scorers(place, given, find(entries)))
+    except HoldfastError as error:
+        for line in lines_of(hanging(str(error))):
+            say(line, "red")
+        return before
+    values = {trial.key: _values(trial) for trial in trials}
+    print_table(Grid(["scorer", *_NUMBERS], list(_rows(values, before)), right=_NUMBERS))
+    _say_changed(trials, values, before)
+    return values
+
+
+def _rows(values: Values, before: Values) -> Iterator[list[str]]:
+    names = dict.fromkeys(name for each in values.values() for name in each)
+    for name in names:
+        now = [each[name] for each in values.values() if name in each]
+        earlier = [each[name] for each in before.values() if name in each]
+        broken = sum(isinstance(value, dict) for value in now)
+        missing = sum(value is None for value in now)
+        changed = sum(name in each and _differs(before, values, key, name) for key, each in values.items())
+        counts = (str(count or "") for count in (missing, broken, changed))
+        yield [name, _mean(now), _mean(earlier), str(len(now)), *counts]
+
+
+def _mean(values: Sequence[Any]) -> str:
+    numbers = [number for number in map(as_number, values) if number is not None]
+    return f"{sum(numbers) / len(numbers):.4f}" if numbers else ""
+
+
+def _say_changed(trials: Sequence[Trial], values: Values, before: Values) -> None:
+    changed = [
+        trial for trial in trials if any(_differs(before, values, trial.key, name) for name in values[trial.key])
+    ]
+    for trial in changed[:_CHANGED_SHOWN]:
+        parts = [
+            f"{name} {_told(before[trial.key][name])} -> {_told(value)}{_because(trial, name)}"
+            for name, value in values[trial.key].items()
+            if _differs(before, values, trial.key, name)
+        ]
+        say(f"{trial.key}  {', '.join(parts)}")
+        say(f"    {first_line(trial.beginning, _EXCERPT)}")
+    if len(changed) > _CHANGED_SHOWN:
+        say(f"… and {len(changed) - _CHANGED_SHOWN} more")
+
+
+def _differs(before: Values, values: Values, key: str, name: str) -> bool:
+    return name in before.get(key, {}) and before[key][name] != values[key][name]
+
+
+def _because(trial: Trial, name: str) -> str:
+    reason = trial.scores[name].reason
+    return f" ({first_line(reason, _EXCERPT)})" if reason else ""
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"failed: {first_line(value['failure']['message'], _EXCERPT)}"
+    return "no score" if value is None else str(value)
+
+
+def _values(trial: Trial) -> dict[str, Any]:
+    """As an export tells them."""
+    return {
+        name: {"failure": {"message": own_words(name, given.failure.message)}} if given.failure else given.value
+        for name, given in trial.scores.items()
+    }
+
+
+def _recorded(place: RunPlace) -> Values:
+    """What the newest evaluation says."""
+    with Run(place) as run:
+        return {line.key: dict(line.scores) for line in run.lines() if line.status == "finished"}
+
+
+def _saved_at(path: str) -> float:
+    """0 for a file that is just being replaced."""
+    try:
+        return os.stat(path).st_mtime
+    except OSError:
+        return 0.0
+
+
+_COLUMNS = ("evaluation", "name", "scorers", "begun", "answers", "scored", "no score", "failures", "by hand", "")
+_NUMBERS_EVALUATIONS = _COLUMNS[4:9]
+_SECONDS = 5
+
+
+def list_evaluations(name: str, store: str | None, as_json: bool) -> int:
+    with run_to_read(name, store) as run:
+        found, run_id = run.evaluations(), run.run_id
+    if as_json:
+        print_json(found)
+    elif not found:
+        say(
+            f"{run_id} has no evaluation: its tasks have no scorers. Score it with: holdfast score {run_id} --scorers …"
+        )
+    else:
+        print_table(Grid(_COLUMNS, list(map(_row, found)), right=_NUMBERS_EVALUATIONS, whole=("evaluation",)))
+    return 0
+
+
+def set_score(name: str, wanted: tuple[str, str], why: tuple[str, str], evaluation: str, store: str | None) -> int:
+    """`wanted`: a key, and SCORER=VALUE; `why`: the reason, and who says so."""
+    key, assignment = wanted
+    scorer, is_one, value = assignment.rpartition("=")
+    if not is_one or not scorer:
+        raise UsageError(f"--set {key} {assignment}: write SCORER=VALUE, for example numeric=true")
+    reason, author = why
+    if not reason.strip():
+        raise UsageError("--reason is missing: say why the score is another; it stays with the score for good")
+    place = find_run(store or default_store(), name)
+    with Run(place) as run:
+        score = edited(run, Edit(key, scorer, value, reason, author or _whoever(), evaluation))
+    write_wish(place, Wish("score", key=key, score=score))
+    told = "no score" if score.value is None else str(score.value)
+    say(f"{key}: {scorer} is {told} by {score.author}. What was before: {place.command('show', key)}")
+    return 0
+
+
+def _row(line: EvaluationLine) -> list[str]:
+    counts = line.counts
+    numbers = (counts.answers, counts.scored, counts.no_score, counts.failures, counts.edited)
+    words = [line.evaluation, line.name, ", ".join(line.scorers), line.begun[:19]]
+    return [*words, *map(str, numbers), "current" if line.current else ""]
+
+
+def _whoever() -> str:
+    """Who sits here, as far as the machine knows."""
+    if user := os.environ.get("USER", "").strip():
+        return user
+    try:
+        asked = subprocess.run(
+            ["git", "config", "user.name"], capture_output=True, text=True, check=False, timeout=_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        asked = None
+    if asked is not None and asked.stdout.strip():
+        return asked.stdout.strip()
+    raise UsageError("--by is missing: neither $USER nor git tell who you are")

@@ -1,0 +1,264 @@
+"""`show` and `export`: commands that only read one run."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from holdfast.cli.output import end_quietly, jobs_line, opened, print_json, print_table, say, tell_written, warn
+from holdfast.cli.progress import counting, patience
+from holdfast.cli.run_argument import run_to_read, run_to_show
+from holdfast.cli.streams import JSON_ESCAPES, lacks_characters
+from holdfast.errors import UsageError
+from holdfast.journal.blobs import blob_size
+from holdfast.records.samples import MARKS
+from holdfast.report import CellReport, ExportLine, RunReport, write_csv, write_jsonl
+from holdfast.report.formats.parquet import write_parquet
+from holdfast.report.profile import phase_table, profile_lines
+from holdfast.report.selection import Wanted as WantedKeys
+from holdfast.report.selection import choose
+from holdfast.report.story_lines import story_lines
+from holdfast.report.tables import (
+    again_lines,
+    anomaly_lines,
+    cost_lines,
+    duration,
+    failure_lines,
+    group_lines,
+    marked_lines,
+    tokens,
+)
+from holdfast.report.text import counted, dollars, first_line, shortened, status_words
+from holdfast.runs import Run, RunPlace, RunSummary
+from holdfast.runs.summary import MirrorStanding
+from holdfast.score.anomalies import KINDS
+from holdfast.spec.source.messages import nearest
+from holdfast.state import standing_of
+
+_FORMATS = {"jsonl", "csv", "parquet"}
+
+
+def print_run(name: str, store: str | None, as_json: bool, evaluation: str = "") -> None:
+    with run_to_show(name, store) as run:
+        place, summary = run.place, run.summary(evaluation)
+        report = None if as_json else run.report(evaluation)
+        again = run.command_to_go_on(summary.reason)
+    if report is None:
+        print_json(summary)
+        return
+    cells = report.cells
+    status = status_words(summary.status, summary.failed, summary.planned)
+    say(f"{summary.experiment}/{summary.run_id}  {status}", "bold")
+    if summary.reason:
+        say(summary.reason)
+    counts = f"{summary.finished} finished, {summary.failed} failed, {summary.unfinished} unfinished"
+    say(f"planned {summary.planned}: {counts}")
+    steps = summary.steps
+    asked = f"{steps['live']} asked, {steps['replayed']} replayed, {steps['orphaned']} orphaned"
+    say(f"steps: {asked}; {tokens(summary.usage)}")
+    for line in (*cost_lines(summary.cost), *_saved(summary)):
+        say(line)
+    say(f"created {summary.created[:19]}, updated {summary.updated[:19]}, in {summary.folder}")
+    if summary.mirror is not None:
+        say(_mirror_line(summary.mirror, summary.status))
+    for line in (*([jobs_line(summary.jobs)] if summary.jobs else []), *_lineage(summary)):
+        say(line)
+    for line in (*_evaluations(summary), *_in_flight(place)):
+        say(line)
+    for score in summary.scores:
+        say(_score_line(score))
+    for trouble, style in _troubles(summary, report, place):
+        say(trouble, style)
+    for line in _next(summary, cells, place, again):
+        say(line)
+
+
+def _troubles(summary: RunSummary, report: RunReport, place: RunPlace) -> Iterator[tuple[str, str]]:
+    """Each with its colour: answers that are none or odd, samples that failed, and what the journal has lost."""
+    yield from ((line, "yellow") for line in group_lines(report.cells))
+    yield from ((line, "yellow") for line in marked_lines(report.cells))
+    yield from ((line, "yellow") for line in anomaly_lines(report, place.command))
+    yield from ((line, "red") for line in failure_lines(report.cells))
+    for anomaly in summary.anomalies:
+        yield f"anomaly: {anomaly.kind} in segment {anomaly.segment}", "red"
+
+
+def _saved(summary: RunSummary) -> Iterator[str]:
+    if summary.cost.saved_dollars:
+        yield f"replay saved {dollars(summary.cost.saved_dollars)}"
+
+
+def _mirror_line(mirror: MirrorStanding, status: str) -> str:
+    """Two promises: durable here, and durable there."""
+    told = f"mirror: {mirror.url}, durable there up to record {mirror.mirrored}"
+    left = mirror.acknowledged - mirror.mirrored
+    if not left:
+        return f"{told}, which is all"
+    if status in {"running", "stalled"}:
+        return f"{told} of {mirror.acknowledged}, {duration(mirror.behind_seconds)} behind"
+    return f"{told} of {mirror.acknowledged}; the next start of the run sends the rest from its machine"
+
+
+def _next(summary: RunSummary, cells: Sequence[CellReport], place: RunPlace, again: str) -> Iterator[str]:
+    """What to do now. `again`: the command that goes on with it."""
+    if summary.status != "running":
+        yield from again_lines(cells, place.command)
+    if summary.status in {"interrupted", "cancelled", "failed"}:
+        yield f"Go on with: {again}"
+
+
+def print_profile(name: str, store: str | None, as_json: bool) -> None:
+    with run_to_read(name, store) as run, patience("reading the journal"):
+        profile = run.profile()
+    if as_json:
+        print_json(profile)
+        return
+    worked = f"at work for {duration(profile.worked_seconds)}"
+    say(f"{profile.experiment}/{profile.run_id}  {profile.status}, {worked}", "bold")
+    print_table(phase_table(profile))
+    for line in profile_lines(profile):
+        say(line)
+
+
+def print_chosen(
+    name: str, wanted: WantedKeys, limit: int, store: str | None, as_json: bool, evaluation: str = ""
+) -> None:
+    with run_to_read(name, store) as run:
+        found = list(itertools.islice(_chosen(run, run.lines(evaluation), wanted), limit + 1))
+        place = run.place
+    more = len(found) > limit
+    if as_json:
+        print_json(found[:limit])
+        return
+    for line in found[:limit]:
+        told = f"{line.error.kind}: {line.error.message}" if line.error else line.output or ""
+        scores = " ".join(f"{scorer}={_value(value)}" for scorer, value in line.scores.items())
+        say(f"{line.key}  {line.status}  {scores}".rstrip(), "bold")
+        say(f"  {first_line(told, 200)}")
+        for kind, shown in line.anomalies.items():
+            say(f"    {kind}: {first_line(shown, 200)}", "yellow")
+        for scorer, reason in line.reasons.items():
+            say(f"    {scorer}: {first_line(reason, 200)}")
+    if not found:
+        say("No such sample.")
+    elif more:
+        say(f"… and more; see them with --limit. The story of one: {place.command('show', found[0].key)}")
+
+
+def _in_flight(place: RunPlace) -> Iterator[str]:
+    """Of a live run: what its oldest samples are doing; of one that has stalled, where their code is."""
+    standing = standing_of(place.folder)
+    if not standing.held or standing.lease is None:
+        return
+    stalled = standing.lease.stall.samples if standing.lease.stall else []
+    for each in stalled or standing.lease.oldest:
+        late = ", overdue" if each.overdue else ""
+        yield f"in flight: {each.key or 'the loop'}: {each.doing} for {duration(standing.now - each.since)}{late}"
+        yield from (f"    {frame}" for frame in each.stack)
+
+
+def _evaluations(summary: RunSummary) -> Iterator[str]:
+    """If there are several; the scores that are shown are those of the last one."""
+    for each, called in summary.evaluation_names.items() if len(summary.evaluations) > 1 else ():
+        yield f"evaluation {each}  {called}"
+
+
+def _score_line(score: dict[str, Any]) -> str:
+    mean = "-" if score["mean"] is None else f"{score['mean']:.4f}"
+    groups = "" if score["groups"] is None else f" in {counted(score['groups'], 'group')}"
+    missing = f", no score {score['no_score']}" if score["no_score"] else ""
+    missing += f", scorer failed {score['failures']}" if score["failures"] else ""
+    return f"{score['task']} / {score['model']} / {score['scorer']}: {mean} (n {score['n']}{groups}{missing})"
+
+
+def _lineage(summary: RunSummary) -> Iterator[str]:
+    """Where the run comes from, and every change since."""
+    if summary.tags:
+        yield f"tags: {', '.join(summary.tags)}"
+    if summary.parent:
+        taken = counted(summary.steps["taken_over"], "step")
+        yield f"forked from {summary.parent['experiment']}/{summary.parent['run_id']}, {taken} taken over"
+    lineage = [(each["at"], "tuned" if each["live"] else "resumed", each["changes"]) for each in summary.resumes]
+    lineage += [(each["at"], f"extended by {each['planned']}", each["changes"]) for each in summary.extensions]
+    lineage += [(each["at"], f"corrected {each['planned']}", each["changes"]) for each in summary.corrections]
+    for at, what, changes in sorted(lineage, key=lambda each: each[0]):
+        changed = "; ".join(f"{each['field']}: {_value(each['old'])} -> {_value(each['new'])}" for each in changes)
+        yield f"{what} {at[:19]}  {changed}"
+    for note in summary.notes:
+        yield f"note {note['at'][:19]}  {note['text']}"
+
+
+def _value(value: Any) -> str:
+    return shortened(repr(value), 60)
+
+
+def print_key(name: str, key: str, store: str | None, as_json: bool, full: bool, evaluation: str = "") -> None:
+    """The whole story of one key, also while it is under way."""
+    with run_to_read(name, store) as run:
+        story, size_of = run.show(key, evaluation), partial(blob_size, run.place.folder)
+    if as_json:
+        print_json(story)
+        return
+    with end_quietly():
+        for line, style in story_lines(story, size_of, full=full):
+            say(line, style)
+
+
+class Sheet(msgspec.Struct, frozen=True):
+    """How an export is written. `events`: with the steps of all keys, of those that are not finished, or of none."""
+
+    format: str
+    output: str | None
+    events: bool | None
+    evaluation: str = ""
+
+
+def export_run(name: str, sheet: Sheet, store: str | None, wanted: WantedKeys) -> None:
+    format, output = sheet.format, sheet.output
+    if format not in _FORMATS:
+        raise UsageError(f"--format {format}: there is no such export{nearest(format, _FORMATS)}")
+    if sheet.events is not None and format != "jsonl":
+        raise UsageError(f"--format {format} has no room for events; leave out --events, or take --format jsonl")
+    if format == "parquet" and output is None:
+        raise UsageError("--format parquet is not text: name a file with --output")
+    with run_to_read(name, store) as run:
+        every = run.lines(sheet.evaluation)
+        if output is not None:
+            every = counting(every, "exporting", run.planned_count())
+        lines: Iterator[ExportLine] = _chosen(run, every, wanted)
+        if sheet.events is not None:
+            lines = run.events(lines, of_finished=sheet.events)
+        if format == "parquet" and output is not None:
+            write_parquet(lines, output, run.score_kinds(sheet.evaluation))
+            tell_written(output)
+            return
+        if format == "csv" and output is None and lacks_characters():
+            warn("CSV has no escapes: characters that this encoding lacks become \\uXXXX; --output FILE writes UTF-8")
+        with end_quietly(), opened(output, JSON_ESCAPES if format == "jsonl" else "") as out:
+            if format == "csv":
+                write_csv(lines, out, run.scorers(sheet.evaluation))
+            else:
+                write_jsonl(lines, out)
+
+
+def _chosen(run: Run, lines: Iterator[ExportLine], wanted: WantedKeys) -> Iterator[ExportLine]:
+    """The keys that are wanted. A task, a model or a kind of failure that the run does not have is a slip."""
+    cells = list(run.cells()) if wanted.tasks or wanted.models or wanted.kinds else []
+    for name in wanted.anomalies:
+        if name not in (*KINDS, *MARKS):
+            raise UsageError(f"--anomaly {name}: there is no such kind{nearest(name, {*KINDS, *MARKS})}")
+    for option, names, known in (
+        ("--task", wanted.tasks, {cell.task for cell in cells}),
+        ("--model", wanted.models, {cell.model for cell in cells}),
+        ("--kind", wanted.kinds, {kind for cell in cells for kind in cell.failures}),
+    ):
+        for name in names:
+            if name not in known:
+                hint = nearest(name, known) if known else "; no sample failed"
+                raise UsageError(f"{option} {name}: {run.place.run_id} has none of it{hint}")
+    try:
+        return choose(lines, wanted)
+    except ValueError as error:
+        raise UsageError(f"--grep: {error}") from error

@@ -1,0 +1,559 @@
+"""The engine: joins a plan, models, solvers and scorers with one journal, and keeps them busy.
+
+Each cell has workers of its own, so that a slow model does not hold up a fast one; the run, each task and each model
+have limits that all of them share. Totals always add up: finished + failed + unfinished = planned.
+"""
+
+import asyncio
+import contextlib
+import gc
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
+
+import msgspec
+
+from holdfast.bridge.server import Bridge
+from holdfast.engine.anomaly_scan import Lookout, expected_by_model
+from holdfast.engine.attachments import Attachments, blobs_of
+from holdfast.engine.budget import Budget
+from holdfast.engine.client import Line, Post, allowance_of, open_batch_api
+from holdfast.engine.earlier_scores import Earlier, Sources
+from holdfast.engine.failures import containing, secrets_of
+from holdfast.engine.history import read_jobs, read_judged, read_past
+from holdfast.engine.in_flight import Flight
+from holdfast.engine.sample import NO_PAST, Kit, Outcome, Sampler
+from holdfast.engine.schedule import LoadLimit, Ticket, Tickets
+from holdfast.engine.scoring import NOTHING, Bench, Groups, Member
+from holdfast.errors import BadRecordError, RecordTooLargeError
+from holdfast.journal import Entry, Position, Reader, Writer
+from holdfast.models.batch.jobs import Desk
+from holdfast.models.batch.queue import Batches
+from holdfast.models.pacing.queue import Places
+from holdfast.plan import Work, judges_of
+from holdfast.records.decoder import FactDecoder
+from holdfast.records.facts import Cell, SampleFinished
+from holdfast.records.samples import Answer, Usage
+from holdfast.sandbox.box import Sandboxes
+from holdfast.score import Scorer
+from holdfast.solve import Allowance, Asking, Means, sandboxes_of
+from holdfast.spec import Price, Spec
+from holdfast.state import Fold
+
+_COLLECT_AFTER = 50_000
+_UNLIMITED = 1 << 40
+_DRAIN_PAUSE_SECONDS = 0.05
+_LOOK_SECONDS = 1.0
+_STUBBORN_SECONDS = 2.0
+"""How long code that will not be cancelled is waited for; then the run ends without it."""
+_UNSAVED = {BadRecordError.kind, RecordTooLargeError.kind}
+_finished = FactDecoder(SampleFinished)
+
+
+class Job(msgspec.Struct, frozen=True):
+    """Everything that a run needs beside its journal."""
+
+    run: str
+    journal_folder: str
+    uid: str
+    spec: Spec
+    works: Mapping[str, Work]
+    scorers: Mapping[str, Sequence[Scorer]]
+    evaluation: str
+    cells: Sequence[Cell]
+    tell: Callable[..., None] = lambda event, message, **facts: None
+    """Gets a dotted event name and a sentence."""
+    answers: bool = True
+    """False: score what is answered, and ask the evaluated models nothing."""
+    sources: Mapping[str, Sources] = msgspec.field(default_factory=dict)
+    """By task: which scorers need not be asked again, and whose scores are taken over."""
+
+
+class Progress(msgspec.Struct):
+    """How far a run is; replaced in place, for whoever shows it."""
+
+    planned: int
+    finished: int = 0
+    failed: int = 0
+    before: int = 0
+    """Finished before this process began, or failed and left so."""
+    retried: int = 0
+    """Requests that were made again."""
+    live: int = 0
+    replayed: int = 0
+    usage: Usage = Usage()
+    in_flight: int = 0
+    started: float = 0.0
+    last_failure: str = ""
+    last_retry: str = ""
+    """Why a request was made again."""
+    sending: int = 0
+    """Requests that are under way."""
+    at_once: int = 0
+    """As many as the lines that are in use let through at a time."""
+    held: str = ""
+    """What requests wait for, if not for an answer: a rate limit, a server that is down."""
+    scored: int = 0
+    """Answers of an earlier process that were scored."""
+    taken: int = 0
+    """Scores that were taken over from earlier evaluations."""
+    anomalies: int = 0
+    """That were found in answers of this process."""
+    batch_jobs: int = 0
+    """Jobs of batch APIs that are waited for."""
+    batch_requests: int = 0
+    """Requests in them."""
+    batch_since: float = 0.0
+    """When the oldest of them was announced, by the clock of `started`."""
+    mirror_behind: float = 0.0
+    """For how many seconds the mirror has not had all, if that is longer than it should."""
+
+
+class Engine:
+    """One process's work on one run."""
+
+    def __init__(self, job: Job, writer: Writer, fold: Fold, clock: Callable[[], float] = time.monotonic) -> None:
+        self._progress = Progress(
+            planned=fold.planned,
+            finished=fold.finished.count,
+            failed=fold.failed.count,
+            before=fold.finished.count + fold.failed.count,
+            started=clock(),
+        )
+        self._clock = clock
+        self._job = job
+        self._clock = clock
+        self._fold = fold
+        self._reader = Reader(job.journal_folder, job.uid)
+        self._reading = threading.Lock()
+        self._loads = LoadLimit()
+        self._writer = writer
+        self._sampler = Sampler(writer, self._count, self._answer_at)
+        self._samples = Places(job.spec.concurrency.samples)
+        self._tasks = {task.name: Places(task.max_samples or _UNLIMITED) for task in job.spec.tasks}
+        self._scoring = Places(job.spec.concurrency.score)
+        everywhere = self._everywhere = Places(job.spec.concurrency.generate or _UNLIMITED)
+        heard = self._count_retry, self.tell
+        self._lines = {each.name: Line(each, f"models.{each.name}", everywhere, *heard) for each in job.spec.models}
+        self._roles = {name: Line(each, f"roles.{name}", everywhere, *heard) for name, each in job.spec.roles.items()}
+        self._batched = {each.name: Places(each.batch.samples) for each in job.spec.models if each.batch is not None}
+        self._open_batches()
+        self.budget = Budget(job.spec.limits.run, fold.story, _prices(job.spec), self._stop_at_budget)
+        self._attachments = Attachments(job.run)
+        self._groups = Groups({name: job.works[name].task.repeats for name in _grouped(job.scorers)})
+        self._earlier = Earlier(job.run, job.evaluation, job.sources)
+        self._bridge = Bridge()
+        self._sandboxes = Sandboxes(job.uid, blobs_of(job.run), job.tell)
+        self._judges = judges_of(job.spec, job.works)
+        self._kits = {name: self._kit(work) for name, work in job.works.items()}
+        self._workers: list[asyncio.Task[None]] = []
+        writer.on_failure(self.stop_now)  # an answer that cannot be recorded must not be paid for
+        self._tickets: dict[int, Tickets] = {}  # by the cell's first ordinal
+        self._crews: dict[int, int] = {}
+        self._stopping = False
+        self._draining: asyncio.Task[None] | None = None
+        self._stopped_at: float | None = None
+        self.reason = ""
+        """Why it was stopped."""
+        self.cancelled = False
+        self.over_budget = ""
+        """Which limit stopped it, in a sentence."""
+        self.stopped_cells: dict[tuple[str, str], str] = {}
+        """Cells whose model cannot be asked, by task and model, with why. Their samples stay unfinished."""
+
+    @property
+    def progress(self) -> Progress:
+        """As it is now."""
+        lines, progress = self._all_lines(), self._progress
+        progress.sending = sum(line.sending for line in lines)
+        progress.at_once = sum(line.pace.window.size for line in lines if line.sending or line.turns.waiting)
+        progress.held = "; ".join(filter(None, (line.is_held() for line in lines)))
+        return progress
+
+    def _all_lines(self) -> tuple[Line, ...]:
+        return (*self._lines.values(), *self._roles.values())
+
+    async def run(self) -> None:
+        """Answer and score everything that is not. Raises what stops the whole run; a sample's failure does not."""
+        with _fewer_collections(), containing():
+            try:
+                job = self._job
+                await asyncio.to_thread(self._groups.recollect, job.run, job.cells, self._fold, self._reader)
+                await self._earlier.open()
+                if job.answers:
+                    await self._begin_batches()
+                    await self._sandboxes.begin(sandboxes_of(job.spec))
+                self._start_looking()
+                for cell in job.cells if not self._stopping else ():
+                    self._start_scoring(cell)
+                    if job.answers:
+                        self._start_workers(cell)
+                await self._wait()
+            finally:
+                await self._end()
+
+    def stop(self, reason: str = "stopped", *, cancelled: bool = False, grace_seconds: float | None = None) -> None:
+        """Begin nothing new, let requests that are under way end within the spec's grace, then stop. Whoever stops a
+        run that waits at its budget does not wait as long.
+        """
+        grace = self._job.spec.grace_seconds if grace_seconds is None else grace_seconds
+        if self._stopping:
+            if self.over_budget and self._draining is not None:
+                self._draining.cancel()
+                self._draining = asyncio.ensure_future(self._drain(grace))
+            return
+        self._stopping = True
+        self.reason, self.cancelled = reason, cancelled
+        self._sampler.drain()
+        for line in self._all_lines():
+            line.drain()
+        self._draining = asyncio.ensure_future(self._drain(grace))
+
+    def _stop_at_budget(self, reason: str, grace_seconds: float | None) -> None:
+        if not self._stopping:
+            self.over_budget = self.budget.reached
+            self._job.tell("run.budget_reached", reason)
+            self.stop(reason, grace_seconds=grace_seconds)
+
+    async def _drain(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        lines = self._all_lines()
+        while (any(line.is_busy for line in lines) or self._is_calling()) and loop.time() < end:  # noqa: ASYNC110 - no event on the hot path for this
+            await asyncio.sleep(_DRAIN_PAUSE_SECONDS)
+        if self._sampler.flights and seconds:
+            await asyncio.sleep(_DRAIN_PAUSE_SECONDS)  # for what has its answer and is being saved
+        self.stop_now()
+
+    def _is_calling(self) -> bool:
+        """Whether a tool is being called: one that must not be called twice had better end."""
+        return any(flight.steps is not None and flight.steps.calling for flight in self._sampler.flights)
+
+    def stop_now(self) -> None:
+        """What is in flight is left unfinished, with its steps recorded."""
+        self._stopping = True
+        self._stopped_at = self._stopped_at or time.monotonic()
+        self._sampler.close()
+        for worker in self._workers:
+            worker.cancel()
+
+    def leave(self) -> None:
+        """Stop now, and let nobody wait for what can be done at the next start."""
+        self.stop_now()
+        self._writer.hurry()
+
+    def tell(self, event: str, message: str) -> None:
+        """Into the run's log."""
+        self._job.tell(event, message)
+
+    @property
+    def flights(self) -> Collection[Flight]:
+        """The samples that are being answered or scored."""
+        return self._sampler.flights
+
+    @property
+    def stopped(self) -> bool:
+        return self._stopping
+
+    @property
+    def spec(self) -> Spec:
+        """As it is in force now: a live run can be tuned."""
+        return self._job.spec
+
+    async def _wait(self) -> None:
+        """Until all workers are through, or will not be stopped; a tuned run may get more of them meanwhile."""
+        done: set[asyncio.Task[None]] = set()
+        while len(done) < len(self._workers):
+            workers = list(self._workers)
+            done, _ = await asyncio.wait(workers, timeout=_LOOK_SECONDS, return_when=asyncio.FIRST_EXCEPTION)
+            for worker in done:
+                if not worker.cancelled() and worker.exception() is not None:
+                    self.stop_now()
+                    raise worker.exception() or AssertionError("unreachable")
+            if len(done) < len(self._workers):
+                self.budget.look_at_clock(self._clock() - self.progress.started)
+            if self._stopped_at is not None and time.monotonic() - self._stopped_at > _STUBBORN_SECONDS:
+                return
+
+    async def _end(self) -> None:
+        if self._draining is not None:
+            self._draining.cancel()
+        self._sampler.close()
+        for worker in self._workers:
+            worker.cancel()
+        left = [worker for worker in self._workers if not worker.done()]
+        if left:
+            await asyncio.wait(left, timeout=_STUBBORN_SECONDS if self._stopped_at is None else _LOOK_SECONDS)
+        await self._earlier.close()
+        await self._bridge.close()
+        self._sandboxes.close()
+        for line in self._all_lines():
+            await line.close()
+        self._reader.close()
+
+    def _start_workers(self, cell: Cell) -> None:
+        done, failed = self._fold.finished, self._fold.failed
+        work = self._job.works[cell.task]
+        tickets = Tickets(
+            self._job.run, cell, self._job.spec, work, lambda ordinal: ordinal not in done and ordinal not in failed
+        )
+        self._tickets[cell.first] = tickets
+        self._crews[cell.first] = 0
+        self._strengthen(cell)
+
+    def _strengthen(self, cell: Cell) -> None:
+        """As many workers as could be busy; what they may do at once is limited elsewhere."""
+        model = next(model for model in self._job.spec.models if model.name == cell.model)
+        wanted = min(cell.count, self._job.spec.concurrency.samples, model.max_connections)
+        if model.batch is not None:  # whoever waits for a job needs neither a connection nor anybody's turn
+            wanted = min(cell.count, model.batch.samples)
+        for _ in range(wanted - self._crews[cell.first]):
+            self._crews[cell.first] += 1
+            self._workers.append(asyncio.create_task(self._work(cell, self._tickets[cell.first])))
+
+    def tune(self, spec: Spec) -> None:
+        """Other limits, at once. Everything else in the spec is as it was."""
+        self._job = msgspec.structs.replace(self._job, spec=spec)
+        self._samples.change(spec.concurrency.samples)
+        self._scoring.change(spec.concurrency.score)
+        self._everywhere.change(spec.concurrency.generate or _UNLIMITED)
+        self.budget.change(spec.limits.run)
+        for model in spec.models:
+            self._lines[model.name].tune(model)
+        for name, model in spec.roles.items():
+            self._roles[name].tune(model)
+        for task in spec.tasks:
+            self._tasks[task.name].change(task.max_samples or _UNLIMITED)
+        for cell in self._job.cells if not self._stopping else ():
+            if cell.first in self._tickets:
+                self._strengthen(cell)
+
+    async def _work(self, cell: Cell, tickets: Tickets) -> None:
+        kit, task = self._kits[cell.task], self._tasks[cell.task]
+        more = True
+        while more and not self._is_over(cell):
+            if not task.take():  # whoever waits for its task must not hold a place of the run
+                await task.wait()
+            try:
+                more = await self._answer_next(tickets, kit, self._batched.get(cell.model, self._samples))
+            finally:
+                task.give_back()
+
+    async def _answer_next(self, tickets: Tickets, kit: Kit, places: Places) -> bool:
+        if not places.take():
+            await places.wait()
+        try:
+            if self._is_over(tickets.cell):
+                return False
+            ticket = tickets.at_hand() or await tickets.next()
+            if ticket is not None:
+                await self._answer(ticket, kit)
+            return ticket is not None
+        finally:
+            places.give_back()
+
+    def _is_over(self, cell: Cell) -> bool:
+        return self._stopping or (cell.task, cell.model) in self.stopped_cells
+
+    def _stop_cell(self, task: str, model: str, why: str) -> None:
+        """Its model cannot be asked: nothing of it is begun any more, and what is under way stays unfinished; so does a
+        sample that was just beginning, and calls this again.
+        """
+        is_new = (task, model) not in self.stopped_cells
+        self.stopped_cells.setdefault((task, model), why)
+        self._sampler.leave(task, model)
+        if is_new:
+            self._job.tell(
+                "cell.stopped", f"{task} with {model} is asked no more, the rest of it stays unfinished: {why}"
+            )
+
+    async def _answer(self, ticket: Ticket, kit: Kit) -> None:
+        progress = self._progress
+        progress.in_flight += 1
+        try:
+            trail = self._fold.trails.pop(ticket.o, None)
+            if trail is None:
+                await self._sampler.answer(ticket, kit, NO_PAST)
+                return
+            async with self._loads.hold(self._fold.large.pop(ticket.o, 0)):
+                past = await asyncio.to_thread(read_past, trail, self._record_at)
+                await self._sampler.answer(ticket, kit, past)
+        finally:
+            progress.in_flight -= 1
+
+    def _count(self, ticket: Ticket, outcome: Outcome) -> None:
+        progress = self._progress
+        if outcome.failure is None:
+            progress.finished += 1
+        else:
+            progress.failed += 1
+            progress.last_failure = f"{ticket.key}: {outcome.failure.kind}: {outcome.failure.message}"
+            event = "sample.save_failed" if outcome.failure.kind in _UNSAVED else "sample.failed"
+            self._job.tell(event, progress.last_failure, key=ticket.key, kind=outcome.failure.kind)
+        progress.anomalies += outcome.anomalies
+        progress.live += outcome.spent.live
+        progress.replayed += outcome.spent.replayed
+        progress.usage += outcome.spent.usage
+
+    def _open_batches(self) -> None:
+        """For models that are asked in jobs, and for those that still have some with their server."""
+        named = {f"models.{each.name}": (each, self._lines[each.name]) for each in self._job.spec.models}
+        named |= {f"roles.{name}": (each, self._roles[name]) for name, each in self._job.spec.roles.items()}
+        lines = {each.line for each in self._fold.story.jobs.values()}
+        for place, (model, line) in named.items():
+            if model.batch is None and place not in lines:
+                continue
+            desk = Desk(
+                line=place,
+                api=open_batch_api(model, place, tell=self.tell),
+                batch=model.batch,
+                journal=self._writer,
+                folder=self._job.run,
+                retries=model.request_retries,
+                tell=self._job.tell,
+                retried=self._count_retry,
+                stop=self._stop_for_batch,
+                refuse=line.refuse,
+                changed=self._count_batches,
+            )
+            line.batches = Batches(desk)
+
+    async def _begin_batches(self) -> None:
+        """With what earlier processes left at the servers."""
+        left = list(self._fold.story.jobs.values())
+        for line in (*self._lines.values(), *self._roles.values()):
+            if line.batches is not None:
+                its = [each for each in left if each.line == line.batches.line]
+                line.batches.begin(await asyncio.to_thread(read_jobs, its, self._record_at))
+
+    def _stop_for_batch(self, why: str) -> None:
+        self._job.tell("batch.failed", why)
+        self.stop(why)
+
+    def _count_batches(self) -> None:
+        lines = (*self._lines.values(), *self._roles.values())
+        every = [line.batches.waiting() for line in lines if line.batches is not None]
+        self._progress.batch_jobs = sum(each.jobs for each in every)
+        self._progress.batch_requests = sum(each.requests for each in every)
+        oldest = min((each.since for each in every if each.jobs), default=0.0)
+        self._progress.batch_since = self._clock() - (time.time() - oldest) if oldest else 0.0
+
+    def _count_retry(self, why: str) -> None:
+        self._progress.retried += 1
+        self._progress.last_retry = why
+
+    def _record_at(self, position: Position) -> Entry | None:
+        """One record, from any thread."""
+        with self._reading:
+            entry = self._reader.record_at(position.segment, position.offset)
+        return entry if entry is not None and entry.line.n == position.n else None
+
+    def _answer_at(self, position: Position) -> Answer | None:
+        entry = self._record_at(position)
+        return None if entry is None else _finished.decode(entry.line).answer
+
+    def _start_scoring(self, cell: Cell) -> None:
+        """Answers that were recorded by a process that died before it had scored them."""
+        wanted, kit = self._fold.unscored, self._kits[cell.task]
+        if not wanted or not kit.bench.scorers:
+            return
+        tickets = Tickets(self._job.run, cell, self._job.spec, kit.work, lambda ordinal: ordinal in wanted)
+        for _ in range(min(len(wanted), cell.count, self._job.spec.concurrency.score)):
+            self._workers.append(asyncio.create_task(self._score_left_over(tickets, kit)))
+
+    async def _score_left_over(self, tickets: Tickets, kit: Kit) -> None:
+        while not self._stopping and (ticket := await tickets.next()) is not None:
+            position = self._fold.unscored[ticket.o]
+            members = [Member(ticket.o, ticket.key, position.n, position=position)]
+            if kit.groups is not None:
+                members = kit.groups.take_left(ticket)
+            heard = self._fold.judged.pop(ticket.o, None)
+            async with self._loads.hold(sum(self._fold.large.pop(each.o, 0) for each in members)):
+                said = NOTHING if heard is None else await asyncio.to_thread(read_judged, heard, self._record_at)
+                done = await self._sampler.score(ticket, kit, members, said)
+            self._progress.taken += done.taken
+            if done.records:
+                self._progress.scored += sum(each.o in self._fold.unscored for each in members)
+
+    def _start_looking(self) -> None:
+        """Answers that were recorded with an older list of anomalies, or with none."""
+        job = self._job
+        if job.answers and job.spec.anomalies and self._fold.unlooked.count and not self._stopping:
+            lookout = Lookout(job.run, job.spec, job.works, job.cells)
+            self._workers.append(asyncio.create_task(lookout.look(job.journal_folder, self._writer)))
+
+    def _kit(self, work: Work) -> Kit:
+        spec = self._job.spec
+        files = self._attachments if work.task.dataset.files else None
+        watched = self.budget.watched
+        roles = {name: watched(("", name), line.asking(files)) for name, line in self._roles.items()}
+        secrets = secrets_of(spec)
+        means = Means(
+            models={},
+            allowance=allowance_of(spec),
+            read_file=None if files is None else files.read,
+            secrets=secrets,
+            open_door=self._bridge.open,
+            open_box=self._sandboxes.opener(work.task.sandbox, None if files is None else files.read),
+        )
+        return Kit(
+            work=work,
+            means={
+                model: msgspec.structs.replace(means, models=self._models(work.task.name, model, files))
+                for model in self._lines
+            },
+            bench=Bench(
+                scorers=self._job.scorers.get(work.task.name, ()),
+                evaluation=self._job.evaluation,
+                places=self._scoring,
+                means=msgspec.structs.replace(means, models=roles, allowance=Allowance()),
+                earlier=self._earlier if work.task.name in self._job.sources else None,
+                seed=spec.seed,
+            ),
+            seconds=spec.limits.sample.seconds,
+            seed=spec.seed,
+            secrets=secrets,
+            expected=expected_by_model(spec, work.task) if spec.anomalies else None,
+            groups=self._groups if work.task.name in _grouped(self._job.scorers) else None,
+        )
+
+    def _models(self, task: str, model: str, files: Attachments | None) -> dict[str, Asking]:
+        """What the samples of one cell may ask, by role."""
+        cells = (each for each in self._job.cells if _is_of(each, task, model))
+        has_answers = any(self._fold.finished.has_any(each.first, each.count) for each in cells)
+        post = Post(partial(self._stop_cell, task, model), has_answers)
+        watched = self.budget.watched
+        asked = {"": watched((model, ""), self._lines[model].asking(files, post))}
+        for role, line in self._roles.items():
+            if role not in self._judges:
+                asked[role] = watched(("", role), line.asking(files, post))
+        return asked
+
+
+def _is_of(cell: Cell, task: str, model: str) -> bool:
+    return cell.task == task and cell.model == model
+
+
+def _prices(spec: Spec) -> dict[tuple[str, str], Price | None]:
+    """By the evaluated model's name, or the role's."""
+    models = {(model.name, ""): model.price for model in spec.models}
+    return models | {("", role): model.price for role, model in spec.roles.items()}
+
+
+def _grouped(scorers: Mapping[str, Sequence[Scorer]]) -> list[str]:
+    """The tasks of which a scorer asks for all repeats at once."""
+    return [task for task, each in scorers.items() if any(scorer.group for scorer in each)]
+
+
+@contextlib.contextmanager
+def _fewer_collections() -> Iterator[None]:
+    """Hundreds of samples in flight are many objects and hardly a cycle: looking for cycles after every 700 new ones
+    took a sixth of the time of a run over HTTP.
+    """
+    before = gc.get_threshold()
+    gc.set_threshold(max(before[0], _COLLECT_AFTER) if before[0] else 0, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)

@@ -1,0 +1,178 @@
+"""Which key comes next: streams of tickets, one for each cell, read ahead in a thread so that the event loop never
+waits for a file.
+"""
+
+import asyncio
+import contextlib
+import copy
+import ctypes
+import functools
+import gc
+import itertools
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import msgspec
+
+from holdfast.plan import Work, data_lines, planned_lines
+from holdfast.records.facts import Cell
+from holdfast.records.samples import Sample
+from holdfast.spec import Spec
+
+_AHEAD = 512
+
+
+class Ticket(msgspec.Struct, frozen=True):
+    """One key to be answered."""
+
+    o: int
+    key: str
+    sample: Sample
+    cell: Cell
+
+
+class Tickets:
+    """The keys of one cell that still need an answer, in plan order."""
+
+    def __init__(self, run: str, cell: Cell, spec: Spec, work: Work, wanted: Callable[[int], bool]) -> None:
+        self.cell = cell
+        self._stream = _tickets(run, cell, spec, work, wanted)
+        self._ready: deque[Ticket] = deque()
+        self._filling = asyncio.Lock()
+        self._empty = False
+
+    def all(self) -> Iterator[Ticket]:
+        """The rest of them, read as they are asked for; for who does not mind waiting for a file."""
+        return self._stream
+
+    def at_hand(self) -> Ticket | None:
+        """The next ticket, if it has been read already."""
+        return self._ready.popleft() if self._ready else None
+
+    async def next(self) -> Ticket | None:
+        """The next ticket; None when there is none left."""
+        while not self._ready:
+            async with self._filling:
+                if self._ready:
+                    break
+                if self._empty:
+                    return None
+                batch = await asyncio.to_thread(lambda: list(itertools.islice(self._stream, _AHEAD)))
+                self._empty = len(batch) < _AHEAD
+                self._ready.extend(batch)
+                if not batch:
+                    return None
+        return self._ready.popleft()
+
+
+def _tickets(run: str, cell: Cell, spec: Spec, work: Work, wanted: Callable[[int], bool]) -> Iterator[Ticket]:
+    """Walk the plan and the data side by side; rows of keys that are not wanted are not even decoded."""
+    rows = _rows(run, cell, spec, work)
+    number, make = next(rows, (0, None))
+    for line in planned_lines(run, cell):
+        while number < line.r:
+            number, make = next(rows)
+        if wanted(line.o):
+            assert make is not None
+            yield Ticket(line.o, line.k, make(), cell)  # each its own: a solver may change its row
+
+
+def _rows(run: str, cell: Cell, spec: Spec, work: Work) -> "Iterator[tuple[int, Callable[[], Sample]]]":
+    """Each row's number in the data file, and how to make its sample."""
+    if not spec.record_data:
+        yield from _rows_elsewhere(run, cell, spec, work)
+        return
+    for line in data_lines(run, cell):
+        yield line.r, line.sample
+
+
+def _rows_elsewhere(run: str, cell: Cell, spec: Spec, work: Work) -> "Iterator[tuple[int, Callable[[], Sample]]]":
+    """The run holds only the ids of its rows: find each in the user's own data, which was compared with the plan."""
+    given = work.samples(spec)
+    for line in data_lines(run, cell):
+        sample = next((each for each in given if each.id == line.id), None)
+        if sample is None:
+            return
+        yield line.r, lambda sample=sample: copy.deepcopy(sample)  # type: ignore[misc] # binds the loop's value
+
+
+LOADED_BYTES_MAX = 32 * 1024 * 1024
+"""Of records. What is made of them (decoded text, a copy for the solver, the next record) takes about 4 times that."""
+
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_THRESHOLD = -3
+_LARGE_BLOCK_BYTES = 2 * 1024 * 1024
+
+
+class LoadLimit:
+    """Belongs to one event loop. First come, first served."""
+
+    def __init__(self, limit: int = LOADED_BYTES_MAX) -> None:
+        self._limit = limit
+        self._held = 0
+        self._garbage = 0  # bytes released since the last collection
+        self._queue: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    @contextlib.asynccontextmanager
+    async def hold(self, size: int) -> AsyncIterator[None]:
+        """Hold `size` bytes; waits until there is room. 0 never waits.
+
+        A caller must not hold twice: two callers could then wait for each other.
+        """
+        if size:
+            _return_large_blocks()
+            await self._acquire(size)
+        try:
+            yield
+        finally:
+            self._release(size)
+
+    def _release(self, size: int) -> None:
+        """Free what finished samples leave behind in reference cycles, before the next one loads: the engine raises the
+        threshold of the garbage collector, so it would hold dozens of large answers.
+        """
+        self._held -= size
+        self._garbage += size
+        if self._garbage > self._limit // 4:
+            self._garbage = 0
+            gc.collect()
+        self._admit()
+
+    async def _acquire(self, size: int) -> None:
+        if not self._queue and self._fits(size):
+            self._held += size
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append((size, turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._held -= size  # admitted in the same moment
+            elif (size, turn) in self._queue:
+                self._queue.remove((size, turn))
+            self._admit()
+            raise
+
+    def _fits(self, size: int) -> bool:
+        return not self._held or self._held + size <= self._limit
+
+    def _admit(self) -> None:
+        while self._queue and self._fits(self._queue[0][0]):
+            size, turn = self._queue.popleft()
+            if not turn.done():
+                self._held += size
+                turn.set_result(None)
+
+
+@functools.cache
+def _return_large_blocks() -> None:
+    """Make glibc return every large block to the system when it is freed. By default it keeps blocks of up to 32 MiB in
+    the heap of each thread for later use, which doubled the peak of a resume (368 MB instead of 197). Other C libraries
+    do not have these functions.
+    """
+    library = ctypes.CDLL(None)
+    with contextlib.suppress(AttributeError):
+        library.mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES)
+        library.mallopt(_M_TRIM_THRESHOLD, _LARGE_BLOCK_BYTES)
+        library.malloc_trim(0)

@@ -1,0 +1,245 @@
+"""The watch over a run: its heartbeat, whether anything moves, and what others ask of it while it works.
+
+The beat comes from the event loop; a thread looks whether it comes, because a blocked loop cannot say so itself. A call
+that is being waited for, however long, is no stall; code that neither asks nor returns is. Watching never ends a run:
+whatever fails here is told and passed over.
+"""
+
+import asyncio
+import contextlib
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import msgspec
+
+from holdfast.engine.engine import Engine
+from holdfast.engine.in_flight import Flight
+from holdfast.errors import told
+from holdfast.journal.ownership.lease import InFlight, Lease, Stall, oom_kills, this_process, write_lease
+from holdfast.records.durations import Durations
+
+Tell = Callable[..., None]
+_BEAT_SECONDS = 1.0
+_OLDEST = 5
+_FRAMES_MAX = 8
+_BEHIND_INTERVALS = 3
+_GUARD_END_SECONDS = 5.0
+
+
+class Orders(msgspec.Struct, frozen=True):
+    """Where a watch is kept, and what it may do."""
+
+    run: str
+    epoch: int
+    acknowledged: Callable[[], int]
+    tell: Tell
+    obey: Callable[[], Awaitable[None]]
+    """Looks for what others have asked of this run, and does it."""
+    mirrored: Callable[[], tuple[int | None, float]] = lambda: (None, 0.0)
+    """How far the mirror is, and how many seconds behind."""
+    commits: Callable[[], Durations | None] = lambda: None
+    """How long records took to be durable, so far."""
+    lost: Callable[[], bool] = lambda: False
+    """Whether this process may no longer write to the run's folder."""
+    lock_inode: int = 0
+    disk_wait: Callable[[], str] = lambda: ""
+    """Why nothing is recorded at the moment, if the disk is full."""
+
+
+class Watch:
+    """Keeps the lease of one engine up to date, from `start` to `end`."""
+
+    def __init__(self, engine: Engine, orders: Orders) -> None:
+        self._engine = engine
+        self._orders = orders
+        self._holder = this_process()
+        self._oom_kills = oom_kills()
+        self._began = time.time()
+        self._beat = 0
+        self._last_beat = time.monotonic()
+        self._seen: tuple[int, ...] = ()
+        self._progress_at = time.monotonic()
+        self._told: set[str] = set()
+        self._lease: Lease | None = None
+        self._stalled = False
+        self._over = threading.Event()
+        self._loop_thread = threading.get_ident()
+        self._beating: asyncio.Task[None] | None = None
+        self._obeying: asyncio.Task[None] | None = None
+        self._writing = ThreadPoolExecutor(1, "holdfast-lease")
+        self._guarding = threading.Thread(target=self._guard, name="holdfast-watch", daemon=True)
+
+    def start(self) -> None:
+        self._beating = asyncio.ensure_future(self._keep_beating())
+        self._guarding.start()
+
+    async def end(self) -> None:
+        """The last beat says that the run was let go of in good order."""
+        self._over.set()
+        if self._guarding.is_alive():  # it writes the lease too, and must not do so after the lock is released
+            await asyncio.get_running_loop().run_in_executor(self._writing, self._guarding.join, _GUARD_END_SECONDS)
+        if self._beating is not None:
+            self._beating.cancel()
+            await asyncio.gather(self._beating, return_exceptions=True)
+        if self._obeying is not None:
+            await asyncio.gather(self._obeying, return_exceptions=True)
+        await self._write(msgspec.structs.replace(self._look(), released=True, stall=None))
+        self._writing.shutdown(wait=False)
+
+    async def _obey(self) -> None:
+        try:
+            await self._orders.obey()
+        except Exception as error:  # noqa: BLE001 - whatever a wish came to, the run goes on
+            self._tell("run.watch_failed", told(error))
+
+    async def _write(self, lease: Lease) -> bool:
+        """In a thread of its own: a solver may keep all the others busy."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._writing, self._write_unless_lost, lease)
+
+    def _write_unless_lost(self, lease: Lease) -> bool:
+        """False, and nothing is written, if the run's folder or the right to write to it is lost."""
+        if self._orders.lost():
+            return False
+        write_lease(self._orders.run, lease)
+        return True
+
+    async def _keep_beating(self) -> None:
+        while True:
+            self._beat += 1
+            self._last_beat = time.monotonic()
+            try:
+                if not await self._write(self._look()):
+                    self._engine.stop_now()  # what is requested now is paid for twice, or cannot be recorded
+                    return
+                if self._obeying is None or self._obeying.done():  # it may have to wait for a thread
+                    self._obeying = asyncio.ensure_future(self._obey())
+            except Exception as error:  # noqa: BLE001 - the beat must go on, whatever a wish or a look came to
+                self._tell("run.watch_failed", told(error))
+            await asyncio.sleep(min(_BEAT_SECONDS, self._stall_seconds / 4))
+
+    @property
+    def _stall_seconds(self) -> float:
+        return self._engine.spec.stall_seconds
+
+    def _tell(self, event: str, message: str, **facts: str) -> None:
+        """A log that fails must not stop the watch."""
+        with contextlib.suppress(Exception):
+            self._orders.tell(event, message, **facts)
+
+    def _look(self) -> Lease:
+        """What is going on, and whether it moves."""
+        now, loop_now, wall = time.monotonic(), asyncio.get_running_loop().time(), time.time()
+        progress, flights = self._engine.progress, sorted(self._engine.flights, key=Flight.moved)
+        seen = (progress.finished, progress.failed, progress.live, progress.replayed, progress.in_flight)
+        recent = any(flight.waits() or loop_now - flight.moved() < self._stall_seconds for flight in flights)
+        if seen != self._seen or not flights or recent:
+            self._seen, self._progress_at = seen, now
+        idle = [flight for flight in flights if not flight.waits() and loop_now - flight.moved() > self._stall_seconds]
+        self._name_overdue(flights, loop_now, wall)
+        self._deal_with(idle, loop_now, wall)
+        stall = self._stall_of(idle, now, loop_now, wall)
+        mirrored, behind = self._orders.mirrored()
+        progress.mirror_behind = round(behind, 1) if self._is_late(behind) else 0.0
+        self._lease = Lease(
+            holder=self._holder,
+            epoch=self._orders.epoch,
+            beat=self._beat,
+            at=wall,
+            began=self._began,
+            stall_seconds=self._stall_seconds,
+            planned=progress.planned,
+            finished=progress.finished,
+            failed=progress.failed,
+            in_flight=len(flights),
+            acknowledged=self._orders.acknowledged(),
+            mirrored=mirrored,
+            mirror_behind=round(behind, 1),
+            progress_at=wall - (now - self._progress_at),
+            held="; ".join(filter(None, (self._orders.disk_wait(), progress.held))),
+            oldest=[flight.describe(loop_now, wall) for flight in flights[:_OLDEST]],
+            stall=stall,
+            oom_kills=self._oom_kills,
+            commits=self._orders.commits(),
+            lock=self._orders.lock_inode,
+        )
+        return self._lease
+
+    def _is_late(self, behind: float) -> bool:
+        """Whether a mirror is further behind than its interval explains."""
+        mirror = self._engine.spec.mirror
+        return mirror is not None and behind > _BEHIND_INTERVALS * mirror.seconds
+
+    def _stall_of(self, idle: list[Flight], now: float, loop_now: float, wall: float) -> Stall | None:
+        quiet = now - self._progress_at
+        if quiet <= self._stall_seconds or not idle:
+            if self._stalled:
+                self._tell("run.moving_again", "the run moves again")
+            self._stalled = False
+            return None
+        samples = [flight.describe(loop_now, wall, stack=True) for flight in idle[:_OLDEST]]
+        if not self._stalled:
+            self._tell("run.stalled", _told("nothing moves", samples))
+        self._stalled = True
+        return Stall(wall - quiet, "nothing moves, and nothing is being waited for", samples)
+
+    def _name_overdue(self, flights: list[Flight], loop_now: float, wall: float) -> None:
+        for flight in flights:
+            if flight.is_overdue(loop_now) and f"overdue {flight.key}" not in self._told:
+                self._told.add(f"overdue {flight.key}")
+                stacked = flight.describe(loop_now, wall, stack=True)
+                self._tell("sample.overdue", _told("past its time limit and still here", [stacked]))
+
+    def _deal_with(self, idle: list[Flight], loop_now: float, wall: float) -> None:
+        """Each sample that hangs is named once; or, if so ordered, cancelled."""
+        cancel = self._engine.spec.on_stall == "cancel-sample"
+        for flight in idle:
+            if flight.key not in self._told:
+                self._told.add(flight.key)
+                found = flight.describe(loop_now, wall, stack=True)
+                self._tell("sample.stalled", _told("nothing moved in it", [found]), key=flight.key)
+            if cancel and not flight.stalled:
+                flight.stalled = True
+                flight.task.cancel()
+
+    # The thread's side: the loop is blocked if it does not beat.
+
+    def _guard(self) -> None:
+        blocked = False
+        while not self._over.wait(min(1.0, self._stall_seconds / 4)):
+            quiet = time.monotonic() - self._last_beat
+            if quiet <= self._stall_seconds:
+                blocked = False
+                continue
+            if blocked:
+                continue
+            blocked = True
+            stack = _stack_of(self._loop_thread)
+            since = time.time() - quiet
+            busy = InFlight("", "blocking the event loop", since, stack=stack)
+            self._tell("run.stalled", _told("the event loop is blocked", [busy]))
+            if self._lease is not None:
+                stall = Stall(since, "the event loop is blocked by code that does not await", [busy])
+                self._write_unless_lost(msgspec.structs.replace(self._lease, stall=stall))
+
+
+def _stack_of(thread: int) -> list[str]:
+    frame: Any = sys._current_frames().get(thread)  # noqa: SLF001 - the only way to see what another thread does
+    frames = traceback.extract_stack(frame)[-_FRAMES_MAX:] if frame is not None else []
+    return [f"{each.filename}:{each.lineno} in {each.name}" for each in frames]
+
+
+def _told(what: str, samples: list[InFlight]) -> str:
+    parts = [f"{each.key or 'the loop'} ({each.doing}{_at(each.stack)})" for each in samples]
+    return f"{what}: {'; '.join(parts)}"
+
+
+def _at(stack: list[str]) -> str:
+    """The innermost place that is the user's, as far as that can be told."""
+    theirs = [frame for frame in stack if "/asyncio/" not in frame]
+    return f" at {(theirs or stack)[-1]}" if stack else ""

@@ -1,0 +1,236 @@
+"""From what is left of a run, wherever it is, to a folder that can be read and gone on with."""
+
+import os
+import stat
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+
+from holdfast.errors import JournalError, StoreError
+from holdfast.files import status_of
+from holdfast.journal.disk import OS_DISK, make_folders, make_run_folder, remove_if_there, write_all
+from holdfast.journal.frames import FRAME_BYTES_MAX, salvage
+from holdfast.journal.mirror.assembly import Assembler, Choice, choose
+from holdfast.journal.mirror.pieces import FolderSource, SegmentPiece, Source, is_original
+from holdfast.journal.start_copy import START_FILE, parse_start
+from holdfast.records import Line, Segment, parse, seed_of
+
+_HEADER_BYTES = 64 * 1024
+_VOTES = 9
+_line = msgspec.json.Decoder(Line)
+_segment = msgspec.json.Decoder(Segment)
+
+
+class Restored(msgspec.Struct, frozen=True):
+    """What was put together."""
+
+    uid: str
+    choice: Choice
+    changed: bool
+
+
+def restore(
+    run: str,
+    sources: Sequence[Source],
+    warn: Callable[[str], None],
+    *,
+    files: Callable[[str], bool] = is_original,
+    lossy: bool = True,
+    trusting: bool = False,
+) -> Restored:
+    """Bring a run's folder up to what its sources hold. Nothing in it is lost; doing it again completes what was cut
+    off. JournalError if the sources hold nothing, or another run than the folder; StoreError, unless `lossy`, if one of
+    them cannot give what it has. `files`: which of the other originals to bring. `trusting`: sealed files of the folder
+    need not be read to be believed.
+    """
+    here = FolderSource(run)
+    every = [here, *sources]
+    heads = _Heads(lossy=lossy)
+    uids = {source.place: uid for source in every if (uid := _uid_of(source, heads))}
+    if not uids:
+        raise heads.problem or _nothing(sources)
+    uid = uids.get(run) or next(iter(uids.values()))
+    for place, found in uids.items():
+        if found != uid:
+            raise JournalError(
+                f"{place} holds another run than {run if run in uids else next(iter(uids))} under the same name; "
+                "recover it into another folder with --output, or mirror one of them elsewhere"
+            )
+    known = [source for source in every if source.place in uids]
+    _refuse_two_lines(known, uid, heads)
+    choice = choose(known, {epoch for source in known for epoch in _proved(source, uid, heads)})
+    assembler = Assembler(run, uid, warn, lossy=lossy, trusting=trusting)
+    make_run_folder(OS_DISK, run)
+    assembler.assemble(choice)
+    changed = _bring_files(run, sources, warn if lossy else None, files)
+    return Restored(uid, choice, assembler.changed or changed)
+
+
+def uid_of(source: Source) -> str:
+    """Whose journal it is, as most headers of its segments say, so that one foreign object cannot take it over; empty
+    if none can be read. Only some are looked at: they are as many as the segments.
+    """
+    return _uid_of(source, _Heads())
+
+
+def fetch_file(source: Source, name: str, path: str) -> None:
+    """A durable copy, in the place of what was there. StoreError leaves part of it."""
+    remove_if_there(OS_DISK, path)
+    handle = OS_DISK.create(path)
+    try:
+        for data in source.read(name):
+            write_all(OS_DISK, handle, [data])
+        OS_DISK.sync(handle)
+    finally:
+        OS_DISK.close(handle)
+
+
+class _Head(msgspec.Struct, frozen=True):
+    """What a segment's first record says; `line` is that record, if it is whole."""
+
+    segment: Segment
+    line: bytes | None
+
+
+class _Heads:
+    """The first records of segments, each read once. `lossy`: a store may be unable to give some of them; one that
+    cannot give many is away.
+    """
+
+    def __init__(self, *, lossy: bool = False) -> None:
+        self.problem: StoreError | None = None
+        self._read: dict[tuple[str, str], _Head | None] = {}
+        self._failures_left = _VOTES if lossy else 0
+
+    def of(self, source: Source, piece: SegmentPiece) -> _Head | None:
+        key = source.place, piece.name
+        if key not in self._read:
+            try:
+                self._read[key] = _read_head(source, piece)
+            except StoreError as error:
+                if not self._failures_left:
+                    raise
+                self._failures_left -= 1
+                self.problem = error
+                self._read[key] = None
+        return self._read[key]
+
+
+def _uid_of(source: Source, heads: _Heads) -> str:
+    first = sorted(
+        (piece for piece in source.pieces() if piece.first == 0),
+        key=lambda each: (each.epoch, each.segment, each.sealed),
+    )
+    some = first[:: max(len(first) // _VOTES, 1)]
+    votes = Counter(found.segment.run for piece in some if (found := heads.of(source, piece)))
+    if votes:
+        return votes.most_common(1)[0][0]
+    found_uid = next((found.segment.run for piece in first if (found := heads.of(source, piece))), "")
+    return found_uid or _uid_of_copy(source)
+
+
+def _uid_of_copy(source: Source) -> str:
+    """Of a journal whose headers are all lost."""
+    if not source.pieces() or START_FILE not in source.files():
+        return ""
+    return parse_start(b"".join(source.read(START_FILE))).uid
+
+
+def _refuse_two_lines(sources: Sequence[Source], uid: str, heads: _Heads) -> None:
+    """An epoch has one writer, so a segment of it begins with the same record everywhere. Where two differ, processes
+    went on each on its own, one of them without a claim there; united they would be neither.
+    """
+    begun: dict[tuple[int, int], list[tuple[Source, SegmentPiece]]] = {}
+    for source in sources:
+        for piece in source.pieces():
+            if piece.first == 0:
+                begun.setdefault((piece.epoch, piece.segment), []).append((source, piece))
+    alike: set[int] = set()
+    for (epoch, _), every in sorted(begun.items(), key=lambda each: each[0]):
+        if epoch in alike or len({source.place for source, _ in every}) < 2:
+            continue
+        found = ((source.place, heads.of(source, piece)) for source, piece in every)
+        lines = {place: head.line for place, head in found if head and head.line and _is_of(head, uid, epoch)}
+        if len({*lines.values()}) > 1:
+            raise JournalError(
+                f"{' and '.join(lines)} were both gone on with under epoch {epoch}, each without the other; nothing "
+                "was changed: go on with one of them, in another store (--store DIR) or with another mirror "
+                "(--set mirror.url=URL)"
+            )
+        if len(lines) > 1:
+            alike.add(epoch)
+
+
+def _is_of(head: _Head, uid: str, epoch: int) -> bool:
+    return (head.segment.run, head.segment.epoch) == (uid, epoch)
+
+
+def _proved(source: Source, uid: str, heads: _Heads) -> Iterator[int]:
+    """Epochs that a header of the run tells of."""
+    mine: dict[int, list[SegmentPiece]] = {}
+    for piece in source.pieces():
+        if piece.first == 0:
+            mine.setdefault(piece.epoch, []).append(piece)
+    for epoch, pieces in mine.items():
+        if any((found := heads.of(source, piece)) and _is_of(found, uid, epoch) for piece in pieces):
+            yield epoch
+
+
+def _nothing(sources: Sequence[Source]) -> JournalError:
+    places = ", ".join(source.place for source in sources)
+    if any(source.pieces() for source in sources):
+        return JournalError(
+            f"{places}: no beginning of any segment can be read, so nothing tells whose records these are; "
+            "recover the run from another copy"
+        )
+    return JournalError(f"{places}: there is no journal to recover")
+
+
+def _read_head(source: Source, piece: SegmentPiece) -> _Head | None:
+    """What the first record says, if it can be believed: its checksum is right, or, where that record is damaged, that
+    of another one behind it is right for the run that it names.
+    """
+    data = b""
+    for part in source.read(piece.name):
+        data += part
+        if len(data) >= _HEADER_BYTES:
+            break
+    try:
+        if piece.sealed:
+            data = salvage(data, FRAME_BYTES_MAX)
+        first, *others = data.splitlines()
+        found = _segment.decode(_line.decode(first).d)
+    except (ValueError, msgspec.DecodeError):  # damaged: another segment's will do
+        return None
+    seed = seed_of(found.run)
+    if parse(first, seed) is not None:
+        return _Head(found, first)
+    return _Head(found, None) if any(parse(line, seed) is not None for line in others) else None
+
+
+def _bring_files(
+    run: str, sources: Sequence[Source], warn: Callable[[str], None] | None, wanted: Callable[[str], bool]
+) -> bool:
+    """Those that the folder does not have. Each appears whole, or not at all. Without `warn`, a failure is raised."""
+    changed = False
+    for source in sources:
+        for name in filter(wanted, source.files()):
+            path = os.path.join(run, name)
+            found = status_of(path)
+            is_there = found is not None and not stat.S_ISLNK(found.st_mode)  # a link is replaced, never followed
+            if is_there:
+                continue
+            make_folders(OS_DISK, os.path.dirname(path))
+            temporary = f"{path}.recovering.tmp"
+            try:
+                fetch_file(source, name, temporary)
+            except StoreError as error:
+                if warn is None:
+                    raise
+                warn(str(error))
+                continue
+            OS_DISK.replace(temporary, path)
+            OS_DISK.sync_folder(os.path.dirname(path))
+            changed = True
+    return changed

@@ -1,0 +1,177 @@
+"""started.jsonl: a second copy, beside the plan, of the records without which no other record can be understood.
+
+It holds `run.started` and every `run.extended`, each behind the header of its segment. The lines are those of the
+journal, with their checksums. The file is replaced atomically right after such a record is durable, so its lines are in
+the journal, or were lost from it. A crash before that leaves an older copy, or none: the next resume writes it. Losing
+only this file loses nothing.
+"""
+
+import logging
+import os
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from holdfast.errors import FormatError
+from holdfast.journal.disk import OS_DISK, Disk, NotAFileError, write_file
+from holdfast.journal.positions import Damage, Entry
+from holdfast.journal.segments import Chain, Header, parse_header
+from holdfast.records import LINE_BYTES_MAX, Draft, Line, frame, parse, seed_of
+
+START_FILE = "started.jsonl"
+START_RECORDS = frozenset({"run.started", "run.extended"})
+_encode = msgspec.json.Encoder().encode
+
+
+class CopiedLine(msgspec.Struct, frozen=True):
+    """A record, or the header of its segment, and where it was written."""
+
+    line: Line
+    segment: int
+    epoch: int
+
+    def entry(self) -> Entry:
+        return Entry(self.line, self.segment, -1, -1)
+
+
+class StartCopy(msgspec.Struct, frozen=True):
+    """What the file holds. `flaw`: what is wrong with it, in words that follow its name; empty if nothing is."""
+
+    uid: str = ""
+    lines: tuple[CopiedLine, ...] = ()
+    flaw: str = ""
+
+    def valid_in(self, chain: Chain) -> list[CopiedLine]:
+        """Without lines that a later epoch has replaced: another machine took the run over before they reached the
+        mirror, and gave their numbers to other records.
+        """
+        headers = [file.header for file in chain.segments if file.header is not None]
+        return [each for each in self.lines if not any(_replaces(header, each) for header in headers)]
+
+
+def _replaces(header: Header, copied: CopiedLine) -> bool:
+    return header.segment.epoch > copied.epoch and header.line.n <= copied.line.n
+
+
+def read_start(disk: Disk, run: str) -> StartCopy:
+    """The copy in a run's folder. Lines that do not verify are left out."""
+    try:
+        handle = disk.open(os.path.join(run, START_FILE))
+    except FileNotFoundError:
+        return StartCopy(flaw="is missing")
+    except NotAFileError:
+        return StartCopy(flaw="is not a file")
+    except OSError as error:
+        return StartCopy(flaw=f"cannot be read ({error.strerror})")
+    try:
+        size = disk.size(handle)
+        data = disk.read(handle, 0, size) if size <= LINE_BYTES_MAX else b""
+    except OSError as error:
+        return StartCopy(flaw=f"cannot be read ({error.strerror})")
+    finally:
+        disk.close(handle)
+    return parse_start(data)
+
+
+def parse_start(data: bytes) -> StartCopy:
+    """What the bytes of such a file say."""
+    *raws, rest = data.split(b"\n")
+    uid, lines = "", list[CopiedLine]()
+    header: Header | None = None
+    is_whole = bool(raws) and not rest
+    for raw in raws:
+        found = _header_in(raw, uid)
+        if found is not None:
+            header, uid = found, found.segment.run
+            lines.append(CopiedLine(found.line, found.segment.segment, found.segment.epoch))
+            continue
+        line = parse(raw, seed_of(uid)) if header is not None else None
+        if line is None or header is None or line.t not in START_RECORDS:
+            is_whole = False
+            continue
+        lines.append(CopiedLine(line, header.segment.segment, header.segment.epoch))
+    return StartCopy(uid, tuple(lines), "" if is_whole else "is damaged")
+
+
+def _header_in(raw: bytes, uid: str) -> Header | None:
+    try:
+        found = parse_header(raw, uid or None, START_FILE)
+    except FormatError:  # the journal has that format too, and reports it
+        return None
+    return found if found is not None and found.segment.run == (uid or found.segment.run) else None
+
+
+class StartLines:
+    """Collects what belongs into the file while a journal is read."""
+
+    def __init__(self) -> None:
+        self._lines: list[Line] = []
+        self._header: Line | None = None
+
+    def watch(self, entries: Iterable[Entry | Damage]) -> Iterator[Entry | Damage]:
+        """The entries, unchanged."""
+        for each in entries:
+            if isinstance(each, Entry):
+                if each.line.t == "segment":
+                    self._header = each.line
+                elif each.line.t in START_RECORDS:
+                    self._add(each.line)
+            yield each
+
+    def _add(self, line: Line) -> None:
+        if self._header is None:
+            return
+        if self._header not in self._lines:
+            self._lines.append(self._header)
+        if line not in self._lines:
+            self._lines.append(line)
+
+    def encoded(self, uid: str) -> bytes:
+        """The bytes of the file: the same lines as in the journal."""
+        return b"".join(_bytes_of(line, seed_of(uid)) for line in self._lines)
+
+
+def _bytes_of(line: Line, seed: int) -> bytes:
+    data = bytes(line.d)
+    head, tail, _ = frame(Draft(_encode(line.t), b"", data, 0), line.n, line.at.encode(), seed)
+    return head + data + tail
+
+
+def is_start_new(run: str, uid: str, lines: StartLines, disk: Disk = OS_DISK) -> bool:
+    """Whether the file holds all of these lines, and nothing else."""
+    return _read_bytes(disk, os.path.join(run, START_FILE)) == lines.encoded(uid)
+
+
+def write_start(run: str, uid: str, lines: StartLines, disk: Disk = OS_DISK) -> None:
+    """Replace the file, unless it is up to date. The run does not depend on it, so a failure is only reported."""
+    data = lines.encoded(uid)
+    path = os.path.join(run, START_FILE)
+    if not data or len(data) > LINE_BYTES_MAX or _read_bytes(disk, path) == data:
+        return
+    try:
+        write_file(disk, path, f"{path}.tmp", data)
+    except OSError as error:
+        logging.getLogger("holdfast").warning(
+            "%s could not be written: %s; the run continues without this copy", path, error.strerror
+        )
+
+
+def copy_start(run: str, uid: str, entries: Iterable[Entry | Damage]) -> None:
+    """Write the file for a journal that was just made."""
+    lines = StartLines()
+    for _ in lines.watch(entries):
+        pass
+    write_start(run, uid, lines)
+
+
+def _read_bytes(disk: Disk, path: str) -> bytes | None:
+    try:
+        handle = disk.open(path)
+    except OSError:
+        return None
+    try:
+        return disk.read(handle, 0, LINE_BYTES_MAX + 1)
+    except OSError:
+        return None
+    finally:
+        disk.close(handle)

@@ -1,0 +1,80 @@
+"""Jobs of providers that work in this process: a mock, or a function of yours. For trying what a batch does.
+
+A job is done when it is submitted, by asking for one line after the other, and ends with the process.
+"""
+
+from collections.abc import AsyncIterator
+from typing import BinaryIO
+
+import msgspec
+
+from holdfast.models.batch.api import Found, Mark, Result, Standing
+from holdfast.models.failures import Kind, ModelError
+from holdfast.models.provider import Connection, Request
+from holdfast.models.providers.registry import make_provider
+from holdfast.records.samples import Answer
+
+
+class _Line(msgspec.Struct, frozen=True):
+    name: str
+    request: Request
+
+
+class _Done(msgspec.Struct, frozen=True):
+    name: str
+    answer: Answer | None = None
+    kind: Kind | None = None
+    message: str = ""
+
+
+_line = msgspec.json.Decoder(_Line)
+_done = msgspec.json.Decoder(_Done)
+
+
+class BatchesHere:
+    """One provider's jobs."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._provider = make_provider(connection)
+        self._jobs: dict[str, list[bytes]] = {}
+
+    def body(self, request: Request) -> bytes:
+        try:
+            return msgspec.json.encode(request)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ModelError("bad_request", f"the request cannot be written as JSON ({error})") from None
+
+    def line(self, name: str, body: bytes) -> bytes:
+        return msgspec.json.encode({"name": name, "request": msgspec.Raw(body)}) + b"\n"
+
+    async def submit(self, token: str, lines: BinaryIO) -> str:
+        lines.seek(0)
+        self._jobs[token] = [msgspec.json.encode(await self._ask(_line.decode(line))) for line in lines]
+        return token
+
+    async def find(self, mark: Mark) -> Found:
+        return Found(mark.token if mark.token in self._jobs else "")
+
+    async def look(self, job: str) -> Standing:
+        if job not in self._jobs:
+            return Standing(job, "gone", "gone", "the process that did it has ended", whole=False)
+        return Standing(job, "ended", "completed", results=(job,))
+
+    async def results(self, standing: Standing) -> AsyncIterator[bytes]:
+        for job in standing.results:
+            for line in self._jobs[job]:
+                yield line
+
+    def parse(self, line: bytes) -> Result | None:
+        done = _done.decode(line)
+        error = None if done.kind is None else ModelError(done.kind, done.message)
+        return Result(done.name, done.answer, error)
+
+    async def close(self) -> None:
+        await self._provider.close()
+
+    async def _ask(self, line: _Line) -> _Done:
+        try:
+            return _Done(line.name, await self._provider.generate(line.request))
+        except ModelError as error:
+            return _Done(line.name, kind=error.kind, message=error.message)

@@ -1,0 +1,270 @@
+"""Requests to one model, gathered into jobs of a batch API, and their answers handed back to who asked.
+
+What is true if we die: a job is announced in the journal, with the step that each of its requests will be, before it is
+submitted under a token of our own; its id is recorded before it is waited for. A job that may or may not have been
+submitted is looked for by its token; only one that the server does not have when it must have settled is given up, and
+its requests go into another. Whoever asks again after a crash for what is in a job gets that job's answer. Results are
+kept in a file without a name until somebody asks for them: lost with the process, they are read again.
+"""
+
+import asyncio
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Iterable
+
+import msgspec
+
+from holdfast.errors import JournalError, told
+from holdfast.models.batch.jobs import NEVER_SENT, Carrier, Desk, ServerJob, usable
+from holdfast.models.failures import AskFailedError, ModelError
+from holdfast.models.pacing.stopwatch import InJob
+from holdfast.models.provider import Request
+from holdfast.records import draft
+from holdfast.records.facts import BatchJob, Failure, StepId
+from holdfast.records.samples import Answer
+
+_GATHERING_MAX = 10
+"""Requests that keep trickling in are waited for so many quiet times at most."""
+_AT_ONCE = 100
+"""So many answers are handed out in one round of the event loop."""
+
+Single = Callable[[], Awaitable[tuple[Answer, int]]]
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """What is with the server."""
+
+    jobs: int = 0
+    requests: int = 0
+    since: float = 0.0
+    """When the oldest job was announced; 0 if there is none."""
+
+
+class UnansweredError(AskFailedError):
+    """A request was refused, and nothing else in its job was answered: it may not be its own fault."""
+
+    def __init__(self, error: ModelError, tries: int) -> None:
+        super().__init__(Failure(error.kind, error.message), tries)
+        self.error = error
+
+
+class _Item(msgspec.Struct, frozen=True):
+    """A request that is not in a job yet."""
+
+    body: bytes
+    joined: "asyncio.Future[ServerJob]"
+
+
+class Batches:
+    """The jobs of one model. Belongs to the event loop that first asks."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._carrier = Carrier(desk)
+        self._jobs: dict[StepId, ServerJob] = {}
+        self._pending: dict[StepId, _Item] = {}
+        self._bytes = 0
+        self._first = self._last = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._active: set[ServerJob] = set()
+        self._draining = False
+        self.sending = 0
+        """Jobs that are being submitted."""
+
+    @property
+    def line(self) -> str:
+        return self._desk.line
+
+    def begin(self, jobs: Iterable[ServerJob]) -> None:
+        """With the jobs that earlier processes left, the oldest first. They are looked at when somebody asks."""
+        for job in jobs:
+            for step in job.left:
+                self._jobs[step] = job  # what an earlier one has not answered may be in a later one
+
+    def waiting(self) -> Waiting:
+        jobs = [job for job in self._active if not job.ended]
+        if not jobs:
+            return Waiting()
+        return Waiting(len(jobs), sum(len(job.waiters) for job in jobs), min(job.at for job in jobs))
+
+    def drain(self) -> None:
+        """No more jobs; one that is being submitted may end."""
+        self._draining = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def close(self) -> None:
+        """What is with the server stays there."""
+        self.drain()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for job in {*self._jobs.values(), *self._active}:
+            job.close()
+        await self._desk.api.close()
+
+    def has(self, step: StepId) -> bool:
+        """Whether it is in a job already, and so paid for."""
+        return step in self._jobs
+
+    async def ask(self, step: StepId, request: Request, single: Single) -> tuple[Answer, int, str]:
+        """The answer, how often it was asked for, and the job that it came from; AskFailedError. What a job that did
+        all its work has not answered is asked alone; what another left over goes into the next.
+        """
+        tries = 0
+        while True:
+            job = self._jobs.get(step)
+            if job is None and self._desk.batch is None:
+                answer, more = await single()
+                return answer, tries + more, ""
+            with InJob():
+                if job is None:
+                    job = await self._join(step, request)
+                if not job.ended:
+                    await self._wait_for(job, step)
+            found = self._take(job, step)
+            tries += job.status != NEVER_SENT
+            if isinstance(found, Answer):
+                return found, tries, job.token
+            if isinstance(found, ModelError):
+                if not job.answered:
+                    raise UnansweredError(found, tries)
+                raise AskFailedError(Failure(found.kind, found.message), tries)
+            if job.whole:
+                self._desk.retried(f"asked alone, for in its job: {found}")
+                answer, more = await single()
+                return answer, tries + more, ""
+            if tries > self._desk.retries:
+                raise AskFailedError(Failure("timeout", f"{tries} jobs have not answered it; the last: {found}"), tries)
+
+    async def _wait_for(self, job: ServerJob, step: StepId) -> None:
+        if not job.followed:
+            self._follow(job, self._carrier.carry(job))
+        waiter = job.waiters[step] = asyncio.get_running_loop().create_future()
+        self._desk.changed()
+        try:
+            await waiter
+        finally:
+            job.waiters.pop(step, None)
+
+    def _take(self, job: ServerJob, step: StepId) -> Answer | ModelError | str:
+        if self._jobs.get(step) is job:
+            del self._jobs[step]
+        line = job.take(step)
+        if job.refusal is not None:
+            return job.refusal
+        if line is None:
+            return job.detail or f"the job is {job.status}, without a result for it"
+        return usable(line, self._desk.api)
+
+    # Gathering.
+
+    async def _join(self, step: StepId, request: Request) -> ServerJob:
+        """Wait until a job with this request is announced."""
+        try:
+            body = self._desk.api.body(request)
+        except ModelError as error:
+            raise AskFailedError(Failure(error.kind, error.message), 0) from error
+        loop, settings = asyncio.get_running_loop(), self._desk.settings
+        if self._bytes + len(body) > settings.megabytes * 1_000_000:
+            self._flush()
+        item = self._pending[step] = _Item(body, loop.create_future())
+        self._bytes += len(body)
+        self._last = loop.time()
+        if len(self._pending) == 1:
+            self._first = self._last
+            self._wake_in(settings.quiet_seconds)
+        if len(self._pending) >= settings.requests:
+            self._flush()
+        try:
+            return await item.joined
+        finally:
+            if self._pending.get(step) is item:  # nobody waits for it any more
+                del self._pending[step]
+                self._bytes -= len(body)
+
+    def _wake_in(self, seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self._draining:
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._flush_if_quiet)
+
+    def _flush_if_quiet(self) -> None:
+        now, quiet = asyncio.get_running_loop().time(), self._desk.settings.quiet_seconds
+        left = min(self._last + quiet, self._first + _GATHERING_MAX * quiet) - now
+        if left > 0:
+            self._wake_in(left)
+        else:
+            self._flush()
+
+    def _flush(self) -> None:
+        """What is gathered becomes a job. While the run ends, it waits for the next start."""
+        if not self._pending or self._draining:
+            return
+        items, self._pending, self._bytes = self._pending, {}, 0
+        job = ServerJob(f"hf{uuid.uuid4().hex[:20]}", tuple(items), time.time())
+        self._follow(job, self._send(job, items))
+
+    # One job.
+
+    async def _send(self, job: ServerJob, items: dict[StepId, _Item]) -> None:
+        self.sending += 1
+        try:
+            await self._announce(job, items)
+            bodies = [item.body for item in items.values()]
+            for step, item in items.items():
+                self._jobs[step] = job
+                if not item.joined.done():
+                    item.joined.set_result(job)
+            items.clear()
+            await self._carrier.submit(job, bodies)
+        finally:
+            self.sending -= 1
+        if not job.ended:
+            await self._carrier.carry(job)
+
+    async def _announce(self, job: ServerJob, items: dict[StepId, _Item]) -> None:
+        """A journal that has stopped stops those who wait, and so the run."""
+        try:
+            await self._desk.journal.append(draft("batch", BatchJob(job.token, self._desk.line, job.requests)))
+        except JournalError as error:
+            for item in items.values():
+                if not item.joined.done():
+                    item.joined.set_exception(error)
+            raise
+
+    def _follow(self, job: ServerJob, work: Awaitable[None]) -> None:
+        job.followed = True
+        self._active.add(job)
+        task = asyncio.ensure_future(self._see_through(job, work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _see_through(self, job: ServerJob, work: Awaitable[None]) -> None:
+        try:
+            await work
+        except JournalError as error:
+            for waiter in job.waiters.values():
+                if not waiter.done():
+                    waiter.set_exception(error)
+        except Exception as error:  # noqa: BLE001 - a full disk, or our own mistake: what follows is the same
+            # Its requests are paid for, or may be: whoever waits for them must not ask for them in another way.
+            why = str(error) if isinstance(error, ModelError) else told(error)
+            what = "collected" if job.id else "made"
+            self._desk.stop(f"job {job.id or job.token} of {self._desk.line} cannot be {what}: {why}")
+        finally:
+            self._active.discard(job)
+            self._desk.changed()
+        await self._release(job)
+
+    async def _release(self, job: ServerJob) -> None:
+        """Those who wait go on, some at a time: the loop has other things to do."""
+        if not job.ended:
+            return
+        for number, waiter in enumerate(list(job.waiters.values()), 1):
+            if not waiter.done():
+                waiter.set_result(None)
+            if number % _AT_ONCE == 0:
+                await asyncio.sleep(0)

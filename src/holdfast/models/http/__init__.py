@@ -1,0 +1,1 @@
+"""HTTP to model servers: connections, proxies, routing, and what failed responses mean."""

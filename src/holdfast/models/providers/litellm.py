@@ -1,0 +1,124 @@
+"""Any model that LiteLLM knows. It is imported when the first request is made, in a thread: that takes seconds.
+
+Its own retries are off: one layer decides. Its exceptions are given our kinds. It reads the keys of its providers from
+their usual variables, or gets the one that `api_key_env` names; no text of an error holds one of them.
+"""
+
+import asyncio
+import importlib.util
+import os
+import time
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+import msgspec
+
+from holdfast.errors import told
+from holdfast.models.failures import BadConnectionError, Kind, ModelError
+from holdfast.models.http.bodies import clean
+from holdfast.models.http.endpoint import read_key, secrets_of
+from holdfast.models.http.statuses import kind_of, retry_after_seconds, shorten
+from holdfast.models.provider import Connection, Request
+from holdfast.models.providers.chat_completions import answer_of
+from holdfast.records.redaction import redact
+from holdfast.records.samples import Answer
+
+_KINDS: dict[str, Kind] = {
+    "Timeout": "timeout",
+    "APITimeoutError": "timeout",
+    "APIConnectionError": "connection",
+    "ContextWindowExceededError": "context_too_long",
+    "ContentPolicyViolationError": "content_filter",
+    "ServiceUnavailableError": "overload",
+    "APIResponseValidationError": "malformed",
+    "JSONDecodeError": "malformed",
+}
+"""By the name of an exception; others are known by their status."""
+_CAUSES_MAX = 10
+
+
+def make_litellm(connection: Connection) -> "LitellmProvider":
+    if importlib.util.find_spec("litellm") is None:  # it is imported with the first request: that takes seconds
+        raise BadConnectionError(
+            "provider litellm needs the package litellm, which is not installed: pip install 'holdfast[litellm]'"
+        )
+    return LitellmProvider(connection)
+
+
+class LitellmProvider:
+    """One model, asked through LiteLLM."""
+
+    def __init__(self, connection: Connection) -> None:
+        if connection.stream:
+            raise BadConnectionError(
+                "provider litellm cannot stream: LiteLLM makes an answer of a stream that was cut; leave out `stream`"
+            )
+        if not connection.model:
+            raise BadConnectionError("provider litellm needs a model, as LiteLLM names it: model: bedrock/…")
+        key = read_key(connection)
+        self._connection = connection
+        self._secrets = secrets_of(connection, key.value) | _credentials(os.environ)
+        self._given: dict[str, Any] = {**connection.options, "num_retries": 0, "max_retries": 0}
+        self._given |= {"timeout": connection.timeout_seconds}
+        self._given |= {"api_key": key.value} if key.value else {}
+        self._given |= {"api_base": str(connection.base_url)} if connection.base_url else {}
+        self._given |= {"extra_headers": dict(connection.headers)} if connection.headers else {}
+        self._litellm: Any = None
+
+    async def generate(self, request: Request) -> Answer:
+        """Ask once. Raises ModelError, and nothing else but a cancellation or an error in LiteLLM itself."""
+        litellm = self._litellm = self._litellm or await asyncio.to_thread(_import)
+        asked: dict[str, Any] = {"model": self._connection.model, "messages": request.messages, **request.params}
+        if request.tools:
+            asked["tools"] = request.tools
+        try:
+            completion = (await litellm.acompletion(**asked, **self._given)).model_dump(exclude_none=True)
+            body = clean(completion)  # LiteLLM accepts NaN and lone surrogates
+            answer = answer_of(body)
+        except litellm.exceptions.openai.OpenAIError as error:
+            self._fail(error)
+        except ModelError as error:
+            self._say(error.kind, error.message, error.status)
+        return msgspec.structs.replace(answer, raw=body) if self._connection.record_raw else answer
+
+    async def close(self) -> None:
+        """LiteLLM keeps its connections for the whole process."""
+
+    def _fail(self, error: Exception) -> NoReturn:
+        kind, status = _kind_of(error), getattr(error, "status_code", None)
+        wait = retry_after_seconds(getattr(error, "litellm_response_headers", None) or {}, time.time())
+        self._say(kind, told(error), None if kind in ("timeout", "connection", "malformed") else status, wait)
+
+    def _say(self, kind: Kind, what: str, status: int | None = None, retry_after: float | None = None) -> NoReturn:
+        """`from None`: what another library's error holds may be secret."""
+        text = shorten(redact(what, self._secrets))
+        raise ModelError(kind, f"{text} ({self._connection.model} through litellm)", retry_after, status) from None
+
+
+def _import() -> Any:
+    """Without its look at the network for prices, and without what it prints."""
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    litellm: Any = importlib.import_module("litellm")
+    litellm.suppress_debug_info = True
+    return litellm
+
+
+def _kind_of(error: BaseException) -> Kind:
+    """By the names of the exception and of what it came from: LiteLLM calls many things an InternalServerError."""
+    here: BaseException | None = error
+    for _ in range(_CAUSES_MAX):
+        if here is None:
+            break
+        named = next((_KINDS[each.__name__] for each in type(here).__mro__ if each.__name__ in _KINDS), None)
+        if named is not None:
+            return named
+        here = here.__cause__ or here.__context__
+    if "missing credentials" in str(error).lower():
+        return "auth"
+    status = getattr(error, "status_code", None)
+    return kind_of(status, str(error)) if isinstance(status, int) else "server"
+
+
+def _credentials(environ: Mapping[str, str]) -> set[str]:
+    """What LiteLLM may have sent without our knowing."""
+    return {value for name, value in environ.items() if name.upper().endswith(("_KEY", "_TOKEN", "_SECRET"))}

@@ -1,0 +1,158 @@
+"""A model that runs offline: deterministic, as cheap as possible, with latency and failures to order.
+
+Invariant: what it does to a request follows from the request, its options and how often this provider has seen that
+very request before; not from the clock, the order of requests or Python's hash seed. So two runs, or a run and its
+resume, get the same answers.
+
+Options (`Connection.options`; all optional, an unknown one is refused):
+
+| option | meaning |
+|---|---|
+| `reply` | the answer's text; `{last}` is the text of the last user message. A list: one of them, by a hash of the request. Default `{last}` |
+| `latency_seconds` | how long an answer takes. 0 (default): it does not wait, and does not yield to the event loop |
+| `latency_jitter` | up to so many seconds more, by a hash of the request and its try |
+| `failures` | a list, the first that applies wins: `{kind, every, rate, times, retry_after, message}` |
+| `seed` | changes which requests fail, wait and get which reply |
+
+A failure applies when all that it states holds; with nothing stated, always:
+`every: n` one request in n, by hash, the same on each try · `rate: r` that share of tries, each drawn anew ·
+`times: n` only the first n tries of a request. So `{kind: server, every: 10, times: 2}` lets one request in ten fail
+twice, and `{kind: auth, every: 10}` for ever. `kind` is a kind of ModelError.
+
+Usage counts words, taken as what lies between spaces.
+"""  # noqa: E501 (the table's rows)
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Annotated
+
+import msgspec
+import xxhash
+
+from holdfast.models.failures import BadConnectionError, Kind, ModelError
+from holdfast.models.provider import Connection, Request
+from holdfast.records.samples import Answer, Message, Usage
+
+_LAST = "{last}"
+_HASHES = 2**64
+_encoder = msgspec.json.Encoder(order="deterministic")
+
+_Seconds = Annotated[float, msgspec.Meta(ge=0)]
+_Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+_AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class MockFailure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which tries fail, and how. See the module's docstring."""
+
+    kind: Kind
+    every: _AtLeastOne | None = None
+    rate: _Share | None = None
+    times: _AtLeastOne | None = None
+    retry_after: _Seconds | None = None
+    message: str = ""
+
+
+class MockOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """See the module's docstring."""
+
+    reply: str | Annotated[list[str], msgspec.Meta(min_length=1)] = _LAST
+    latency_seconds: _Seconds = 0.0
+    latency_jitter: _Seconds = 0.0
+    failures: list[MockFailure] = []
+    seed: int = 0
+
+
+def make_mock(connection: Connection) -> "MockProvider":
+    try:
+        return MockProvider(msgspec.convert(connection.options, MockOptions))
+    except msgspec.ValidationError as error:
+        raise BadConnectionError(
+            f"bad options for the mock provider: {error}; it knows {', '.join(MockOptions.__struct_fields__)}"
+        ) from error
+
+
+class MockProvider:
+    """See the module's docstring. Remembers tries only if failures are asked for."""
+
+    def __init__(self, options: MockOptions, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+        self._options = options
+        self._sleep = sleep
+        self._seed = options.seed % _HASHES
+        self._tries: Counter[int] = Counter()
+        self._plain = not (
+            options.failures or options.latency_seconds or options.latency_jitter or isinstance(options.reply, list)
+        )
+
+    async def generate(self, request: Request) -> Answer:
+        if self._plain:
+            return _answer(str(self._options.reply), request.messages)
+        asked = {"messages": request.messages, "params": request.params, "tools": request.tools}
+        digest = xxhash.xxh3_64_intdigest(_encoder.encode(asked), self._seed)
+        tries = self._count(digest)
+        await self._wait(digest, tries)
+        for number, failure in enumerate(self._options.failures):
+            if _applies(failure, _draw(digest, "fails", number), _draw(digest, "fails", number, tries), tries):
+                raise ModelError(
+                    failure.kind, failure.message or f"mock failure on try {tries}, as ordered", failure.retry_after
+                )
+        reply = self._options.reply
+        return _answer(reply if isinstance(reply, str) else reply[digest % len(reply)], request.messages)
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+    def _count(self, digest: int) -> int:
+        if not self._options.failures:
+            return 1
+        self._tries[digest] += 1
+        return self._tries[digest]
+
+    async def _wait(self, digest: int, tries: int) -> None:
+        options = self._options
+        seconds = options.latency_seconds
+        if options.latency_jitter:
+            seconds += options.latency_jitter * _draw(digest, "waits", tries) / _HASHES
+        if seconds:
+            await self._sleep(seconds)
+
+
+def _applies(failure: MockFailure, of_request: int, of_try: int, tries: int) -> bool:
+    return (
+        (failure.times is None or tries <= failure.times)
+        and (failure.every is None or of_request % failure.every == 0)
+        and (failure.rate is None or of_try < failure.rate * _HASHES)
+    )
+
+
+def _draw(digest: int, *about: str | int) -> int:
+    """A number that looks random and is the same for the same request."""
+    return xxhash.xxh3_64_intdigest(repr(about).encode(), digest)
+
+
+def _answer(reply: str, messages: list[Message]) -> Answer:
+    text = reply.replace(_LAST, _last_user_text(messages)) if _LAST in reply else reply
+    words = 0
+    for message in messages:
+        words += _words(_text(message))
+    return Answer(text, {"role": "assistant", "content": text}, [], "stop", Usage(words, _words(text)))
+
+
+def _last_user_text(messages: list[Message]) -> str:
+    for message in reversed(messages):
+        if message.get("role") == "user":
+            return _text(message)
+    return ""
+
+
+def _text(message: Message) -> str:
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else []
+    return "".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))
+
+
+def _words(text: str) -> int:
+    return text.count(" ") + 1 if text else 0

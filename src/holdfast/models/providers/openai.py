@@ -1,0 +1,88 @@
+"""OpenAI and every server that speaks like it: chat completions, or the Responses API if `options` say so.
+
+| option | meaning |
+|---|---|
+| `api` | `chat` (default): chat completions, which every such server has; `responses`: OpenAI's newer one |
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+from yarl import URL
+
+from holdfast.models.failures import BadConnectionError
+from holdfast.models.http.bodies import Event
+from holdfast.models.http.endpoint import Dialect, HttpProvider, parse_url, read_key
+from holdfast.models.provider import Connection, Request
+from holdfast.models.providers.chat_completions import answer_of, join_chunks, parse_models
+from holdfast.records.samples import Answer
+
+DEFAULT_URL = "https://api.openai.com/v1"
+DEFAULT_KEY_VARIABLE = "OPENAI_API_KEY"
+
+
+class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """See the module's docstring."""
+
+    api: Literal["chat", "responses"] = "chat"
+
+
+def make_openai(connection: Connection) -> HttpProvider:
+    dialect = make_dialect(connection)
+    base = parse_url(str(connection.base_url or DEFAULT_URL))
+    return HttpProvider(connection, dialect, base, read_key(connection, DEFAULT_KEY_VARIABLE))
+
+
+def make_dialect(connection: Connection) -> Dialect:
+    """What the options say. BadConnectionError if they say anything else."""
+    try:
+        options = msgspec.convert(connection.options, Options)
+    except msgspec.ValidationError as error:
+        raise BadConnectionError(
+            f"bad options for the openai provider: {error}; it knows api: chat or responses, and what a request "
+            "should hold belongs in `params`"
+        ) from None
+    if options.api == "chat":
+        return Chat()
+    from holdfast.models.providers.responses import Responses
+
+    return Responses()
+
+
+def bearer(key: str) -> Mapping[str, str]:
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+class Chat:
+    """`POST …/chat/completions`. Messages, parameters and tools go as they are: they are written in its shape."""
+
+    def url(self, base: URL, model: str, *, stream: bool) -> URL:
+        return base / "chat" / "completions"
+
+    def models_url(self, base: URL) -> URL:
+        return base / "models"
+
+    def headers(self, key: str) -> Mapping[str, str]:
+        return bearer(key)
+
+    def body(self, model: str, request: Request, *, stream: bool) -> dict[str, Any]:
+        body: dict[str, Any] = {"model": model, "messages": request.messages, **request.params}
+        if request.tools:
+            body["tools"] = request.tools
+        if stream:
+            body = {"stream_options": {"include_usage": True}, **body, "stream": True}
+        if (
+            body.get("stream_options", ...) is None
+        ):  # a server that refuses them (Mistral's), and tells the usage anyway
+            del body["stream_options"]
+        return body
+
+    def answer(self, body: Any) -> Answer:
+        return answer_of(body)
+
+    def joined(self, events: Sequence[Event]) -> Any:
+        return join_chunks(events)
+
+    def models(self, body: bytes) -> list[str] | None:
+        return parse_models(body)

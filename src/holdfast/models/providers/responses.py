@@ -1,0 +1,207 @@
+"""OpenAI's Responses API: messages to its items, and its items to an answer. Pure.
+
+Reasoning items are kept in the message, as `reasoning_items`, and sent back before it: without them a reasoning model
+begins to think anew after every tool. Where a message cannot say what came, or in which order (a thought between two
+calls, a search on the server), it has all of it as `output_items`; they go back as they came, because a thought without
+what followed it is refused, unless somebody has changed the message's text or calls.
+
+`max_tokens`, `response_format`, `reasoning_effort`, `logprobs`, `tools` and `tool_choice` are written as for chat
+completions; everything else goes as it is. There is no `seed` here: it is left out.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from yarl import URL
+
+from holdfast.models.http.bodies import (
+    Event,
+    Values,
+    check_tool_calls,
+    cut_off,
+    decode,
+    failure_in_success,
+    filtered,
+    malformed,
+    objects,
+    texts,
+)
+from holdfast.models.provider import Request
+from holdfast.models.providers.chat_completions import parse_models
+from holdfast.models.providers.openai import bearer
+from holdfast.records.samples import Answer, Message, Usage
+
+_RENAMED = {"max_tokens": "max_output_tokens", "max_completion_tokens": "max_output_tokens"}
+_LOGPROBS = "message.output_text.logprobs"
+_ENDS = ("response.completed", "response.incomplete", "response.failed")
+_CUT = {"max_output_tokens": "length", "content_filter": "content_filter"}
+_ORDER = {"reasoning": 0, "message": 1, "function_call": 2}
+"""In which a message in OpenAI's older shape is read."""
+
+
+class Responses:
+    """`POST …/responses`."""
+
+    def url(self, base: URL, model: str, *, stream: bool) -> URL:
+        return base / "responses"
+
+    def models_url(self, base: URL) -> URL:
+        return base / "models"
+
+    def headers(self, key: str) -> Mapping[str, str]:
+        return bearer(key)
+
+    def body(self, model: str, request: Request, *, stream: bool) -> dict[str, Any]:
+        items = [item for message in request.messages for item in _items(message)]
+        body: dict[str, Any] = {"model": model, "input": items, **_params(request.params)}
+        if request.tools:
+            body["tools"] = [_tool(tool) for tool in request.tools]
+        if stream:
+            body["stream"] = True
+        return body
+
+    def answer(self, body: Any) -> Answer:
+        if not isinstance(body, dict):
+            raise malformed("the body is not an object", body)
+        if body.get("error"):
+            raise failure_in_success(body["error"])
+        if not isinstance(body.get("output"), list):
+            raise malformed("the body has no output", body)
+        return _answer(body, objects(body["output"]))
+
+    def joined(self, events: Sequence[Event]) -> Any:
+        """The last event holds the whole response."""
+        for event in events:
+            data = decode(event.data.encode())
+            kind = data.get("type") if isinstance(data, dict) else None
+            if kind in _ENDS:
+                return data.get("response")
+            if kind == "error":
+                return {"error": data.get("error") or data}
+        raise cut_off("response.completed")
+
+    def models(self, body: bytes) -> list[str] | None:
+        return parse_models(body)
+
+
+def _items(message: Message) -> Iterator[dict[str, Any]]:
+    is_own = message.get("role") == "assistant"
+    given = texts(message.get("content"))
+    parts = [_part(part, is_own) for part in given]
+    if message.get("role") == "tool":
+        is_text = all(part.get("type") == "text" for part in given)
+        output = "".join(str(part.get("text") or "") for part in given) if is_text else parts
+        yield {"type": "function_call_output", "call_id": message.get("tool_call_id", ""), "output": output}
+        return
+    whole = objects(message.get("output_items"))
+    if whole and (_text(whole), _calls(whole)) == (message.get("content") or "", message.get("tool_calls") or []):
+        yield from whole
+        return
+    yield from objects(message.get("reasoning_items"))
+    if parts:
+        yield {"type": "message", "role": message.get("role", "user"), "content": parts}
+    for call in objects(message.get("tool_calls")):
+        function = call.get("function") or {}
+        named = {"name": function.get("name", ""), "arguments": function.get("arguments") or "{}"}
+        yield {"type": "function_call", "call_id": call.get("id", ""), **named}
+
+
+def _part(part: dict[str, Any], is_own: bool) -> dict[str, Any]:
+    if part.get("type") == "text":
+        return {"type": "output_text" if is_own else "input_text", "text": part.get("text", "")}
+    image = part.get("image_url")
+    if part.get("type") != "image_url" or not isinstance(image, dict):
+        return part
+    return {"type": "input_image", "image_url": image.get("url", ""), "detail": image.get("detail", "auto")}
+
+
+def _params(params: Mapping[str, Any]) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for name, value in params.items():
+        if name == "response_format":
+            made["text"] = {**made.get("text", {}), "format": _format(value)}
+        elif name == "verbosity":
+            made["text"] = {**made.get("text", {}), "verbosity": value}
+        elif name == "reasoning_effort":
+            made["reasoning"] = {**made.get("reasoning", {}), "effort": value}
+        elif name == "logprobs":
+            made |= {"include": [*params.get("include", []), _LOGPROBS]} if value else {}
+        elif name == "tool_choice" and isinstance(value, dict) and isinstance(value.get("function"), dict):
+            made[name] = {"type": "function", "name": value["function"].get("name")}
+        elif name not in ("seed", "include") or (name == "include" and not params.get("logprobs")):
+            made[_RENAMED.get(name, name)] = value
+    return made
+
+
+def _format(wanted: Any) -> Any:
+    schema = wanted.get("json_schema") if isinstance(wanted, dict) else None
+    return {"type": "json_schema", **schema} if isinstance(schema, dict) else wanted
+
+
+def _tool(tool: dict[str, Any]) -> dict[str, Any]:
+    """A function is strict here unless it says otherwise; in the older API it is the other way round."""
+    function = tool.get("function")
+    return {"type": "function", "strict": False, **function} if isinstance(function, dict) else tool
+
+
+def _answer(body: dict[str, Any], output: list[dict[str, Any]]) -> Answer:
+    text, calls, values = _text(output), _calls(output), Values()
+    check_tool_calls(len(calls))
+    reason = _reason(body, calls, values)
+    if reason == "content_filter" and not text and not calls:
+        raise filtered("incomplete_details")
+    message: Message = {"role": "assistant", "content": text or (None if calls else "")}
+    kept = [{name: value for name, value in item.items() if value is not None} for item in output]
+    thoughts = [item for item in kept if item.get("type") == "reasoning"]
+    if thoughts:
+        told = [part for item in thoughts for part in (*objects(item.get("summary")), *objects(item.get("content")))]
+        message["reasoning_content"] = "\n\n".join(str(part.get("text") or "") for part in told)
+        message["reasoning_items"] = thoughts
+    if calls:
+        message["tool_calls"] = calls
+    places = [-1 if "phase" in item else _ORDER.get(str(item.get("type")), -1) for item in kept]
+    if -1 in places or places != sorted(places):
+        message["output_items"] = kept
+    logprobs = [each for part in _parts(output) for each in objects(part.get("logprobs"))]
+    usage = _usage(body.get("usage"), values)
+    return Answer(text, message, calls, reason, usage, logprobs, dropped=values.dropped)
+
+
+def _parts(output: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [part for item in output if item.get("type") == "message" for part in objects(item.get("content"))]
+
+
+def _text(output: list[dict[str, Any]]) -> str:
+    return "".join(str(part.get("text") or part.get("refusal") or "") for part in _parts(output))
+
+
+def _calls(output: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [_call(item) for item in output if item.get("type") == "function_call"]
+
+
+def _call(item: dict[str, Any]) -> dict[str, Any]:
+    function = {"name": item.get("name", ""), "arguments": item.get("arguments", "")}
+    return {"id": item.get("call_id", ""), "type": "function", "function": function}
+
+
+def _reason(body: dict[str, Any], calls: list[dict[str, Any]], values: Values) -> str:
+    status, details = body.get("status"), body.get("incomplete_details")
+    if status == "incomplete":
+        why = values.word(details, "reason") if isinstance(details, dict) else ""
+        return _CUT.get(why, why or "length")
+    if status not in ("completed", None):
+        raise malformed(f"the response is {status}, not completed", body)
+    return "tool_calls" if calls else "stop"
+
+
+def _usage(usage: Any, values: Values) -> Usage:
+    if not isinstance(usage, dict):
+        return Usage()
+    count, details = values.count, usage.get("input_tokens_details")
+    return Usage(
+        count(usage, "input_tokens"),
+        count(usage, "output_tokens"),
+        count(details, "cached_tokens"),
+        count(usage.get("output_tokens_details"), "reasoning_tokens"),
+        count(details, "cache_write_tokens"),
+    )

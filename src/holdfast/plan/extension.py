@@ -1,0 +1,194 @@
+"""More keys for a run: a block of the plan with the keys that no earlier block has, and the rows that they need.
+
+Refuses an extension that would lose or change a planned key. Everything is streamed; the files are synced before the
+record that names them, so dying here leaves two files that the next extension replaces.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from holdfast.datasets import Columns, resolved
+from holdfast.journal.blobs import BlobStore
+from holdfast.plan.differences import MismatchError, changed_rows, is_new
+from holdfast.plan.files import (
+    DataLine,
+    LineFile,
+    PlanLine,
+    data_lines,
+    data_path,
+    plan_path,
+    planned_lines,
+    read_lines,
+)
+from holdfast.plan.planner import Planned, Work, cell_digest, cell_lines, data_line, keep_shots, key_digest, models_of
+from holdfast.records.facts import Block, Cell, Change, Stored
+from holdfast.records.keys import parse_key
+from holdfast.records.samples import Sample
+from holdfast.spec import Model, Spec
+
+_data_line = msgspec.json.Decoder(DataLine)
+
+
+class Extension:
+    """What a spec means beyond the blocks that a run has."""
+
+    def __init__(self, run: str, spec: Spec, works: Mapping[str, Work], blocks: Sequence[Block]) -> None:
+        self._run = run
+        self._spec = spec
+        self._works = works
+        self._cells = [cell for block in blocks for cell in block.cells]
+        self._first = sum(block.plan.count for block in blocks if block.data is not None)
+        self.number = len(blocks) + 1
+
+    def lost(self) -> list[Change]:
+        """Planned keys that the spec no longer means, or asks otherwise: none, if this is an extension."""
+        planned = {(cell.task, cell.model) for cell in self._cells}
+        changes = [
+            Change(f"tasks.{task} with {model}", "planned", "gone", "result")
+            for task, model in sorted(planned)
+            if task not in self._works or model not in {each.name for each in self._models(task)}
+        ]
+        for task in () if changes else dict.fromkeys(cell.task for cell in self._cells):
+            for model in self._models(task):
+                try:
+                    for _ in self._lines(task, model):
+                        pass
+                except MismatchError:
+                    mine = [cell for cell in self._cells if cell.task == task]
+                    changes += changed_rows(self._run, self._spec, self._works, mine)
+                    break
+        return changes
+
+    def count(self) -> int:
+        """How many keys are new."""
+        return sum(1 for task in self._works for model in self._models(task) for _ in self._new(task, model))
+
+    def write(self) -> Planned:
+        data_file = LineFile(data_path(self._run, self.number))
+        starts: dict[str, int] = {}
+        store = BlobStore(self._run)
+        data = data_file.write(self._data(data_file, starts, store))
+        keep_shots(self._works, store)
+        plan_file = LineFile(plan_path(self._run, self.number))
+        cells: list[Cell] = []
+        plan = plan_file.write(self._plan(plan_file, starts, cells))
+        return Planned(plan, data, tuple(cells))
+
+    def _models(self, task: str) -> list[Model]:
+        return models_of(self._spec, self._works[task].task)
+
+    def _lines(self, task: str, model: Model) -> Iterator[tuple[PlanLine, bool]]:
+        """Every key of a cell, and whether it is new. The row is the sample's number in its data set."""
+        mine = [cell for cell in self._cells if (cell.task, cell.model) == (task, model.name)]
+        work = self._works[task]
+        given = cell_lines(self._spec, work, model, work.samples(self._spec))
+        return is_new([planned_lines(self._run, cell) for cell in mine], given)
+
+    def _new(self, task: str, model: Model) -> Iterator[PlanLine]:
+        return (line for line, new in self._lines(task, model) if new)
+
+    def _data(self, file: LineFile, starts: dict[str, int], store: BlobStore) -> Iterator[bytes]:
+        """The rows of every sample that has a new key, with any model."""
+        for task, work in self._works.items():
+            starts[task] = file.bytes
+            columns: Columns | None = None
+            wanted = [_rows_of(self._new(task, model)) for model in self._models(task)]
+            heads = [next(rows, 0) for rows in wanted]
+            for number, sample in enumerate(work.samples(self._spec, surveyed=True, store=store), 1):
+                if number not in heads:
+                    continue
+                heads = [next(rows, 0) if head == number else head for rows, head in zip(wanted, heads, strict=True)]
+                columns = columns or resolved(sample.row, work.columns)
+                yield data_line(file.count + 1, sample, columns, self._spec)
+
+    def _plan(self, file: LineFile, starts: Mapping[str, int], cells: list[Cell]) -> Iterator[bytes]:
+        for task, work in self._works.items():
+            for model in self._models(task):
+                first, at = file.count, file.bytes
+                stored = map(_data_line.decode, read_lines(data_path(self._run, self.number), starts[task]))
+                samples = enumerate(work.samples(self._spec, surveyed=True), 1)
+                row, number, sample = 0, 0, Sample("", None, None, {})
+                for line in self._new(task, model):
+                    while number < line.r:
+                        number, sample = next(samples)
+                        if number == line.r:
+                            row = next(each.r for each in stored if each.id == sample.id)
+                    yield msgspec.json.encode(PlanLine(self._first + file.count, line.k, row, line.x))
+                if file.count > first:
+                    count = file.count - first
+                    cells.append(Cell(task, model.name, self._first + first, count, at, starts[task], self.number))
+
+
+def _rows_of(lines: Iterator[PlanLine]) -> Iterator[int]:
+    """Each row once, in order."""
+    last = 0
+    for line in lines:
+        if line.r != last:
+            last = line.r
+            yield last
+
+
+class Replacement:
+    """The plan lines that a spec means for cells that a run has."""
+
+    def __init__(
+        self,
+        run: str,
+        spec: Spec,
+        works: Mapping[str, Work],
+        cells: Sequence[Cell],
+        renamed: Mapping[str, str],
+        number: int,
+    ) -> None:
+        """`cells`: those to replace; `renamed`: stored names of models, with their new ones; `number`: of the new
+        block.
+        """
+        self._run = run
+        self._spec = spec
+        self._works = works
+        self._cells = cells
+        self._renamed = renamed
+        self._number = number
+
+    def write(self) -> tuple[Stored, tuple[Cell, ...]]:
+        """Write the plan file; returns what it holds, and the cells in it."""
+        file = LineFile(plan_path(self._run, self._number))
+        made: list[Cell] = []
+        stored = file.write(self._lines(file, made))
+        return stored, tuple(made)
+
+    def _lines(self, file: LineFile, made: list[Cell]) -> Iterator[bytes]:
+        for cell in self._cells:
+            at = file.bytes
+            model = self._renamed.get(cell.model, cell.model)
+            yield from map(msgspec.json.encode, self._cell_lines(cell, model))
+            made.append(
+                msgspec.structs.replace(cell, model=model, plan_at=at, block=self._number, data_block=cell.rows_block)
+            )
+
+    def _cell_lines(self, cell: Cell, name: str) -> Iterator[PlanLine]:
+        work = self._works[cell.task]
+        model = next(model for model in self._spec.models if model.name == name)
+        digest = cell_digest(self._spec, work, model)
+        rows = self._rows(cell, work)
+        row, sample = next(rows, (0, Sample("", None, None, {})))
+        for line in planned_lines(self._run, cell):
+            while row < line.r:
+                row, sample = next(rows)
+            key = parse_key(line.k)._replace(model=name)
+            yield msgspec.structs.replace(line, k=str(key), x=key_digest(digest, sample, key.repeat))
+
+    def _rows(self, cell: Cell, work: Work) -> Iterator[tuple[int, Sample]]:
+        """The samples with the numbers of their rows, as the run holds them, or from the data if it holds none. Both
+        have the same order.
+        """
+        if self._spec.record_data:
+            yield from ((line.r, line.sample()) for line in data_lines(self._run, cell))
+            return
+        samples = work.samples(self._spec, surveyed=True)
+        for line in data_lines(self._run, cell):
+            sample = next((each for each in samples if each.id == line.id), None)
+            if sample is None:  # from here on these are rows of the next task
+                return
+            yield line.r, sample

@@ -1,0 +1,1 @@
+"""Comparisons between runs, models and variants: paired differences, gates, leaderboards."""

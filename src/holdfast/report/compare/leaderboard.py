@@ -1,0 +1,109 @@
+"""Leaderboards: models, of one run or several, by how well they do on a task, with ranks that say what is known.
+
+A rank is 1 + the number of those that are significantly better: each is tested against each other one on the keys that
+both have a score for, and the tests of a board are adjusted with Holm's method. A higher score is taken as better.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from holdfast.report.compare.comparison import paired, paired_test
+from holdfast.report.compare.sides import Answers, Cell, Measure, chosen
+from holdfast.report.costs import Cost
+from holdfast.stats import Summary, holm, tied_ranks
+
+ALPHA = 0.05
+
+
+class Ranked(msgspec.Struct, frozen=True):
+    """One model in one run. `summary` is what its report says; `missing` keys have no score."""
+
+    rank: int
+    model: str
+    run: str
+    summary: Summary
+    missing: int
+    cost: Cost = Cost()
+
+
+class Board(msgspec.Struct, frozen=True):
+    """One task and scorer. `common_min`: the fewest keys on which two were compared; None if there is only one."""
+
+    task: str
+    scorer: str
+    ranked: tuple[Ranked, ...]
+    common_min: int | None = None
+    unranked: tuple[str, ...] = ()
+    """Models, each with its run, that were to do the task and have no number to be ranked by."""
+
+
+class _Entrant(msgspec.Struct, frozen=True):
+    run: str
+    model: str
+    measure: Measure
+    cost: Cost
+
+
+class _Duel(msgspec.Struct, frozen=True):
+    """Two entrants on their common keys: how much higher the second is, and whether that may be chance."""
+
+    common: int = 0
+    difference: float = 0.0
+    p: float | None = None
+
+
+def boards(
+    runs: Sequence[Mapping[Cell, Answers]],
+    costs: Sequence[Mapping[Cell, Cost]],
+    task: str | None = None,
+    scorer: str | None = None,
+) -> Iterator[Board]:
+    """By task, in the order of the first run's, then by measure; none for scorers that give labels. `costs`: of
+    each run.
+    """
+    every = [
+        (each, cost[cell])
+        for run, cost in zip(runs, costs, strict=True)
+        for cell, each in run.items()
+        if task in (None, each.side.task)
+    ]
+    for name in dict.fromkeys(each.side.task for each, _ in every):
+        entrants: dict[str, list[_Entrant]] = {}
+        for each, cost in ((each, cost) for each, cost in every if each.side.task == name):
+            side = each.side
+            for measure in chosen(each.measures(), scorer).values():
+                if measure.numbers() is not None:
+                    entrants.setdefault(measure.name, []).append(_Entrant(side.run, side.model, measure, cost))
+        asked = [(each.side.run, each.side.model) for each, _ in every if each.side.task == name]
+        for called, several in entrants.items():
+            ranked = {(each.run, each.model) for each in several}
+            left = tuple(f"{model} of {run}" for run, model in asked if (run, model) not in ranked)
+            yield msgspec.structs.replace(_board(name, called, several), unranked=left)
+
+
+def _board(task: str, scorer: str, entrants: Sequence[_Entrant]) -> Board:
+    pairs = [(one, other) for one in range(len(entrants)) for other in range(one)]
+    duels = {(one, other): _duel(entrants[other].measure, entrants[one].measure) for one, other in pairs}
+    adjusted = dict(zip(pairs, holm([duels[pair].p for pair in pairs]), strict=True))
+
+    def is_better(one: int, other: int) -> bool:
+        pair = (max(one, other), min(one, other))
+        p, higher = adjusted[pair], duels[pair].difference * (1 if one > other else -1)
+        return p is not None and p <= ALPHA and higher > 0
+
+    ranks = tied_ranks(len(entrants), is_better)
+    ranked = [
+        Ranked(rank, each.model, each.run, each.measure.summary(), len(each.measure.missing), each.cost)
+        for rank, each in zip(ranks, entrants, strict=True)
+    ]
+    ranked.sort(key=lambda each: (each.rank, -(each.summary.mean or 0.0)))
+    return Board(task, scorer, tuple(ranked), min((each.common for each in duels.values()), default=None))
+
+
+def _duel(first: Measure, second: Measure) -> _Duel:
+    pairs = paired(first, second)
+    if pairs is None:
+        return _Duel()
+    steps = pairs.differences
+    return _Duel(len(steps), sum(steps) / len(steps), paired_test(pairs).p)

@@ -1,0 +1,1 @@
+"""Output formats: one module per format that a report or an export is written in."""

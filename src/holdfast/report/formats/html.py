@@ -1,0 +1,170 @@
+"""A report as one HTML file that can be mailed, archived or put on a server: tables, figures, failures, cost, origin.
+
+Invariant: the page asks for nothing (a policy in it forbids that to the browser too), runs nothing, and nothing in an
+answer, an error or a name is markup in it.
+"""
+
+import html
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from holdfast.printable import clean
+from holdfast.report.cells import CellReport, RunReport
+from holdfast.report.costs import CostLine, unpriced_line
+from holdfast.report.formats.plots import Drawn
+from holdfast.report.tables import (
+    anomaly_lines,
+    duration,
+    edited_lines,
+    html_table,
+    marked_lines,
+    notice_lines,
+    reading_lines,
+    report_rows,
+    short,
+)
+from holdfast.report.text import counted, dollars, shortened, status_tone, status_words
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """Where a run comes from: name and value of each fact, and the spec as a person reads it."""
+
+    facts: tuple[tuple[str, str], ...]
+    spec: str = ""
+
+
+class Sheet(msgspec.Struct, frozen=True):
+    """One run on the page."""
+
+    report: RunReport
+    costs: tuple[CostLine, ...]
+    origin: Origin
+
+
+_MESSAGE_MAX = 2_000
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+_STYLE = """
+:root { color-scheme: light; }
+body { font: 15px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff; max-width: 72rem; margin: 2rem auto;
+  padding: 0 1rem; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.25rem; margin-top: 2.5rem; border-bottom: 1px solid #ccc; }
+h3 { font-size: 1.05rem; margin-top: 1.75rem; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem; }
+th, td { text-align: left; padding: .25rem .7rem .25rem 0; border-bottom: 1px solid #e4e4e4; vertical-align: top;
+  overflow-wrap: break-word; max-width: 28rem; }
+th { border-bottom: 2px solid #888; }
+pre { background: #f5f5f5; padding: .75rem; overflow-x: auto; white-space: pre-wrap; overflow-wrap: anywhere; }
+figure { margin: 1.5rem 0; } figure svg { max-width: 100%; height: auto; }
+.status { padding: .1rem .5rem; border-radius: .5rem; background: #eee; }
+.completed { background: #d9f2df; } .failed, .stalled { background: #f8d7d7; } .interrupted { background: #fdf0cc; }
+""".strip()
+_SVG = re.compile(r"<svg\b.*</svg>", re.DOTALL)
+_NO_HTML = re.compile("[\ud800-\udfff\ufffe\uffff]")
+
+
+def page(sheets: Sequence[Sheet], figures: Iterable[Drawn]) -> Iterator[str]:
+    """The file, in pieces. `figures` are SVG, of all runs together."""
+    title = ", ".join(f"{each.report.experiment}/{each.report.run_id}" for each in sheets)
+    yield f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{_text(title)}</title>\n'
+    yield f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+    yield '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+    yield f"<style>\n{_STYLE}\n</style>\n</head>\n<body>\n<h1>{_text(title)}</h1>\n"
+    for each in sheets:
+        yield from _run(each)
+    drawn = [_figure(each) for each in figures]
+    if drawn:
+        yield f"<h2>Figures</h2>\n{''.join(drawn)}"
+    yield "</body>\n</html>\n"
+
+
+def _run(sheet: Sheet) -> Iterator[str]:
+    report = sheet.report
+    failed, planned = sum(cell.failed for cell in report.cells), sum(cell.planned for cell in report.cells)
+    tone, words = status_tone(report.status, failed, planned), status_words(report.status, failed, planned)
+    yield f'<section>\n<h2>{_text(report.run_id)} <span class="status {_text(tone)}">'
+    yield f"{_text(words)}</span></h2>\n"
+    for line in (report.reason, *notice_lines(report)):
+        if line:
+            yield f"<p>{_text(line)}</p>\n"
+    yield _table(*report_rows(report))
+    cells = report.cells
+    for line in (*reading_lines(cells), *edited_lines(cells), *marked_lines(cells), *anomaly_lines(report)):
+        yield f"<p>{_text(line)}</p>\n"
+    if report.anomalies:
+        yield f"<p>{counted(report.anomalies, 'anomaly', 'anomalies')} in the journal: see holdfast verify</p>\n"
+    failures = list(_failures(report.cells))
+    if failures:
+        yield f"<h3>Failures</h3>\n{_table(('task', 'model', 'what', 'kind', 'count', 'example', 'it says'), failures)}"
+    yield from _costs(sheet)
+    yield f"<h3>Origin</h3>\n{_table(('fact', 'value'), sheet.origin.facts)}"
+    if sheet.origin.spec:
+        yield f"<details><summary>The spec</summary><pre>{_text(sheet.origin.spec)}</pre></details>\n"
+    yield "</section>\n"
+
+
+def _failures(cells: Iterable[CellReport]) -> Iterator[list[str]]:
+    """By kind, each with an example: of samples, and of scorers on finished answers."""
+    for cell in cells:
+        for kind, count in cell.failures.items():
+            example = cell.examples[kind]
+            told = shortened(example.message, _MESSAGE_MAX)
+            yield [cell.task, cell.model, "sample", kind, str(count), example.key, told]
+        for each in cell.scorers:
+            if each.failures and each.example is not None:
+                told = shortened(each.example.message, _MESSAGE_MAX)
+                row = [f"scorer {each.scorer}", "scorer", str(each.failures), each.example.key, told]
+                yield [cell.task, cell.model, *row]
+
+
+def _costs(sheet: Sheet) -> Iterator[str]:
+    if not sheet.costs:
+        return
+    yield "<h3>Cost</h3>\n"
+    names = ("task", "model", "role", "requests", "tokens in", "tokens out", "cost", "for each answer")
+    rows = [
+        [
+            line.task,
+            line.model,
+            line.role,
+            str(line.requests),
+            short(line.usage.input_tokens),
+            short(line.usage.output_tokens),
+            "" if line.cost.dollars is None else dollars(line.cost.dollars),
+            "" if line.dollars_per_sample is None else dollars(line.dollars_per_sample),
+        ]
+        for line in sheet.costs
+    ]
+    yield _table(names, rows)
+    cost = sheet.report.cost
+    if cost.dollars is not None:
+        saved = f"; replay saved {dollars(cost.saved_dollars)}" if cost.saved_dollars else ""
+        yield f"<p>In all {dollars(cost.dollars)}{saved}, {_text(_worked(sheet.report))}.</p>\n"
+    if cost.unpriced:
+        yield f"<p>{_text(unpriced_line(cost.unpriced))}</p>\n"
+
+
+def _worked(report: RunReport) -> str:
+    return f"{duration(sum(cell.seconds for cell in report.cells))} of work"
+
+
+def _figure(figure: Drawn) -> str:
+    """Without what a file of its own needs, the declaration and the document type."""
+    found = _SVG.search(figure.content.decode())
+    return f'<figure role="img" aria-label="{_text(figure.title)}">{found[0] if found else ""}</figure>\n'
+
+
+def _table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    cleaned = [[_clean(cell) for cell in row] for row in rows]
+    return f'<div class="wide">{html_table(names, cleaned)}</div>\n'
+
+
+def _text(text: str) -> str:
+    return html.escape(_clean(text))
+
+
+def _clean(text: str) -> str:
+    """With control characters shown, and all else that HTML does not have."""
+    return _NO_HTML.sub(lambda found: f"\\u{ord(found[0]):04x}", clean(text))

@@ -1,0 +1,87 @@
+r"""A report as a LaTeX table for a paper: booktabs rules, means with their intervals, one row for each scorer
+and each way in which its repeats are reduced, as in the report.
+
+Invariant: nothing in a name means anything to LaTeX, or ends a row. Needs `\usepackage{booktabs}`; letters outside of
+ASCII are as they are, which LaTeX reads as UTF-8.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from holdfast.printable import clean
+from holdfast.report.cells import CellReport, RunReport
+from holdfast.report.tables import scorer_summaries
+from holdfast.report.text import count_of
+from holdfast.stats import Summary
+
+_SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedblright{}",  # the straight one is missing from LaTeX's default encoding
+    "'": r"\textquotesingle{}",
+    "`": r"\textasciigrave{}",
+    "-": "-{}",
+    **{each: f"\\{each}" for each in "#$%&_{}"},
+}
+_SOUGHT = re.compile(f"-(?=-)|[{re.escape(''.join(each for each in _SPECIAL if each != '-'))}]")
+"""LaTeX would make one dash of several hyphens; a single one stays."""
+_HEAD = ("task", "model", "scorer", "mean", r"95\% interval", "$n$", "failed")
+
+
+def latex(reports: Sequence[RunReport]) -> str:
+    """All runs in one table; with several, the first column says which."""
+    several = len(reports) > 1
+    priced = any(cell.cost.dollars is not None for report in reports for cell in report.cells)
+    names = [*(["run"] if several else []), *_HEAD, *(["cost"] if priced else [])]
+    titles = 3 + several
+    lines = [
+        r"% needs \usepackage{booktabs}",
+        *(f"% damaged: {_text(sentence)}" for report in reports for sentence in report.damage),
+        r"\begin{table}",
+        r"\centering",
+        rf"\begin{{tabular}}{{{'l' * titles}{'r' * (len(names) - titles)}}}",
+        r"\toprule",
+        _row(names),
+    ]
+    for report in reports:
+        lines.append(r"\midrule")
+        for cell in report.cells:
+            lines += [_row([*([_text(report.run_id)] if several else []), *row]) for row in _rows(cell, priced=priced)]
+    told = ", ".join(
+        f"{_text(report.experiment)}/{_text(report.run_id)} ({report.status}{', damaged' if report.damage else ''})"
+        for report in reports
+    )
+    lines += [r"\bottomrule", r"\end{tabular}", rf"\caption{{{told}}}", r"\end{table}"]
+    return "\n".join(lines) + "\n"
+
+
+def _rows(cell: CellReport, *, priced: bool) -> Iterator[list[str]]:
+    names = [_text(cell.task), _text(cell.model)]
+    rest = [str(cell.failed), *([_text(str(cell.cost)) or "--"] if priced else [])]
+    if not cell.scorers:
+        yield [*names, "--", "--", "--", str(cell.finished), *rest]
+    for each in cell.scorers:
+        for name, summary, labels in scorer_summaries(each):
+            yield [*names, _text(name), *_numbers(summary, labels), *rest]
+
+
+def _numbers(summary: Summary, labels: Mapping[str, int]) -> list[str]:
+    if summary.mean is None:
+        shown = ", ".join(f"{label} {count}" for label, count in list(labels.items())[:4])
+        return [_text(shown) or "--", "--", str(sum(labels.values()))]
+    interval = "--" if summary.low is None or summary.high is None else f"$[{summary.low:.4f}, {summary.high:.4f}]$"
+    return [f"${summary.mean:.4f}$", interval, count_of(summary)]
+
+
+def _row(cells: Sequence[str]) -> str:
+    return rf"{' & '.join(cells)} \\"
+
+
+def _text(text: str) -> str:
+    """On one line, with control characters shown."""
+    plain = " ".join(clean(text).split())
+    return _SOUGHT.sub(lambda found: _SPECIAL[found[0]], plain)

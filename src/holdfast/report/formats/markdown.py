@@ -1,0 +1,75 @@
+"""A run's report as Markdown, for pull requests and job summaries. Says what `report` says on a terminal."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from holdfast.printable import clean
+from holdfast.report.cells import CellReport, RunReport
+from holdfast.report.tables import (
+    anomaly_lines,
+    cost_lines,
+    duration,
+    edited_lines,
+    failure_lines,
+    marked_lines,
+    notice_lines,
+    reading_lines,
+    scorer_rows,
+    short,
+    speed_lines,
+)
+from holdfast.report.text import counted
+
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~&$!]|:(?=//)|(?<=\bwww)\.)", re.IGNORECASE)
+"""Also entities, formulas, and addresses, which GitHub would make links of."""
+_HEAD = ("task", "model", "scorer", "mean", "95% interval", "n", "failed", "unfinished", "tokens", "cost", "time")
+_MARKS = {"completed": "✅", "running": "⏳", "failed": "❌", "stalled": "❌"}
+
+
+def markdown(report: RunReport) -> str:
+    """Ends with a line break, so that it can be appended to a file that holds others."""
+    failed = sum(cell.failed for cell in report.cells)
+    mark = "⚠️" if report.damage or (failed and report.status == "completed") else _MARKS.get(report.status, "⚠️")
+    lines = [f"### {mark} {_text(f'{report.experiment}/{report.run_id}')}: {report.status}", ""]
+    if report.reason:
+        lines += [_text(report.reason), ""]
+    for line in notice_lines(report):
+        lines += [_text(line), ""]
+    lines += [_row(_HEAD), _row("---" if name in _HEAD[:3] else "--:" for name in _HEAD)]
+    lines += [row for cell in report.cells for row in _rows(cell)]
+    found = [
+        *cost_lines(report.cost),
+        *speed_lines(report),
+        *reading_lines(report.cells),
+        *edited_lines(report.cells),
+    ]
+    found += [*marked_lines(report.cells), *anomaly_lines(report), *failure_lines(report.cells)]
+    if report.anomalies:
+        found.append(f"{counted(report.anomalies, 'anomaly', 'anomalies')} in the journal: see `holdfast verify`")
+    if found:
+        lines += ["", *(f"- {_text(line)}" for line in found)]
+    return "\n".join(lines) + "\n\n"
+
+
+def _rows(cell: CellReport) -> Iterator[str]:
+    used = f"{short(cell.usage.input_tokens)}+{short(cell.usage.output_tokens)}"
+    rest = (str(cell.failed), str(cell.unfinished), used, str(cell.cost) or "-", duration(cell.seconds))
+    if not cell.scorers:
+        yield _row((_text(cell.task), _text(cell.model), "-", "-", "-", str(cell.finished), *rest))
+    for name, (mean, _, interval, n, *_) in (row for each in cell.scorers for row in scorer_rows(each)):
+        yield _row((_text(cell.task), _text(cell.model), _text(name), _text(mean), interval, n, *rest))
+
+
+def markdown_table(names: Sequence[str], rows: Iterable[Sequence[str]], titles: int) -> str:
+    """Any table; the first `titles` columns hold names, the others numbers."""
+    head = [_row(names), _row("---" if index < titles else "--:" for index in range(len(names)))]
+    return "\n".join([*head, *(_row(map(_text, row)) for row in rows)]) + "\n"
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _text(text: str) -> str:
+    """Nothing in a name or an error means anything to Markdown, or ends a row; control characters are shown."""
+    return _SPECIAL.sub(r"\\\1", " ".join(clean(text).split()))

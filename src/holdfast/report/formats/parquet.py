@@ -1,0 +1,132 @@
+"""A run's lines as Parquet: typed columns, written in row groups, so that memory does not grow with the run.
+
+Texts are as they are. A scorer's column holds booleans, numbers or labels, as its values are; where it gave several
+kinds, numbers if all of them can be read so (a boolean is 1 or 0), else text. Needs pyarrow when it is used; if that is
+missing, says how to install it.
+"""
+
+import importlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from holdfast.errors import UsageError
+from holdfast.report.formats.lines import ExportLine, score_column
+from holdfast.score import as_number
+from holdfast.state import Index
+
+_ROWS_MAX = 2_000
+_CHARACTERS_MAX = 8_000_000
+"""Of outputs in one row group: a thousand long answers must not be a gigabyte in memory."""
+_BOOL, _NUMBER, _LABEL = "bool", "number", "label"
+_COLUMNS = {
+    "key": "string",
+    "task": "string",
+    "model": "string",
+    "sample_id": "string",
+    "repeat": "int32",
+    "status": "string",
+    "output": "string",
+    "marks": "strings",
+    "anomalies": "texts",
+    "error_kind": "string",
+    "error": "string",
+    "attempt": "int32",
+    "finish_reason": "string",
+    "input_tokens": "int64",
+    "output_tokens": "int64",
+    "cached_tokens": "int64",
+    "reasoning_tokens": "int64",
+    "cost_usd": "float64",
+    "seconds": "float64",
+    "score_errors": "texts",
+    "reasons": "texts",
+    "edited": "texts",
+}
+
+
+def score_kinds(index: Index, evaluation: str = "") -> dict[str, str]:
+    """By scorer, in the order of their names: what its values are. One that never gave a value has numbers."""
+    found: dict[str, set[str]] = {}
+    for row in index.scores(evaluation or index.story.evaluation):
+        kinds = found.setdefault(row.scorer, set())
+        if row.value is not None and not row.failure:
+            kinds.add(_kind_of(row.value))
+    return {
+        name: _LABEL if _LABEL in kinds else _BOOL if kinds == {_BOOL} else _NUMBER
+        for name, kinds in sorted(found.items())
+    }
+
+
+def write_parquet(lines: Iterable[ExportLine], path: str, kinds: Mapping[str, str]) -> None:
+    """`kinds`: see `score_kinds`. What is there of the file after a failure cannot be read as Parquet."""
+    arrow, parquet = _package("pyarrow"), _package("pyarrow.parquet")
+    schema = _schema(arrow, kinds)
+    try:
+        writer = parquet.ParquetWriter(path, schema, compression="zstd")
+    except OSError as error:
+        raise UsageError(f"--output {path}: cannot be written: {error.strerror or error}") from error
+    with writer:
+        for group in _groups(lines):
+            rows = [_row(line, kinds) for line in group]
+            writer.write_table(arrow.Table.from_pylist(rows, schema=schema))
+
+
+def _schema(arrow: Any, kinds: Mapping[str, str]) -> Any:
+    """Of pyarrow, which has no types of its own."""
+    types = {
+        "string": arrow.string(),
+        "strings": arrow.list_(arrow.string()),
+        "texts": arrow.map_(arrow.string(), arrow.string()),
+        "int32": arrow.int32(),
+        "int64": arrow.int64(),
+        "float64": arrow.float64(),
+        _BOOL: arrow.bool_(),
+        _NUMBER: arrow.float64(),
+        _LABEL: arrow.string(),
+    }
+    fields = [(name, types[kind]) for name, kind in _COLUMNS.items()]
+    scores = [(score_column(name, _COLUMNS), types[kind]) for name, kind in kinds.items()]
+    return arrow.schema([*fields[:-3], *scores, *fields[-3:]])
+
+
+def _groups(lines: Iterable[ExportLine]) -> Iterator[list[ExportLine]]:
+    group: list[ExportLine] = []
+    characters = 0
+    for line in lines:
+        group.append(line)
+        characters += len(line.output or "")
+        if len(group) >= _ROWS_MAX or characters >= _CHARACTERS_MAX:
+            yield group
+            group, characters = [], 0
+    if group:
+        yield group
+
+
+def _row(line: ExportLine, kinds: Mapping[str, str]) -> dict[str, Any]:
+    row: dict[str, Any] = {name: getattr(line, name, None) for name in _COLUMNS}
+    row["marks"], row["anomalies"] = list(line.marks), list(line.anomalies.items())
+    row["error_kind"] = line.error.kind if line.error else None
+    row["error"] = line.error.message if line.error else None
+    row["score_errors"], row["reasons"] = list(line.broken.items()), list(line.reasons.items())
+    row["edited"] = list(line.edited.items())
+    given = line.values
+    return row | {score_column(name, _COLUMNS): _value(given.get(name), kind) for name, kind in kinds.items()}
+
+
+def _value(value: Any, kind: str) -> Any:
+    if value is None or kind == _BOOL:
+        return value
+    return float(value) if kind == _NUMBER else str(value)
+
+
+def _kind_of(value: Any) -> str:
+    if isinstance(value, bool):
+        return _BOOL
+    return _NUMBER if isinstance(value, float) or as_number(value) is not None else _LABEL
+
+
+def _package(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise UsageError("--format parquet needs one more package: pip install 'holdfast[parquet]'") from error

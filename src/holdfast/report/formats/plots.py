@@ -1,0 +1,379 @@
+"""Figures of runs: scores with intervals, paired differences, cost against score, pass@k, seconds of an answer.
+
+Drawn by matplotlib, which is brought in when a figure is drawn; if it is missing, says how to install it. Nothing is
+shown on a screen. Invariant: the same numbers give the same bytes, and nothing in a name is taken for mathematics.
+"""
+
+import contextlib
+import importlib
+import io
+import math
+import warnings
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import msgspec
+
+from holdfast.errors import UsageError
+from holdfast.report.cells import RunReport
+from holdfast.report.compare.comparison import Comparison, compare
+from holdfast.report.compare.sides import Answers, pairs_between, pairs_within, sides_of
+from holdfast.report.formats.lines import ExportLine
+from holdfast.report.text import counted, first_line, shortened
+from holdfast.stats import Summary, pass_at_k, quantile
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+_CURVE_MAX = 1_000
+
+
+class Point(msgspec.Struct, frozen=True):
+    """One scorer over one cell, and what an answer of the cell cost."""
+
+    label: str
+    scorer: str
+    summary: Summary
+    dollars: float | None
+
+
+class Curve(msgspec.Struct, frozen=True):
+    """pass@k of one cell for k = 1, 2, …: the mean over its samples."""
+
+    label: str
+    scorer: str
+    values: tuple[float, ...]
+
+
+class Latency(msgspec.Struct, frozen=True):
+    """How long the answers of one cell took: quantiles of their seconds, replayed steps included."""
+
+    label: str
+    p5: float
+    p25: float
+    p50: float
+    p75: float
+    p95: float
+    p99: float
+
+
+class Plotted(msgspec.Struct, frozen=True):
+    """All that there is to draw."""
+
+    points: tuple[Point, ...]
+    comparisons: tuple[Comparison, ...]
+    curves: tuple[Curve, ...]
+    latencies: tuple[Latency, ...]
+
+    @property
+    def scorers(self) -> list[str]:
+        return list(dict.fromkeys(each.scorer for each in self.points))
+
+
+def plotted(runs: Sequence[tuple[RunReport, Iterable[ExportLine]]]) -> Plotted:
+    """Of several runs, the first one is compared with each other one; of one, its models and variants."""
+    points: list[Point] = []
+    curves: list[Curve] = []
+    latencies: list[Latency] = []
+    sides: list[dict[tuple[str, str], Answers]] = []
+    for report, lines in runs:
+        prefix = f"{report.run_id} " if len(runs) > 1 else ""
+        points += _points(report, prefix)
+        seconds: dict[tuple[str, str], array[float]] = {}
+        answers = sides_of(report.run_id, _watched(lines, seconds))
+        latencies += [_latency(f"{prefix}{' / '.join(cell)}", found) for cell, found in seconds.items()]
+        for cell, each in answers.items():
+            curves += _curves(f"{prefix}{' / '.join(cell)}", each)
+        sides.append(answers)
+    return Plotted(tuple(points), tuple(_comparisons(sides)), tuple(curves), tuple(latencies))
+
+
+def _points(report: RunReport, prefix: str) -> Iterator[Point]:
+    for cell in report.cells:
+        paid = cell.cost.dollars is not None and not cell.cost.unpriced and cell.finished
+        dollars = (cell.cost.dollars or 0.0) / cell.finished if paid else None
+        for each in cell.scorers:
+            yield Point(f"{prefix}{cell.task} / {cell.model}", each.scorer, each.summary, dollars)
+
+
+def _watched(lines: Iterable[ExportLine], seconds: "dict[tuple[str, str], array[float]]") -> Iterator[ExportLine]:
+    """The same without outputs, which nothing is drawn of."""
+    for line in lines:
+        if line.status == "finished":
+            seconds.setdefault((line.task, line.model), array("d")).append(line.seconds)
+        yield msgspec.structs.replace(line, output=None)
+
+
+def _latency(label: str, seconds: "array[float]") -> Latency:
+    ordered = sorted(seconds)
+    return Latency(label, *(quantile(ordered, share) or 0.0 for share in (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)))
+
+
+def _curves(label: str, answers: Answers) -> Iterator[Curve]:
+    """Of scorers that say right or wrong, where every sample with a score has several."""
+    for measure in answers.measures().values():
+        samples: dict[str, list[float]] = {}
+        for (sample, _), number in (measure.numbers() or {}).items():
+            samples.setdefault(sample, []).append(number)
+        fewest = min(map(len, samples.values()), default=0)
+        if fewest > 1 and all(value in (0, 1) for values in samples.values() for value in values):
+            every = list(samples.values())
+            yield Curve(
+                label, measure.scorer, tuple(_mean_pass(every, k) for k in range(1, min(fewest, _CURVE_MAX) + 1))
+            )
+
+
+def _mean_pass(samples: Sequence[Sequence[float]], k: int) -> float:
+    """Over the same samples for every k, or the curve could fall."""
+    return sum(pass_at_k(each, k) or 0.0 for each in samples) / len(samples)
+
+
+def _comparisons(sides: Sequence[dict[tuple[str, str], Answers]]) -> Iterator[Comparison]:
+    if len(sides) == 1:
+        pairs = pairs_within(sides[0])
+        yield from (each for first, second in pairs for each in compare(first, second))
+        return
+    for other in sides[1:]:
+        for first, second in pairs_between(sides[0], other):
+            yield from compare(first, second)
+
+
+IMAGES = ("png", "svg")
+_ROWS_MAX = 150
+_NAME_MAX = 48
+_LEGEND_MAX = 20
+_WIDTH = 8.0
+_DPI = 150
+_SETTINGS = {
+    "svg.hashsalt": "holdfast",
+    "svg.fonttype": "none",
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "figure.constrained_layout.use": True,
+}
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8b4513")
+"""That people who see red and green alike can tell apart."""
+_SHAPES = "os^DvP*X"
+
+
+class Drawn(msgspec.Struct, frozen=True):
+    """A figure, as the bytes of a file. `name` can be one of a file; `title` says what it shows."""
+
+    name: str
+    title: str
+    content: bytes
+
+
+def has_plots() -> bool:
+    """Whether figures can be drawn here."""
+    try:
+        importlib.import_module("matplotlib")
+    except ImportError:
+        return False
+    return True
+
+
+def draw(plotted: Plotted, image: str = "png") -> Iterator[Drawn]:
+    """Every figure that there are numbers for, one at a time."""
+    for scorer in plotted.scorers:
+        points = [each for each in plotted.points if each.scorer == scorer and each.summary.mean is not None]
+        if points:
+            yield _drawn("scores", scorer, "scores, with 95% intervals", image, partial(_scores, points))
+        priced = [each for each in points if each.dollars is not None]
+        if priced:
+            yield _drawn("cost", scorer, "cost against score", image, partial(_costs, priced))
+        differences = [each for each in plotted.comparisons if each.scorer == scorer and each.difference is not None]
+        if differences:
+            yield _drawn("differences", scorer, "paired differences", image, partial(_differences, differences))
+        curves = [each for each in plotted.curves if each.scorer == scorer]
+        if curves:
+            yield _drawn("pass-at-k", scorer, "pass@k", image, partial(_curves_of_plots, curves))
+    if plotted.latencies:
+        yield _drawn("seconds", "", "seconds of an answer", image, partial(_latencies, plotted.latencies))
+
+
+def _drawn(kind: str, scorer: str, what: str, image: str, make: "Callable[[], Figure]") -> Drawn:
+    title = f"{_name(scorer)}: {what}" if scorer else what
+    with _quietly() as matplotlib, matplotlib.rc_context(_SETTINGS):
+        figure = make()
+        figure.suptitle(title, fontsize=12, parse_math=False)
+        out = io.BytesIO()
+        metadata = {"Date": None, "Creator": None} if image == "svg" else {"Software": None}
+        figure.savefig(out, format=image, dpi=_DPI, metadata=metadata)
+    name = f"{kind}-{quote(scorer, safe=' ')}" if scorer else kind
+    return Drawn(f"{shortened(name, 100)}.{image}", title, out.getvalue())
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[Any]:
+    """A name may have letters that the font does not: they are shown as boxes, and that is all."""
+    try:
+        matplotlib = importlib.import_module("matplotlib")
+    except ImportError as error:
+        raise UsageError("plots need one more package: pip install 'holdfast[plots]'") from error
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
+        yield matplotlib
+
+
+def _figure(height: float) -> "tuple[Figure, Axes]":
+    """Without pyplot, which would keep it, and would look for a screen."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(_WIDTH, height))
+    return figure, figure.subplots()
+
+
+def _rows_figure(names: Sequence[str], what: str) -> "tuple[Figure, Axes]":
+    """One row for each name, the first on top."""
+    shown = names[:_ROWS_MAX]
+    figure, axes = _figure(1.3 + 0.3 * max(len(shown), 2))
+    axes.set_yticks(range(len(shown)), labels=[_name(name) for name in shown])
+    axes.set_ylim(len(shown) - 0.5, -0.5)
+    left = len(names) - len(shown)
+    axes.set_xlabel(f"{what} ({counted(left, 'more row')} not shown)" if left else what)
+    axes.grid(axis="x", color="#dddddd", linewidth=0.8)
+    for label in axes.get_yticklabels():
+        label.set_parse_math(False)
+    return figure, axes
+
+
+def _scores(points: Sequence[Point]) -> "Figure":
+    figure, axes = _rows_figure([each.label for each in points], "mean")
+    _intervals(axes, [each.summary for each in points])
+    if _are_shares(points):
+        axes.set_xlim(-0.02, 1.02)
+    return figure
+
+
+def _differences(found: Sequence[Comparison]) -> "Figure":
+    figure, axes = _rows_figure([_told(each) for each in found], "second minus first, on the keys that both have")
+    axes.axvline(0, color="#666666", linewidth=1)
+    _intervals(axes, [each.difference for each in found if each.difference is not None])
+    low, high = axes.get_xlim()
+    reach = max(abs(low), abs(high), 0.01)
+    axes.set_xlim(-reach, reach)
+    return figure
+
+
+def _costs(points: Sequence[Point]) -> "Figure":
+    """Points that the legend has no room for are grey, and without their intervals."""
+    figure, axes = _legend_figure(len(points))
+    for number, each in reversed(list(enumerate(points))):
+        mean, dollars = each.summary.mean or 0.0, 1_000 * (each.dollars or 0.0)
+        low, high = _ends(each.summary)
+        ends = [[mean - low], [high - mean]] if number < _LEGEND_MAX else None
+        axes.errorbar([dollars], [mean], yerr=ends, linestyle="", capsize=3, **_look(number, each.label))
+    prices = [each.dollars for each in points if each.dollars]
+    if len(prices) == len(points) and max(prices) > 20 * min(prices):
+        axes.set_xscale("log")
+    else:
+        axes.set_xlim(left=0)
+    if _are_shares(points):
+        axes.set_ylim(-0.02, 1.02)
+    axes.set_xlabel("dollars for 1,000 answers")
+    axes.set_ylabel("mean")
+    _legend(figure, axes, len(points))
+    return figure
+
+
+def _curves_of_plots(curves: Sequence[Curve]) -> "Figure":
+    figure, axes = _legend_figure(len(curves))
+    for number, each in reversed(list(enumerate(curves))):
+        axes.plot(range(1, len(each.values) + 1), each.values, **_look(number, each.label))
+    longest = max(len(each.values) for each in curves)
+    axes.set_xticks(range(1, longest + 1, max(1, math.ceil(longest / 16))))
+    axes.set_ylim(-0.02, 1.02)
+    axes.set_xlabel("k, answers to each sample")
+    axes.set_ylabel("chance that one of k is right")
+    _legend(figure, axes, len(curves))
+    return figure
+
+
+def _latencies(latencies: Sequence[Latency]) -> "Figure":
+    figure, axes = _rows_figure([each.label for each in latencies], "seconds: middle half, 5% to 95%, x at 99%")
+    boxes = [
+        {"q1": each.p25, "med": each.p50, "q3": each.p75, "whislo": each.p5, "whishi": each.p95, "fliers": [each.p99]}
+        for each in latencies[:_ROWS_MAX]
+    ]
+    axes.bxp(
+        boxes,
+        positions=range(len(boxes)),
+        orientation="horizontal",
+        widths=0.5,
+        manage_ticks=False,
+        flierprops={"marker": "x"},
+        medianprops={"color": _COLOURS[1]},
+    )
+    slowest, quickest = max(each.p99 for each in latencies), min(each.p5 for each in latencies)
+    if quickest > 0 and slowest > 50 * quickest:
+        axes.set_xscale("log")
+    else:
+        axes.set_xlim(left=0)
+    return figure
+
+
+def _intervals(axes: "Axes", summaries: Sequence[Summary]) -> None:
+    """One on each row."""
+    shown = summaries[:_ROWS_MAX]
+    means = [each.mean or 0.0 for each in shown]
+    ends = [_ends(each) for each in shown]
+    below = [mean - low for mean, (low, _) in zip(means, ends, strict=True)]
+    above = [high - mean for mean, (_, high) in zip(means, ends, strict=True)]
+    axes.errorbar(means, range(len(shown)), xerr=[below, above], fmt="o", color=_COLOURS[0], capsize=3)
+
+
+def _ends(summary: Summary) -> tuple[float, float]:
+    """Of the interval, or the mean itself where none is known."""
+    mean = summary.mean or 0.0
+    if summary.low is None or summary.high is None:
+        return mean, mean
+    return min(summary.low, mean), max(summary.high, mean)
+
+
+def _are_shares(points: Sequence[Point]) -> bool:
+    return all(0 <= value <= 1 for each in points for value in _ends(each.summary))
+
+
+def _legend_figure(count: int) -> "tuple[Figure, Axes]":
+    """With room for a legend below it."""
+    figure, axes = _figure(4.5 + 0.25 * math.ceil(min(count, _LEGEND_MAX + 1) / 2))
+    axes.grid(color="#dddddd", linewidth=0.8)
+    return figure, axes
+
+
+def _look(number: int, label: str) -> dict[str, Any]:
+    if number >= _LEGEND_MAX:
+        return {"marker": ".", "color": "#bbbbbb"}
+    shape = _SHAPES[number // len(_COLOURS) % len(_SHAPES)]
+    return {"marker": shape, "color": _COLOURS[number % len(_COLOURS)], "label": _name(label)}
+
+
+def _legend(figure: "Figure", axes: "Axes", count: int) -> None:
+    handles, labels = axes.get_legend_handles_labels()
+    title = f"grey: {count - _LEGEND_MAX} more" if count > _LEGEND_MAX else None
+    legend = figure.legend(handles[::-1], labels[::-1], title=title, loc="outside lower center", ncols=2, frameon=False)
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+
+
+def _told(each: Comparison) -> str:
+    task = each.first.task if each.first.task == each.second.task else each.first.family
+    return f"{task}: {each.second.label(each.first)} - {each.first.label(each.second)}"
+
+
+def _name(text: str) -> str:
+    """Of a long name the beginning and the end: variants differ at the end."""
+    line = first_line(text, 10_000)
+    if len(line) <= _NAME_MAX:
+        return line
+    half = _NAME_MAX // 2
+    return f"{line[:half]}…{line[1 - half :]}"

@@ -1,0 +1,210 @@
+"""A run's profile: how long each phase took, how fast each model answered, and how many requests were
+in flight when.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+
+import msgspec
+
+from holdfast.records.durations import RELATIVE_ERROR, Durations
+from holdfast.report.grid import Grid
+from holdfast.report.text import brief, counted
+from holdfast.state import ModelTimes, Profile
+
+PHASES = ("queue", "connect", "first byte", "generate", "request", "tools", "score")
+
+
+class Percentiles(msgspec.Struct, frozen=True):
+    """Of durations in seconds. The greatest is exact, the others are within `relative_error`."""
+
+    count: int
+    p50: float
+    p90: float
+    p99: float
+    max: float
+    seconds: float
+    """Of all of them."""
+
+    @classmethod
+    def of(cls, durations: Durations | None) -> "Percentiles | None":
+        if durations is None or not durations.count:
+            return None
+        p50, p90, p99 = (round(durations.quantile(share), 6) for share in (0.5, 0.9, 0.99))
+        return cls(durations.count, p50, p90, p99, round(durations.longest, 6), round(durations.seconds, 3))
+
+
+class ModelProfile(msgspec.Struct, frozen=True):
+    """One model: that of a cell, or, with `role`, one that is asked in a role."""
+
+    name: str
+    role: bool
+    requests: int
+    """That were sent, retries too."""
+    answered: int
+    failed: int
+    retries: int
+    batched: int
+    """Answered in jobs of a batch API: in no phase."""
+    input_tokens: int
+    output_tokens: int
+    requests_per_second: float | None
+    """Over the time that processes were at work on the run."""
+    output_tokens_per_second: float | None
+    rate_limited_share: float | None
+    """Of the time from asking to the answer, over all requests: how much a rate limit held them back."""
+    phases: dict[str, Percentiles | None]
+    """None: the run does not tell."""
+    evaluations: dict[str, int] = msgspec.field(default_factory=dict)
+    """How often it was asked as a judge, by evaluation; by the samples themselves under the empty one."""
+
+    @property
+    def title(self) -> str:
+        return f"{self.name} (role)" if self.role else self.name
+
+
+class InFlightOverTime(msgspec.Struct, frozen=True):
+    """The run's life in equal spans: how many requests were under way on average, in the time that a process was at
+    work; None where none was.
+    """
+
+    start: str
+    span_seconds: float
+    mean: list[float | None]
+
+
+class ProfileReport(msgspec.Struct, frozen=True):
+    """What `show RUN --profile --json` says: a contract, fields are only ever added."""
+
+    run_id: str
+    experiment: str
+    status: str
+    worked_seconds: float
+    """That processes were at work on the run."""
+    models: tuple[ModelProfile, ...]
+    commit: Percentiles | None
+    """From handing a record over to its being durable."""
+    processes: int
+    commit_processes: int
+    """Of these, which `commit` is of: one that was killed leaves none."""
+    in_flight: InFlightOverTime | None
+    relative_error: float = RELATIVE_ERROR
+
+
+def model_profiles(profile: Profile) -> Iterator[ModelProfile]:
+    """Evaluated models first; one that was asked nothing, and for which nothing was done, is left out."""
+    _, worked = profile.until_now()
+    for is_role, models in ((False, profile.models), (True, profile.roles)):
+        for name, times in models.items():
+            if times.requests or times.phases:
+                yield _model_profile(name, is_role, times, worked)
+
+
+def profile_report(profile: Profile, names: tuple[str, str, str], live: Durations | None) -> ProfileReport:
+    """`names`: run, experiment, status. `live`: the commits of a process that has not said that it ended."""
+    spans, worked = profile.until_now()
+    commits = Durations()
+    commits.merge(profile.commits)
+    if live is not None:
+        commits.merge(live)
+    in_flight = None
+    if spans.busy:
+        start = datetime.fromtimestamp(spans.start, UTC).isoformat(timespec="milliseconds")
+        pairs = zip(spans.busy, spans.open, strict=True)
+        mean = [round(busy / opened, 2) if opened else None for busy, opened in pairs]
+        in_flight = InFlightOverTime(f"{start[:-6]}Z", spans.width, mean)
+    return ProfileReport(
+        *names,
+        round(worked, 3),
+        tuple(model_profiles(profile)),
+        Percentiles.of(commits),
+        profile.processes,
+        profile.told + (live is not None),
+        in_flight,
+    )
+
+
+def _model_profile(name: str, is_role: bool, times: ModelTimes, worked: float) -> ModelProfile:
+    waited = times.held_seconds + times.sent_seconds
+    tells = "queue" in times.phases
+    return ModelProfile(
+        name=name,
+        role=is_role,
+        requests=times.requests,
+        answered=times.answered,
+        failed=times.failed,
+        retries=times.retries,
+        batched=times.batched,
+        input_tokens=times.input_tokens,
+        output_tokens=times.output_tokens,
+        requests_per_second=round(times.requests / worked, 3) if worked else None,
+        output_tokens_per_second=round(times.output_tokens / worked, 3) if worked else None,
+        rate_limited_share=round(times.limited_seconds / waited, 4) if waited and tells else None,
+        phases={phase: Percentiles.of(times.phases.get(phase)) for phase in PHASES},
+        evaluations=dict(times.evaluations),
+    )
+
+
+_COLUMNS = ("model", "phase", "n", "p50", "p90", "p99", "max", "in all")
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+def phase_table(report: ProfileReport) -> Grid:
+    """A row for each phase of each model that anything is known of; `-` where it is not recorded."""
+    rows = []
+    for model in report.models:
+        known = [phase for phase in PHASES if model.phases[phase] is not None or phase not in ("tools", "score")]
+        rows += [
+            (model.title if not place else "", phase, *_numbers(model.phases[phase]))
+            for place, phase in enumerate(known)
+        ]
+    rows.append(("all", "commit", *_numbers(report.commit)))
+    return Grid(_COLUMNS, rows, titles=2, right=_COLUMNS[2:], whole=("phase",))
+
+
+def profile_lines(report: ProfileReport) -> Iterator[str]:
+    """What is under the table."""
+    for model in report.models:
+        yield _throughput(model)
+    if report.in_flight is not None:
+        yield from _spark(report.in_flight)
+    left = report.processes - report.commit_processes
+    if left > 0:
+        gone = counted(left, "process", "processes")
+        yield f"commit: {gone} of {report.processes} left no times (killed, or of an older version)"
+    yield f"Percentiles are within {report.relative_error:.1%}; max is exact. - means that the run does not tell."
+
+
+def sparkline(values: Sequence[float | None]) -> str:
+    """Each value as a bar, the greatest full; a gap where there is none."""
+    known = [each for each in values if each is not None]
+    most = max(known, default=0.0) or 1.0
+    return "".join(
+        " " if each is None else _BARS[min(int(each / most * len(_BARS)), len(_BARS) - 1)] for each in values
+    )
+
+
+def _numbers(found: Percentiles | None) -> tuple[str, ...]:
+    if found is None:
+        return ("-",) * (len(_COLUMNS) - 2)
+    return str(found.count), *map(brief, (found.p50, found.p90, found.p99, found.max, found.seconds))
+
+
+def _throughput(model: ModelProfile) -> str:
+    told = f"{model.title}: {counted(model.requests, 'request')}, {counted(model.retries, 'retry', 'retries')}"
+    if model.failed:
+        told += f", {model.failed} given up"
+    if model.batched:
+        told += f", {model.batched} in batches"
+    if model.requests_per_second is not None and model.output_tokens_per_second is not None:
+        told += f"; {model.requests_per_second:.3g} requests/s, {model.output_tokens_per_second:.3g} output tokens/s"
+    if model.rate_limited_share:
+        told += f"; {model.rate_limited_share:.1%} of the time held by rate limits"
+    return told
+
+
+def _spark(found: InFlightOverTime) -> Iterator[str]:
+    known = [each for each in found.mean if each is not None]
+    yield f"in flight: {sparkline(found.mean)}  up to {max(known, default=0.0):.3g}, {brief(found.span_seconds)} each"
+    if None in found.mean:
+        yield "           (a gap: no process was at work)"

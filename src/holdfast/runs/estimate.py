@@ -1,0 +1,262 @@
+"""What a run will ask and cost, told before it is started: a range, because nobody knows exactly.
+
+Where an earlier run of the experiment has answers of a cell, by what those took; else by the prompts: about as many
+tokens as they have, one request an answer, and as much out as `max_tokens` allows. What nothing limits has no upper
+end, and is not guessed. Nothing is sent.
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from holdfast.engine.budget import output_limit
+from holdfast.errors import SpecError
+from holdfast.models import count_message_tokens
+from holdfast.models.prices import PACKAGE, find_rates, is_installed
+from holdfast.models.tokens import LEAST, MOST
+from holdfast.plan import Work, models_of
+from holdfast.records.samples import Message, Usage
+from holdfast.report.text import dollars, text_of
+from holdfast.spec import Model, Price, Spec
+from holdfast.spec.source.yaml import expand
+
+_COUNTED_ROWS = 1000
+_OBSERVED_ERROR = 0.25
+"""How far off the mean of earlier answers may be."""
+
+
+class Range(msgspec.Struct, frozen=True):
+    """From … to …; `high` is None where nothing limits it."""
+
+    low: float
+    high: float | None
+
+    def __add__(self, other: "Range") -> "Range":
+        return Range(self.low + other.low, None if None in (self.high, other.high) else _both(self.high, other.high))
+
+    def times(self, factor: float) -> "Range":
+        return Range(self.low * factor, None if self.high is None else self.high * factor)
+
+
+_NONE = Range(0.0, 0.0)
+
+
+class Observed(msgspec.Struct, frozen=True):
+    """What the finished answers of a cell took in an earlier run, in all, by role."""
+
+    run_id: str
+    finished: int
+    used: dict[str, Usage] = msgspec.field(default_factory=dict)
+
+
+class Prompts(msgspec.Struct, frozen=True):
+    """The first messages of a task's samples."""
+
+    rows: int
+    tokens: int
+    """Of one repeat, about; of a long data set, by what its first rows have for their length."""
+    files: int
+    first: dict[str, list[Message]]
+    """Of the first samples, by id."""
+
+
+class CellEstimate(msgspec.Struct, frozen=True):
+    """What a cell will ask and cost, before anything is asked."""
+
+    task: str
+    model: str
+    answers: int
+    requests: Range
+    input_tokens: Range
+    output_tokens: Range
+    dollars: Range | None
+    """None if the model has no price."""
+    of: str
+    """What it is made of: `prompts`, or the run whose answers it goes by."""
+    unpriced: tuple[str, ...] = ()
+
+
+class Estimate(msgspec.Struct, frozen=True):
+    """What `cost SPEC --json` says: a contract, fields are only ever added."""
+
+    cells: tuple[CellEstimate, ...]
+    requests: Range
+    tokens: Range
+    dollars: Range | None
+    unpriced: tuple[str, ...]
+    limits: dict[str, float]
+    """What the run may use in all."""
+
+    def over(self) -> Iterator[str]:
+        """The limits that the run may reach, each in a sentence. Where nothing tells how much it will need, nothing
+        is said: that is what a limit is for.
+        """
+        amounts = {"cost_usd": self.dollars, "tokens": self.tokens, "requests": self.requests}
+        for name, limit in self.limits.items():
+            amount = amounts.get(name)
+            if amount is None or not (amount.low > limit or (amount.high or 0.0) > limit):
+                continue
+            unit = "" if name == "cost_usd" else f" {name}"
+            if amount.low > limit:
+                needed, likely = f"about {_told(name, amount.low)}{unit} or more", "will probably"
+            else:
+                needed, likely = f"{_told(name, amount.low)} to {_told(name, amount.high or 0.0)}{unit}", "may"
+            allowed = f"limits.run.{name} is {limit:{',.0f' if unit else 'g'}}"
+            yield f"{needed} are needed, and {allowed}: the run {likely} stop there, with exit 6, and can be resumed"
+
+
+def _told(name: str, amount: float) -> str:
+    """An amount of what a limit is of, without its unit."""
+    return dollars(amount) if name == "cost_usd" else f"{amount:,.0f}"
+
+
+def estimate(spec: Spec, works: Mapping[str, Work], seen: Mapping[tuple[str, str], Observed]) -> Estimate:
+    """By the answers that an earlier run has of a cell; else by its prompts, one request an answer. `spec` has its
+    prices.
+    """
+    cells: list[CellEstimate] = []
+    for name, work in works.items():
+        models = models_of(spec, work.task)
+        needed = any((name, model.name) not in seen for model in models)
+        prompts = read_prompts(work, spec) if needed else None
+        for model in models:
+            before = seen.get((name, model.name))
+            if before is not None:
+                answers = (prompts.rows if prompts else _rows(work, spec)) * work.task.repeats
+                cells.append(_by_answers(spec, name, model, answers, before))
+            elif prompts is not None:
+                cells.append(_by_prompts(work, model, prompts))
+    priced = [cell.dollars for cell in cells if cell.dollars is not None]
+    limits = msgspec.to_builtins(spec.limits.run)
+    return Estimate(
+        cells=tuple(cells),
+        requests=sum((cell.requests for cell in cells), _NONE),
+        tokens=sum((cell.input_tokens + cell.output_tokens for cell in cells), _NONE),
+        dollars=sum(priced, _NONE) if priced else None,
+        unpriced=tuple(dict.fromkeys(name for cell in cells for name in cell.unpriced)),
+        limits={name: limit for name, limit in limits.items() if limit is not None},
+    )
+
+
+def read_prompts(work: Work, spec: Spec, shown: int = 0) -> Prompts:
+    """Renders every sample's first messages; counts tokens in the first of them, and only characters in the rest."""
+    rows = files = characters = counted = tokens = 0
+    first: dict[str, list[Message]] = {}
+    for sample in work.samples(spec, surveyed=True):
+        messages = work.renderer.messages(sample)
+        length = sum(len(text_of(message.get("content"))) for message in messages)
+        characters += length
+        if rows < _COUNTED_ROWS:
+            counted += length
+            tokens += sum(map(count_message_tokens, messages))
+        files += _files_in(messages) if work.task.dataset.files else 0
+        rows += 1
+        if rows <= shown:
+            first[sample.id] = messages
+    return Prompts(rows, round(tokens * characters / counted) if counted else tokens, files, first)
+
+
+def _by_prompts(work: Work, model: Model, prompts: Prompts) -> CellEstimate:
+    """A solver of several requests asks more than its prompts, and nobody knows how much."""
+    alone = work.solver.name == "chat"
+    answers = prompts.rows * work.task.repeats
+    tokens = prompts.tokens * work.task.repeats
+    most = output_limit(model.params) if alone else None
+    read = Range(tokens * LEAST, tokens * MOST if alone and not prompts.files else None)
+    written = Range(answers, None if most is None else answers * most)
+    return CellEstimate(
+        task=work.task.name,
+        model=model.name,
+        answers=answers,
+        requests=Range(answers, answers if alone else None),
+        input_tokens=read,
+        output_tokens=written,
+        dollars=_priced(model, answers, read, written),
+        of="prompts",
+        unpriced=() if model.price is not None else (model.name,),
+    )
+
+
+def _by_answers(spec: Spec, task: str, model: Model, answers: int, before: Observed) -> CellEstimate:
+    """As many tokens, and requests, as an answer took then, more or less."""
+    asked = {"": model} | spec.roles
+    share = answers / before.finished
+    around = Range(share * (1 - _OBSERVED_ERROR), share * (1 + _OBSERVED_ERROR))
+    whole = sum(before.used.values(), Usage())
+    costs = {role: asked[role].dollars(used) if role in asked else None for role, used in before.used.items()}
+    known = [cost for cost in costs.values() if cost is not None]
+    return CellEstimate(
+        task=task,
+        model=model.name,
+        answers=answers,
+        requests=around.times(whole.requests),
+        input_tokens=around.times(whole.input_tokens),
+        output_tokens=around.times(whole.output_tokens),
+        dollars=around.times(sum(known)) if known else None,
+        of=before.run_id,
+        unpriced=tuple(role or model.name for role, cost in costs.items() if cost is None),
+    )
+
+
+def _priced(model: Model, requests: int, read: Range, written: Range) -> Range | None:
+    low = model.dollars(Usage(round(read.low), round(written.low), requests=requests))
+    if low is None or read.high is None or written.high is None:
+        return None if low is None else Range(low, None)
+    return Range(low, model.dollars(Usage(round(read.high), round(written.high), requests=requests)))
+
+
+def _rows(work: Work, spec: Spec) -> int:
+    return sum(1 for _ in work.samples(spec, surveyed=True))
+
+
+def _files_in(messages: Sequence[Message]) -> int:
+    parts = [part for message in messages if isinstance(message.get("content"), list) for part in message["content"]]
+    return sum(1 for part in parts if isinstance(part, dict) and part.get("type") != "text")
+
+
+def _both(one: float | None, other: float | None) -> float:
+    return (one or 0.0) + (other or 0.0)
+
+
+def with_prices(spec: Spec, stored: Spec | None = None, environ: Mapping[str, str] = os.environ) -> Spec:
+    """The spec with a price for every model that has one: its own, that of the run so far, or a listed one."""
+    known = {} if stored is None else {_identity(model): model.price for model in _models(stored)}
+
+    def priced(model: Model) -> Model:
+        price = model.price or known.get(_identity(model)) or _listed(model, environ)
+        return model if price is model.price else msgspec.structs.replace(model, price=price)
+
+    roles = {name: priced(model) for name, model in spec.roles.items()}
+    return msgspec.structs.replace(spec, models=[priced(model) for model in spec.models], roles=roles)
+
+
+def check_budget(spec: Spec) -> None:
+    """SpecError if money is limited and nobody knows what a model costs: such a limit would never be reached."""
+    if spec.limits.run.cost_usd is None:
+        return
+    for model in _models(spec):
+        if model.price is None:
+            listed = "" if is_installed() else f", or install holdfast[prices] for the list of {PACKAGE}"
+            raise SpecError(
+                f"limits.run.cost_usd: no price known for {model.name!r}: give it price: {{input: …, output: …}}, in "
+                f"dollars for a million tokens{listed}"
+            )
+
+
+def _models(spec: Spec) -> list[Model]:
+    return [*spec.models, *spec.roles.values()]
+
+
+def _identity(model: Model) -> tuple[str, str, str]:
+    return model.name, model.provider, model.model
+
+
+def _listed(model: Model, environ: Mapping[str, str]) -> Price | None:
+    try:
+        urls = [model.base_url] if isinstance(model.base_url, str) else model.base_url
+        base_url, _ = expand(urls[0] if urls else "", environ, "base_url")  # several are one model, at one price
+    except SpecError:
+        return None  # a variable is missing: whoever opens the connection says so
+    found = find_rates(model.provider, model.model, base_url)
+    return None if found is None else msgspec.convert(msgspec.to_builtins(found), Price)

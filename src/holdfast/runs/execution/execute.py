@@ -1,0 +1,148 @@
+"""Running a spec, for the first time or again: the one path that every command and every call takes.
+
+Order of a first run, and what is true if we die there: everything that can be refused is refused before anything
+exists; then folder, data and plan, synced (a folder that holds no run yet: the same command begins anew); then
+`run.started` (the run exists), then started.jsonl and spec.yaml, which the next start writes if they are missing. A
+second run of the same id reads the journal, refuses drift, and continues.
+"""
+
+import asyncio
+import logging
+import os
+import uuid
+
+from holdfast.errors import DamagedError, error_of_path, storage_errors
+from holdfast.journal import OS_DISK, make_run_folder
+from holdfast.plan import Planned, inputs_of, survey, write_plan
+from holdfast.records import draft
+from holdfast.records.facts import Parent, RunStarted
+from holdfast.runs.estimate import estimate
+from holdfast.runs.execution.preparation import Given, Prepared, check_experiment, naming, refuse_missing_keys
+from holdfast.runs.execution.provenance import code, host, write_spec_file
+from holdfast.runs.execution.resume import Reading, Resumption, Retry, read_and_prepare
+from holdfast.runs.execution.session import Ended, Observe, Undertaking, close_quietly, open_journal, work
+from holdfast.runs.mirror.claim import Claimed, bring_home, claim_run
+from holdfast.runs.store.damage import find_missing_start, require_started
+from holdfast.runs.store.lookup import RunPlace, make_run_id, place_of
+from holdfast.runs.store.trust import executed_by, remember
+from holdfast.spec import Mirror, spec_mapping
+from holdfast.state import Fold
+from holdfast.version import __version__
+
+_ALL = Retry()
+
+
+async def execute(
+    given: Given,
+    place: RunPlace,
+    observe: Observe | None = None,
+    retry: Retry = _ALL,
+) -> Ended:
+    """Start or resume the run of a spec. A run that is only in the mirror is restored first."""
+    with storage_errors(place.folder):
+        return await _execute(given, place, observe, retry)
+
+
+async def _execute(given: Given, place: RunPlace, observe: Observe | None, retry: Retry) -> Ended:
+    await asyncio.to_thread(bring_home, given.spec.mirror, place, logging.getLogger("holdfast").warning)
+    prepared, reading = await asyncio.to_thread(read_and_prepare, given, place)
+    if reading.fold.story.started is None:
+        with naming(given.where):
+            refuse_missing_keys(prepared.spec)
+            await asyncio.to_thread(survey, given.spec, prepared.works)
+            await asyncio.to_thread(_warn_of_budget, prepared)
+        return await _begin(prepared, place, observe, given)
+    await asyncio.to_thread(_remember, reading, prepared)
+    return await Resumption(prepared, reading, given, retry).go_on(observe)
+
+
+async def extend(given: Given, place: RunPlace, observe: Observe | None = None) -> Ended:
+    """Plan more keys for a run, and go on with it."""
+    with storage_errors(place.folder):
+        prepared, reading = await asyncio.to_thread(read_and_prepare, given, place)
+        require_started(place, reading.fold)
+        await asyncio.to_thread(_remember, reading, prepared)
+        return await Resumption(prepared, reading, given, _ALL).extend(observe)
+
+
+def _remember(reading: Reading, prepared: Prepared) -> None:
+    """A user who gives a spec trusts it: the run that holds it from now on needs no `--trust`."""
+    started = reading.fold.story.started
+    remember(reading.uid, executed_by(prepared.spec, started.source if started is not None else ""))
+
+
+def _warn_of_budget(prepared: Prepared) -> None:
+    """Whoever asks for more than a budget allows hears of it before anything is paid."""
+    limits = prepared.spec.limits.run
+    if limits.cost_usd is not None or limits.tokens is not None or limits.requests is not None:
+        for line in estimate(prepared.spec, prepared.works, {}).over():
+            logging.getLogger("holdfast").warning(line)
+
+
+def place_for(given: Given, store: str, run_id: str | None = None) -> RunPlace:
+    """Where the run of an id belongs, or a new one."""
+    with naming(given.where):
+        check_experiment(given.spec)
+    return place_of(store, given.spec.experiment, make_run_id() if run_id is None else run_id)
+
+
+async def _begin(prepared: Prepared, place: RunPlace, observe: Observe | None, given: Given) -> Ended:
+    claimed = await asyncio.to_thread(_claim, place, prepared.spec.mirror)
+    try:
+        reading = await asyncio.to_thread(Reading, place, prepared.evaluation, prepared.scorer_identities())
+        if reading.fold.story.started is not None:  # another process began it while we were preparing
+            await asyncio.to_thread(claimed.release)
+            return await Resumption(prepared, reading, given, _ALL).go_on(observe)
+        _refuse_headless(reading.fold, place)
+        uid = reading.uid or uuid.uuid4().hex
+        planned = await asyncio.to_thread(write_plan, place.folder, prepared.spec, prepared.works)
+    except BaseException:
+        claimed.release()
+        raise
+    writer, logbook = await open_journal(place, uid, claimed)
+    try:
+        record = await asyncio.to_thread(started, prepared, place, planned, given.where)  # it asks git
+        await asyncio.to_thread(remember, uid, executed_by(prepared.spec, record.source))
+        await writer.append(draft("run.started", record))
+        await asyncio.to_thread(reading.catch_up)
+        await asyncio.to_thread(reading.write_start)
+        await asyncio.to_thread(write_spec_file, place, reading.fold.story)
+    except BaseException:
+        await close_quietly(writer, logbook)
+        raise
+    return await work(Undertaking(prepared, place, uid, observe, writer, logbook), reading.fold)
+
+
+def started(
+    prepared: Prepared, place: RunPlace, planned: Planned, source: str, parent: Parent | None = None
+) -> RunStarted:
+    return RunStarted(
+        run_id=place.run_id,
+        spec=spec_mapping(prepared.spec),
+        plan=planned.plan,
+        data=planned.data,
+        cells=planned.cells,
+        code=code(),
+        host=host(),
+        version=__version__,
+        source=os.path.abspath(source) if source else "",
+        inputs=inputs_of(prepared.works),
+        parent=parent,
+    )
+
+
+def _refuse_headless(fold: Fold, place: RunPlace) -> None:
+    """Answers without the record that says what was asked: beginning anew would mix or repeat them."""
+    problem = find_missing_start(place, fold.story, fold.damage, fold.finished.count + fold.failed.count)
+    if problem:
+        raise DamagedError(f"{problem}, or start a run with another id")
+
+
+def _claim(place: RunPlace, mirror: Mirror | None) -> Claimed:
+    try:
+        make_run_folder(OS_DISK, place.folder)
+        return claim_run(mirror, place)
+    except OSError as error:
+        raise error_of_path(
+            error, f"{place.folder} cannot be written: {error.strerror}; choose another store"
+        ) from error

@@ -1,0 +1,90 @@
+"""A run's progress for whoever waits for it in Python: a bar in a notebook, a line on a terminal, nothing elsewhere.
+
+Needs neither IPython nor widgets to be installed: a notebook's own display is used if this process is one.
+"""
+
+import asyncio
+import contextlib
+import shutil
+import sys
+import time
+from typing import Any, Protocol
+
+from holdfast.engine import Engine, Progress
+from holdfast.printable import live_line
+from holdfast.report.progress import bar_of, html_of, line_of
+from holdfast.runs.execution.session import Observe
+from holdfast.runs.store.lookup import RunPlace
+
+_SHOW_SECONDS = 0.25
+
+
+class _Shown(Protocol):
+    """A place where the newest state is shown over the one before."""
+
+    def show(self, progress: Progress) -> None: ...
+
+    def end(self) -> None: ...
+
+
+def observer(quiet: bool = False) -> Observe | None:
+    """What shows a run here; None where nobody would see it."""
+    if quiet:
+        return None
+    if _is_notebook():
+        return lambda engine, place: _watch(engine, place, _Cell())
+    if sys.stderr.isatty():
+        return lambda engine, place: _watch(engine, place, _Terminal())
+    return None
+
+
+async def _watch(engine: Engine, place: RunPlace, shown: _Shown) -> None:
+    """Until cancelled. The last state stays."""
+    try:
+        while True:
+            shown.show(engine.progress)
+            await asyncio.sleep(_SHOW_SECONDS)
+    finally:
+        shown.show(engine.progress)
+        shown.end()
+
+
+def _is_notebook() -> bool:
+    """A shell with a kernel has somebody at its other end who shows what is displayed."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return getattr(shell, "kernel", None) is not None
+
+
+class _Terminal:
+    def show(self, progress: Progress) -> None:
+        line = f"{bar_of(progress)} {line_of(progress, time.monotonic())}"
+        self._write(live_line(line, shutil.get_terminal_size().columns))
+
+    def end(self) -> None:
+        self._write("\n")
+
+    def _write(self, text: str) -> None:
+        with contextlib.suppress(OSError):  # a terminal that is gone ends no run
+            sys.stderr.write(text)
+            sys.stderr.flush()
+
+
+class _Cell:
+    """One output of a notebook's cell, replaced in place."""
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+
+    def show(self, progress: Progress) -> None:
+        import IPython.display
+
+        now = time.monotonic()
+        data = {"text/plain": f"{bar_of(progress)} {line_of(progress, now)}", "text/html": html_of(progress, now)}
+        if self._handle is None:
+            self._handle = IPython.display.display(data, raw=True, display_id=True)  # type: ignore[no-untyped-call] # it has no types
+        else:
+            self._handle.update(data, raw=True)
+
+    def end(self) -> None:
+        """The last state stays in the notebook."""

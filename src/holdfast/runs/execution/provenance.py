@@ -1,0 +1,211 @@
+"""Where a run comes from: the machine, the versions, the commit; and spec.yaml, which tells it to a person."""
+
+import importlib.metadata
+import itertools
+import os
+import platform
+import re
+import socket
+import sys
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+import yaml
+
+from holdfast.errors import DriftError
+from holdfast.files import NotAFileError, read_file
+from holdfast.journal import OS_DISK, Damage, write_file
+from holdfast.records.built_in import normalized
+from holdfast.records.record_types import FORMAT
+from holdfast.report.formats.html import Origin
+from holdfast.runs.execution.commit import describe_commit
+from holdfast.runs.store.lookup import RunPlace
+from holdfast.spec.source.loader import check_stored_spec
+from holdfast.spec.source.yaml import NO_YAML, BoundedLoader
+from holdfast.state import Story
+from holdfast.version import __version__
+
+SPEC_FILE = "spec.yaml"
+_canonical = msgspec.json.Encoder(order="deterministic").encode
+_YAML_CHARACTERS_MIN = 16 * 1024
+_YAML_RATIO_MAX = 8
+"""How much longer YAML may be than the JSON of the same spec: indentation, escapes."""
+_PACKAGES = ("aiohttp", "msgspec", "numpy", "scipy")
+
+
+def host() -> dict[str, Any]:
+    return {
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "python": sys.version.split()[0],
+        "platform": platform.platform(),
+    }
+
+
+def code() -> dict[str, str]:
+    """Versions, and the commit of the folder that the command was started in."""
+    found = {"holdfast": __version__}
+    for name in _PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found | describe_commit()
+
+
+def write_spec_file(place: RunPlace, story: Story) -> None:
+    """The effective spec for people: a header that says where it comes from, then YAML. Replaced atomically."""
+    path = os.path.join(place.folder, SPEC_FILE)
+    write_file(OS_DISK, path, f"{path}.tmp", spec_text(place, story).encode())
+
+
+def is_spec_file_new(place: RunPlace, story: Story) -> bool:
+    """Whether the file says what the journal says."""
+    try:
+        return read_file(os.path.join(place.folder, SPEC_FILE)) == spec_text(place, story).encode()
+    except OSError:
+        return False
+
+
+def spec_text(place: RunPlace, story: Story) -> str:
+    """What spec.yaml says."""
+    started = story.started
+    assert started is not None
+    host_name = started.host.get("host", "")
+    lines = [
+        f"# Holdfast run {place.run_id}",
+        f"# Format {FORMAT}",
+        f"# Started by holdfast {started.version} on {host_name} at {_seconds(story.created)}",
+        "# The journal is the original; this file says the same for people.",
+    ]
+    if started.parent is not None:
+        lines.append(f"# Forked from {started.parent.experiment}/{started.parent.run_id}")
+    for at, version, changes in story.lineage:
+        told = f"# Resumed by holdfast {version} at {_seconds(at)}"
+        lines += [f"{told}: {each.field}: {_shown(each.old)} -> {_shown(each.new)}" for each in changes]
+    return "\n".join(lines) + "\n" + _yaml(story.spec)
+
+
+def origin_of(place: RunPlace, story: Story, evaluation: str) -> Origin:
+    """What a report tells of where its numbers come from; the scores are those of one evaluation."""
+    started, scored = story.started, story.evaluations.get(evaluation)
+    if started is None:
+        return Origin(())
+    facts = [
+        ("run", f"{place.experiment}/{place.run_id}"),
+        ("started", _seconds(story.created)),
+        ("last record", _seconds(story.updated)),
+        ("holdfast", started.version),
+        *((name, str(started.host[name])) for name in ("python", "platform") if name in started.host),
+        *((name, version) for name, version in started.code.items() if name != "holdfast"),
+        ("plan", f"{started.plan.count} keys, digest {started.plan.digest}"),
+        ("data", f"{started.data.count} rows, digest {started.data.digest}"),
+    ]
+    if started.parent is not None:
+        facts.append(("forked from", f"{started.parent.experiment}/{started.parent.run_id}"))
+    if story.tags:
+        facts.append(("tags", ", ".join(story.tags)))
+    facts += [("extended", f"{_seconds(each.at)}: {each.extended.plan.count} keys") for each in story.extensions]
+    facts += [("corrected", f"{_seconds(each.at)}: {each.replanned.plan.count} keys") for each in story.replans]
+    facts += [("resumed", _seconds(each.at)) for each in story.resumes]
+    for at, _, changes in story.lineage:
+        facts += [("changed", f"{_seconds(at)}: {e.field}: {_shown(e.old)} -> {_shown(e.new)}") for e in changes]
+    for given in map(normalized, scored.scorers if scored is not None else ()):
+        told = _shown(given.get("args") or {})
+        code = f"version {given['version']}" if "version" in given else f"code {given.get('source')}"
+        facts.append(("scorer", f"{given.get('task')}: {given.get('name')} {told}, {code}"))
+    if evaluation:
+        facts.append(("evaluation", evaluation))
+    return Origin(tuple(facts), spec_text(place, story))
+
+
+def lost_of(
+    place: RunPlace, story: Story, damage: Sequence[Damage], answers: int
+) -> Literal["", "beginning", "journal"]:
+    """What a folder has lost whose journal has no `run.started`; empty if no run ever began there. `answers`: how many
+    samples are finished or failed.
+
+    Later records, or damage in their place, show that only the beginning is lost; spec.yaml and started.jsonl, which
+    are written after `run.started`, show that the whole journal is.
+    """
+    later = answers or story.steps or story.resumes or story.evaluations or story.end
+    if later or any(each.records_lost for each in damage):
+        return "beginning"
+    return "journal" if place.has_begun_files else ""
+
+
+def check_spec_file(place: RunPlace, story: Story) -> None:
+    """Refuse a file that says something that the run has never been: whoever edited it expects it to count.
+    DamagedError if it is a link or no file at all.
+
+    One that is missing, or says what an earlier resume said, is written again.
+    """
+    path = os.path.join(place.folder, SPEC_FILE)
+    try:
+        raw = read_file(path)
+    except FileNotFoundError:
+        return
+    except NotAFileError:
+        raise
+    except OSError as error:
+        raise DriftError(f"{path} cannot be read: {error.strerror}; remove it, and it is written again") from error
+    problem = _problem_of(raw, story)
+    if problem:
+        raise DriftError(
+            f"{path} {problem}. It only tells what the journal holds: put changes into your own spec file, and delete "
+            "this one; it is written again"
+        )
+
+
+def _problem_of(raw: bytes, story: Story) -> str:
+    try:
+        text = raw.decode()
+        newer = re.search(r"^# Format (\d+)", text, re.MULTILINE)
+        if newer and int(newer[1]) > FORMAT:
+            return f"is of format {newer[1]}, which a newer Holdfast wrote; this one knows {FORMAT}: upgrade"
+        longest = max(len(msgspec.json.encode(spec)) for spec in ({}, *story.specs))
+        if len(text) - len(_header_of(text)) > _YAML_CHARACTERS_MIN + _YAML_RATIO_MAX * longest:
+            return "is far longer than the spec of this run"
+        found = yaml.load(text, Loader=BoundedLoader)
+    except (yaml.YAMLError, *NO_YAML):
+        return "is not readable as YAML"
+    if not isinstance(found, dict):
+        return "is not a mapping of fields"
+    if not any(_same(found, spec) for spec in story.specs):
+        return "was changed: it is nothing that this run has ever been"
+    return ""
+
+
+def _header_of(text: str) -> str:
+    """The comments before the spec: a line for each resume."""
+    return "".join(itertools.takewhile(lambda line: line.startswith("#"), text.splitlines(keepends=True)))
+
+
+def _same(one: Any, other: Any) -> bool:
+    try:
+        return _canonical(one) == _canonical(other)
+    except (TypeError, ValueError, RecursionError):
+        return False
+
+
+def _yaml(spec: dict[str, Any]) -> str:
+    """Readable in every script, unless YAML would not read it back as it is: it takes some characters for line ends."""
+    check_stored_spec(spec)
+    body = yaml.safe_dump(spec, sort_keys=False, allow_unicode=True, width=100)
+    try:
+        if _same(yaml.safe_load(body), spec):
+            return body
+    except yaml.YAMLError:
+        pass
+    return yaml.safe_dump(spec, sort_keys=False, allow_unicode=False, width=100)
+
+
+def _shown(value: Any) -> str:
+    """On one line, whatever it is."""
+    text = msgspec.json.encode(value).decode()
+    return "".join(each if each.isprintable() else f"\\u{ord(each):04x}" for each in text)
+
+
+def _seconds(at: str) -> str:
+    return f"{at[:19]}Z" if at else ""

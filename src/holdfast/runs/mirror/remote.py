@@ -1,0 +1,245 @@
+"""Runs of a mirror, looked at from any machine: read through a copy in the user's cache folder.
+
+The copy has the journal, the plan and the data, and grows with the mirror: what is sealed is fetched once, of the rest
+only what is new. It is no original: deleting it costs another fetch. Nothing is ever written to the mirror. A run that
+was removed from the mirror cannot be read.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import logging
+import os
+import shutil
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+
+import msgspec
+
+from holdfast.errors import HoldfastError, JournalError, UsageError, error_of_path
+from holdfast.files import open_or_create
+from holdfast.journal import Reader
+from holdfast.journal.mirror.pieces import MirrorSource, is_behind_records, is_no_blob
+from holdfast.journal.mirror.removal import refuse_removed, removed_run
+from holdfast.journal.mirror.restore import restore, uid_of
+from holdfast.journal.object_store import StoredObjects, is_url, open_objects
+from holdfast.journal.ownership.claims import Beat
+from holdfast.runs.mirror.claim import Heard, hear, last_beat
+from holdfast.runs.mirror.recovery import Counted, Moved, mirrored_runs, only_run
+from holdfast.runs.store.lookup import RunPlace, find_run, pick
+from holdfast.runs.summary import MirrorStanding, RunSummary
+from holdfast.state import Index, keep_beat, standing_by, standing_of, status_by, status_of
+from holdfast.state.cache import FOLDER_VARIABLE, IN_USE, entry_path, make_room, mark_used
+
+_TRIES = 3
+"""A live run replaces chunks by sealed segments: what was listed may be gone when it is asked for."""
+_AT_ONCE = 16
+_held: dict[str, int] = {}
+"""Open lock files of the copies that this process reads, by the copy's folder."""
+
+
+def find_to_read(store: str, wanted: str, moved: Moved | None = None) -> RunPlace:
+    """The one run that is meant, here or in a mirror; of one in a mirror, an up-to-date copy."""
+    if not is_url(wanted) and not is_url(store):
+        return find_run(store, wanted)
+    return fetch(*find_in_mirror(store, wanted), moved)
+
+
+def find_in_mirror(store: str, wanted: str) -> tuple[StoredObjects, RunPlace]:
+    """By its own URL, or by its name in the mirror that the store's URL means."""
+    if is_url(wanted):
+        objects, experiment, run_id = only_run(wanted)
+        return objects, _place(objects, experiment, run_id)
+    every = {(place := _place(*each)).url: (each[0], place) for each in mirrored_runs(open_objects(store))}
+    places = [place for _, place in every.values()]
+    if wanted == "latest" and places:
+        beats = read_heartbeats([objects for objects, _ in every.values()])
+        return max(zip(every.values(), beats, strict=True), key=lambda each: _at(each[1]))[0]
+    return every[pick(places, wanted, store).url]
+
+
+def fetch_journal(url: str) -> RunPlace:
+    """The copy of a run with an up-to-date journal, to count its records. Plan and data are not fetched for it."""
+    return fetch(*find_in_mirror("", url), files=is_behind_records)
+
+
+def fetch(
+    objects: StoredObjects,
+    place: RunPlace,
+    moved: Moved | None = None,
+    files: Callable[[str], bool] = is_no_blob,
+) -> RunPlace:
+    """The copy, up to date. One process at a time fetches; reading needs no lock but the one against eviction."""
+    above = os.path.dirname(place.folder)
+    try:
+        _hold(above)
+        handle = open_or_create(os.path.join(above, "lock"))
+    except OSError as error:
+        raise error_of_path(
+            error, f"{above} cannot be written: {error.strerror}; set {FOLDER_VARIABLE} to a folder that can"
+        ) from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        _bring_up_to_date(objects, place, moved, files)
+        mark_used(above)
+    finally:
+        os.close(handle)
+    make_room(os.path.dirname(os.path.dirname(above)), keep=above)
+    return place
+
+
+def _hold(above: str) -> None:
+    """Make the folder of a copy, and keep it from eviction until this process ends: reports open its files lazily."""
+    path = os.path.join(above, IN_USE)
+    while True:
+        with contextlib.suppress(OSError):
+            if above in _held and os.path.samestat(os.fstat(_held[above]), os.lstat(path)):
+                return
+        if above in _held:
+            os.close(_held.pop(above))  # deleted, or evicted before we had the lock
+        os.makedirs(above, mode=0o700, exist_ok=True)
+        handle = open_or_create(path)
+        _held[above] = handle
+        fcntl.flock(handle, fcntl.LOCK_SH)
+
+
+def fetch_all(place: RunPlace, moved: Moved | None = None) -> tuple[str, list[str]]:
+    """Every object of a run anew, files included, to be checked: the folder, which the caller removes, and what could
+    not be read.
+    """
+    folder = f"{place.folder}.{os.getpid()}"
+    try:
+        for left in reversed(range(_TRIES)):
+            shutil.rmtree(folder, ignore_errors=True)
+            wrong: list[str] = []
+            source = MirrorSource(open_objects(place.url))
+            restore(folder, [source if moved is None else Counted(source, moved)], wrong.append)
+            if not wrong or not left:
+                break
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return folder, wrong
+
+
+def read_heartbeats(every: list[StoredObjects]) -> list[Heard]:
+    with ThreadPoolExecutor(_AT_ONCE, "holdfast-look") as pool:
+        return list(pool.map(hear, every))
+
+
+def _at(heard: Heard) -> float:
+    return heard.beat.lease.at if heard.beat is not None and heard.beat.lease is not None else 0.0
+
+
+def _place(objects: StoredObjects, experiment: str, run_id: str) -> RunPlace:
+    """Where the copy of a run belongs."""
+    url = objects.url.rstrip("/")
+    name = hashlib.blake2b(url.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
+    above = entry_path("copies", name)
+    if above is None:
+        raise UsageError(f"there is no folder for copies of runs: set {FOLDER_VARIABLE} to one that can be written")
+    return RunPlace(above, experiment, run_id, os.path.join(above, "run"), url)
+
+
+def _bring_up_to_date(
+    objects: StoredObjects, place: RunPlace, moved: Moved | None, files: Callable[[str], bool]
+) -> None:
+    _, beat = last_beat(objects)  # before the journal: a run that ends between the two would seem interrupted
+    for left in reversed(range(_TRIES)):
+        warnings: list[str] = []
+        source = MirrorSource(objects)
+        if removed_run(source) is not None:
+            shutil.rmtree(place.folder, ignore_errors=True)  # the copy of a removed run goes with it
+            refuse_removed(source)
+        if not source.pieces():
+            raise UsageError(f"{objects.url} holds no records yet: the run has just begun, or its mirror is behind")
+        counted = source if moved is None else Counted(source, moved)
+        try:
+            restore(place.folder, [counted], warnings.append, files=files, trusting=True)
+        except JournalError:
+            if not left or not _is_another(place, source):
+                raise
+            shutil.rmtree(place.folder)
+            continue
+        if not warnings or not left:
+            break
+    for line in warnings:
+        logging.getLogger("holdfast").warning(line)
+    keep_beat(place.folder, beat or Beat(0))
+
+
+def _is_another(place: RunPlace, source: MirrorSource) -> bool:
+    """Whether a run of the same name has taken the place of the one that was copied."""
+    there = uid_of(source)
+    return bool(there) and place.began and Reader(place.journal).uid not in ("", there)
+
+
+class MirrorRun(msgspec.Struct, frozen=True):
+    """A run of a mirror."""
+
+    summary: RunSummary
+    exact: bool
+    """False if the mirror may hold records that the summary does not count."""
+
+
+def list_mirror(url: str) -> list[MirrorRun]:
+    """Every run of a mirror as its last heartbeat says, the one that was last heard of last."""
+    every = list(mirrored_runs(open_objects(url)))
+    beats = read_heartbeats([objects for objects, _, _ in every])
+    found = [
+        _heard(objects.url, experiment, run_id, heard.beat or Beat(0))
+        for (objects, experiment, run_id), heard in zip(every, beats, strict=True)
+        if not heard.removed
+    ]
+    return sorted(found, key=lambda each: each.summary.updated)
+
+
+def count_records(found: MirrorRun) -> MirrorRun:
+    """The same with the counts and the status of its records; unchanged if they cannot all be read."""
+    if found.exact:
+        return found
+    with contextlib.suppress(HoldfastError):
+        place = fetch_journal(found.summary.folder)
+        index = Index(place.folder)
+        try:
+            if index.lost or index.story.started is None:
+                return found  # the heartbeat counted what is lost
+            status, reason = status_of(index.story, index.unfinished, standing_of(place.folder))
+            counted = msgspec.structs.replace(
+                found.summary,
+                status=status,
+                reason=reason,
+                updated=found.summary.updated or index.story.updated,
+                planned=index.story.planned,
+                finished=index.finished,
+                failed=index.failed,
+                unfinished=index.unfinished,
+            )
+        finally:
+            index.close()
+        return MirrorRun(counted, exact=True)
+    return found
+
+
+def _heard(url: str, experiment: str, run_id: str, beat: Beat) -> MirrorRun:
+    """What a heartbeat says. That of a live run is as new as can be; that of one that was released is its last word."""
+    standing = standing_by(beat)
+    status, reason = status_by(standing)
+    lease = standing.lease
+    if lease is None:
+        return MirrorRun(RunSummary(run_id, experiment, status, reason, folder=url), exact=False)
+    summary = RunSummary(
+        run_id=run_id,
+        experiment=experiment,
+        status=status,
+        reason=reason,
+        updated=datetime.fromtimestamp(lease.at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        planned=lease.planned,
+        finished=lease.finished,
+        failed=lease.failed,
+        unfinished=max(lease.planned - lease.finished - lease.failed, 0),
+        folder=url,
+        mirror=MirrorStanding(url, standing.mirrored or 0, lease.acknowledged, lease.mirror_behind),
+    )
+    return MirrorRun(summary, exact=standing.held or (beat.ended and lease.released))

@@ -1,0 +1,553 @@
+"""A run, to be looked at: its summary, its report, its samples. Reads only; brings the index up to date on the way."""
+
+import contextlib
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+import xxhash
+
+from holdfast.errors import DamageWarning, UsageError
+from holdfast.journal import Reader
+from holdfast.plan import rows_of
+from holdfast.records.facts import Change, ScoringStarted
+from holdfast.records.keys import parse_key
+from holdfast.report import (
+    CellReport,
+    ExportLine,
+    KeyStory,
+    PlannedKey,
+    RunReport,
+    ScoreLine,
+    Table,
+    cost_table,
+    export_lines,
+    find_planned,
+    nearest_key,
+    report_cells,
+    sample_table,
+    score_lines,
+    score_table,
+)
+from holdfast.report.agreement import judges_of
+from holdfast.report.anomalies import Anomalies, unlooked
+from holdfast.report.costs import Cost, CostLine, Told, cost_lines, total
+from holdfast.report.formats.events import EventLine, with_events
+from holdfast.report.formats.html import Sheet
+from holdfast.report.formats.parquet import score_kinds
+from holdfast.report.groups import Groups
+from holdfast.report.profile import ProfileReport, model_profiles, profile_report
+from holdfast.report.selection import Wanted, choose
+from holdfast.report.story import (
+    AttemptStory,
+    Doing,
+    KeyRecords,
+    attempts_of,
+    collect,
+    doing_of,
+    judgings_of,
+    scores_of,
+)
+from holdfast.runs.estimate import Observed
+from holdfast.runs.execution.provenance import origin_of
+from holdfast.runs.mirror.recovery import Moved
+from holdfast.runs.mirror.remote import find_to_read
+from holdfast.runs.store.damage import DamageReport, find_damage
+from holdfast.runs.store.lookup import RunPlace, command_to_go_on, default_store, not_begun
+from holdfast.runs.summary import EvaluationLine, MirrorStanding, RunSummary, ScoredAnswer, WaitingJob
+from holdfast.spec import Spec, read_stored_spec
+from holdfast.spec.reductions import Reduction, stored_reductions
+from holdfast.state import (
+    Index,
+    Standing,
+    Story,
+    example_value,
+    recorded_answer,
+    recorded_edits,
+    recorded_scores,
+    standing_of,
+    status_of,
+)
+
+
+class Run:
+    """One run in a store. Close it, or use it in a `with`, to let go of its index."""
+
+    def __init__(self, place: RunPlace, *, quiet: bool = False, sizes_only: bool = False) -> None:
+        """`quiet`: do not warn of damage, because the caller shows `damage`. `sizes_only`: check plan and data by their
+        sizes, without computing digests.
+        """
+        self.place = place
+        self._opened: Index | None = None
+        self._damage = DamageReport()
+        self._quiet = quiet
+        self._sizes_only = sizes_only
+
+    @classmethod
+    def find(cls, store: str, wanted: str, moved: Moved | None = None) -> "Run":
+        """`moved` is told how much of a run in a mirror has been fetched."""
+        return cls(find_to_read(store, wanted, moved))
+
+    def __enter__(self) -> "Run":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+    @property
+    def run_id(self) -> str:
+        return self.place.run_id
+
+    def __repr__(self) -> str:
+        status, reason = self.status()
+        counts = f"{self._index.finished} of {self._index.story.planned} finished, {self._index.failed} failed"
+        return f"<Run {self.place.experiment}/{self.run_id}: {status}{f' ({reason})' if reason else ''}, {counts}>"
+
+    def _repr_html_(self) -> str:
+        return self.report()._repr_html_()
+
+    @property
+    def _index(self) -> Index:
+        """Brought up to date when something is first asked."""
+        if self._opened is None:
+            standing = standing_of(self.place.folder)
+            self._opened = Index(self.place.folder)
+            self._check(standing)
+        return self._opened
+
+    def _check(self, standing: Standing) -> None:
+        """No number leaves this run before its originals were checked."""
+        assert self._opened is not None
+        warned = self._damage.sentences
+        self._damage = find_damage(self.place, self._opened, standing, sizes_only=self._sizes_only)
+        for sentence in self._damage.sentences:
+            if not self._quiet and sentence not in warned:
+                warnings.warn(sentence, DamageWarning, stacklevel=4)
+
+    @property
+    def damage(self) -> tuple[str, ...]:
+        """What is missing or changed in its files, a sentence each; empty if nothing is."""
+        return self.damage_report.sentences
+
+    @property
+    def damage_report(self) -> DamageReport:
+        self._index  # noqa: B018 - opening it checks the files
+        return self._damage
+
+    def require_whole(self) -> None:
+        """DamagedError if anything is damaged: for verdicts, which a missing part could turn."""
+        if self.damage:
+            self._damage.require_whole()
+
+    def status(self) -> tuple[str, str]:
+        """The lock is looked at before the journal, or a run that ends between the two would seem interrupted."""
+        before = self._opened
+        standing = standing_of(self.place.folder)
+        if before is not None and (standing.held or before.story.end is None):
+            self.close()  # it may have got on, or ended, since the index was brought up to date
+        return status_of(self._index.story, self._index.unfinished, standing, bool(self._index.damage))
+
+    def cells(self, evaluation: str = "") -> Iterator[CellReport]:
+        return report_cells(self._index, self._evaluation(evaluation))
+
+    def _evaluation(self, wanted: str) -> str:
+        """The evaluation of a name, an id or the beginning of one; empty means the newest."""
+        every = self._index.story.evaluations
+        named = [each for each, started in every.items() if wanted and started.name == wanted]
+        found = named[-1:] or [each for each in every if wanted and each.startswith(wanted)]
+        if wanted and len(found) != 1:
+            known = ", ".join(f"{each} ({started.name})" if started.name else each for each, started in every.items())
+            problem = "has no evaluation" if not found else "has several evaluations that begin with"
+            raise UsageError(f"{self.place.run_id} {problem} {wanted!r}; there are: {known or 'none'}")
+        return found[0] if found else ""
+
+    def report(self, evaluation: str = "") -> RunReport:
+        """`evaluation`: its name or id; the newest unless it is given."""
+        status = self.status()
+        return report_of(self.place, self._index, self._evaluation(evaluation), status, self.damage)
+
+    def profile(self) -> ProfileReport:
+        """Where its time went, and how many requests were in flight when."""
+        status, _ = self.status()
+        profile, lease = self._index.profile, standing_of(self.place.folder).lease
+        is_its = profile.alive and lease is not None and not lease.scoring and not lease.end
+        names = (self.place.run_id, self.place.experiment, status)
+        return profile_report(profile, names, lease.commits if lease is not None and is_its else None)
+
+    def sheet(self, evaluation: str = "") -> Sheet:
+        """The report with what a page has besides: what each model cost, and where the run comes from."""
+        report = self.report(evaluation)
+        origin = origin_of(self.place, self._index.story, report.evaluation)
+        return Sheet(report, tuple(self.cost_lines()), origin)
+
+    def score_kinds(self, evaluation: str = "") -> dict[str, str]:
+        """By scorer: whether its values are booleans, numbers or labels."""
+        return score_kinds(self._index, self._evaluation(evaluation))
+
+    def summary(self, evaluation: str = "") -> RunSummary:
+        """`evaluation`: whose scores, by its name or id; the newest unless it is given."""
+        status, reason = self.status()
+        story = self._index.story
+        cells = list(self.cells(evaluation))
+        return RunSummary(
+            run_id=self.place.run_id,
+            experiment=self.place.experiment,
+            status=status,
+            reason=reason,
+            created=story.created,
+            updated=story.updated,
+            completed=story.completed or None,
+            planned=story.planned,
+            finished=self._index.finished,
+            failed=self._index.failed,
+            unfinished=self._index.unfinished,
+            steps=_steps(story),
+            usage=story.usage,
+            saved=story.saved,
+            scores=list(_scores(cells)),
+            evaluations=list(story.evaluations),
+            evaluation_names=_names(story),
+            resumes=[
+                {"at": each.at, "changes": list(map(_plain, each.resumed.changes)), "live": each.resumed.live}
+                for each in story.resumes
+            ],
+            extensions=[
+                {
+                    "at": each.at,
+                    "planned": each.extended.plan.count,
+                    "changes": list(map(_plain, each.extended.changes)),
+                }
+                for each in story.extensions
+            ],
+            corrections=[
+                {
+                    "at": each.at,
+                    "planned": each.replanned.plan.count,
+                    "changes": list(map(_plain, each.replanned.changes)),
+                }
+                for each in story.replans
+            ],
+            parent=_plain(story.started.parent) if story.started else None,
+            anomalies=story.anomalies,
+            description=story.spec.get("description", ""),
+            tags=story.tags,
+            notes=[{"at": each.at, "text": each.note.text} for each in story.notes if each.note.text],
+            folder=self.place.url or self.place.folder,
+            bytes=self.place.size(),
+            failures=list(_failures(cells)),
+            cost=sum((cell.cost for cell in cells), Cost()),
+            marks=list(_marks(cells)),
+            answer_anomalies=list(_anomalies(cells)),
+            mirror=self._mirror(),
+            jobs=self.jobs(),
+            damage=list(self.damage),
+        )
+
+    @property
+    def has_begun(self) -> bool:
+        """False if its process died, or still is, before the record that a run begins with."""
+        return self._index.story.started is not None
+
+    def spec(self) -> Spec:
+        """The spec in force. UsageError if the run has not begun."""
+        if not self.has_begun:
+            raise not_begun(self.place)
+        return read_stored_spec(self._index.story.spec)
+
+    def limits(self) -> dict[str, Any]:
+        """Of the whole run, those that are set."""
+        found: dict[str, Any] = _plain(self.spec().limits.run) if self.has_begun else {}
+        return found
+
+    def command_to_go_on(self, reason: str) -> str:
+        """`reason` is that of its status."""
+        return command_to_go_on(self.place, reason, self.spec().limits.run if self.has_begun else None)
+
+    def cost_lines(self) -> list[CostLine]:
+        """What each model was asked in each cell, and what that cost."""
+        return cost_lines(self._index.story, {(cell.task, cell.model): cell.finished for cell in self.cells()})
+
+    def observed(self) -> dict[tuple[str, str], Observed]:
+        """What an answer took, by task and model, of cells that have any: for guesses about the next run."""
+        found: dict[tuple[str, str], Observed] = {}
+        for line in self.cost_lines():
+            if line.finished:
+                before = found.get((line.task, line.model), Observed(self.run_id, line.finished))
+                used = {**before.used, line.role: line.usage + line.taken}
+                found[line.task, line.model] = msgspec.structs.replace(before, used=used)
+        return found
+
+    def jobs(self) -> list[WaitingJob]:
+        """What is with the servers of batch APIs."""
+        waiting = (each for each in self._index.story.jobs.values() if each.answered < 0)
+        return [WaitingJob(each.token, each.id, each.line, each.requests, each.at) for each in waiting]
+
+    def _mirror(self) -> MirrorStanding | None:
+        """How far the mirror is; None without one, or if nothing is known of it."""
+        standing, last = standing_of(self.place.folder), self._index.last_n
+        told = self._index.story.spec.get("mirror") or {}
+        url = self.place.url or str(told.get("url", ""))
+        if not url or standing.mirrored is None:
+            return None
+        behind = standing.lease.mirror_behind if standing.held and standing.lease else 0.0
+        if self.place.url:  # what we have comes from there; what its machine has, only its heartbeat tells
+            return MirrorStanding(url, last, max(last, standing.lease.acknowledged if standing.lease else 0), behind)
+        return MirrorStanding(url, min(standing.mirrored, last), last, behind)
+
+    def row_digests(self) -> dict[tuple[str, str], str]:
+        """Of each sample's row, by task and id: where they are equal, two runs were asked about the same. Of a run that
+        does not hold its data there are none.
+        """
+        found: dict[tuple[str, str], str] = {}
+        for cell in {(cell.rows_block, cell.task): cell for cell in self._index.story.cells}.values():
+            for line in rows_of(self.place.folder, cell) if self.holds_data() else ():
+                found[cell.task, line.id] = _digest(line.row)
+        return found
+
+    def holds_data(self) -> bool:
+        return bool(self._index.story.spec.get("record_data", True))
+
+    def unknown_groups(self) -> dict[str, str]:
+        """Tasks whose groups of samples are not known, though the spec names their column, each with a sentence."""
+        story = self._index.story
+        return Groups(self.place.folder, story.spec, story.cells).unknown
+
+    def scorer_identities(self, evaluation: str = "") -> list[dict[str, Any]]:
+        """What an evaluation, the newest unless it is given, was made with: names, arguments, digests of code, and the
+        models that the judges among them ask.
+        """
+        story = self._index.story
+        found = self._evaluation(evaluation) or story.evaluation
+        roles = story.spec.get("roles", {})
+        return (
+            [{**each, "judges": judges_of(each, roles)} for each in story.evaluations[found].scorers] if found else []
+        )
+
+    def reductions(self) -> dict[str, tuple[Reduction, ...]]:
+        """What the repeats of a sample come to, by task."""
+        return stored_reductions(self._index.story.spec)
+
+    def planned_count(self) -> int:
+        return self._index.story.planned
+
+    def lines(self, evaluation: str = "") -> Iterator[ExportLine]:
+        """Every planned key once, in plan order, with the scores of an evaluation; the newest unless it is given.
+        DamagedError if the plan is damaged.
+        """
+        if self.damage:
+            self._damage.require_plan()
+        return export_lines(self.place.folder, self._index, self._evaluation(evaluation))
+
+    def events(self, lines: Iterable[ExportLine], *, of_finished: bool = True) -> Iterator[EventLine]:
+        """The same lines with what happened on the way: `events`, the records of each key's steps, and `messages`, the
+        whole conversation. Streams: one key is in memory at a time.
+        """
+        return with_events(lines, self.place.folder, of_finished=of_finished)
+
+    def samples(self, evaluation: str = "") -> Table[ExportLine]:
+        """Every planned key with its answer, what it took and its scores; `.to_pandas()` and `.to_polars()` make a
+        frame of it. All of it is in memory at once: `lines()` streams.
+        """
+        return sample_table(self.lines(evaluation))
+
+    def failed(self) -> Table[ExportLine]:
+        """The samples that failed, with their errors."""
+        return sample_table(choose(self.lines(), Wanted(failed=True)))
+
+    def scores(self, evaluation: str = "") -> Table[ScoreLine]:
+        """Every score of an evaluation, with its reason; of the newest unless it is given."""
+        return score_table(score_lines(self._index, self._evaluation(evaluation)))
+
+    def costs(self) -> Table[CostLine]:
+        """What each model was asked in each cell, and what that cost."""
+        return cost_table(self.cost_lines())
+
+    def evaluations(self) -> list[EvaluationLine]:
+        """All that the run has, the oldest first."""
+        story = self._index.story
+        return [
+            EvaluationLine(
+                evaluation=each,
+                name=started.name,
+                scorers=list(dict.fromkeys(str(one.get("name", "")) for one in started.scorers)),
+                begun=story.evaluated.get(each, ""),
+                counts=self._index.counts_of(each),
+                current=each == story.evaluation,
+            )
+            for each, started in story.evaluations.items()
+        ]
+
+    def scored(self, key: str, evaluation: str = "") -> ScoredAnswer | None:
+        """What an evaluation, the newest unless it is given, says of one answer; None if there is no answer."""
+        found = self._evaluation(evaluation) or self._index.story.evaluation
+        row = self._index.answer(key)
+        if row is None or row.status != "finished":
+            return None
+        index = self._index
+        with contextlib.closing(Reader(self.place.journal)) as reader:  # a score may be recorded because of this
+            if recorded_answer(reader, row) is None:
+                return None
+            answer = (row.o, row.n)
+            given = recorded_scores(reader, index, answer, found) + recorded_edits(reader, index, answer, found)
+            values = {each.scorer: each.value for each in given}
+            examples = {scorer: example_value(reader, index, found, scorer) for scorer in values}
+        return ScoredAnswer(found, row.n, values, examples)
+
+    def show(self, key: str, evaluation: str = "") -> KeyStory:
+        """The whole story of one answer: what was asked and answered, what failed and where, how it was scored.
+        `evaluation`: whose scores count, by its name or id; the newest unless it is given.
+        """
+        standing = standing_of(self.place.folder)
+        self.status()
+        found = collect(Reader(self.place.journal).read(live=True), key)
+        planned = self.planned(key)
+        finished = found.finished
+        prices = Told.of(self._index.story.spec).prices(parse_key(key).model)
+        attempts = attempts_of(found, prices)
+        row = self._index.answer(key)
+        status = row.status if row is not None else "unfinished"
+        doing = _doing(standing, key, found, attempts) if status == "unfinished" else None
+        wanted = self._evaluation(evaluation) or self._index.story.evaluation
+        return KeyStory(
+            run_id=self.run_id,
+            key=key,
+            o=planned.o,
+            status=status,
+            doing=_told(doing, standing) if status == "unfinished" else "",
+            row=planned.row,
+            messages=next((attempt.steps[0].messages for attempt in attempts if attempt.steps), []),
+            attempts=attempts,
+            answer=finished[1].answer if finished else None,
+            failure=attempts[-1].failure if attempts and not finished else None,
+            scores=scores_of(found, wanted),
+            in_progress=doing,
+            resumes=tuple(found.begun_again),
+            anomalies={} if row is None else Anomalies(self._index, wanted).of(row),
+            judgings=judgings_of(found, prices, _names(self._index.story)),
+        )
+
+    def scorers(self, evaluation: str = "") -> list[str]:
+        return sorted({each.scorer for cell in self.cells(evaluation) for each in cell.scorers})
+
+    def planned(self, key: str) -> PlannedKey:
+        """A key's place in the plan, and its row. UsageError, with the key that was perhaps meant, if it has none;
+        DamagedError if plan or data are damaged.
+        """
+        if self.damage:
+            self._damage.require_originals()
+        cells = self._index.story.cells
+        found = find_planned(self.place.folder, cells, key)
+        if found is None:
+            near = nearest_key(self.place.folder, cells, key)
+            hint = f"did you mean {near!r}?" if near else f"list keys with: holdfast export {self.place.run_id}"
+            raise UsageError(f"{self.place.run_id} has no key {key!r}; {hint}")
+        return found
+
+
+def report_of(
+    place: RunPlace, index: Index, evaluation: str, status: tuple[str, str] = ("", ""), damage: tuple[str, ...] = ()
+) -> RunReport:
+    """The report that an index gives. `evaluation`: its id; the newest if it is empty. `status`: with its reason."""
+    story = index.story
+    return RunReport(
+        run_id=place.run_id,
+        experiment=place.experiment,
+        status=status[0],
+        reason=status[1],
+        evaluation=evaluation or story.evaluation,
+        evaluations=_names(story),
+        cells=tuple(report_cells(index, evaluation)),
+        steps=_steps(story),
+        usage=story.usage,
+        saved=story.saved,
+        anomalies=len(story.anomalies) + len(index.damage),
+        cost=total(cost_lines(story, {})),
+        unlooked=unlooked(index),
+        models=tuple(model_profiles(index.profile)),
+        damage=damage,
+    )
+
+
+def open_run(run_id: str = "latest", *, store: str | None = None) -> Run:
+    """A run to be looked at: by its id, the beginning of its id, `latest`, its folder, or its URL in a mirror. `store`
+    is a folder, or the URL of a mirror.
+    """
+    return Run.find(store or default_store(), run_id)
+
+
+def _doing(standing: Standing, key: str, found: KeyRecords, attempts: Sequence[AttemptStory]) -> Doing | None:
+    """None if no process works on it, or nothing tells what it does with this sample."""
+    if not standing.held or standing.lease is None or standing.lease.scoring:
+        return None
+    stalled = standing.lease.stall.samples if standing.lease.stall else []
+    told = next((each for each in (*stalled, *standing.lease.oldest) if each.key == key), None)
+    return doing_of(told, attempts, standing.now, len(found.begun_again) + 1)
+
+
+def _told(doing: Doing | None, standing: Standing) -> str:
+    if doing is not None:
+        return str(doing)
+    return "the run is at work; this sample has not begun, or is not among its oldest" if standing.held else ""
+
+
+def _scores(cells: Sequence[CellReport]) -> Iterator[dict[str, Any]]:
+    for cell in cells:
+        for each in cell.scorers:
+            yield {
+                "task": cell.task,
+                "model": cell.model,
+                "scorer": each.scorer,
+                **_plain(each.summary),
+                "no_score": each.no_score,
+                "failures": each.failures,
+                "edited": each.edited,
+                "example": _plain(each.example),
+            }
+
+
+def _digest(row: msgspec.Raw) -> str:
+    """The same whatever the order of its columns."""
+    return xxhash.xxh3_64_hexdigest(msgspec.json.encode(msgspec.json.decode(row), order="sorted"))
+
+
+def _steps(story: Story) -> dict[str, int]:
+    return {"live": story.steps, "replayed": story.replayed, "orphaned": story.orphaned, "taken_over": story.taken}
+
+
+def _names(story: Story) -> dict[str, str]:
+    """What each evaluation is called, or its scorers."""
+    return {each: _called(started) for each, started in story.evaluations.items()}
+
+
+def _called(started: ScoringStarted) -> str:
+    return started.name or ", ".join(dict.fromkeys(str(each.get("name", "")) for each in started.scorers))
+
+
+def _failures(cells: Sequence[CellReport]) -> Iterator[dict[str, Any]]:
+    for cell in cells:
+        for kind, count in cell.failures.items():
+            example = _plain(cell.examples[kind])
+            yield {"task": cell.task, "model": cell.model, "kind": kind, "count": count, "example": example}
+
+
+def _marks(cells: Sequence[CellReport]) -> Iterator[dict[str, Any]]:
+    for cell in cells:
+        for mark, count in cell.marks.items():
+            yield {"task": cell.task, "model": cell.model, "mark": mark, "count": count}
+
+
+def _anomalies(cells: Sequence[CellReport]) -> Iterator[dict[str, Any]]:
+    for cell in cells:
+        for kind, count in cell.anomalies.items():
+            example = _plain(cell.odd[kind])
+            yield {"task": cell.task, "model": cell.model, "kind": kind, "count": count, "example": example}
+
+
+def _plain(value: Change | Any) -> Any:
+    return msgspec.to_builtins(value)

@@ -1,0 +1,62 @@
+"""The runs of a store, each with its summary. One run that cannot be read never hides the others."""
+
+import os
+from collections.abc import Iterator
+
+import msgspec
+
+from holdfast.errors import DamagedError, reason_of
+from holdfast.runs.run import Run
+from holdfast.runs.store.lookup import RunPlace, runs_in
+from holdfast.runs.summary import RunSummary
+from holdfast.state import Catalogue, is_held, stamp_of
+
+
+def list_runs(store: str) -> Iterator[RunSummary]:
+    """Every run of a store, the newest last. Those that have not changed come from the catalogue."""
+    catalogue = Catalogue(store, ",".join(RunSummary.__struct_fields__)) if os.path.isdir(store) else None
+    summaries, folders = [], set[str]()
+    for place in runs_in(store):
+        folders.add(place.folder)
+        try:
+            summary = _known(catalogue, place) or _looked_at(catalogue, place)
+            if os.path.isdir(place.folder):
+                summaries.append(summary)
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with one run, the others are listed
+            if os.path.isdir(place.folder):  # else it was removed a moment ago
+                summaries.append(_unreadable(place, error))
+    if catalogue is not None:
+        catalogue.keep_only(folders)
+        catalogue.close()
+    yield from sorted(summaries, key=lambda summary: summary.created)
+
+
+def _known(catalogue: Catalogue | None, place: RunPlace) -> RunSummary | None:
+    """What was said before of a run that is at rest, and was then."""
+    if catalogue is None or is_held(place.folder):
+        return None
+    cached = catalogue.find(place.folder, stamp_of(place.folder))
+    try:
+        summary = None if cached is None else msgspec.json.decode(cached, type=RunSummary)
+    except msgspec.DecodeError:
+        return None
+    if summary is None or summary.status == "interrupted":
+        return None  # why it is depends on more than its files
+    return msgspec.structs.replace(summary, bytes=place.size())
+
+
+def _unreadable(place: RunPlace, error: Exception) -> RunSummary:
+    """A run that cannot be read must not hide the others."""
+    damage = [str(error)] if isinstance(error, DamagedError) else []
+    return RunSummary(
+        place.run_id, place.experiment, "unreadable", reason_of(error), folder=place.folder, damage=damage
+    )
+
+
+def _looked_at(catalogue: Catalogue | None, place: RunPlace) -> RunSummary:
+    stamp = stamp_of(place.folder)
+    with Run(place, quiet=True, sizes_only=True) as run:
+        summary = run.summary()
+    if catalogue is not None and summary.status not in {"running", "stalled"}:
+        catalogue.put(place.folder, stamp, msgspec.json.encode(summary))
+    return summary

@@ -1,0 +1,223 @@
+"""Which runs may go, by age, number, size; and removing them so that a crash half-way leaves no half run.
+
+Never removed unless named: runs that a process writes, and runs that are not completed. Numbers count within one
+experiment. A run is renamed to a hidden name first (from then on it is no run), then removed; what a crash leaves is
+removed by the next `gc` or `doctor --fix`.
+
+A run's mirror goes first, if it goes at all: a crash then leaves the folder, which names the mirror, and the same `gc`
+command finishes both.
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from holdfast.errors import HeldError, HoldfastError, StoreError, UsageError
+from holdfast.journal import Lock, Reader, journal_folder
+from holdfast.journal.mirror.pieces import FolderSource, MirrorSource
+from holdfast.journal.mirror.removal import refuse_removed, remove_run, removed_run
+from holdfast.journal.mirror.restore import uid_of
+from holdfast.journal.object_store import Objects, open_objects
+from holdfast.journal.ownership.claims import Patience
+from holdfast.runs.mirror.claim import expiry_seconds, forget_removal, hear, note_removal, objects_of
+from holdfast.runs.mirror.recovery import only_run
+from holdfast.runs.mirror.recovery_note import remove_note
+from holdfast.runs.run import Run
+from holdfast.runs.store.lookup import RunPlace, hide_folder, runs_in
+from holdfast.runs.summary import RunSummary
+from holdfast.state import stamp_of, standing_of
+from holdfast.state.cache import remove_stale
+from holdfast.state.snapshot import identity_in, is_current
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """What may go: whatever one of the rules names and no exception keeps."""
+
+    older_than_days: float | None = None
+    keep: int | None = None
+    """So many of the newest in each experiment stay; the others may go."""
+    max_bytes: int | None = None
+    """The oldest go until all together have no more."""
+    experiment: str | None = None
+    keep_tagged: bool = True
+    keep_latest: bool = True
+    """The newest run of each experiment stays, however old or large it is."""
+
+
+class Doomed(msgspec.Struct, frozen=True):
+    """A run that would go, and why."""
+
+    place: RunPlace
+    bytes: int
+    created: str
+    why: str
+    stamp: str = ""
+    """The state of its files when it was looked at."""
+    mirror: str = ""
+    """The URL of its copy in a mirror."""
+    mirror_goes: bool = False
+    """Whether that copy is removed as well."""
+
+
+class _Candidate(msgspec.Struct, frozen=True):
+    place: RunPlace
+    summary: RunSummary
+    stamp: str
+
+
+def chosen(store: str, policy: Policy, now: float | None = None) -> list[Doomed]:
+    """What the rules name, the oldest first."""
+    every = sorted(_candidates(store, policy), key=lambda each: each.summary.created)
+    why: dict[str, str] = {}
+    newest = {each.place.experiment: each.place.folder for each in every} if policy.keep_latest else {}
+    limit = _day(now or time.time(), policy.older_than_days)
+    for each in every:
+        if limit and each.summary.created < limit:
+            why[each.place.folder] = f"older than {policy.older_than_days:g} days"
+    for experiment in {each.place.experiment for each in every} if policy.keep is not None else ():
+        mine = [each for each in every if each.place.experiment == experiment]
+        for each in mine[: max(len(mine) - (policy.keep or 0), 0)]:
+            why.setdefault(each.place.folder, f"not one of the newest {policy.keep} of {experiment}")
+    if policy.max_bytes is not None:
+        known = {each.place.folder: each.summary.bytes for each in every}  # what cannot be read takes room too
+        places = [each for each in runs_in(store) if policy.experiment in (None, each.experiment)]
+        left = sum(known[each.folder] if each.folder in known else each.size() for each in places)
+        going = [each for each in every if each.place.folder in why and _may_go(each.summary, policy)]
+        left -= sum(each.summary.bytes for each in going if not _is_newest(each, newest))
+        for each in every:
+            if left <= policy.max_bytes:
+                break
+            if each.place.folder not in why and _may_go(each.summary, policy) and not _is_newest(each, newest):
+                why[each.place.folder] = "to make room"
+                left -= each.summary.bytes
+    return [
+        Doomed(each.place, each.summary.bytes, each.summary.created, why[each.place.folder], each.stamp)
+        for each in every
+        if each.place.folder in why and _may_go(each.summary, policy) and not _is_newest(each, newest)
+    ]
+
+
+def named(places: Sequence[RunPlace]) -> list[Doomed]:
+    """Runs that the user names, whatever their status; not one that is being written."""
+    for place in places:
+        if standing_of(place.folder).held:
+            raise HeldError(f"{place.run_id} is being written by a live process: stop it first")
+    unique = {place.folder: place for place in places}
+    return [Doomed(place, place.size(), "", "named", stamp_of(place.folder)) for place in unique.values()]
+
+
+def remove(doomed: Doomed) -> None:
+    """A crash leaves the run as it was, or a hidden folder that is no run. UsageError if the run has changed since it
+    was chosen; HeldError if a live process writes it, here or in its mirror.
+    """
+    if doomed.place.url:
+        remove_run(open_objects(doomed.place.url), patience=Patience(expiry_seconds()))
+        return
+    if os.path.islink(doomed.place.folder):
+        raise UsageError(f"{doomed.place.folder} is a link: remove it, and what it leads to, by hand")
+    lock = Lock(doomed.place.folder)  # nobody may begin to write it now
+    try:
+        if doomed.stamp and stamp_of(doomed.place.folder) != doomed.stamp:
+            raise UsageError(f"{doomed.place.run_id} has changed since it was looked at; look again")
+        if doomed.mirror:
+            _remove_or_note_mirror(doomed)
+        hidden = hide_folder(doomed.place.folder)
+        remove_note(doomed.place)
+    finally:
+        lock.release()
+    shutil.rmtree(hidden, ignore_errors=True)
+
+
+def _remove_or_note_mirror(doomed: Doomed) -> None:
+    """Before the folder is renamed: a crash in between leaves a note beside a run, which harms nothing."""
+    objects = open_objects(doomed.mirror)
+    if doomed.mirror_goes or _removal_began(objects):
+        remove_run(objects, uid_of(FolderSource(doomed.place.folder)), Patience(expiry_seconds()))
+        forget_removal(doomed.place)
+    else:
+        note_removal(doomed.place, doomed.mirror)
+
+
+def _removal_began(objects: Objects) -> bool:
+    """Whether a crash left the mirror half removed. If the store cannot be reached, the mirror stays as it is."""
+    try:
+        return hear(objects).removed
+    except StoreError:
+        return False
+
+
+def named_in_mirror(url: str) -> Doomed:
+    """The one run that a URL in a mirror means, to be removed there. UsageError if it is removed already."""
+    objects, experiment, run_id = only_run(url)
+    try:
+        source = MirrorSource(objects)
+        removed = removed_run(source)
+        if removed is not None and not removed.remains:
+            refuse_removed(source)
+        size = sum(each.size for each in objects.listed(""))
+    except StoreError as error:
+        raise UsageError(str(error)) from error
+    url = objects.url.rstrip("/")
+    place = RunPlace(url.rsplit("/", 2)[0], experiment, run_id, url, url)
+    return Doomed(place, size, "", "named", mirror=url, mirror_goes=True)
+
+
+def with_mirror(doomed: Doomed, *, goes: bool) -> Doomed:
+    """The same, with the URL of its copy in a mirror. `goes`: that is to be removed as well."""
+    url = _mirror_url(doomed.place)
+    return msgspec.structs.replace(doomed, mirror=url, mirror_goes=goes and bool(url))
+
+
+def _mirror_url(place: RunPlace) -> str:
+    """The URL of a run's copy in its mirror; empty if it has none, or cannot be read."""
+    try:
+        with Run(place) as run:
+            mirror = run.spec().mirror
+        return objects_of(mirror.url, place).url if mirror is not None else ""
+    except (HoldfastError, OSError, msgspec.ValidationError):
+        return ""
+
+
+def remove_stale_entries() -> tuple[int, int]:
+    """Remove what the cache holds of runs and stores that are gone or were replaced. How many, and their bytes."""
+    return remove_stale(_is_stale)
+
+
+def _is_stale(path: str) -> bool:
+    identity = identity_in(path)
+    if identity is None or not is_current(identity):
+        return True
+    try:
+        return bool(identity.uid) and Reader(journal_folder(identity.folder)).uid not in ("", identity.uid)
+    except (HoldfastError, OSError):
+        return True  # no journal that it could be derived from
+
+
+def _candidates(store: str, policy: Policy) -> Iterator[_Candidate]:
+    for place in runs_in(store):
+        if policy.experiment not in (None, place.experiment):
+            continue
+        try:
+            stamp = stamp_of(place.folder)
+            with Run(place) as run:
+                summary = run.summary()
+        except (HoldfastError, OSError):
+            continue  # what cannot be read is not ours to judge
+        yield _Candidate(place, summary, stamp)
+
+
+def _is_newest(candidate: _Candidate, newest: dict[str, str]) -> bool:
+    return newest.get(candidate.place.experiment) == candidate.place.folder
+
+
+def _may_go(summary: RunSummary, policy: Policy) -> bool:
+    return summary.status == "completed" and not (policy.keep_tagged and summary.tags)
+
+
+def _day(now: float, days: float | None) -> str:
+    if days is None:
+        return ""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(max(now - days * 86400, 0)))

@@ -1,0 +1,238 @@
+"""Which runs this user trusts: the list of their uids, what a run's spec would execute, and the refusal.
+
+A run folder is a program of the author of its spec: it names modules to import, commands to start, servers that get API
+keys. Commands that execute a run's own spec do so only if this user made the run, or has said `--trust` for it. A spec
+that the user gives on the command line or from Python is theirs, so that nothing is asked.
+
+The list is `runs` in `XDG_STATE_HOME/holdfast` (default `~/.local/state/holdfast`): one line for each run, its uid and
+a digest of what its spec executes. With the digest, a changed copy of a trusted run is not trusted. The file is only
+appended to, in single writes, so that concurrent processes keep each other's lines; a line that a crash cut off costs
+one `--trust`. A list that cannot be written never stops a run.
+"""
+
+import hashlib
+import logging
+import os
+import re
+import shlex
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from holdfast.errors import UsageError
+from holdfast.files import open_own_file
+from holdfast.runs.execution.user_modules import references_of
+from holdfast.runs.store.lookup import RunPlace
+from holdfast.score import BUILT_IN as BUILT_IN_SCORERS
+from holdfast.solve.registry import BUILT_IN as BUILT_IN_SOLVERS
+from holdfast.solve.tools.mcp import servers_in
+from holdfast.spec import Spec
+from holdfast.spec.api_keys import key_variables, placed_models
+from holdfast.spec.source.variables import variables_in
+
+OPTION = "--trust"
+_FILE = "runs"
+_LIST_BYTES_MAX = 64 << 20
+_SHOWN_CHARACTERS = 500
+_SHOWN_ITEMS = 20
+_VARIABLE = re.compile(r"\$\{(\w+)")
+
+
+class Executed(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a spec makes this machine execute, read and send. Each item is named as the spec writes it."""
+
+    code: tuple[str, ...] = ()
+    """Modules that are imported, and installed solvers, scorers and providers."""
+    folder: str = ""
+    """Where these modules are looked for: beside the spec that the run was started with."""
+    commands: tuple[str, ...] = ()
+    """Programs that are started."""
+    servers: tuple[str, ...] = ()
+    """URLs that get requests, with the variables whose values are sent there."""
+    files: tuple[str, ...] = ()
+    """Local files whose content may be sent."""
+
+    def digest(self) -> str:
+        return hashlib.blake2b(msgspec.json.encode(self), digest_size=16).hexdigest()
+
+    def lines(self) -> Iterator[str]:
+        """For a terminal: each line can be read, whatever the spec's author wrote."""
+        folder = f" (modules are looked for in {_readable(self.folder)})" if self.code and self.folder else ""
+        for heading, items, more in (
+            ("imports and calls", self.code, folder),
+            ("starts", self.commands, ""),
+            ("sends requests to", self.servers, ""),
+            ("reads", self.files, ""),
+        ):
+            if items:
+                left = f", and {len(items) - _SHOWN_ITEMS} more" if len(items) > _SHOWN_ITEMS else ""
+                yield f"  {heading}: {', '.join(map(_readable, items[:_SHOWN_ITEMS]))}{left}{more}"
+        if not self.code and not self.commands:
+            yield "  it imports no module and starts no program: its solvers and scorers come with Holdfast"
+
+
+def executed_by(spec: Spec, source: str) -> Executed:
+    """`source`: the file that the run was started with, as its first record says."""
+    models = placed_models(spec).values()
+    solvers = [task.solver for task in spec.tasks]
+    scorers = [entry for task in spec.tasks for entry in task.scorers]
+    servers = [server for solver in solvers for server in servers_in(solver)]
+    code = [
+        *references_of(spec),
+        *(name for name in map(_name_of, solvers) if name not in BUILT_IN_SOLVERS),
+        *(name for name in map(_name_of, scorers) if name not in BUILT_IN_SCORERS),
+    ]
+    commands = [*_commands(solvers), *(shlex.join(map(str, each["command"])) for each in servers if "command" in each)]
+    sent = [f"{url}{_variables_of(model)}" for model in models for url in _urls(model)]
+    sent += [f"{each['url']}{_with_variables((), each.get('headers', {}))}" for each in servers if "url" in each]
+    sent += [f"{spec.mirror.url} (mirror)"] if spec.mirror is not None else []
+    files = [path for task in spec.tasks for path in _files(task)]
+    return Executed(_distinct(code), os.path.dirname(source), _distinct(commands), _distinct(sent), _distinct(files))
+
+
+def require_trust(place: RunPlace, uid: str, executed: Executed, *, given: bool) -> None:
+    """UsageError if the run's own spec must not be executed: this user neither made the run nor says `--trust`.
+    `given`: whether the user says so; it is remembered.
+    """
+    if given:
+        remember(uid, executed)
+        return
+    known = _known()
+    if _entry(uid, executed) in known:
+        return
+    path = list_path()
+    if any(line.startswith(f"{quote(uid, safe='')} ") for line in known):
+        why = "its spec has changed since you last ran it, and not by you"
+    else:
+        why = f"you did not make it, or not from here (its uid is not in {path})"
+    lines = [
+        f"{place.run_id}: {why}; nothing was executed. Its spec:",
+        *executed.lines(),
+        f"If you trust its author: {_command_with_trust()}",
+    ]
+    raise UsageError("\n".join(lines))
+
+
+def remember(uid: str, executed: Executed) -> None:
+    """Add a run to the list. Never raises for the list's sake: without it, the next `resume` asks for `--trust`."""
+    line = _entry(uid, executed)
+    try:
+        known = _read()
+        if line not in known.decode("utf-8", "replace").splitlines():
+            _append(f"{line}\n" if not known or known.endswith(b"\n") else f"\n{line}\n")
+    except OSError as error:
+        reason = error.strerror or error
+        logging.getLogger("holdfast").warning(
+            "%s cannot be written (%s), so that `holdfast resume` will ask for %s; set XDG_STATE_HOME to a folder of "
+            "yours to avoid that",
+            list_path(),
+            reason,
+            OPTION,
+        )
+
+
+def pass_on(uid: str, copy: str, executed: Executed) -> None:
+    """The copy of a run, made here under another uid, is trusted if the run is."""
+    if _entry(uid, executed) in _known():
+        remember(copy, executed)
+
+
+def list_path() -> str:
+    above = os.environ.get("XDG_STATE_HOME", "")
+    if not os.path.isabs(above):  # a relative one is to be ignored, says the XDG specification
+        above = os.path.expanduser("~/.local/state")
+    return os.path.join(above, "holdfast", _FILE)
+
+
+def _entry(uid: str, executed: Executed) -> str:
+    """The uid is a stranger's text: escaped, it cannot add a line of its own."""
+    return f"{quote(uid, safe='')} {executed.digest()}"
+
+
+def _known() -> set[str]:
+    """Empty if there is no list, or one that another user could have written."""
+    try:
+        return set(_read().decode("utf-8", "replace").splitlines())
+    except OSError:
+        return set()
+
+
+def _read() -> bytes:
+    """OSError if the file is a link, or not this user's alone."""
+    try:
+        handle = open_own_file(list_path(), alone=True)
+    except FileNotFoundError:
+        return b""
+    with open(handle, "rb") as file:
+        return file.read(_LIST_BYTES_MAX)
+
+
+def _append(text: str) -> None:
+    path = list_path()
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    handle = open_own_file(path, append=True, alone=True)
+    try:
+        os.write(handle, text.encode())
+    finally:
+        os.close(handle)
+
+
+def _command_with_trust() -> str:
+    """What was typed, with the option. Options end at `--`."""
+    words = ["holdfast", *sys.argv[1:]]
+    end = words.index("--") if "--" in words else len(words)
+    return shlex.join([*words[:end], OPTION, *words[end:]])
+
+
+def _name_of(entry: Any) -> str:
+    return str(next(iter(entry), "")) if isinstance(entry, Mapping) else str(entry)
+
+
+def _commands(value: Any) -> Iterator[str]:
+    """The command lines of `command` solvers, also of those inside other solvers."""
+    if isinstance(value, Mapping):
+        given = value.get("command")
+        if isinstance(given, Mapping) and isinstance(run := given.get("run"), list):
+            yield shlex.join(map(str, run)) + _with_variables(map(str, given.get("env") or ()), {})
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for each in value:
+            yield from _commands(each)
+
+
+def _urls(model: Any) -> list[str]:
+    if isinstance(model.base_url, list):
+        return list(model.base_url)
+    return [model.base_url or f"the server of {model.provider}"] if model.provider != "mock" else []
+
+
+def _variables_of(model: Any) -> str:
+    late = (name for _, name in variables_in([model.options, model.params]))
+    return _with_variables((*key_variables(model), *late), model.headers)
+
+
+def _with_variables(keys: Iterable[str], headers: Mapping[str, Any]) -> str:
+    names = [*keys, *(name for value in headers.values() for name in _VARIABLE.findall(str(value)))]
+    return f" with ${', $'.join(dict.fromkeys(names))}" if names else ""
+
+
+def _files(task: Any) -> Iterator[str]:
+    yield task.dataset.path
+    yield task.dataset.files_root
+    if task.fewshot is not None:
+        yield task.fewshot.path
+    if task.sandbox is not None:
+        yield from task.sandbox.files.values()
+
+
+def _distinct(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(filter(None, texts)))
+
+
+def _readable(text: str) -> str:
+    """Quoted if it holds anything but printable characters; cut if it is long."""
+    shown = text if text.isprintable() else ascii(text)
+    return shown if len(shown) <= _SHOWN_CHARACTERS else f"{shown[:_SHOWN_CHARACTERS]}… ({len(shown)} characters)"

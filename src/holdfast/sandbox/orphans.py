@@ -1,0 +1,99 @@
+"""What a process that died left behind of its sandboxes: folders, processes, containers. Only those of one run.
+
+A folder belongs to the process that its `owner.json` names. Invariant: nothing of a process that lives is touched.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+
+from holdfast.files import is_own_folder
+from holdfast.journal.ownership.lease import is_alive, owner_of
+from holdfast.sandbox.confinement import MARKER, remove_folder
+
+_DOCKER_SECONDS = 30.0
+
+
+def name_of(uid: str) -> str:
+    """What the names of a run's sandboxes begin with."""
+    return f"holdfast-{uid}-"
+
+
+def clear(uid: str, place: str, docker: bool = False) -> tuple[int, int]:
+    """End what is left of a run's dead processes; how many processes and containers were ended, and folders removed.
+
+    The folders go last: if this is cut short, the next start finds them.
+    """
+    dead = [name for name in _folders(uid, place) if not _has_live_owner(os.path.join(place, name))]
+    if not dead:
+        return 0, 0
+    ended = sum(map(_end, _marked(uid, place)))
+    if docker:
+        ended += _end_containers(uid, place)
+    for name in dead:
+        remove_folder(os.path.join(place, name))
+    return ended, len(dead)
+
+
+def _folders(uid: str, place: str) -> Iterator[str]:
+    with contextlib.suppress(OSError):
+        own = (name for name in os.listdir(place) if name.startswith(name_of(uid)))
+        yield from (name for name in own if is_own_folder(os.path.join(place, name)))
+
+
+def _has_live_owner(folder: str) -> bool:
+    """A folder without an owner's name was being made when its process died: we hold the run now."""
+    owner = owner_of(folder)
+    return owner is not None and is_alive(owner) is not False
+
+
+def _marked(uid: str, place: str) -> Iterator[int]:
+    """Processes that carry this run's marker, and the name of a folder that is nobody's any more."""
+    mark = f"{MARKER}={uid}/"
+    for pid, environment in _environments():
+        for word in environment:
+            if word.startswith(mark) and not _has_live_owner(os.path.join(place, word.removeprefix(mark))):
+                yield pid
+
+
+def _environments() -> Iterator[tuple[int, list[str]]]:
+    """Of all processes that we may look at."""
+    if os.path.isdir("/proc/self"):
+        for name in os.listdir("/proc"):
+            with contextlib.suppress(OSError):
+                if name.isdigit():
+                    with open(f"/proc/{name}/environ", "rb") as file:
+                        yield int(name), file.read().decode("utf-8", "replace").split("\0")
+        return
+    with contextlib.suppress(OSError):
+        listed = subprocess.run(["ps", "-axEww", "-o", "pid=,command="], capture_output=True, check=False)
+        for line in listed.stdout.decode("utf-8", "replace").splitlines():
+            number, _, words = line.strip().partition(" ")
+            yield int(number), words.split()
+
+
+def _end(pid: int) -> bool:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+def _end_containers(uid: str, place: str) -> int:
+    listing = ["docker", "ps", "--all", "--filter", f"label=holdfast.run={uid}"]
+    listed = _docker(*listing, "--format", '{{.ID}} {{.Label "holdfast.folder"}}')
+    found = [line.split() for line in listed.splitlines()]
+    left = [words[0] for words in found if not _has_live_owner(os.path.join(place, words[-1]))]
+    if left:
+        _docker("docker", "rm", "--force", *left)
+    return len(left)
+
+
+def _docker(*command: str) -> str:
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_DOCKER_SECONDS, check=False)
+        return done.stdout
+    return ""

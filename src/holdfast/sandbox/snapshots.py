@@ -1,0 +1,237 @@
+"""The files of a sandbox as data: what a call changed in them, and the same files made again. Blocks: for threads.
+
+Invariant: a snapshot is named only after all its content is durable, and what is restored is byte for byte what was
+kept, with names, permissions and links; or it is an error that says what is missing. Times, owners, hard links and
+extended attributes are not kept. What is no file, folder or link cannot be, and says so.
+"""
+
+import contextlib
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+import xxhash
+
+from holdfast.errors import HoldfastError
+from holdfast.records.facts import Files, KeptFile
+from holdfast.sandbox.confinement import SandboxError
+
+PIECE_BYTES = 1 << 20
+_canonical = msgspec.json.Encoder(order="deterministic").encode
+_MODE_OF_LINKS = 0o777
+
+Stamp = tuple[int, int, int, int]
+Entries = Mapping[str, KeptFile]
+
+
+class LostFilesError(SandboxError):
+    """The files of a sandbox are not to be had again: the sample must begin anew. The message says what and why."""
+
+
+class Blobs(msgspec.Struct, frozen=True):
+    """Where content is kept. `keep` stores pieces and returns their SHA-256; after `sync` all of them are durable;
+    `read` gives them back, checked, or raises HoldfastError with the file's name; `clear`, before all else, removes
+    what a process was writing when it died.
+    """
+
+    keep: Callable[[Iterable[bytes]], str]
+    sync: Callable[[], None]
+    read: Callable[[str], Iterator[bytes]]
+    clear: Callable[[], None]
+
+
+class Capacity(msgspec.Struct, frozen=True):
+    """What may be kept of one sandbox."""
+
+    bytes: int
+    count: int
+
+
+class State(msgspec.Struct, frozen=True):
+    """The files of a sandbox at one moment. `lost`: why they are not all known."""
+
+    entries: Entries = msgspec.field(default_factory=dict)
+    lost: str = ""
+
+    def digest(self) -> str:
+        return xxhash.xxh3_128_hexdigest(_canonical(dict(sorted(self.entries.items()))))
+
+    def after(self, files: Files) -> "State":
+        """With what a call changed. If it did not begin with these files, what it left cannot be known."""
+        if files.before != self.digest():
+            return State(self.entries, "the recorded calls do not fit together: one between them is missing")
+        if files.lost:
+            return State(self.entries, files.lost)
+        gone = set(files.removed)
+        left = {path: each for path, each in self.entries.items() if path not in gone}
+        return State({**left, **files.changed})
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """A folder as it was found: its state, and stamps that tell whether a file was touched since."""
+
+    state: State
+    stamps: Mapping[str, Stamp] = msgspec.field(default_factory=dict)
+
+
+def take_snapshot(folder: str, before: Snapshot, bounds: Capacity, blobs: Blobs) -> tuple[Files | None, Snapshot]:
+    """What is other than before, its content kept. None if nothing is. What cannot be kept leaves `before` in force."""
+    digest = before.state.digest()
+    try:
+        with contextlib.ExitStack() as opened:
+            found = dict(_scan(folder, opened))
+            _check(found, bounds)
+            entries, stamps = _keep_all(folder, found, before, blobs)
+    except _CannotKeepError as error:
+        files = Files(digest, lost=str(error))
+        return files, Snapshot(State(before.state.entries, files.lost), before.stamps)
+    old = before.state.entries
+    changed = {path: each for path, each in entries.items() if old.get(path) != each}
+    removed = [path for path in old if path not in entries]
+    after = Snapshot(State(entries), stamps)
+    if not changed and not removed and not before.state.lost:
+        return None, after
+    return Files(digest, changed, removed), after
+
+
+def restore(folder: str, state: State, blobs: Blobs) -> Snapshot:
+    """Make the files anew in a folder that is not there. LostFilesError if one cannot be had."""
+    if state.lost:
+        raise LostFilesError(f"the sandbox cannot be restored: {state.lost}")
+    os.mkdir(folder, 0o755)
+    links = {path: each for path, each in state.entries.items() if each.link}
+    folders = [path for path, each in sorted(state.entries.items()) if not each.blob and not each.link]
+    for path in folders:
+        os.mkdir(_inside(folder, path), 0o700)
+    for path, each in state.entries.items():
+        if each.blob:
+            _restore_file(_inside(folder, path), path, each, blobs)
+    for path, each in links.items():  # last: nothing is made through one
+        os.symlink(each.link, _inside(folder, path))
+    stamps = {path: _stamp(os.lstat(_inside(folder, path))) for path, each in state.entries.items() if each.blob}
+    for path in reversed(folders):
+        os.chmod(_inside(folder, path), state.entries[path].mode)
+    return Snapshot(state, stamps)
+
+
+class _CannotKeepError(Exception):
+    """Why."""
+
+
+def _scan(folder: str, opened: contextlib.ExitStack, above: str = "") -> Iterator[tuple[str, os.stat_result]]:
+    """Everything below, a folder before what is in it. Folders that were closed to us stay open until `opened` ends."""
+    opened.enter_context(_allowed(os.path.join(folder, above), 0o700))
+    with os.scandir(os.path.join(folder, above)) as entries:
+        names = sorted(entries, key=lambda each: each.name)
+    for entry in names:
+        path = f"{above}/{entry.name}" if above else entry.name
+        status = entry.stat(follow_symlinks=False)
+        yield path, status
+        if stat.S_ISDIR(status.st_mode):
+            yield from _scan(folder, opened, path)
+
+
+def _check(found: Mapping[str, os.stat_result], bounds: Capacity) -> None:
+    size = sum(each.st_size for each in found.values() if stat.S_ISREG(each.st_mode))
+    if size > bounds.bytes:
+        raise _CannotKeepError(f"its files have {size} bytes, and sandbox.files_mb allows {bounds.bytes}")
+    if len(found) > bounds.count:
+        raise _CannotKeepError(f"it has {len(found)} files, and sandbox.files_max allows {bounds.count}")
+    for path, status in found.items():
+        if not any(kind(status.st_mode) for kind in (stat.S_ISREG, stat.S_ISDIR, stat.S_ISLNK)):
+            raise _CannotKeepError(f"{path!r} is neither file, folder nor link")
+        if not _is_text(path):
+            raise _CannotKeepError(f"the name {path!r} is no UTF-8")
+
+
+def _keep_all(
+    folder: str, found: Mapping[str, os.stat_result], before: Snapshot, blobs: Blobs
+) -> tuple[dict[str, KeptFile], dict[str, Stamp]]:
+    """Dying on the way leaves content that no record names."""
+    entries: dict[str, KeptFile] = {}
+    stamps: dict[str, Stamp] = {}
+    stored = False
+    for path, status in found.items():
+        mode = stat.S_IMODE(status.st_mode)
+        if stat.S_ISREG(status.st_mode):
+            stamps[path] = _stamp(status)
+            if before.stamps.get(path) == stamps[path]:
+                entries[path] = before.state.entries[path]
+                continue
+            entries[path], stored = _keep(os.path.join(folder, path), mode, blobs), True
+            stamps[path] = _stamp(os.lstat(os.path.join(folder, path)))
+        elif stat.S_ISLNK(status.st_mode):
+            target = os.readlink(os.path.join(folder, path))
+            if not _is_text(target):
+                raise _CannotKeepError(f"what the link {path!r} leads to is no UTF-8")
+            entries[path] = KeptFile(_MODE_OF_LINKS, link=target)
+        else:
+            entries[path] = KeptFile(mode)
+    if stored:
+        blobs.sync()
+    return entries, stamps
+
+
+def _keep(path: str, mode: int, blobs: Blobs) -> KeptFile:
+    size = 0
+
+    def pieces(handle: int) -> Iterator[bytes]:
+        nonlocal size
+        while piece := os.read(handle, PIECE_BYTES):
+            size += len(piece)
+            yield piece
+
+    with _allowed(path, 0o400):
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        digest = blobs.keep(pieces(handle))
+    finally:
+        os.close(handle)
+    return KeptFile(mode, digest, size)
+
+
+def _restore_file(target: str, path: str, kept: KeptFile, blobs: Blobs) -> None:
+    handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with open(handle, "wb") as file:
+        try:
+            for piece in blobs.read(kept.blob):
+                file.write(piece)
+        except HoldfastError as error:
+            raise LostFilesError(f"the sandbox's file {path!r} cannot be restored: {error}") from error
+        os.fchmod(handle, kept.mode)
+
+
+def _inside(folder: str, path: str) -> str:
+    """A path of a record, in the folder. One that leads out of it is no path of ours."""
+    if path.startswith("/") or ".." in path.split("/"):
+        raise LostFilesError(f"the sandbox cannot be restored: {path!r} leads out of it")
+    return os.path.join(folder, path)
+
+
+@contextlib.contextmanager
+def _allowed(path: str, bits: int) -> Iterator[None]:
+    """With the permissions that we need, for as long as we need them; a command may take away its own."""
+    mode = stat.S_IMODE(os.lstat(path).st_mode)
+    lacking = os.geteuid() != 0 and mode & bits != bits
+    if lacking:
+        os.chmod(path, mode | bits)
+    try:
+        yield
+    finally:
+        if lacking:
+            os.chmod(path, mode)
+
+
+def _stamp(status: Any) -> Stamp:
+    """No command can set the time of the last change itself (ctime)."""
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,174 @@
+"""Asking a scorer, and making one kind of result of the many that people return.
+
+Invariant: a score is what the scorer said. None and NaN are "no score"; an exception, or anything that is no score,
+raises `ScoringFailed` with the user's own lines, and never counts as a zero. Other errors of Holdfast pass through
+untouched: a judge whose model or journal failed is no mistake of the scorer.
+"""
+
+import asyncio
+import concurrent.futures.thread
+import inspect
+import math
+import numbers
+import traceback
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import HoldfastError, told
+from holdfast.records.samples import Answer, Sample, Score
+from holdfast.score.definition import Extractor, Scorer, shortened
+from holdfast.score.errors import ScoringFailed
+
+GREATEST = 1e150
+_MESSAGE_MAX = 1000
+_DETAIL_MAX = 8000
+_FRAMES_MAX = 20
+_PLAIN = {bool, int, float, str, dict, Score, type(None)}
+
+
+async def judge(scorer: Scorer, sample: Sample, answer: Answer, ctx: Any = None) -> dict[str, Score]:
+    """What a scorer says of an answer, by name: the scorer's, or `name.key` for each key of a dict that it returns.
+
+    Sync functions of users are called directly: they hold up the event loop for as long as they take. Ours that may
+    take long are called in a thread.
+    """
+    read: Any = answer
+    if scorer.extract or scorer.extract_target:
+        sample, read = await _read(scorer, sample, answer)
+    scores = _scores(scorer, await _said(scorer, sample, read, ctx))
+    if not scorer.extract:
+        return scores
+    reason = f"extracted {shortened(read.text)!r}"  # what was compared is not what the answer shows
+    return {
+        name: score if score.reason else msgspec.structs.replace(score, reason=reason) for name, score in scores.items()
+    }
+
+
+async def judge_group(
+    scorer: Scorer, sample: Sample, answers: Sequence[Answer], ctx: Any = None
+) -> list[dict[str, Score]]:
+    """What a scorer of groups says of each of the answers: a list has one result for each; anything else is said of
+    all of them.
+    """
+    sample, read = await _read(scorer, sample, list(answers))
+    result = await _said(scorer, sample, read, ctx)
+    if not isinstance(result, list | tuple):
+        return [_scores(scorer, result) for _ in answers]
+    if len(result) != len(answers):
+        raise _no_score(scorer, f"{len(result)} results for {len(answers)} answers")
+    return [_scores(scorer, each) for each in result]
+
+
+async def _read(scorer: Scorer, sample: Sample, judged: Answer | list[Answer]) -> tuple[Sample, Any]:
+    slow = _is_slow(scorer.extract, judged) or _is_slow(scorer.extract_target, Answer(str(sample.target)))
+    try:
+        return await asyncio.to_thread(scorer.read, sample, judged) if slow else scorer.read(sample, judged)
+    except HoldfastError:
+        raise
+    except Exception as error:
+        raise _failed(scorer, error) from error
+
+
+async def _said(scorer: Scorer, sample: Sample, judged: Answer | list[Answer], ctx: Any) -> Any:
+    given = (sample, judged, ctx) if scorer.needs_ctx else (sample, judged)
+    try:
+        if scorer.slow is not None and _is_slow([scorer], judged):
+            result = await asyncio.to_thread(scorer.function, *given, **scorer.args)
+        else:
+            result = scorer.function(*given, **scorer.args)
+        if type(result) not in _PLAIN and inspect.isawaitable(result):
+            result = await result
+    except HoldfastError:
+        raise
+    except Exception as error:
+        raise _failed(scorer, error) from error
+    return result
+
+
+def _is_slow(parts: Sequence[Scorer | Extractor], judged: Answer | list[Answer]) -> bool:
+    answers = judged if isinstance(judged, list) else [judged]
+    return any(each.slow(answer.text, **each.args) for each in parts if each.slow is not None for answer in answers)
+
+
+def as_number(value: Any) -> float | None:
+    """A score's value as a number to average: a bool is 1 or 0; None for labels, "no score" and what is not finite, or
+    whose square is not.
+    """
+    if not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if abs(number) <= GREATEST else None
+
+
+def _scores(scorer: Scorer, result: Any) -> dict[str, Score]:
+    parts = result
+    if isinstance(result, Score) and isinstance(result.value, dict):
+        parts = {key: msgspec.structs.replace(result, value=value) for key, value in result.value.items()}
+    if not isinstance(parts, dict):
+        return {scorer.name: _score(scorer, parts)}
+    if not parts:
+        raise _no_score(scorer, "an empty dict")
+    scores = {}
+    for key, value in parts.items():
+        if not isinstance(key, str):
+            raise _no_score(scorer, f"a dict with the key {key!r}; keys must be text")
+        scores[f"{scorer.name}.{key}" if key else scorer.name] = _score(scorer, value)
+    return scores
+
+
+def _score(scorer: Scorer, result: Any) -> Score:
+    if not isinstance(result, Score):
+        return Score(_value(scorer, result))
+    if not result.metadata and isinstance(result.metadata, dict):
+        return Score(_value(scorer, result.value), str(result.reason or ""))
+    try:
+        msgspec.json.encode(result.metadata)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise _no_score(scorer, f"metadata that cannot be stored as JSON ({error})") from error
+    return Score(_value(scorer, result.value), str(result.reason or ""), result.metadata)
+
+
+def _value(scorer: Scorer, value: Any) -> bool | int | float | str | None:
+    if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
+        value = value.item()
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, numbers.Real | Decimal):
+        try:
+            number = float(value)
+        except (ValueError, OverflowError) as error:
+            raise _no_score(scorer, f"a number that is out of range ({error})") from error
+        if math.isinf(number):
+            raise _no_score(scorer, "an infinite number")
+        return None if math.isnan(number) else number
+    raise _no_score(scorer, f"a {type(value).__name__}")
+
+
+def _no_score(scorer: Scorer, what: str) -> ScoringFailed:
+    code = getattr(inspect.unwrap(scorer.function), "__code__", None)
+    detail = f'  File "{code.co_filename}", line {code.co_firstlineno}, in {code.co_name}' if code else ""
+    expected = "a bool, a number, a text, a dict of them, a Score, or None for no score"
+    return ScoringFailed(scorer.name, f"returned {what}; return {expected}", detail)
+
+
+def _failed(scorer: Scorer, error: Exception) -> ScoringFailed:
+    """The user's lines only: ours are the same every time."""
+    ours = {
+        __file__,
+        Scorer.__call__.__code__.co_filename,
+        asyncio.threads.__file__,
+        concurrent.futures.thread.__file__,
+    }
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename not in ours]
+    lines = traceback.format_list(frames[-_FRAMES_MAX:]) + traceback.format_exception_only(error)
+    return ScoringFailed(scorer.name, told(error)[:_MESSAGE_MAX], "".join(lines)[:_DETAIL_MAX])

@@ -1,0 +1,262 @@
+"""Numbers in prose: the last quantity of a text, read as a person would, and the scorer `numeric`.
+
+Reads 1,234.5 and 1'234 and 1.234,5 and 1,23,456; 3e-4 and 3*10^-4 and 2^10; 1/2, 1 1/2, ½ and \\frac{1}{2}; 50% and
+$5; digits and minus signs of other scripts. A comma before fewer than three digits separates two numbers: `3,5` is a
+list.
+
+Values are exact, integers or fractions: neither long integers nor decimals are rounded before they are compared.
+"""
+
+import functools
+import re
+import unicodedata
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from holdfast.records.samples import Answer, Sample, Score
+from holdfast.score.definition import needing, scorer, shortened
+from holdfast.score.scorers.text import references
+from holdfast.score.worker_process import apart
+
+_DIGITS_MAX = 4000  # Python refuses to read longer integers
+_EXPONENT_MAX = 1000
+_WINDOW = 2000
+"""A text is read from its end, so many characters at a time. `1,11,11,…` takes time that is quadratic in what is read
+at once.
+"""
+_BEFORE_WINDOW = 1000
+"""Read with it, so that the digits of a number that begins before it are not taken for a number."""
+_POWER_DIGITS_MAX = 20_000
+
+_SIGNS = str.maketrans(
+    {
+        "\u2212": "-",  # minus
+        "\ufe63": "-",
+        "\uff0d": "-",
+        "\u2013": "-",  # en dash
+        "\uff0b": "+",
+        "\uff05": "%",
+        "\u066a": "%",  # Arabic percent, thousands, decimal
+        "\u066c": ",",
+        "\u066b": ".",
+        "\uff0c": ",",
+        "\uff0e": ".",
+        "\u2019": "'",
+        "\u2044": "/",
+        "\u2215": "/",
+    }
+)
+_RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
+_FOREIGN_DIGIT = re.compile(r"(?![0-9])\d")
+_ONE_CHARACTER_FRACTION = re.compile("([0-9])?([\u00bc-\u00be\u2150-\u215e\u2189])")
+_POWER = re.compile("10([⁻⁺]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+)")
+_IN_BRACES = r"\s*\{\s*([-+]?)\s*([0-9]+(?:\.[0-9]+)?)\s*\}"
+_LATEX_FRACTION = re.compile(rf"([0-9])?\\[dt]?frac(?:\s*([0-9])([0-9])|{_IN_BRACES}{_IN_BRACES})")
+_LATEX_ESCAPE = re.compile(r"\\([%$,])|\{(,)\}")
+_DATE = re.compile(r"(?<![0-9])[0-9]++(?:/[0-9]++){2,}")
+
+_NUMBER = re.compile(
+    r"""
+    (?P<sign>(?<![A-Za-z0-9_)\]}%-])[-+])?            # in 5-3, GPT-4 and 2024-05 it is none
+    (?:[$\u20ac\u00a3\u00a5\u20b9]\s?)?               # currency
+    (?:
+        (?P<whole>[0-9]++)[ ](?P<over>[0-9]++)/(?P<under>[0-9]++)
+      | (?P<european>
+            [1-9][0-9]{0,2}(?:\.[0-9]{3}){2,}+(?![0-9]|\.[0-9])(?:,[0-9]++)?
+          | [1-9][0-9]{0,2}\.[0-9]{3},[0-9]++(?!\.[0-9])
+        )
+      | (?P<plain>
+            [0-9]{1,3}(?P<gap>[,'_\u00a0\u2009\u202f])(?:[0-9]{2,3}(?P=gap))*[0-9]{3}(?![0-9])(?:\.[0-9]+)?
+          | [0-9]++(?:\.[0-9]+)?
+          | (?<![A-Za-z0-9])\.[0-9]+                   # in No.5 it is the end of a word
+        )
+    )
+    (?:(?:\^|\*\*)[({]?(?P<raised>[-+]?[0-9]+)[)}]?)?
+    (?:[eE](?P<e>[-+]?[0-9]+) | \s*(?:[x\u00d7*\u00b7]|\\times|\\cdot)\s*10(?:\^|\*\*)[({]?(?P<power>[-+]?[0-9]+)}?)?
+    (?:\s?/\s?(?P<divisor>[0-9]+(?:\.[0-9]+)?))?
+    (?P<percent>\s?(?:%|per\s?cent\b))?
+    """,
+    re.VERBOSE,
+)
+
+
+class Quantity(NamedTuple):
+    """A number that was read. `percent`: a percent sign follows it; `value` is the number before the sign."""
+
+    value: int | Fraction
+    percent: bool
+    text: str
+
+
+@scorer
+def numeric(sample: Sample, answer: Answer, tolerance: float = 1e-6, relative: float = 0.0) -> Score:
+    """The last number of the answer is the target, within `tolerance`, or within `relative` times the target.
+
+    If only one of the two is a percentage, 50% equals both 0.5 and 50: people write either. A target without a number
+    is an error of the data and raises.
+    """
+    if sample.target is None:
+        return Score(None, "the sample has no target")
+    entries = sample.target if isinstance(sample.target, list | tuple) else [sample.target]
+    wanted = [_target(entry) for entry in entries]
+    found = last_quantity(answer.text)
+    if found is None:
+        return Score(False, "no number in the answer")
+    same = any(found.value == each.value for each in wanted) or any(
+        _agree(found, each, _allowed(each, tolerance, relative)) for each in wanted
+    )
+    return Score(same, f"read {found.text}")
+
+
+def last_quantity(text: str) -> Quantity | None:
+    """The last number in a text that has a finite value; None if there is none."""
+    if text.isdecimal() and text.isascii() and len(text) <= _DIGITS_MAX:  # as an extractor leaves it, and most targets
+        return Quantity(int(text), False, _shortened(text))
+    plain = _plain(text)
+    for end in range(len(plain), 0, -_WINDOW):
+        found = _last_in(plain, max(0, end - _WINDOW), end)
+        if found is not None:
+            return found
+    return None
+
+
+def _last_in(text: str, start: int, end: int) -> Quantity | None:
+    """The last one that begins between two places, also if it goes on behind them."""
+    every = _NUMBER.finditer(text, max(0, start - _BEFORE_WINDOW), end + _DIGITS_MAX)
+    for match in reversed([each for each in every if start <= each.start() < end]):
+        value = _value(match)
+        if value is not None:
+            return Quantity(value, match["percent"] is not None, _shortened(match[0].strip()))
+    return None
+
+
+def _plain(text: str) -> str:
+    """One way of writing: ASCII digits and signs, a/b for every fraction, no LaTeX escapes."""
+    if not text.isascii():
+        text = _FOREIGN_DIGIT.sub(lambda match: str(unicodedata.decimal(match[0])), text)
+        text = _ONE_CHARACTER_FRACTION.sub(
+            lambda match: (f"{match[1]} " if match[1] else "") + unicodedata.normalize("NFKC", match[2]), text
+        )
+        text = _POWER.sub(lambda match: "10^" + match[1].translate(_RAISED), text)
+        text = text.translate(_SIGNS)
+    if "\\" in text or "{" in text:
+        text = _LATEX_FRACTION.sub(_fraction_written, text)
+        text = _LATEX_ESCAPE.sub(lambda match: match[1] or match[2], text)
+    return _DATE.sub(lambda match: match[0].replace("/", " "), text) if text.count("/") > 1 else text
+
+
+def _fraction_written(match: re.Match[str]) -> str:
+    """As a/b, with its sign in front."""
+    whole, over, under, sign_over, many_over, sign_under, many_under = match.groups()
+    sign = "-" if (sign_over == "-") != (sign_under == "-") else ""
+    return (f"{whole} " if whole else "") + f"{sign}{over or many_over}/{under or many_under}"
+
+
+def _value(match: re.Match[str]) -> int | Fraction | None:
+    if match[0].isdecimal() and len(match[0]) <= _DIGITS_MAX:
+        return int(match[0])
+    if len(match[0]) > _DIGITS_MAX:
+        return None
+    exponent, raised = int(match["e"] or match["power"] or 0), int(match["raised"] or 1)
+    divisor = Fraction(match["divisor"] or 1)
+    if match["whole"]:
+        divisor *= int(match["under"])
+    if divisor == 0 or abs(exponent) > _EXPONENT_MAX or abs(raised) * len(match[0]) > _POWER_DIGITS_MAX:
+        return None
+    if match["whole"]:
+        number = Fraction(int(match["whole"]) * int(match["under"]) + int(match["over"]))
+    elif match["european"]:
+        number = Fraction(match["european"].replace(".", "").replace(",", "."))
+    else:
+        number = Fraction(match["plain"].replace(match["gap"] or ",", ""))
+    if raised < 0 and number == 0:
+        return None
+    number = number**raised * Fraction(10) ** exponent / divisor
+    return -number if match["sign"] == "-" else number
+
+
+def _target(target: Any) -> Quantity:
+    if isinstance(target, str):
+        found = last_quantity(target)
+        if found is None:
+            raise ValueError(f"the target {_shortened(target)!r} holds no number")
+        return found
+    if isinstance(target, bool) or not isinstance(target, int | float):
+        raise TypeError(f"the target is a {type(target).__name__}; expected a number, or text with one")
+    return Quantity(_exact(target), False, str(target))
+
+
+def _exact(number: float) -> int | Fraction:
+    """As it is written, not as it is rounded to binary: 0.3 is 3/10."""
+    return int(number) if isinstance(number, int) else _fraction(repr(float(number)))
+
+
+@functools.lru_cache(maxsize=64)  # of a tolerance, which is the same for every sample
+def _fraction(text: str) -> Fraction:
+    return Fraction(text)
+
+
+def _allowed(wanted: Quantity, tolerance: float, relative: float) -> int | Fraction:
+    absolute = _exact(tolerance)
+    return max(absolute, _exact(relative) * _distance(wanted.value, 0)) if relative else absolute
+
+
+def _agree(found: Quantity, wanted: Quantity, allowed: int | Fraction) -> bool:
+    if _distance(found.value, wanted.value) <= allowed:
+        return True
+    if found.percent == wanted.percent:
+        return False
+    of_hundred, plain = (found.value, wanted.value) if found.percent else (wanted.value, found.value)
+    return _distance(Fraction(of_hundred, 100), plain) <= allowed
+
+
+def _distance(one: int | Fraction, other: int | Fraction) -> int | Fraction:
+    return one - other if one > other else other - one
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+_SECONDS_MAX = 10.0
+_READ = 10_000
+"""Characters at the end of an answer: there stands the result."""
+
+
+@needing("math", "math-verify")
+@scorer
+async def maths(sample: Sample, answer: Answer, digits: int = 6) -> Score:
+    r"""The last expression of the answer (`\boxed{…}` and `$…$` first) equals the target, by the rules of math-verify:
+    1/2 is 0.5 is \frac{1}{2}, x+1 is 1+x, {1,2} is {2,1}. Decimals are compared to so many `digits`.
+    """
+    wanted = references(sample.target)
+    if not wanted:
+        return Score(None, "the sample has no target")
+    same, read = await apart(_SECONDS_MAX, f"{__name__}:equals", answer.text[-_READ:], wanted, digits)
+    return Score(same, f"read {shortened(read)}" if read else "no expression in the answer")
+
+
+def equals(text: str, wanted: list[str], digits: int) -> tuple[bool, str]:
+    """Whether an expression in a text equals one of several, and what was read. ValueError if a target is none."""
+    from math_verify import verify
+
+    found = _parsed(text)
+    same = False
+    for each in wanted:
+        gold = _parsed(each)
+        if not gold:
+            raise ValueError(f"the target {shortened(each)!r} is no mathematical expression")
+        same = same or (bool(found) and verify(gold, found, float_rounding=digits, timeout_seconds=None))
+    return same, str(found[-1]) if found else ""
+
+
+def _parsed(text: str) -> list[object]:
+    """Bare LaTeX, as it stands inside a box, is read too."""
+    from math_verify import parse
+
+    bare = [f"${text.strip()}$"] if "$" not in text and "\\boxed" not in text and len(text) < 200 else []
+    for candidate in (*bare, text) if "\\" in text else (text, *bare):
+        found: list[object] = parse(candidate, parsing_timeout=None)  # ended from outside
+        if found:
+            return found
+    return []

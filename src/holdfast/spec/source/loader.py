@@ -1,0 +1,285 @@
+"""From a YAML file (or a mapping), `--set` values and the environment to one effective spec.
+
+It refuses everything that it does not understand, with the file, the place (`tasks[0].scorers[1]`), what is wrong and
+the nearest valid name. It creates nothing on disk.
+"""
+
+import copy
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import FormatError, SpecError
+from holdfast.spec.presets import expand_names, model_fields
+from holdfast.spec.reductions import check_reductions
+from holdfast.spec.sampling_parameters import has_infinite_number, wrong_params
+from holdfast.spec.source.assignment import assign, split_assignment
+from holdfast.spec.source.literal_secrets import refuse_literals, refuse_literals_in_sets
+from holdfast.spec.source.messages import explain_all, kind_of, nearest, nearest_file
+from holdfast.spec.source.sweeps import base_of, expand_sweeps, first_values
+from holdfast.spec.source.variables import is_late
+from holdfast.spec.source.yaml import TEXT_BYTES_MAX, parse_yaml, substitute
+from holdfast.spec.types import Model, Spec, Task
+
+_MODEL_FIELDS = {each.name for each in msgspec.structs.fields(Model)} - {"name"}
+_TASK_FIELDS = {each.name for each in msgspec.structs.fields(Task)} - {"name"}
+_STORED_LEVELS_MAX = 100
+
+
+def load_spec(path: str, sets: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> Spec:
+    """The effective spec of a file. Relative paths in it are relative to its folder."""
+    return build_spec(read_spec(path), path, sets, environ)
+
+
+def read_spec(path: str) -> object:
+    """What a spec's file says, neither checked nor filled in."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read(TEXT_BYTES_MAX + 1)
+    except FileNotFoundError:
+        raise SpecError(f"{path}: no such file{nearest_file(path)}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError(f"{path}: cannot be read: {error}") from error
+    return parse_yaml(text, path)
+
+
+def build_spec(
+    raw: object, where: str = "", sets: Sequence[str] = (), environ: Mapping[str, str] | None = os.environ
+) -> Spec:
+    """The effective spec of a mapping; `where` names it in errors, and its folder anchors relative paths.
+
+    `environ` is None if a `${NAME}` in it is meant literally.
+    """
+    return _build(raw, where, sets, environ, {}, stored=False)
+
+
+def change_spec(stored: Mapping[str, Any], sets: Sequence[str]) -> Spec:
+    """The stored spec of a run with `--set` values. Parameters that do not change are not checked: older versions
+    accepted values that are refused today, and their runs must stay resumable.
+    """
+    unchanged = {model["name"]: model.get("params") or {} for model in stored.get("models") or ()}
+    unchanged |= {f"roles.{name}": role.get("params") or {} for name, role in (stored.get("roles") or {}).items()}
+    return _build({**stored}, "", sets, None, unchanged, stored=True)
+
+
+def _build(
+    raw: object,
+    where: str,
+    sets: Sequence[str],
+    environ: Mapping[str, str] | None,
+    unchanged: Mapping[str, Mapping[str, Any]],
+    *,
+    stored: bool,
+) -> Spec:
+    """`unchanged`: parameters that are not checked, by the name of the model, or `roles.` and that of the role.
+    `stored`: a run has this spec already, with all secrets that are in it.
+    """
+    if not isinstance(raw, dict):
+        raise SpecError(
+            f"{where}: a spec is a mapping of fields, not {kind_of(raw)}; begin with `tasks:` and `models:`"
+        )
+    try:
+        mapping = copy.deepcopy(raw) if environ is None else substitute(copy.deepcopy(raw), environ, "", where, is_late)
+        refuse_literals_in_sets([split_assignment(each) for each in sets], os.environ if environ is None else environ)
+        for assignment in sets:
+            assign(mapping, assignment)
+        _merge_defaults(mapping, where)
+        if not stored:
+            refuse_literals(mapping, where, os.environ if environ is None else environ)
+        _refuse_infinite_params(mapping, where)
+        mapping = msgspec.json.decode(msgspec.json.encode(mapping))  # stored as JSON: dates and keys become text
+        _spell_out_batches(mapping)
+        mapping, swept = first_values(mapping), mapping
+        spec = msgspec.convert(mapping, Spec, strict=False)
+        expand_sweeps(swept, where)
+        if swept != mapping:
+            spec = msgspec.convert(swept, Spec, strict=False)
+    except msgspec.ValidationError as error:
+        raise explain_all(error, mapping, where) from None
+    except RecursionError:
+        raise SpecError(f"{where}: nested too deeply, or a part contains itself") from None
+    except (TypeError, ValueError) as error:
+        raise SpecError(f"{where}: a value cannot be stored as JSON: {error}") from None
+    given = [model.get("name") for model in mapping["models"]]
+    _check_params(spec, given, unchanged, where)
+    return _anchor(_check(spec, where), os.path.dirname(os.path.abspath(where)) if where else "")
+
+
+def read_stored_spec(stored: Mapping[str, Any]) -> Spec:
+    """The spec that a run's journal holds. FormatError if this version does not understand it."""
+    _check_nesting(stored)
+    try:
+        return msgspec.convert(stored, Spec)
+    except msgspec.ValidationError as error:
+        raise FormatError(
+            f"the spec in the journal cannot be read ({error}): a newer Holdfast may have written it; upgrade"
+        ) from error
+
+
+def check_stored_spec(stored: Mapping[str, Any]) -> None:
+    """FormatError if a value of a stored spec has a type that no version has written. Fields of other versions are
+    accepted: whoever only reads a run does not need them.
+    """
+    try:
+        read_stored_spec(stored)
+    except FormatError as error:
+        if isinstance(error.__cause__, msgspec.ValidationError) and not str(error.__cause__).startswith("Expected"):
+            return
+        raise
+
+
+def _check_nesting(stored: Mapping[str, Any]) -> None:
+    level: list[Any] = [stored]
+    for _ in range(_STORED_LEVELS_MAX):
+        inner = [each.values() if isinstance(each, Mapping) else each for each in level]
+        level = [value for values in inner for value in values if isinstance(value, Mapping | list)]
+        if not level:
+            return
+    raise FormatError(f"the spec in the journal is nested more than {_STORED_LEVELS_MAX} levels deep: no spec is")
+
+
+def spec_mapping(spec: Spec) -> dict[str, Any]:
+    """The effective spec as plain data, every value spelled out."""
+    mapping = msgspec.to_builtins(spec)
+    assert isinstance(mapping, dict)
+    return mapping
+
+
+def _merge_defaults(mapping: dict[str, Any], where: str) -> None:
+    """Put each default where a task or model does not say otherwise; then defaults are gone."""
+    defaults = mapping.pop("defaults", None) or {}
+    if not isinstance(defaults, dict):
+        raise SpecError(f"{where}: defaults: expected a mapping, got {kind_of(defaults)}")
+    for name in defaults:
+        if name not in _TASK_FIELDS | _MODEL_FIELDS:
+            raise SpecError(f"{where}: defaults: unknown field {name!r}{nearest(name, _TASK_FIELDS | _MODEL_FIELDS)}")
+    _expand_short_names(mapping)
+    _fill(mapping.get("tasks"), {name: value for name, value in defaults.items() if name in _TASK_FIELDS})
+    models = {name: value for name, value in defaults.items() if name in _MODEL_FIELDS}
+    _fill(mapping.get("models"), models)
+    roles = mapping.get("roles")
+    if isinstance(roles, dict):
+        for name, role in roles.items():
+            if isinstance(role, dict):
+                role.setdefault("name", name)
+        _fill(list(roles.values()), {name: value for name, value in models.items() if name != "params"})
+    for model in mapping.get("models") or () if isinstance(mapping.get("models"), list) else ():
+        if isinstance(model, dict) and "name" not in model and isinstance(model.get("model"), str):
+            model["name"] = model["model"]
+
+
+def _expand_short_names(mapping: dict[str, Any]) -> None:
+    models, roles = mapping.get("models"), mapping.get("roles")
+    if isinstance(models, list):
+        mapping["models"] = expand_names(models)
+    if isinstance(roles, dict):
+        mapping["roles"] = {
+            name: {**model_fields(role), "name": name} if isinstance(role, str) else role
+            for name, role in roles.items()
+        }
+
+
+def _fill(parts: Any, defaults: Mapping[str, Any]) -> None:
+    for part in parts if isinstance(parts, list) else ():
+        if isinstance(part, dict):
+            for name, value in defaults.items():
+                if (
+                    isinstance(value, dict)
+                    and isinstance(part.get(name), dict)
+                    and name in {"params", "options", "headers"}
+                ):
+                    part[name] = {**value, **part[name]}
+                else:
+                    part.setdefault(name, copy.deepcopy(value))
+
+
+def _spell_out_batches(mapping: dict[str, Any]) -> None:
+    """`batch: true` is a batch with all its defaults, `batch: false` is none."""
+    for _, model in _raw_models(mapping):
+        if isinstance(model.get("batch"), bool):
+            model["batch"] = {} if model["batch"] else None
+
+
+def _check(spec: Spec, where: str) -> Spec:
+    """What types alone cannot say."""
+    _check_names("models", [model.name for model in spec.models], where)
+    _check_names("tasks", [task.name for task in spec.tasks], where)
+    names = {model.name for model in spec.models}
+    for index, task in enumerate(spec.tasks):
+        for each in task.models or ():
+            if each not in names:
+                raise SpecError(f"{where}: tasks[{index}].models: there is no model {each!r}{nearest(each, names)}")
+        check_reductions(task, f"{where}: tasks[{index}].reduce")
+        if isinstance(task.solver, dict) and len(task.solver) != 1:
+            raise SpecError(f"{where}: tasks[{index}].solver: expected one solver, as in {{name: {{argument: value}}}}")
+    if spec.limits.sample.cost_usd is not None:
+        check_prices((*spec.models, *spec.roles.values()), f"{where}: limits.sample.cost_usd")
+    return spec
+
+
+def _check_params(spec: Spec, given: Sequence[str], unchanged: Mapping[str, Mapping[str, Any]], where: str) -> None:
+    """Refuse impossible values of known parameters, all at once. `given`: the names of the models before sweeps."""
+    indexes = {name: index for index, name in enumerate(given)}
+    found: dict[str, None] = {}  # a wrong value that several variants share is one mistake
+    for model in spec.models:
+        place = f"models[{indexes.get(base_of(model.name, indexes), 0)}]"
+        found |= dict.fromkeys(f"{place}.{each}" for each in wrong_params(model.params, unchanged.get(model.name, {})))
+    for name, role in spec.roles.items():
+        place = f"roles.{name}"
+        found |= dict.fromkeys(f"{place}.{each}" for each in wrong_params(role.params, unchanged.get(place, {})))
+    if found:
+        raise SpecError("\n".join(": ".join(filter(None, (where, each))) for each in found))
+
+
+def _refuse_infinite_params(mapping: Mapping[str, Any], where: str) -> None:
+    for place, model in _raw_models(mapping):
+        for name, value in model["params"].items() if isinstance(model.get("params"), dict) else ():
+            if has_infinite_number(value):
+                place = ": ".join(filter(None, (where, f"{place}.params.{name}")))
+                raise SpecError(f"{place}: infinite numbers and NaN cannot be sent as JSON")
+
+
+def _raw_models(mapping: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The models and roles of a spec that is not checked yet, each with its place."""
+    models, roles = mapping.get("models"), mapping.get("roles")
+    placed = [(f"models[{index}]", model) for index, model in enumerate(models if isinstance(models, list) else ())]
+    placed += [(f"roles.{name}", role) for name, role in (roles.items() if isinstance(roles, dict) else ())]
+    yield from ((place, model) for place, model in placed if isinstance(model, dict))
+
+
+def check_prices(models: Iterable[Model], place: str) -> None:
+    """A limit of money needs to know what each model costs that may be asked."""
+    for model in models:
+        if model.price is None:
+            raise SpecError(
+                f"{place} needs to know what {model.name!r} costs; add to it "
+                "price: {input: …, output: …}, in dollars for a million tokens"
+            )
+
+
+def _check_names(kind: str, names: Sequence[str], where: str) -> None:
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            first = names.index(name)
+            raise SpecError(
+                f"{where}: {kind}[{index}].name: {name!r} is already the name of {kind}[{first}]; rename one"
+            )
+
+
+def _anchor(spec: Spec, folder: str) -> Spec:
+    """Relative data paths become absolute: a resume may start in another folder."""
+    if not folder:
+        return spec
+    tasks = []
+    for task in spec.tasks:
+        dataset, fewshot = task.dataset, task.fewshot
+        if dataset.path:
+            dataset = msgspec.structs.replace(dataset, path=os.path.join(folder, dataset.path))
+        if dataset.files_root:
+            dataset = msgspec.structs.replace(dataset, files_root=os.path.join(folder, dataset.files_root))
+        if fewshot is not None:
+            fewshot = msgspec.structs.replace(fewshot, path=os.path.join(folder, fewshot.path))
+        tasks.append(msgspec.structs.replace(task, dataset=dataset, fewshot=fewshot))
+    return msgspec.structs.replace(spec, tasks=tasks)

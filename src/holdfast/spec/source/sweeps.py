@@ -1,0 +1,132 @@
+"""Sweeps: several values where one is expected make a named variant of the task or model for each of them.
+
+`prompt: {short: …, long: …}` makes `sums+short` and `sums+long`; `temperature: [0, 0.7]` makes `local+t0` and
+`local+t0.7`. Afterwards there is no sweep any more: variants are tasks and models like others, so plan, drift and
+report know nothing of it. Only fields that can hold nothing but one value are swept: `stop: [a, b]` is one value.
+"""
+
+import copy
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from holdfast.errors import SpecError
+from holdfast.spec.source.messages import kind_of
+
+_TEXTS = ("system", "prompt")
+_PARAMS = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "max_tokens",
+    "max_completion_tokens",
+    "seed",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "reasoning_effort",
+    "verbosity",
+)
+_FIELDS = {"tasks": _TEXTS, "models": _PARAMS}
+
+
+def first_values(mapping: dict[str, Any]) -> dict[str, Any]:
+    """The same spec with the first value of each sweep: whatever is wrong in it stands where the user wrote it."""
+    first = copy.deepcopy(mapping)
+    for kind, fields in _FIELDS.items():
+        for part in _parts(first, kind):
+            holder = _holder(part, kind)
+            for name in fields:
+                if _is_swept(holder, name) and holder[name]:
+                    holder[name] = _choices(holder, name)[0][1]
+    return first
+
+
+def expand_sweeps(mapping: dict[str, Any], where: str) -> None:
+    """Put the variants in the place of what they are variants of. SpecError for a sweep that makes none."""
+    for name, role in (mapping.get("roles") or {}).items() if isinstance(mapping.get("roles"), dict) else ():
+        for field in _PARAMS:
+            if isinstance(role, dict) and _is_swept(_holder(role, "models"), field):
+                raise SpecError(f"{where}: roles.{name}.params.{field}: a role is one model; only models are swept")
+    _expand(mapping, "tasks", where)
+    variants = _expand(mapping, "models", where)
+    for task in _parts(mapping, "tasks"):
+        if isinstance(task.get("models"), list):
+            task["models"] = [name for each in task["models"] for name in variants.get(str(each), [each])]
+
+
+def base_of(name: str, bases: Mapping[str, object]) -> str:
+    """The task or model, of those in `bases`, that `name` is or is a variant of; empty if there is none."""
+    parts = name.split("+")
+    candidates = ("+".join(parts[:count]) for count in range(len(parts), 0, -1))
+    return next((candidate for candidate in candidates if candidate in bases), "")
+
+
+def _expand(mapping: dict[str, Any], kind: str, where: str) -> dict[str, list[str]]:
+    """The names of the variants, by the name that they were made of."""
+    parts = mapping.get(kind)
+    if not isinstance(parts, list):
+        return {}
+    made: list[Any] = []
+    names: dict[str, list[str]] = {}
+    for index, part in enumerate(parts):
+        variants = list(_variants(part, kind, f"{where}: {kind}[{index}]")) if isinstance(part, dict) else [part]
+        if len(variants) > 1 and isinstance(part.get("name"), str):
+            names[part["name"]] = [variant["name"] for variant in variants]
+        made += variants
+    mapping[kind] = made
+    return names
+
+
+def _variants(part: dict[str, Any], kind: str, place: str) -> Iterator[dict[str, Any]]:
+    holder = _holder(part, kind)
+    swept = [name for name in _FIELDS[kind] if _is_swept(holder, name)]
+    for name in swept:
+        _check(holder, name, kind, f"{place}.{'params.' if kind == 'models' else ''}{name}")
+    if not swept or not isinstance(part.get("name"), str):
+        yield part
+        return
+    for chosen in itertools.product(*(_choices(holder, name) for name in swept)):
+        variant = copy.deepcopy(part)
+        variant["name"] = "+".join([part["name"], *(label for label, _ in chosen)])
+        _holder(variant, kind).update({name: value for name, (_, value) in zip(swept, chosen, strict=True)})
+        yield variant
+
+
+def _check(holder: dict[str, Any], name: str, kind: str, place: str) -> None:
+    choices = _choices(holder, name)
+    if not choices:
+        raise SpecError(f"{place}: a sweep of no values; give at least one")
+    for label, value in choices:
+        if isinstance(value, dict | list) or (kind == "tasks" and not isinstance(value, str)):
+            expected = "texts" if kind == "tasks" else "single values"
+            raise SpecError(f"{place}: a sweep is made of {expected}; {label} is {kind_of(value)}")
+
+
+def _choices(holder: dict[str, Any], name: str) -> list[tuple[str, Any]]:
+    """What each value adds to the name, and the value."""
+    given = holder[name]
+    if isinstance(given, dict):
+        return [(str(label), value) for label, value in given.items()]
+    initials = "".join(word[0] for word in name.split("_"))
+    if name in _TEXTS:
+        return [(f"{initials}{number}", value) for number, value in enumerate(given, 1)]
+    return [(value if isinstance(value, str) else f"{initials}{value}", value) for value in given]
+
+
+def _is_swept(holder: dict[str, Any], name: str) -> bool:
+    return isinstance(holder.get(name), list | dict)
+
+
+def _holder(part: dict[str, Any], kind: str) -> dict[str, Any]:
+    """Where the fields are that can be swept."""
+    if kind == "tasks":
+        return part
+    params = part.get("params")
+    return params if isinstance(params, dict) else {}
+
+
+def _parts(mapping: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    parts = mapping.get(kind)
+    return [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []

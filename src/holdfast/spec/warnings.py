@@ -1,0 +1,58 @@
+"""What is valid in a spec and probably not meant. Pure: the environment is handed in; nothing is refused here."""
+
+import re
+from collections.abc import Iterator, Mapping
+
+from holdfast.spec.api_keys import needs_key, placed_models, unset_variable
+from holdfast.spec.sampling_parameters import unknown_params
+from holdfast.spec.types import Model, Spec, Task
+
+_WHOLE = re.compile(r"\{\{[A-Za-z_]\w*\}\}|\{[A-Za-z_]\w*\}")
+_OPENING = re.compile(r"\{([A-Za-z_]\w*)")
+_CLOSING = re.compile(r"([A-Za-z_]\w*)\}\Z")
+
+
+def doubts(spec: Spec, environ: Mapping[str, str]) -> list[str]:
+    """Each doubt with its place in the spec and what to do. An empty list says nothing of whether the spec can run."""
+    found: list[str] = []
+    for index, task in enumerate(spec.tasks):
+        found += _doubted_templates(task, f"tasks[{index}]")
+    for place, model in placed_models(spec).items():
+        found += _doubted_model(model, place, environ)
+    return found
+
+
+def _doubted_templates(task: Task, place: str) -> Iterator[str]:
+    if task.template != "fields":
+        return
+    templates: dict[str, object] = {"system": task.system, "prompt": task.prompt}
+    templates |= {f"messages[{i}].content": message.get("content") for i, message in enumerate(task.messages)}
+    for name, text in templates.items():
+        for field, column in _half_fields(text) if isinstance(text, str) else ():
+            advice = f"if {column!r} is a column, write {{{column}}}"
+            yield f"{place}.{name}: {field!r} has only one brace and is sent as it is; {advice}"
+
+
+def _half_fields(text: str) -> Iterator[tuple[str, str]]:
+    """Names with a brace that has no partner anywhere in the text. Braces in pairs, as in JSON and code, are meant."""
+    text = _WHOLE.sub(lambda match: " " * len(match[0]), text)
+    opened: list[int] = []
+    single: list[int] = []
+    for match in re.finditer(r"[{}]", text):
+        if match[0] == "{":
+            opened.append(match.start())
+        elif opened:
+            opened.pop()
+        else:
+            single.append(match.start())
+    for at in sorted(opened + single):
+        half = _OPENING.match(text, at) or _CLOSING.search(text[: at + 1])
+        if half is not None:
+            yield half[0], half[1]
+
+
+def _doubted_model(model: Model, place: str, environ: Mapping[str, str]) -> Iterator[str]:
+    variable = unset_variable(model, environ)
+    if variable and not needs_key(model):  # else it is no doubt: the run is refused
+        yield f"{place}.api_key_env: the environment variable {variable} is not set; requests have no key"
+    yield from (f"{place}.{warning}" for warning in unknown_params(model.params))

@@ -1,0 +1,88 @@
+"""The bootstrap: what the mean would have been on other draws of the same groups.
+
+Groups are drawn with putting back, each with all its values: repeats of one sample come and go together. Seeded, and
+drawn in batches: 100,000 values with 10,000 resamples need no more memory than a batch.
+
+- percentile: the quantiles of the resampled means.
+- bca: the same with the quantiles moved for bias (how many resampled means lie below the mean, equal ones counted
+  half) and for skewness (the acceleration, from the means without each group in turn). Efron (1987).
+
+Where all groups are alike, or there is only one, there is no interval: resampling cannot show what was never seen.
+"""
+
+from collections.abc import Hashable, Sequence
+from typing import Literal
+
+import numpy as np
+from scipy.special import ndtr, ndtri  # type: ignore[import-untyped]  # scipy has no types
+
+from holdfast.stats.checks import require_at_least, require_confidence
+from holdfast.stats.intervals import LEVEL, Summary
+from holdfast.stats.units import Counts, Floats, Units, batches, units_of
+
+RESAMPLES = 10_000
+Method = Literal["percentile", "bca"]
+
+
+def bootstrap(
+    values: Sequence[float],
+    groups: Sequence[Hashable] | None = None,
+    method: Method = "bca",
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    confidence: float = LEVEL,
+) -> Summary:
+    """The mean of all values; its standard error is the spread of the resampled ones. For pairs: of the differences."""
+    require_confidence(confidence)
+    require_at_least(resamples, 2, "resamples")
+    if method not in ("percentile", "bca"):
+        raise ValueError(f"no bootstrap is called {method!r}: percentile or bca")
+    units = units_of(values, groups)
+    if units.count == 0:
+        return Summary(0)
+    if units.count < 2 or not units.vary:
+        return Summary(len(values), units.mean)
+    means = resampled_means(units, resamples, seed)
+    tails = np.array([(1 - confidence) / 2, (1 + confidence) / 2])
+    if method == "bca":
+        tails = bca_tails(tails, means, units.mean, leave_one_out(units))
+    low, high = np.quantile(means, tails)
+    return Summary(len(values), units.mean, float(means.std(ddof=1)), float(low), float(high))
+
+
+def resampled_means(units: Units, resamples: int, seed: int) -> Floats:
+    """Where many groups are alike (right or wrong), it draws how often each kind comes: the same, and quicker."""
+    random = np.random.default_rng(seed)
+    kinds, counts = np.unique(np.column_stack([units.totals, units.sizes]), axis=0, return_counts=True)
+    means = np.empty(resamples)
+    if len(kinds) * 16 < units.count:
+        shares = counts / units.count
+        for first, last in batches(resamples, len(kinds)):
+            drawn = random.multinomial(units.count, shares, size=last - first)
+            means[first:last] = (drawn @ kinds[:, 0]) / (drawn @ kinds[:, 1])
+        return means
+    same_size = bool((units.sizes == units.sizes[0]).all())
+    for first, last in batches(resamples, units.count):
+        chosen: Counts = random.integers(0, units.count, size=(last - first, units.count))
+        sizes = units.count * units.sizes[0] if same_size else units.sizes[chosen].sum(axis=1)
+        means[first:last] = units.totals[chosen].sum(axis=1) / sizes
+    return means
+
+
+def leave_one_out(units: Units) -> Floats:
+    """The mean without each group in turn."""
+    found: Floats = (units.totals.sum() - units.totals) / (units.sizes.sum() - units.sizes)
+    return found
+
+
+def bca_tails(tails: Floats, means: Floats, observed: float, left_out: Floats) -> Floats:
+    """Which quantiles of the resampled means to take in place of `tails`."""
+    below = ((means < observed).mean() + (means <= observed).mean()) / 2
+    bias = ndtri(np.clip(below, 0.5 / len(means), 1 - 0.5 / len(means)))
+    away = left_out.mean() - left_out
+    acceleration = (away**3).sum() / (6 * (away**2).sum() ** 1.5)
+    moved = bias + ndtri(tails)
+    room = 1 - acceleration * moved
+    at_the_end = np.where(moved > 0, 1.0, 0.0)  # so skewed, at such a confidence, that no quantile is left to go to
+    found: Floats = np.where(room > 0, ndtr(bias + moved / np.where(room > 0, room, 1.0)), at_the_end)
+    return found

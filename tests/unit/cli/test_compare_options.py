@@ -1,0 +1,245 @@
+"""`compare`, `leaderboard` and `gate` on runs that lack something: nothing is passed over in silence."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.cli.commands.comparability import unlike, without_data
+from holdfast.cli.commands.compare import Wanted as Compared
+from holdfast.cli.commands.compare import compare_runs
+from holdfast.cli.commands.gate import Wanted, gate_run
+from holdfast.cli.commands.leaderboard import Wanted as Ranked
+from holdfast.cli.commands.leaderboard import print_boards
+from holdfast.cli.commands.report import Paper, print_report
+from holdfast.errors import UsageError
+from holdfast.models import ModelError, Request
+from holdfast.records.samples import Answer, Sample
+from holdfast.runs import Run
+from tests.unit.engine.runs import Asked, cut_after, echo, given, go, model, rows
+
+
+def right(sample: Sample, answer: Answer) -> bool:
+    return bool(answer.text == sample.target)
+
+
+async def other_word(request: Request) -> str:
+    return "something else"
+
+
+async def broken(request: Request) -> str:
+    raise ModelError("bad_request", "no")
+
+
+def other(data: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{**row, "target": "another"} for row in data]
+
+
+def made(store: Path, run: str, *tasks: Asked, reply: Any = echo, **fields: Any) -> None:
+    go(store, given(tasks, [model("m", reply)], **fields), run_id=run)
+
+
+def quiz(name: str = "quiz", data: list[dict[str, Any]] | None = None, **fields: Any) -> Asked:
+    own = {"sample_retries": 0, **fields}
+    return Asked(name, data or rows(3), scorers=[right], fields=own)
+
+
+def reasons(store: Path, first: str, second: str) -> list[str]:
+    with Run.find(str(store), first) as one, Run.find(str(store), second) as two:
+        return unlike(one, two)
+
+
+def told(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_runs_of_several_models_are_compared_by_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for run, reply in (("one", echo), ("two", other_word)):
+        go(tmp_path, given([quiz()], [model("m", reply), model("n", echo)]), run_id=run)
+    compare_runs(["one", "two"], Compared(), str(tmp_path), False)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split()[:5] == ["task", "model", "first", "second", "scorer"]
+    assert [line.split()[:5] for line in lines[1:3]] == [["quiz", each, "one", "two", "right"] for each in ("m", "n")]
+    assert "quiz/n right, one and two: compared on 3 keys of 3 samples" in lines
+    assert "quiz/m right, one -> two: 3 of 3 changed" in lines
+
+
+def test_a_model_that_all_rows_share_is_not_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for run in ("one", "two"):
+        made(tmp_path, run, quiz())
+    compare_runs(["one", "two"], Compared(), str(tmp_path), False)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split()[:4] == ["task", "first", "second", "scorer"]
+    assert "quiz right, one and two: compared on 3 keys of 3 samples" in lines
+
+
+def test_the_rows_of_a_task_are_not_taken_for_those_of_another_with_the_same_ids(tmp_path: Path) -> None:
+    made(tmp_path, "both", quiz("a"), quiz("b", other(rows(3))))
+    made(tmp_path, "alone", quiz("a"))
+    made(tmp_path, "changed", quiz("a", other(rows(3))), quiz("b", other(rows(3))))
+    assert reasons(tmp_path, "both", "alone") == []
+    (found,) = reasons(tmp_path, "both", "changed")
+    assert "not comparable on 3 samples: other data" in found
+
+
+def test_rows_whose_columns_stand_in_another_order_are_the_same(tmp_path: Path) -> None:
+    made(tmp_path, "one", quiz())
+    made(tmp_path, "two", quiz(data=[dict(reversed(row.items())) for row in rows(3)]))
+    assert reasons(tmp_path, "one", "two") == []
+
+
+def test_of_a_run_that_does_not_hold_its_data_nobody_says_that_it_is_other_data(tmp_path: Path) -> None:
+    made(tmp_path, "one", quiz())
+    made(tmp_path, "two", quiz(), record_data=False)
+    assert reasons(tmp_path, "one", "two") == []
+    with Run.find(str(tmp_path), "one") as one, Run.find(str(tmp_path), "two") as two:
+        (doubt,) = without_data([one, two])
+    assert doubt.startswith("two does not hold its data")
+
+
+def test_a_run_without_an_answer_does_not_pass_whatever_becomes_of_repeats(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made(tmp_path, "whole", quiz(repeats=2, reduce="pass@2"))
+    made(tmp_path, "none", quiz(repeats=2, reduce="pass@2"), reply=broken)
+    wanted = Wanted(baseline="whole", margin=0.1, if_unsure="pass")
+    assert gate_run("none", wanted, str(tmp_path), as_json=True) == 7
+    (verdict,) = told(capsys)["verdicts"]
+    assert (verdict["outcome"], verdict["scorer"], verdict["missing"]) == ("missing", "right pass@2", {"no_value": 3})
+
+
+def test_a_run_whose_scorer_broke_on_every_answer_is_no_pass_where_repeats_are_reduced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fields: dict[str, Any] = {"repeats": 2, "reduce": "pass@2"}
+    made(tmp_path, "whole", quiz(**fields))
+
+    def right(sample: Sample, answer: Answer) -> bool:
+        raise ValueError("no")
+
+    made(tmp_path, "none", Asked("quiz", rows(3), scorers=[right], fields=fields))
+    for wanted in (Wanted(baseline="whole", margin=0.1), Wanted(at_least=0.0, if_unsure="pass")):
+        assert gate_run("none", wanted, str(tmp_path), as_json=True) == 7
+        assert {each["outcome"] for each in told(capsys)["verdicts"]} == {"missing"}
+
+
+def test_a_baseline_without_an_answer_is_told_as_such(tmp_path: Path) -> None:
+    made(tmp_path, "whole", quiz())
+    made(tmp_path, "none", quiz(), reply=broken)
+    with pytest.raises(UsageError, match=r"the baseline none has 3 keys of quiz without a score: .* resume"):
+        gate_run("whole", Wanted(baseline="none", margin=0.1, missing_max=9), str(tmp_path), as_json=False)
+
+
+def test_without_a_common_key_nothing_is_judged(tmp_path: Path) -> None:
+    made(tmp_path, "one", quiz())
+    made(tmp_path, "two", quiz(data=rows(6)[3:]))
+    with pytest.raises(UsageError, match="two quiz/m and the baseline have no key in common"):
+        gate_run("two", Wanted(baseline="one", margin=0.1, if_unsure="pass"), str(tmp_path), as_json=False)
+
+
+def test_where_every_key_may_be_missing_none_is_no_pass_all_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made(tmp_path, "none", quiz(), reply=broken)
+    wanted = Wanted(at_least=0.5, if_unsure="pass", missing_max=3)
+    assert gate_run("none", wanted, str(tmp_path), as_json=False) == 7
+    assert "not passed: 3 keys without a score (3 failed)" in capsys.readouterr().out
+
+
+def test_a_task_that_is_not_scored_yet_does_not_pass_beside_one_that_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made(tmp_path, "run", quiz("a"), quiz("b"), Asked("bare", rows(3)), concurrency={"samples": 1})
+    cut_after(tmp_path, lambda kind, data: kind != "score" or data["o"] < 3, "run")
+    assert gate_run("run", Wanted(at_least=0.1, missing_max=9), str(tmp_path), as_json=True) == 7
+    found = {each["task"]: each["outcome"] for each in told(capsys)["verdicts"]}
+    assert (found["b"], set(found)) == ("missing", {"a", "b"})
+
+
+@pytest.mark.parametrize("wanted", [Wanted(baseline="x", margin=float("nan")), Wanted(at_least=float("inf"))])
+def test_what_is_no_finite_number_is_no_bound(wanted: Wanted) -> None:
+    with pytest.raises(UsageError, match="a finite number"):
+        wanted.bar()
+
+
+def test_where_nothing_varies_a_person_is_told_no_confidence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def third(sample: Sample, answer: Answer) -> float:
+        return 0.3
+
+    made(tmp_path, "run", Asked("quiz", rows(3), scorers=[third]))
+    assert gate_run("run", Wanted(at_least=0.3), str(tmp_path), as_json=False) == 0
+    assert "passed: 0.3 on each of 3 samples" in capsys.readouterr().out
+
+
+def test_a_comparison_tells_what_only_one_run_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made(tmp_path, "one", quiz("a"), quiz("b"), Asked("c", rows(1), scorers=[right]))
+    made(tmp_path, "two", quiz("a"), quiz("d"), Asked("c", rows(1), scorers=[echoed]))
+    compare_runs(["one", "two"], Compared(), str(tmp_path), as_json=True)
+    found = told(capsys)
+    assert [each["first"]["task"] for each in found["comparisons"]] == ["a"]
+    assert [each.partition(": ")[2] or each for each in found["warnings"]] == [
+        "only one has b with m; not compared",
+        "only two has d with m; not compared",
+        "one and two have no scorer in common for c with m; not compared",
+    ]
+
+
+def echoed(sample: Sample, answer: Answer) -> float:
+    return float(len(answer.text))
+
+
+@pytest.mark.parametrize(("first", "second"), [("whole", "none"), ("none", "whole")])
+def test_a_side_that_failed_throughout_is_in_the_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], first: str, second: str
+) -> None:
+    made(tmp_path, "whole", quiz())
+    made(tmp_path, "none", quiz(), reply=broken)
+    compare_runs([first, second], Compared(), str(tmp_path), as_json=True)
+    (found,) = told(capsys)["comparisons"]
+    lacking = {first: found["missing_first"], second: found["missing_second"]}
+    assert (found["scorer"], found["common"], found["p"], lacking) == (
+        "right",
+        0,
+        None,
+        {"whole": {}, "none": {"failed": 3}},
+    )
+
+
+def test_a_model_without_a_score_is_told_beside_the_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made(tmp_path, "whole", quiz())
+    made(tmp_path, "none", quiz(), reply=broken)
+    print_boards(["whole", "none"], Ranked(format="json"), str(tmp_path))
+    found = told(capsys)
+    assert [each["run"] for each in found["boards"][0]["ranked"]] == ["whole"]
+    assert "quiz right: m of none has no score, and so no rank" in found["warnings"]
+
+
+def test_a_leaderboard_in_csv_has_nothing_that_a_spreadsheet_would_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made(tmp_path, "run", quiz("=1+1"))
+    print_boards(["run"], Ranked(format="csv"), str(tmp_path))
+    assert capsys.readouterr().out.splitlines()[1].startswith("'=1+1,right,1,m,run,1.0,")
+
+
+def test_runs_of_the_same_id_in_two_experiments_are_told_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for experiment, task in (("old", "a"), ("new", "b")):
+        made(tmp_path, "nightly", quiz(task), quiz(), experiment=experiment)
+    names = [str(tmp_path / each / "nightly") for each in ("old", "new")]
+    print_boards(names, Ranked(format="json"), str(tmp_path))
+    boards = {each["task"]: [one["run"] for one in each["ranked"]] for each in told(capsys)["boards"]}
+    assert boards == {"a": ["old/nightly"], "quiz": ["old/nightly", "new/nightly"], "b": ["new/nightly"]}
+    compare_runs(names, Compared(), str(tmp_path), as_json=True)
+    (found,) = told(capsys)["comparisons"]
+    assert (found["first"]["run"], found["second"]["run"]) == ("old/nightly", "new/nightly")
+
+
+def test_no_test_case_passes_because_the_bound_is_no_number() -> None:
+    with pytest.raises(UsageError, match="--at-least nan: a finite number"):
+        print_report(["run"], None, Paper(format="junit", at_least=float("nan")))

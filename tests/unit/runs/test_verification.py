@@ -1,0 +1,120 @@
+"""`verify --scores` compares reports of the cached index with those of a rebuilt one, and scores answers again."""
+
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from holdfast.journal import Reader, Request
+from holdfast.records import draft
+from holdfast.records.built_in import SCORERS
+from holdfast.records.facts import ScoreGiven
+from holdfast.records.samples import Answer, Sample
+from holdfast.runs import Run, RunPlace, find_run
+from holdfast.runs.verification import ScoresChecked, check_index, check_scores
+from holdfast.score import BUILT_IN
+from holdfast.state import Index
+from tests.caches import doctored, index_file, tamper
+from tests.journals import write_session
+from tests.unit.engine.runs import Asked, folder, given, go, records, rows
+from tests.unit.report.test_reported_counts import ran
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> RunPlace:
+    """Nobody changes it."""
+    return ran(tmp_path_factory.mktemp("whole"))
+
+
+@pytest.fixture
+def copied(whole: RunPlace, tmp_path: Path) -> RunPlace:
+    """The same, with an index, to be changed."""
+    shutil.copytree(whole.store, tmp_path, dirs_exist_ok=True)
+    place = find_run(str(tmp_path), "run-1")
+    with Run(place) as run:
+        run.report()
+    return place
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (
+            "UPDATE scores SET value = CAST('1.0' AS BLOB) WHERE scorer = 'mixed.grade' AND o = 0",
+            "cells[task/a].scorers[mixed.grade].summary.mean",
+        ),
+        (
+            "DELETE FROM scores WHERE scorer = 'exact_match' AND o = 0",
+            "scorers[exact_match].summary.n: the report says 14",
+        ),
+        ("UPDATE scores SET failure = '' WHERE failure != ''", "scorers[mixed].failures: the report says 0"),
+        ("UPDATE scores SET value = CAST('\"good\"' AS BLOB) WHERE scorer = 'mixed.tone'", "labels.bad"),
+        ("UPDATE answers SET status = 'failed', kind = 'odd' WHERE o = 0", "finished: the report says 14"),
+        ("UPDATE answers SET output_tokens = 21 WHERE o = 0", "output_tokens: the report says 301, the journal 300"),
+        ("UPDATE answers SET seconds = seconds + 1 WHERE o = 0", "cells[task/a].seconds: "),
+        ("UPDATE answers SET marks = '' WHERE marks != ''", "marks.truncated: the report says nothing, the journal 3"),
+        ("UPDATE answers SET kind = 'timeout' WHERE kind = 'solver'", "failures.timeout"),
+    ],
+)
+def test_an_index_that_was_tampered_with_is_found_and_rebuilt(copied: RunPlace, change: str, told: str) -> None:
+    tamper(copied.folder, change)
+    found = check_scores(copied).differences
+    assert any(told in each for each in found), found
+    check_index(copied, is_wrong=True)
+    assert check_scores(copied).differences == []
+
+
+def test_dollars_tokens_and_steps_that_were_tampered_with_are_found(copied: RunPlace) -> None:
+    place = copied
+    Index(place.folder).close()
+    with doctored(index_file(place.folder)) as database:
+        (raw,) = database.execute("SELECT value FROM meta WHERE name = 'story'").fetchone()
+        story = msgspec.json.decode(raw)
+        story["steps"] += 1
+        story["bills"]["task/a"][""]["usage"]["input_tokens"] += 5
+        database.execute("UPDATE meta SET value = ? WHERE name = 'story'", (msgspec.json.encode(story),))
+    found = check_scores(place).differences
+    assert [each.partition(":")[0] for each in found] == ["cells[task/a].cost.dollars", "steps.live", "cost.dollars"]
+
+
+def test_a_recorded_score_that_the_scorer_would_not_give_is_found(copied: RunPlace, tmp_path: Path) -> None:
+    place = copied
+    scores = [data for kind, data in records(tmp_path) if kind == "score" and data["scorer"] == "exact_match"]
+    told = next(data for data in scores if data["o"] == 0)
+    forged = ScoreGiven(told["o"], told["of"], told["evaluation"], "exact_match", False, last=True)
+    uid = Reader(place.journal).uid
+    write_session(place.journal, [draft("score", forged, "task/a/s0/1")], wanted=Request(uid))
+    assert check_scores(place).differences == ["task/a/s0/1: exact_match: recorded is False, scored again True"]
+
+
+def test_a_scorer_of_another_version_is_not_called_again(whole: RunPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SCORERS, "exact_match", 2)
+    found: ScoresChecked = check_scores(whole)
+    assert found.skipped["exact_match"] == "its version, or that of a package that it computes with, has changed since"
+    assert (found.rescored, found.differences) == ({}, [])
+
+
+def test_composed_scorers_are_asked_again_with_their_extractors_and_those_with_parts_of_your_own_are_not(
+    tmp_path: Path,
+) -> None:
+    exact, includes = BUILT_IN["exact_match"], BUILT_IN["includes"]
+    whole = BUILT_IN["all_of"].using(of=[exact, includes.using(extract=["last_line"])], name="whole")
+    partly_own = BUILT_IN["any_of"].using(of=[exact, right], name="own")
+    depends = BUILT_IN["when"].using(test=exact, then=includes)
+    go(tmp_path, given([Asked(rows=rows(4), scorers=[whole, partly_own, depends, BUILT_IN["consistency"]])]))
+    found = check_scores(find_run(str(tmp_path), "run-1"))
+    assert found.differences == []
+    assert found.rescored == {"whole": 4, "when": 4}
+    assert set(found.skipped) == {"own", "consistency"}
+
+
+def right(sample: Sample, answer: Answer) -> bool:
+    return bool(answer.text == sample.target)
+
+
+@pytest.mark.usefixtures("copied")
+def test_the_folder_is_left_as_it_was(tmp_path: Path) -> None:
+    before = sorted(path.name for path in Path(folder(tmp_path)).rglob("*"))
+    check_scores(find_run(str(tmp_path), "run-1"))
+    assert sorted(path.name for path in Path(folder(tmp_path)).rglob("*")) == before

@@ -1,0 +1,152 @@
+"""Letters as models pick them."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.records.samples import Score
+from holdfast.score import choice, extract_letter
+from tests.unit.score.answers import answer, sample
+
+PICKED: dict[str, str | None] = {
+    "B": "B",
+    "b": "B",
+    " (B) ": "B",
+    "B.": "B",
+    "**B**": "B",
+    "Answer: (B)": "B",
+    "Answer: B": "B",
+    "answer: b.": "B",
+    "answer: b) Paris": "B",
+    "Answer:\n\nB": "B",
+    "**Answer:** C": "C",
+    "**Answer**: C": "C",
+    "The final answer is: **(D)**": "D",
+    "The answer is 'B'": "B",
+    "The answer is therefore D": "D",
+    "The answer is B because A is wrong": "B",
+    "The answer is A because B is wrong": "A",
+    "First I thought the answer is A. But the answer is C.": "C",
+    "The correct option is (D).": "D",
+    "Correct choice: A": "A",
+    "I choose option A": "A",
+    "I'd go with B": "B",
+    "B is correct, A is not": "B",
+    "(C) is the best answer; D looks like it": "C",
+    r"\boxed{B}": "B",
+    r"So \boxed{\text{C}} and not A": "C",
+    "答案是B。": "B",
+    "所以选C": "C",
+    "B. Because A is wrong": "B",
+    "B) Paris": "B",
+    "B: Paris, not A": "B",
+    "A) x\nB) y\nC) z\nI go with B": "B",
+    "A. x\nB. y\nC. z\nSo it must be option C": "C",
+    "Let me see. It is **B**, and A is close": "B",
+    "**B. Paris**\nA would be wrong": "B",
+    "Option A is wrong. Option B is right": "B",
+    "I think it could be D": "D",
+    "I'm sure it's C": "C",
+    "A good guess would be D": "D",
+    "Answer: I think B": "B",
+    "C++ is for D": "D",
+    "The U.S. picked C": "C",
+    "I would choose A over B.": "A",
+    "Looking at these, option A fits best.": "A",
+    "The correct answer is A mitochondria": "A",
+    "My final answer is A though B is close": "A",
+    "The answer is b because a is wrong": "B",
+    "Answer:\uff22": "B",
+    "Answer: A cat": None,
+    "The answer is a matter of taste": None,
+    "A cat and I agree": None,
+    "none of these": None,
+    "": None,
+    "42": None,
+}
+
+
+@pytest.mark.parametrize("text", PICKED, ids=lambda text: ascii(text)[:40])
+def test_the_letter_that_a_text_picks(text: str) -> None:
+    assert extract_letter(text) == PICKED[text]
+
+
+def test_letters_that_are_no_choice_are_passed_over() -> None:
+    assert extract_letter("B or X", "ABCD") == "B"
+    assert extract_letter("X", "ABCD") is None
+    assert extract_letter("Answer: E. No, B", "ABCD") == "B"
+
+
+@given(
+    st.sampled_from("ABCDEFGHIJ"), st.sampled_from(["{}", "({})", "**{}**", "Answer: {}", "The answer is ({}).", "{}."])
+)
+def test_a_clear_pick_is_always_read(letter: str, form: str) -> None:
+    assert extract_letter(form.format(letter)) == letter
+
+
+@given(st.text(max_size=60))
+def test_no_text_breaks_the_reader(text: str) -> None:
+    found = extract_letter(text, "ABCD")
+    assert found is None or found in "ABCD"
+
+
+@pytest.mark.parametrize("piece", [" ", "\n", "* ", "answer is ", "A ", "**", "("])
+def test_a_rambling_answer_does_not_take_for_ever(piece: str) -> None:
+    assert extract_letter("answer" + piece * 20_000 + "\nAnswer: B") == "B"
+
+
+OPTIONS = {"choices": ["Rome", "Paris", "Oslo"]}
+
+
+@pytest.mark.parametrize(
+    ("target", "row", "text", "wanted"),
+    [
+        ("B", {}, "B", True),
+        ("b", {}, "(B)", True),
+        ("(B)", {}, "B", True),
+        ("B", {}, "C", False),
+        (1, {}, "B", True),
+        (0, {}, "A", True),
+        ("1", {}, "B", True),
+        ("Paris", OPTIONS, "B", True),
+        ("Paris", {"options": ["Rome", "Paris"]}, "A", False),
+        ("Paris", {"choices": {"text": ["Rome", "Paris"], "label": ["A", "B"]}}, "B", True),
+        (["A", "C"], {}, "C", True),
+        ("B", {}, "", False),
+        ("B", OPTIONS, "D", False),
+        (None, {}, "B", None),
+    ],
+)
+def test_choice(target: Any, row: dict[str, Any], text: str, wanted: bool | None) -> None:
+    assert choice(sample(target, row), answer(text)).value is wanted
+
+
+def test_choice_says_what_it_read() -> None:
+    assert choice(sample("B"), answer("(C)")) == Score(False, "read C")
+    assert choice(sample("B"), answer("?")) == Score(False, "no choice in the answer")
+
+
+def test_how_many_choices_there_are_can_be_said() -> None:
+    assert choice(sample("B"), answer("B, plan X"), choices=4).value is True
+    assert choice(sample("B"), answer("B, plan X")).value is False
+
+
+@pytest.mark.parametrize(
+    ("target", "row"),
+    [
+        ("", {}),
+        ("Paris", {}),
+        (7, OPTIONS),
+        (-1, {}),
+        ("D", OPTIONS),
+        (True, {}),
+        ({"a": 1}, {}),
+        ("1", {"choices": ["1", "2", "3"]}),
+        ("A", {"choices": ["B", "A"]}),
+    ],
+)
+def test_a_target_that_is_no_choice_or_two_raises(target: Any, row: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"means (none|several) of the choices"):
+        choice(sample(target, row), answer("A"))

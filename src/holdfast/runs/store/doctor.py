@@ -171,7 +171,10 @@ def _files(place: RunPlace, fold: Fold, flaws: Sequence[Flaw]) -> Iterator[Troub
         path = str(each.filename)
         if os.path.basename(path) != SPEC_FILE:
             means = "Holdfast made no such thing, reads nothing through it, and refuses to write the run"
-            yield Trouble(Finding(f"{path} {each.strerror}", means, shlex.join(["rm", path]), place.run_id))
+            # Derived files (lock, lease, log) behind a link lose nothing; blobs behind a link are gone.
+            lost = os.path.basename(path) in ("blobs", "journal")
+            finding = Finding(f"{path} {each.strerror}", means, shlex.join(["rm", path]), place.run_id, damage=lost)
+            yield Trouble(finding)
 
 
 def _restore_spec_file(place: RunPlace) -> None:

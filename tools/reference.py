@@ -173,15 +173,23 @@ def default_fields(part: Part) -> list[str]:
     return [field.name for field in msgspec.structs.fields(part) if field.name != "name"]
 
 
-def field_rows(part: Part) -> Iterator[tuple[str, str, str, str]]:
-    """Name, type in words, default and class of each field. A part's class is that of its own fields."""
+def field_rows(part: Part) -> Iterator[tuple[str, str, str, str, str]]:
+    """Name, type in words, default, class and description of each field. A part's class is that of its own fields."""
     info = kinds.type_info(part)
     assert isinstance(info, kinds.StructType)
     classes = dict(field_classes(part))
     for field in info.fields:
         inner = nested_type(part, field.name)
         kind = f"see {_link(inner)}" if classes[field.name] == "nested" and inner else str(classes[field.name])
-        yield field.name, in_words(field.type), _default(field, inner is not None), kind
+        yield field.name, in_words(field.type), _default(field, inner is not None), kind, _description(field)
+
+
+def _description(field: kinds.Field) -> str:
+    """The sentence in the field's annotation. TypeError if there is none: the page would have a gap."""
+    text = (field.type.extra_json_schema or {}).get("description") if isinstance(field.type, kinds.Metadata) else None
+    if not text:
+        raise TypeError(f"the field {field.name!r} has no description: add described(...) to its type")
+    return str(text)
 
 
 def _places() -> dict[Part, list[str]]:
@@ -209,10 +217,10 @@ def _part_section(part: Part, places: list[str]) -> str:
     lines = [f"\n## {part.__name__}"]
     if part.__doc__:
         lines += [inspect.cleandoc(part.__doc__), ""]
-    lines += ["| field | type | default | class |", "|---|---|---|---|"]
-    for name, words, default, kind in field_rows(part):
+    lines += ["| field | type | default | class | meaning |", "|---|---|---|---|---|"]
+    for name, words, default, kind, meaning in field_rows(part):
         paths = " ".join(f"`{place}{name}`" for place in places)
-        lines.append(_row(paths, words, default, kind))
+        lines.append(_row(paths, words, default, kind, meaning))
     return "\n".join(lines) + "\n"
 
 
@@ -227,7 +235,7 @@ def in_words(kind: kinds.Type) -> str:
 
 
 def _text(kind: kinds.StrType) -> str:
-    choice = re.fullmatch(r"\^\(([\w|]+)\)\$", kind.pattern or "")
+    choice = re.fullmatch(r"\^\(([\w|-]+)\)\$", kind.pattern or "")
     if choice:
         return " or ".join(f"`{each}`" for each in choice[1].split("|"))
     if kind.pattern:

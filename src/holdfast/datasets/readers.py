@@ -1,8 +1,7 @@
-"""Readers: JSONL, JSON, CSV and TSV files (also .gz and .zst), and rows that Python code made.
+"""Readers: JSONL, JSON, CSV and TSV files (also .gz and .zst), and rows made by Python code.
 
-Invariant: every row of the source is handed on, in order, or an error names the first that cannot be. Nothing is
-guessed about broken rows. Everything streams, except .json: an array has no line to stop at, so such a file is read
-whole; use JSONL for large data.
+Invariant: every row of the source is yielded, in order, or an error names the first invalid row; broken rows are never
+repaired by guessing. All formats are streamed except .json, which is read whole; use JSONL for large data.
 """
 
 import contextlib
@@ -25,9 +24,9 @@ _BYTES = (bytes, bytearray, memoryview)
 
 
 def as_stored(row: Row) -> Row:
-    """The row as it reads after it was stored: tuples are lists, NaN and infinity are None, keys are text."""
+    """Return the row as it will be after storing: tuples are lists, NaN and infinity are None, keys are text."""
     for column, value in row.items():
-        if isinstance(value, _BYTES):  # as text it would be another value
+        if isinstance(value, _BYTES):  # JSON would store them as base64 text
             raise DataError("a data row", f"column {column!r} holds bytes; name it in dataset.files")
     try:
         stored: Row = msgspec.json.decode(_encoder.encode(row))
@@ -37,10 +36,10 @@ def as_stored(row: Row) -> Row:
 
 
 def _plain(value: Any) -> Any:
-    """numpy's scalars and arrays mean plain numbers and lists."""
+    """Convert numpy scalars and arrays to plain numbers and lists."""
     if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
         return value.tolist()
-    raise TypeError(f"{type(value).__name__} is no JSON value")
+    raise TypeError(f"{type(value).__name__} is not a JSON value")
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_plain)
@@ -50,11 +49,11 @@ Numbered = tuple[int, Row]
 
 
 class Rows(Iterator[Numbered]):
-    """Rows with their numbers, read as they are asked for, that can be read `again` from the start."""
+    """An iterator of numbered rows. `again` returns a new one that starts from the first row."""
 
     def __init__(self, read: Callable[[], Iterator[Numbered]], unit: str = "line") -> None:
         self.unit = unit
-        """What a number counts: a `line` of a file, or a `row` where there are no lines."""
+        """What the numbers count: a `line` of a file, or a `row` where there are no lines."""
         self._read = read
         self._reading = read()
 
@@ -66,7 +65,7 @@ class Rows(Iterator[Numbered]):
 
 
 def open_rows(path: str, format: str = "") -> Rows:
-    """The rows of a file. What can be known without reading it (missing, unknown format) is refused at once."""
+    """Return the rows of a file. A missing file or an unknown format raises at once, before the first row is read."""
     chosen = format.lower() or _format_of(path)
     if chosen not in FORMATS:
         near = difflib.get_close_matches(chosen, FORMATS, n=1)
@@ -78,9 +77,7 @@ def open_rows(path: str, format: str = "") -> Rows:
 
 
 def rows_in_memory(rows: Sequence[Row], where: str = "data", files: Sequence[str] = ()) -> Rows:
-    """Rows that Python code made, as they will read after they were stored: tuples are lists, NaN is None. Only the
-    columns of `files` may hold bytes, and keep them.
-    """
+    """Return rows made by Python code, as they will be after storing. Only the columns in `files` may hold bytes."""
     return Rows(lambda: _numbered(rows, where, files), "row")
 
 
@@ -117,12 +114,12 @@ def _json(path: str) -> Iterator[Numbered]:
 
 
 def _csv(path: str, delimiter: str = ",") -> Iterator[Numbered]:
-    csv.field_size_limit(LINE_BYTES_MAX)  # of the whole process: the default, 128 KiB, is less than a long prompt
+    csv.field_size_limit(LINE_BYTES_MAX)  # process-wide; the default of 128 KiB is too small for long prompts
     lines = _RowLines(path)
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     header: list[str] | None = None
     while True:
-        first = reader.line_num + 1  # a quoted field may go over several
+        first = reader.line_num + 1  # a quoted field may span several lines
         lines.begin_row()
         try:
             fields = next(reader)
@@ -159,7 +156,9 @@ def _format_of(path: str) -> str:
         suffix = os.path.splitext(stem)[1]
     if suffix not in _SUFFIXES:
         known = ", ".join(_SUFFIXES)
-        raise DataError(path, f"unknown format: the name ends in none of {known} (nor these with .gz, .zst); say which")
+        raise DataError(
+            path, f"unknown format: the name ends in none of {known} (also with .gz or .zst); set dataset.format"
+        )
     return _SUFFIXES[suffix]
 
 
@@ -185,21 +184,21 @@ def _as_row(value: Any, where: str, number: int, unit: str) -> Row:
 
 
 def _bad_json(path: str, text: bytes, error: Exception, line: int = 0) -> DataError:
-    """Python writes NaN and Infinity into JSON; say so, rather than "invalid character"."""
+    """Return the error for invalid JSON. Names NaN and Infinity, which Python's json module writes."""
 
     def refuse(name: str) -> NoReturn:
         raise DataError(path, f"{name} is not JSON; write null instead", line)
 
-    with contextlib.suppress(ValueError, RecursionError):  # known already
+    with contextlib.suppress(ValueError, RecursionError):  # the caller knows that it is invalid
         try:
             json.loads(text, parse_constant=refuse)
         except DataError as better:
             return better
-    return DataError(path, f"not valid JSON ({error}); mend or remove it", line)
+    return DataError(path, f"not valid JSON ({error}); fix or remove it", line)
 
 
 class _RowLines(Iterator[str]):
-    """The lines of a CSV file. DataError if a row, which may go over many lines, is longer than a row may be."""
+    """The lines of a CSV file. DataError if a row, which may span many lines, exceeds the size limit."""
 
     def __init__(self, path: str) -> None:
         self._path = path

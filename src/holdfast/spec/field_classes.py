@@ -34,9 +34,7 @@ def classified(kind: type[T]) -> type[T]:
     """Class decorator: raise TypeError if a field, also of a nested type, declares no class."""
     for name, declared in field_classes(kind):
         if declared is None:
-            raise TypeError(
-                f"{kind.__name__}.{name} declares no class; annotate it with RESULT, EVALUATION, THROUGHPUT, PLACE or NESTED"
-            )
+            raise TypeError(f"{kind.__name__}.{name} declares no class; annotate it, for example with RESULT")
         inner = nested_type(kind, name) if declared == "nested" else None
         if inner is not None and inner not in _classified:
             classified(inner)

@@ -81,7 +81,7 @@ def test_a_missing_column_names_the_nearest() -> None:
     ],
 )
 def test_rows_are_never_read_in_two_ways(first: Row, second: Row, column: str) -> None:
-    assert f"row 2: has a column {column!r}, which the first row has not" in refusal([first, second])
+    assert f"row 2: has a column {column!r}, which the first row does not have" in refusal([first, second])
 
 
 @pytest.mark.parametrize("bad", [None, "", "  ", "\n"])
@@ -110,14 +110,14 @@ def test_an_empty_data_set_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_duplicate_id_names_both_places() -> None:
-    assert "row 3: id 'a' was used in row 1 already" in refusal([{"id": "a"}, {"id": "b"}, {"id": "a"}])
-    assert "id '1' was used in row 1 already" in refusal([{"id": 1}, {"id": "1"}])
+    assert "row 3: id 'a' is already used in row 1" in refusal([{"id": "a"}, {"id": "b"}, {"id": "a"}])
+    assert "id '1' is already used in row 1" in refusal([{"id": 1}, {"id": "1"}])
 
 
 def test_a_duplicate_id_in_a_file_names_both_lines(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text('\n{"id":"a"}\n{"id":"b"}\n\n{"id":"a"}\n')
-    with pytest.raises(DataError, match=r"x\.jsonl, line 5: id 'a' was used in line 2 already"):
+    with pytest.raises(DataError, match=r"x\.jsonl, line 5: id 'a' is already used in line 2"):
         list(samples(open_rows(str(path)), Columns(), str(path)))
 
 
@@ -167,7 +167,7 @@ def assert_memory_is_below(folder: Path, count: int, allowed: int) -> None:
         file.write('{"id":"sample-0","input":""}\n')
     tracemalloc.start()
     try:
-        with pytest.raises(DataError, match=f"line {count + 1}: id 'sample-0' was used in line 1 already"):
+        with pytest.raises(DataError, match=f"line {count + 1}: id 'sample-0' is already used in line 1"):
             for _ in samples(open_rows(str(path)), Columns(), str(path)):
                 pass
         assert tracemalloc.get_traced_memory()[1] < allowed

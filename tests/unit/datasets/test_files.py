@@ -91,7 +91,7 @@ def test_a_list_holds_several_files(tmp_path: Path) -> None:
         (".", "is a folder; name the file in it"),
         (7, "found int; write null for no file"),
         ("data:image/png;base64,???", "not base64"),
-        ("data:image/png", "is no data: URI"),
+        ("data:image/png", "is not a data: URI"),
         ("a\0b", "cannot be read"),
         ("x" * 5000, "cannot be read"),
     ],

@@ -152,7 +152,7 @@ def test_variables_in_headers_wait_for_the_request() -> None:
         ("models.a.token=x", "unknown field 'token'; a secret belongs in the environment"),
         ("models.a.api_key_evn=x", "did you mean 'api_key_env'?"),
         ("limits.run=null", "limits.run: expected a mapping, got null; {} means that nothing is limited"),
-        ("concurrency=null", "concurrency: expected a mapping, got null; leave it out, or write {}, for its defaults"),
+        ("concurrency=null", "concurrency: expected a mapping, got null; leave it out or write {} to use the defaults"),
     ],
 )
 def test_a_slip_is_told_from_a_secret_and_null_from_nothing(assignment: str, said: str) -> None:

@@ -26,7 +26,7 @@ from holdfast.runs.execution.log import EVENTS, LOG
 from holdfast.score import Scorer
 from holdfast.score.definition import arguments_after
 from holdfast.score.extractors import EXTRACTORS
-from holdfast.score.scorers.registry import KINDS
+from holdfast.score.scorers.registry import SECTIONS
 from holdfast.spec import Model, Spec, Task
 from holdfast.spec.field_classes import field_classes, nested_type
 
@@ -376,7 +376,7 @@ def events_page() -> str:
 
 def scorers_page() -> str:
     sections = []
-    for kind, scorers in KINDS.items():
+    for kind, scorers in SECTIONS.items():
         lines = [f"\n## {kind}", "| scorer | arguments | what it says | extra |", "|---|---|---|---|"]
         for each in scorers:
             extra = f"`{each.extra}`" if each.extra else ""

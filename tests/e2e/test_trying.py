@@ -222,7 +222,7 @@ def stored_spec(folder: Path) -> dict[str, Any]:
         (["--data", "sums.jsonl", "--model", "gpt-x"], "openai/gpt-x"),
         (["--data", "sums.jsonl", "--model", "opnai/gpt-x"], "--model: provider 'opnai' is not known"),
         (["--data", "sums.jsonl", "--model", "openai/x", "--base-url", "nowhere"], "--base-url"),
-        (["--data", "sums.jsonl", "--model", "mock", "--scorer", "numerc"], "--scorer: no scorer is called 'numerc'"),
+        (["--data", "sums.jsonl", "--model", "mock", "--scorer", "numerc"], "--scorer: unknown scorer 'numerc'"),
         (["--data", "sums.jsonl", "--model", "mock", "--prompt", "{qestion}"], "--prompt: no column"),
         (["--data", "sums.jsonl", "--model", "mock", "--input", "qestion"], "--data"),
         (["--data", "sums.jsonl", "--model", "mock", "--param", "temperature"], "NAME=VALUE"),

@@ -151,7 +151,7 @@ def test_variables_in_headers_wait_for_the_request() -> None:
         ("models.a.api_key=x", "unknown field 'api_key'; a secret belongs in the environment"),
         ("models.a.token=x", "unknown field 'token'; a secret belongs in the environment"),
         ("models.a.api_key_evn=x", "did you mean 'api_key_env'?"),
-        ("limits.run=null", "limits.run: expected a mapping, got null; {} means that nothing is limited"),
+        ("limits.run=null", "limits.run: expected a mapping, got null; {} removes all limits"),
         ("concurrency=null", "concurrency: expected a mapping, got null; leave it out or write {} to use the defaults"),
     ],
 )

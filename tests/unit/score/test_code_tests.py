@@ -100,7 +100,7 @@ def test_code_that_something_else_has_ended_is_a_failure_of_the_machine_never_a_
         os.kill(launcher, signal.SIGKILL)
         await scoring
 
-    with pytest.raises(SandboxFailedError, match="ended from outside"):
+    with pytest.raises(SandboxFailedError, match="killed from outside"):
         asyncio.run(killed())
 
 

@@ -171,7 +171,7 @@ def test_a_sample_without_target_has_no_score(name: str) -> None:
 
 
 def test_a_target_that_cannot_be_used_is_a_failure_not_a_zero() -> None:
-    with pytest.raises(ScoringFailed, match="the target 'four' holds no number"):
+    with pytest.raises(ScoringFailed, match="the target 'four' contains no number"):
         asyncio.run(judge(BUILT_IN["numeric"], sample("four"), answer("4")))
 
 

@@ -39,7 +39,7 @@ def within(seconds: float, function: str, *args: Any) -> Any:
 
 
 async def apart(seconds: float, function: str, *args: Any) -> Any:
-    """Like `within`, without blocking the event loop. Uses a child of its own, so that `within` never waits for it."""
+    """Do the same without blocking the event loop. Uses a second child, so that sync callers never wait for it."""
     return await asyncio.to_thread(_async_worker.call, function, args, seconds)
 
 

@@ -282,7 +282,7 @@ def ending_of(type: str) -> str:
 
 @functools.cache
 def _types() -> mimetypes.MimeTypes:
-    """Cached: building the table takes milliseconds, and most data sets have no files."""
+    """Built when the first file is met: most data sets have none."""
     return mimetypes.MimeTypes()
 
 

@@ -1,8 +1,8 @@
 """Scorers: they rate finished answers without calling the evaluated model again.
 
 `scorer` turns a function into a scorer, `resolve` finds the scorer that a spec entry names, and `judge` applies
-it to an answer. Built-in scorers without models are pure: no network, clock or event loop. Invariant: a scorer that cannot
-rate an answer gives "no score" or fails; neither ever counts as zero.
+it to an answer. Built-in scorers without models are pure: no network, clock or event loop. Invariant: a scorer that
+cannot rate an answer gives "no score" or fails; neither ever counts as zero.
 """
 
 from holdfast.score.definition import Scorer, scorer

@@ -151,7 +151,7 @@ def scorer(
     return Scorer(full_name, function, {}, _takes_ctx(function, full_name), group, check=check)
 
 
-def needing(extra: str, *packages: str) -> Callable[[Scorer], Scorer]:
+def requires(extra: str, *packages: str) -> Callable[[Scorer], Scorer]:
     """Decorate a scorer that needs the packages of an extra. It runs in a thread, because imports may take seconds."""
 
     def decorate(made: Scorer) -> Scorer:
@@ -184,7 +184,7 @@ def arguments_after(function: Function, given: int) -> tuple[dict[str, inspect.P
     return named, any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)
 
 
-def shortened(text: str) -> str:
+def shorten(text: str) -> str:
     """Shorten a text for a score's reason."""
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
@@ -200,7 +200,7 @@ def _extract_target(target: Any, extractors: Sequence[Extractor]) -> Any:
         return target
     found = apply_extractors(target, extractors)
     if found is None:
-        raise ValueError(f"the target {shortened(target)!r} does not contain what extract_target looks for")
+        raise ValueError(f"the target {shorten(target)!r} does not contain what extract_target looks for")
     return found
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from holdfast.score.definition import Check, Extractor, Function, Slow
-from holdfast.score.patterns import compiled_pattern, first_group, last_group, may_take_long, problem_of
+from holdfast.score.patterns import check_pattern, compiled_pattern, first_group, last_group, may_take_long
 from holdfast.score.scorers.choice import extract_letter
 from holdfast.score.scorers.numeric import last_quantity
 
@@ -35,7 +35,7 @@ def _extractor(check: Check | None = None, slow: Slow | None = None) -> Callable
     return register
 
 
-@_extractor(check=lambda pattern, group=None, **_: problem_of(pattern, group), slow=may_take_long)
+@_extractor(check=lambda pattern, group=None, **_: check_pattern(pattern, group), slow=may_take_long)
 def regex(
     text: str, pattern: str, group: int | str | None = None, first: bool = False, ignore_case: bool = False
 ) -> str | None:
@@ -134,7 +134,7 @@ def normalized(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
-def has_json(text: str, path: str) -> tuple[bool, Any]:
+def find_json(text: str, path: str) -> tuple[bool, Any]:
     """Return whether a text contains JSON with a value at `path`, and that value."""
     value = json_at(text, path)
     return value is not _NOTHING, None if value is _NOTHING else value

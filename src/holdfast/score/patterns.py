@@ -15,7 +15,7 @@ _SHORT = 2000
 _OPTIONAL_MAX = 3
 
 
-def found_in(text: str, pattern: str, ignore_case: bool = False) -> bool:
+def is_match(text: str, pattern: str, ignore_case: bool = False) -> bool:
     """Whether the pattern matches anywhere in the text."""
     return _match("search", text, pattern, ignore_case) is True
 
@@ -32,7 +32,7 @@ def first_group(text: str, pattern: str, group: int | str, ignore_case: bool = F
     return held
 
 
-def problem_of(pattern: str, group: int | str | None) -> str:
+def check_pattern(pattern: str, group: int | str | None) -> str:
     """Return what is wrong with a pattern or its group; empty if nothing."""
     try:
         compiled = compiled_pattern(pattern)

@@ -19,10 +19,10 @@ import msgspec
 
 from holdfast.errors import HoldfastError, told
 from holdfast.records.samples import Answer, Sample, Score
-from holdfast.score.definition import Extractor, Scorer, shortened
+from holdfast.score.definition import Extractor, Scorer, shorten
 from holdfast.score.errors import ScoringFailed
 
-GREATEST = 1e150
+MAGNITUDE_MAX = 1e150
 _MESSAGE_MAX = 1000
 _DETAIL_MAX = 8000
 _FRAMES_MAX = 20
@@ -32,7 +32,7 @@ _NOT_AWAITABLE = {bool, int, float, str, dict, Score, type(None)}
 async def judge(scorer: Scorer, sample: Sample, answer: Answer, ctx: Any = None) -> dict[str, Score]:
     """Apply a scorer to an answer. Returns scores by name: the scorer's name, or `name.key` for each key of a dict.
 
-    Sync functions of users are called directly and block the event loop while they run: they may not be thread-safe.
+    Sync functions of users are called directly, so they block the event loop while they run.
     Slow built-in functions run in a thread.
     """
     read: Any = answer
@@ -41,7 +41,7 @@ async def judge(scorer: Scorer, sample: Sample, answer: Answer, ctx: Any = None)
     scores = _scores(scorer, await _call(scorer, sample, read, ctx))
     if not scorer.extract:
         return scores
-    reason = f"extracted {shortened(read.text)!r}"  # the answer alone does not show what was compared
+    reason = f"extracted {shorten(read.text)!r}"  # the answer alone does not show what was compared
     return {
         name: score if score.reason else msgspec.structs.replace(score, reason=reason) for name, score in scores.items()
     }
@@ -103,7 +103,7 @@ def as_number(value: Any) -> float | None:
         number = float(value)
     except OverflowError:
         return None
-    return number if abs(number) <= GREATEST else None
+    return number if abs(number) <= MAGNITUDE_MAX else None
 
 
 def _scores(scorer: Scorer, result: Any) -> dict[str, Score]:

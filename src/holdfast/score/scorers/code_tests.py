@@ -30,7 +30,7 @@ from holdfast.sandbox.confinement import (
     remove_folder,
     why_no_namespaces,
 )
-from holdfast.score.definition import scorer, shortened
+from holdfast.score.definition import scorer, shorten
 from holdfast.score.extractors import code
 
 _FOLDER = "holdfast-code-"
@@ -122,7 +122,7 @@ def _score(ran: Ran, secret: str) -> Score:
     if ran.why:
         return Score(False, f"ended at its limit: {ran.why}")
     if ran.code:
-        return Score(False, shortened(errors[-1]) if errors else f"exit code {ran.code}")
+        return Score(False, shorten(errors[-1]) if errors else f"exit code {ran.code}")
     return Score(True) if secret in ran.stdout else Score(False, "it left before the tests were through")
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast.records.samples import Answer, Sample, Score
 from holdfast.score.anomalies import refusal_in
-from holdfast.score.definition import Scorer, scorer, shortened
+from holdfast.score.definition import Scorer, scorer, shorten
 from holdfast.score.results import as_number, judge
 from holdfast.score.scorers.text import exact_match
 
@@ -157,7 +157,7 @@ def _value(name: str, value: Any) -> Number | None:
         return value
     number = as_number(value)
     if number is None:
-        raise ValueError(f"{name} gives {shortened(repr(value))}, not a number, so it cannot be a part of this scorer")
+        raise ValueError(f"{name} gives {shorten(repr(value))}, not a number, so it cannot be a part of this scorer")
     return number
 
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from holdfast.records.samples import Answer, Sample, Score
-from holdfast.score.definition import needing, scorer, shortened
-from holdfast.score.extractors import has_json
+from holdfast.score.definition import requires, scorer, shorten
+from holdfast.score.extractors import find_json
 from holdfast.score.worker_process import apart
 
 _SECONDS_MAX = 5.0
@@ -23,12 +23,12 @@ def json_field(sample: Sample, answer: Answer, path: str = "") -> Score:
     """
     if sample.target is None:
         return Score(None, "the sample has no target")
-    there, value = has_json(answer.text, path)
+    there, value = find_json(answer.text, path)
     if not there:
         return Score(False, f"no JSON with {path!r} in it" if path else "no JSON in the answer")
     several = sample.target if isinstance(sample.target, list | tuple) else ()
     same = any(_are_equal(value, each) for each in (sample.target, *several))
-    return Score(same, f"found {shortened(repr(value))}")
+    return Score(same, f"found {shorten(repr(value))}")
 
 
 def _check_schema(schema: dict[str, Any]) -> str:
@@ -39,14 +39,14 @@ def _check_schema(schema: dict[str, Any]) -> str:
         validator_for(schema).check_schema(schema)
     except SchemaError as error:
         at = "/".join(map(str, list(error.absolute_path)[:_SHOWN_PATH]))
-        return f"the schema is not valid{f' at {at}' if at else ''}: {shortened(error.message)}"
+        return f"the schema is not valid{f' at {at}' if at else ''}: {shorten(error.message)}"
     outside = [each for each in _values_of_key(schema, "$ref") if not each.startswith("#")]
     if outside and not any(_values_of_key(schema, "$id")):
         return f"the schema refers to {outside[0]!r}, which is not inside it; nothing is fetched, so put it under $defs"
     return ""
 
 
-@needing("schema", "jsonschema")
+@requires("schema", "jsonschema")
 @scorer(check=_check_schema)
 async def json_schema(sample: Sample, answer: Answer, schema: dict[str, Any]) -> Score:
     """The answer's JSON is valid for a JSON Schema. References in the schema must point into the schema itself."""
@@ -61,7 +61,7 @@ def violation(text: str, schema: dict[str, Any]) -> str:
     from jsonschema.validators import validator_for
     from referencing import Registry
 
-    there, value = has_json(text, "")
+    there, value = find_json(text, "")
     if not there:
         return "no JSON in the answer"
     registry: Registry[Any] = Registry()  # an empty registry fetches nothing

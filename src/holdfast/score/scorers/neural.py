@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from holdfast.records.samples import Answer, Sample, Score
-from holdfast.score.definition import needing, scorer
+from holdfast.score.definition import requires, scorer
 from holdfast.score.scorers.similarity import CHARACTERS_MAX
 from holdfast.score.scorers.text import references
 
@@ -31,7 +31,7 @@ def _check_model(model: str, **_: Any) -> str:
     return f"the model {model!r} is neither a folder nor in this machine's model cache; {advice}"
 
 
-@needing("neural", "transformers", "torch")
+@requires("neural", "transformers", "torch")
 @scorer(check=_check_model)
 async def bert_score(
     sample: Sample, answer: Answer, model: str, layer: int = -1, measure: Literal["f1", "precision", "recall"] = "f1"
@@ -48,7 +48,7 @@ async def bert_score(
     return await asyncio.to_thread(_best, sample, answer, similarity)
 
 
-@needing("neural", "sentence-transformers")
+@requires("neural", "sentence-transformers")
 @scorer(check=_check_model)
 async def embedding_similarity(sample: Sample, answer: Answer, model: str) -> Score:
     """The cosine similarity of the two texts' embeddings, by a sentence-transformers model. Texts are cut at its

@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from holdfast.records.samples import Answer, Sample, Score
-from holdfast.score.definition import needing, scorer, shortened
+from holdfast.score.definition import requires, scorer, shorten
 from holdfast.score.scorers.text import references
 from holdfast.score.worker_process import apart
 
@@ -111,7 +111,7 @@ def numeric(sample: Sample, answer: Answer, tolerance: float = 1e-6, relative: f
 def last_quantity(text: str) -> Quantity | None:
     """Return the last number in a text with a finite value; None if there is none."""
     if text.isdecimal() and text.isascii() and len(text) <= _DIGITS_MAX:  # fast path for most targets
-        return Quantity(int(text), False, shortened(text))
+        return Quantity(int(text), False, shorten(text))
     plain = _normalise(text)
     for end in range(len(plain), 0, -_WINDOW):
         found = _last_in(plain, max(0, end - _WINDOW), end)
@@ -126,7 +126,7 @@ def _last_in(text: str, start: int, end: int) -> Quantity | None:
     for match in reversed([each for each in every if start <= each.start() < end]):
         value = _value(match)
         if value is not None:
-            return Quantity(value, match["percent"] is not None, shortened(match[0].strip()))
+            return Quantity(value, match["percent"] is not None, shorten(match[0].strip()))
     return None
 
 
@@ -179,7 +179,7 @@ def _target(target: Any) -> Quantity:
     if isinstance(target, str):
         found = last_quantity(target)
         if found is None:
-            raise ValueError(f"the target {shortened(target)!r} contains no number")
+            raise ValueError(f"the target {shorten(target)!r} contains no number")
         return found
     if isinstance(target, bool) or not isinstance(target, int | float):
         raise TypeError(f"the target is a {type(target).__name__}; expected a number, or text with one")
@@ -219,7 +219,7 @@ _READ = 10_000
 """Characters at the end of an answer that are parsed, because the result is there."""
 
 
-@needing("math", "math-verify")
+@requires("math", "math-verify")
 @scorer
 async def maths(sample: Sample, answer: Answer, digits: int = 6) -> Score:
     r"""The last expression in the answer (preferably in `\boxed{…}` or `$…$`) equals the target by the rules of
@@ -229,7 +229,7 @@ async def maths(sample: Sample, answer: Answer, digits: int = 6) -> Score:
     if not targets:
         return Score(None, "the sample has no target")
     same, read = await apart(_SECONDS_MAX, f"{__name__}:equals", answer.text[-_READ:], targets, digits)
-    return Score(same, f"read {shortened(read)}" if read else "no expression in the answer")
+    return Score(same, f"read {shorten(read)}" if read else "no expression in the answer")
 
 
 def equals(text: str, targets: list[str], digits: int) -> tuple[bool, str]:
@@ -241,7 +241,7 @@ def equals(text: str, targets: list[str], digits: int) -> tuple[bool, str]:
     for each in targets:
         gold = _parse(each)
         if not gold:
-            raise ValueError(f"the target {shortened(each)!r} is not a mathematical expression")
+            raise ValueError(f"the target {shorten(each)!r} is not a mathematical expression")
         same = same or (bool(found) and verify(gold, found, float_rounding=digits, timeout_seconds=None))
     return same, str(found[-1]) if found else ""
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from holdfast.records.samples import Answer, Sample, Score
-from holdfast.score.definition import needing, scorer
+from holdfast.score.definition import requires, scorer
 from holdfast.score.extractors import code, normalized
 from holdfast.score.identity import version_of
 from holdfast.score.scorers.text import references
@@ -30,7 +30,7 @@ def token_f1(sample: Sample, answer: Answer) -> Score:
     return _best(sample, answer, lambda text, target: _f1(normalized(text).split(), normalized(target).split()))
 
 
-@needing("text", "rapidfuzz")
+@requires("text", "rapidfuzz")
 @scorer
 def edit_similarity(sample: Sample, answer: Answer, ignore_case: bool = False, strip: bool = True) -> Score:
     """1 minus the number of edits (inserted, deleted or replaced characters) between answer and target, divided by the
@@ -47,7 +47,7 @@ def edit_similarity(sample: Sample, answer: Answer, ignore_case: bool = False, s
     return _best(sample, answer, similarity)
 
 
-@needing("text", "sacrebleu")
+@requires("text", "sacrebleu")
 @scorer
 def bleu(
     sample: Sample,
@@ -69,7 +69,7 @@ def bleu(
     return Score(_clamp(found.score / 100), "", {**counts, "sys_len": found.sys_len, "ref_len": found.ref_len})
 
 
-@needing("text", "sacrebleu")
+@requires("text", "sacrebleu")
 @scorer
 def chrf(sample: Sample, answer: Answer, word_order: int = 0, ignore_case: bool = False) -> Score:
     """chrF of sacrebleu, divided by 100: shared character sequences. With `word_order: 2`, chrF++."""
@@ -82,7 +82,7 @@ def chrf(sample: Sample, answer: Answer, word_order: int = 0, ignore_case: bool 
     return Score(_clamp(_chrf(word_order, ignore_case).sentence_score(answer.text, targets).score / 100))
 
 
-@needing("text", "rouge-score", "rapidfuzz")
+@requires("text", "rouge-score", "rapidfuzz")
 @scorer
 def rouge(
     sample: Sample,
@@ -106,7 +106,7 @@ def rouge(
     return _best(sample, answer, similarity, pairwise=kind == "rougeLsum")
 
 
-@needing("text", "nltk")
+@requires("text", "nltk")
 @scorer
 def meteor(sample: Sample, answer: Answer, alpha: float = 0.9, beta: float = 3.0, gamma: float = 0.5) -> Score:
     """METEOR of nltk: words that are equal or share an English stem, and their order. Without synonyms, because their
@@ -208,7 +208,7 @@ def _check_language(language: str = "python", **_: Any) -> str:
     return "" if version_of(grammar) else f"codebleu needs the package {grammar}: pip install 'holdfast[code]'"
 
 
-@needing("code", "codebleu", "tree-sitter")
+@requires("code", "codebleu", "tree-sitter")
 @scorer(check=_check_language)
 async def codebleu(
     sample: Sample,

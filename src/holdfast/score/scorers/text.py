@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from holdfast.records.samples import Answer, Sample, Score
-from holdfast.score.definition import scorer, shortened, slow_if
-from holdfast.score.patterns import found_in, last_group, may_take_long, problem_of
+from holdfast.score.definition import scorer, shorten, slow_if
+from holdfast.score.patterns import check_pattern, is_match, last_group, may_take_long
 
 
 @scorer
@@ -32,13 +32,13 @@ def includes(sample: Sample, answer: Answer, ignore_case: bool = True) -> bool |
 
 
 @slow_if(may_take_long)
-@scorer(check=lambda pattern, group=None, **_: problem_of(pattern, group))
+@scorer(check=lambda pattern, group=None, **_: check_pattern(pattern, group))
 def regex(
     sample: Sample, answer: Answer, pattern: str, group: int | str | None = None, ignore_case: bool = False
 ) -> bool | None:
     """The pattern matches in the answer. With `group`, that group of the last match equals the target."""
     if group is None:
-        return found_in(answer.text, pattern, ignore_case)
+        return is_match(answer.text, pattern, ignore_case)
     targets = references(sample.target)
     held = last_group(answer.text, pattern, group, ignore_case)
     return _is_one_of(held, targets, ignore_case, strip=True) if held is not None else (False if targets else None)
@@ -84,7 +84,7 @@ def consistency(sample: Sample, answers: Sequence[Answer], ignore_case: bool = T
     counts = Counter(text.casefold() if ignore_case else text for text in texts)
     same = sum(count * (count - 1) for count in counts.values())
     ((most, count),) = counts.most_common(1)
-    return Score(same / (len(texts) * (len(texts) - 1)), f"{count} of {len(texts)} say {shortened(most)!r}")
+    return Score(same / (len(texts) * (len(texts) - 1)), f"{count} of {len(texts)} say {shorten(most)!r}")
 
 
 Unit = Literal["characters", "words", "lines"]

@@ -160,4 +160,4 @@ def test_a_stored_row_of_a_run_cannot_name_a_file_of_this_machine(tmp_path: Path
     columns = FileColumns(["p"], "", Digests().reference, "the run", stored=True)
     for value in (str(tmp_path / "id_rsa"), "id_rsa", json.dumps({})):
         with pytest.raises(DataError, match="is not a file of the run"):
-            next(columns.applied(rows_in_memory([{"p": value}], "the run", ["p"])))
+            next(columns.apply(rows_in_memory([{"p": value}], "the run", ["p"])))

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import xxhash
 
-from holdfast.datasets.readers import Numbered, Rows
+from holdfast.datasets.readers import NumberedRow, RowStream
 from holdfast.errors import DataError
 from holdfast.records.samples import Row, Sample
 
@@ -21,7 +21,7 @@ _SLOTS_AT_FIRST = 1024
 Hash = Callable[[bytes], int]
 
 
-class Ids:
+class DuplicateFinder:
     """Detects duplicate ids in one data set.
 
     `again` reads (number, id) from the start of the source once more, so that only hashes are kept in memory and a hash
@@ -110,7 +110,7 @@ def resolved(first: Row, columns: Columns) -> Columns:
     )
 
 
-def samples(rows: Iterable[Numbered], columns: Columns, where: str, *, unique: bool = True) -> Iterator[Sample]:
+def samples(rows: Iterable[NumberedRow], columns: Columns, where: str, *, unique: bool = True) -> Iterator[Sample]:
     """Yield the samples of a data set, in order. `where` names it in errors. Without an id column the id is the row's
     number among all rows, so apply limits and filters to the result, not to the rows.
 
@@ -118,9 +118,9 @@ def samples(rows: Iterable[Numbered], columns: Columns, where: str, *, unique: b
     check, for rows that were checked before; it takes half of the time.
     """
     again = _rereader(rows)
-    unit = rows.unit if isinstance(rows, Rows) else "row"
+    unit = rows.unit if isinstance(rows, RowStream) else "row"
     reader: _RowReader | None = None
-    ids = Ids(None if again is None else lambda: _ids(again(), columns, where, unit))
+    ids = DuplicateFinder(None if again is None else lambda: _ids(again(), columns, where, unit))
     for count, (number, row) in enumerate(rows, 1):
         if reader is None:
             reader = _RowReader(row, columns, where, unit)
@@ -197,14 +197,14 @@ def _preferred(names: tuple[str, ...], found: str) -> tuple[str, ...]:
     return names[: names.index(found)] if found else names
 
 
-def _rereader(rows: Iterable[Numbered]) -> Callable[[], Iterable[Numbered]] | None:
+def _rereader(rows: Iterable[NumberedRow]) -> Callable[[], Iterable[NumberedRow]] | None:
     """Return a function that reads the rows from the start again; None if they can be read only once."""
-    if isinstance(rows, Rows):
+    if isinstance(rows, RowStream):
         return rows.again
     return None if iter(rows) is rows else lambda: rows
 
 
-def _ids(rows: Iterable[Numbered], columns: Columns, where: str, unit: str) -> Iterator[tuple[int, str]]:
+def _ids(rows: Iterable[NumberedRow], columns: Columns, where: str, unit: str) -> Iterator[tuple[int, str]]:
     reader: _RowReader | None = None
     for count, (number, row) in enumerate(rows, 1):
         if reader is None:

@@ -22,7 +22,7 @@ from urllib.parse import unquote_to_bytes, urlsplit
 
 import msgspec
 
-from holdfast.datasets.readers import Numbered, Rows
+from holdfast.datasets.readers import NumberedRow, RowStream
 from holdfast.errors import DataError, HoldfastError
 from holdfast.records.references import Reference, parse_reference
 from holdfast.records.samples import Row
@@ -115,6 +115,7 @@ class Digests:
         self._sizes: dict[str, int] = {}
 
     def reference(self, content: Content | Reference) -> Reference:
+        """Return the reference of content. Unchanged files are not read again."""
         if isinstance(content, Reference):
             return content
         stamp = _stamp(content.path) if content.path else None
@@ -151,11 +152,11 @@ class FileColumns(msgspec.Struct, frozen=True):
     optional: bool = False
     """Rows may lack the column."""
 
-    def applied(self, rows: Rows) -> Rows:
+    def apply(self, rows: RowStream) -> RowStream:
         """Return the same rows with references instead of files."""
-        return Rows(lambda: self._read(rows.again()), rows.unit) if self.names else rows
+        return RowStream(lambda: self._read(rows.again()), rows.unit) if self.names else rows
 
-    def _read(self, rows: Rows) -> Iterator[Numbered]:
+    def _read(self, rows: RowStream) -> Iterator[NumberedRow]:
         for number, row in rows:
             try:
                 yield number, self._row(row)

@@ -49,6 +49,7 @@ def read_lines(path: str) -> Iterator[tuple[int, bytes]]:
 
 
 def read_whole(path: str) -> bytes:
+    """Return the decompressed content of a file, without a byte order mark."""
     with _open(path) as file:
         most = _WHOLE_BYTES_MAX if _suffix(path) in _COMPRESSED else -1
         content = _read_checked(path, lambda: file.read(most))
@@ -58,6 +59,7 @@ def read_whole(path: str) -> bytes:
 
 
 def not_utf8(path: str, error: UnicodeDecodeError, line: int = 0) -> DataError:
+    """Return the error for bytes that are not UTF-8."""
     byte = error.object[error.start]
     return DataError(path, f"not UTF-8 (byte 0x{byte:02x}); save the file as UTF-8", line)
 

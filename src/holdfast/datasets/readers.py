@@ -45,26 +45,27 @@ def _plain(value: Any) -> Any:
 _encoder = msgspec.json.Encoder(enc_hook=_plain)
 
 
-Numbered = tuple[int, Row]
+NumberedRow = tuple[int, Row]
 
 
-class Rows(Iterator[Numbered]):
+class RowStream(Iterator[NumberedRow]):
     """An iterator of numbered rows. `again` returns a new one that starts from the first row."""
 
-    def __init__(self, read: Callable[[], Iterator[Numbered]], unit: str = "line") -> None:
+    def __init__(self, read: Callable[[], Iterator[NumberedRow]], unit: str = "line") -> None:
         self.unit = unit
         """What the numbers count: a `line` of a file, or a `row` where there are no lines."""
         self._read = read
         self._reading = read()
 
-    def __next__(self) -> Numbered:
+    def __next__(self) -> NumberedRow:
         return next(self._reading)
 
-    def again(self) -> "Rows":
-        return Rows(self._read, self.unit)
+    def again(self) -> "RowStream":
+        """Return the same rows from the start."""
+        return RowStream(self._read, self.unit)
 
 
-def open_rows(path: str, format: str = "") -> Rows:
+def open_rows(path: str, format: str = "") -> RowStream:
     """Return the rows of a file. A missing file or an unknown format raises at once, before the first row is read."""
     chosen = format.lower() or _format_of(path)
     if chosen not in FORMATS:
@@ -73,15 +74,15 @@ def open_rows(path: str, format: str = "") -> Rows:
         raise DataError(path, f"unknown format {chosen!r}; {hint}known: {', '.join(FORMATS)}")
     _require_file(path)
     read = FORMATS[chosen]
-    return Rows(lambda: read(path), "row" if chosen == "json" else "line")
+    return RowStream(lambda: read(path), "row" if chosen == "json" else "line")
 
 
-def rows_in_memory(rows: Sequence[Row], where: str = "data", files: Sequence[str] = ()) -> Rows:
+def rows_in_memory(rows: Sequence[Row], where: str = "data", files: Sequence[str] = ()) -> RowStream:
     """Return rows made by Python code, as they will be after storing. Only the columns in `files` may hold bytes."""
-    return Rows(lambda: _numbered(rows, where, files), "row")
+    return RowStream(lambda: _numbered(rows, where, files), "row")
 
 
-def _jsonl(path: str) -> Iterator[Numbered]:
+def _jsonl(path: str) -> Iterator[NumberedRow]:
     decode = msgspec.json.Decoder().decode
     for number, line in read_lines(path):
         if line.isspace():
@@ -95,7 +96,7 @@ def _jsonl(path: str) -> Iterator[Numbered]:
         yield number, _as_row(value, path, number, "line")
 
 
-def _json(path: str) -> Iterator[Numbered]:
+def _json(path: str) -> Iterator[NumberedRow]:
     content = read_whole(path)
     try:
         value = msgspec.json.decode(content) if content.strip() else []
@@ -113,7 +114,7 @@ def _json(path: str) -> Iterator[Numbered]:
         yield number, _as_row(row, path, number, "row")
 
 
-def _csv(path: str, delimiter: str = ",") -> Iterator[Numbered]:
+def _csv(path: str, delimiter: str = ",") -> Iterator[NumberedRow]:
     csv.field_size_limit(LINE_BYTES_MAX)  # process-wide; the default of 128 KiB is too small for long prompts
     lines = _RowLines(path)
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
@@ -140,11 +141,11 @@ def _csv(path: str, delimiter: str = ",") -> Iterator[Numbered]:
         yield first, dict(zip(header, fields, strict=True))
 
 
-def _tsv(path: str) -> Iterator[Numbered]:
+def _tsv(path: str) -> Iterator[NumberedRow]:
     return _csv(path, "\t")
 
 
-FORMATS: dict[str, Callable[[str], Iterator[Numbered]]] = {"jsonl": _jsonl, "json": _json, "csv": _csv, "tsv": _tsv}
+FORMATS: dict[str, Callable[[str], Iterator[NumberedRow]]] = {"jsonl": _jsonl, "json": _json, "csv": _csv, "tsv": _tsv}
 """Reader by format name."""
 
 _SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv"}
@@ -206,6 +207,7 @@ class _RowLines(Iterator[str]):
         self._bytes = 0
 
     def begin_row(self) -> None:
+        """Start counting the bytes of a new row."""
         self._bytes = 0
 
     def __next__(self) -> str:
@@ -229,7 +231,7 @@ def _as_header(fields: list[str], path: str, line: int) -> list[str]:
     return header
 
 
-def _numbered(rows: Sequence[Row], where: str, files: Sequence[str]) -> Iterator[Numbered]:
+def _numbered(rows: Sequence[Row], where: str, files: Sequence[str]) -> Iterator[NumberedRow]:
     for number, value in enumerate(rows, 1):
         row = _as_row(value, where, number, "row")
         kept = {name: row[name] for name in files if name in row}

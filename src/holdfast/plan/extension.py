@@ -66,9 +66,11 @@ class Extension:
         return sum(1 for task in self._works for model in self._models(task) for _ in self._new(task, model))
 
     def write(self) -> Planned:
+        """Write the data and plan files of the block, synced."""
         data_file = LineFile(data_path(self._run, self.number))
         starts: dict[str, int] = {}
         store = BlobStore(self._run)
+        # Data first: writing the plan reads row numbers from the data file, and `starts` is filled on the way.
         data = data_file.write(self._data(data_file, starts, store))
         keep_shots(self._works, store)
         plan_file = LineFile(plan_path(self._run, self.number))

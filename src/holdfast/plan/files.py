@@ -52,6 +52,7 @@ class LineFile:
         try:
             for packed in pack(self._counted(lines)):
                 size += write_all(self._disk, handle, [packed])
+            # Sync before the rename: after a power loss the final name must never show an incomplete file.
             self._disk.sync(handle)
         finally:
             self._disk.close(handle)

@@ -78,7 +78,7 @@ class Work(msgspec.Struct, frozen=True):
         if dataset.files:
             stored = isinstance(self.rows, StoredRows)
             columns = FileColumns(dataset.files, folder, self._keep(store), where, dataset.files_root, stored)
-            source = columns.applied(source)
+            source = columns.apply(source)
         every = samples(source, self.columns, where, unique=not surveyed)
         if self.counted is not None:
             every = _count_each(every, self.counted)
@@ -244,6 +244,7 @@ def _refuse_unknown(missing: set[str], spec: Spec, works: Mapping[str, Work]) ->
 
 
 def models_of(spec: Spec, task: Task) -> list[Model]:
+    """Return the models that run a task."""
     return [model for model in spec.models if task.models is None or model.name in task.models]
 
 
@@ -317,6 +318,7 @@ def _stored_samples(folder: str, spec: Spec, work: Work, part: _DataPart) -> Ite
 
 
 def data_line(number: int, sample: Sample, columns: Columns, spec: Spec) -> bytes:
+    """Encode one line of the data file. Without `record_data` the row is null."""
     row = msgspec.json.encode(sample.row) if spec.record_data else b"null"
     return msgspec.json.encode(DataLine(number, sample.id, msgspec.Raw(row), columns.input, columns.target))
 
@@ -390,7 +392,7 @@ def _select_shots(task: Task, place: str, stored: Rows, keep: Keep) -> tuple[Sam
     root = task.dataset.files_root
     files = FileColumns(task.dataset.files, os.path.dirname(path), keep, path, root, optional=True)
     try:
-        every = list(samples(files.applied(open_rows(path)), columns, path))
+        every = list(samples(files.apply(open_rows(path)), columns, path))
     except DataError as error:
         if stored and isinstance(error.__cause__, BadFileError):
             return _restore_shots(task, stored, columns)

@@ -45,6 +45,7 @@ def check_pattern(pattern: str, group: int | str | None) -> str:
 
 @functools.lru_cache(maxsize=256)
 def compiled_pattern(pattern: str, ignore_case: bool = False) -> re.Pattern[str]:
+    """Compile a pattern, cached."""
     return re.compile(pattern, re.IGNORECASE if ignore_case else 0)
 
 

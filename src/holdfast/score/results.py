@@ -79,6 +79,7 @@ async def _call(scorer: Scorer, sample: Sample, judged: Answer | list[Answer], c
             result = await asyncio.to_thread(scorer.function, *given, **scorer.args)
         else:
             result = scorer.function(*given, **scorer.args)
+        # The set lookup is a shortcut for the usual results: this runs once per sample and scorer.
         if type(result) not in _NOT_AWAITABLE and inspect.isawaitable(result):
             result = await result
     except HoldfastError:

@@ -44,6 +44,8 @@ async def apart(seconds: float, function: str, *args: Any) -> Any:
 
 
 class _Worker:
+    """One child process and the lock that makes callers take turns."""
+
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
@@ -51,6 +53,7 @@ class _Worker:
         self._loaded: set[str] = set()
 
     def call(self, function: str, args: tuple[Any, ...], seconds: float) -> Any:
+        """Run a function in the child; see `within`."""
         with self._lock:
             process = self._ready()
             try:
@@ -64,14 +67,15 @@ class _Worker:
             except (EOFError, BrokenPipeError):
                 self.end()
                 raise ValueError("the worker process died, most likely because it ran out of memory") from None
-            except BaseException:
+            except BaseException:  # also KeyboardInterrupt
                 self.end()  # a late response must not be taken for that of the next call
                 raise
         return _result(response)
 
     def end(self) -> None:
+        """Kill the child, if this process started it."""
         process, self._process = self._process, None
-        if process is None or self._owner != os.getpid():
+        if process is None or self._owner != os.getpid():  # the child of a parent that forked us is not ours to kill
             return
         process.kill()
         process.wait()

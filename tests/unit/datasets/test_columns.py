@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.datasets import Columns, open_rows, resolved, rows_in_memory, samples
-from holdfast.datasets.columns import Ids
+from holdfast.datasets.columns import DuplicateFinder
 from holdfast.errors import DataError
 from holdfast.records.samples import Row, Sample
 
@@ -139,7 +139,7 @@ def test_duplicates_are_found_as_a_dict_would(ids: list[str], once: bool) -> Non
 
 def test_two_ids_that_share_a_hash_are_not_one() -> None:
     ids = ["a", "b", "c", "b"]
-    seen = Ids(lambda: enumerate(ids, 1), hash=lambda data: 42)
+    seen = DuplicateFinder(lambda: enumerate(ids, 1), hash=lambda data: 42)
     assert [seen.add(id, number) for number, id in enumerate(ids, 1)] == [None, None, None, 2]
 
 
@@ -153,7 +153,7 @@ def test_only_a_repeated_hash_costs_a_second_reading(hashes: list[int]) -> None:
         readings += 1
         return iter(())
 
-    seen = Ids(again, hash=lambda data: hashes[int(data)])
+    seen = DuplicateFinder(again, hash=lambda data: hashes[int(data)])
     assert all(seen.add(str(index), index) is None for index in range(len(hashes)))
     assert readings == len(hashes) - len({value or 1 for value in hashes})
 

@@ -126,6 +126,8 @@ def meteor(sample: Sample, answer: Answer, alpha: float = 0.9, beta: float = 3.0
 
 
 class _NoSynonyms:
+    """Replaces WordNet, whose data would have to be downloaded."""
+
     def synsets(self, word: str) -> list[Any]:
         return []
 

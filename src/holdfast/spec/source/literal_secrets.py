@@ -57,6 +57,7 @@ class _Search:
         }
 
     def in_spec(self, mapping: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        """Check the models, roles and MCP servers of a spec that is not validated yet."""
         models, roles, tasks = mapping.get("models"), mapping.get("roles"), mapping.get("tasks")
         for index, model in enumerate(models if isinstance(models, list) else ()):
             yield from self._in_model(model, f"models[{index}]")

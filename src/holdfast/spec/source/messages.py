@@ -81,11 +81,13 @@ def _fields_at(place: str) -> set[str]:
 
 
 def nearest(name: str, valid: set[str]) -> str:
+    """Return a did-you-mean hint, or the list of valid names."""
     close = difflib.get_close_matches(name, sorted(valid), n=1, cutoff=0.5)
     return f"; did you mean {close[0]!r}?" if close else f"; valid are {', '.join(sorted(valid))}"
 
 
 def nearest_file(path: str) -> str:
+    """Return a did-you-mean hint with a similar file in the same folder; empty if there is none."""
     folder = os.path.dirname(path) or "."
     names = os.listdir(folder) if os.path.isdir(folder) else []
     close = difflib.get_close_matches(os.path.basename(path), names, n=1)
@@ -93,6 +95,7 @@ def nearest_file(path: str) -> str:
 
 
 def kind_of(value: object) -> str:
+    """Return the kind of a YAML value for a message, such as `a list`."""
     return {"NoneType": "empty", "list": "a list", "str": "text", "int": "a number", "float": "a number"}.get(
         type(value).__name__, type(value).__name__
     )

@@ -40,6 +40,7 @@ def fill_params(params: Mapping[str, Any], environ: Mapping[str, str], place: st
 
 
 def fill_options(options: Mapping[str, Any], environ: Mapping[str, str], place: str) -> dict[str, Any]:
+    """Return the options with their variables replaced. All values stay text."""
     return {name: _fill(value, environ, f"{place}.options.{name}", is_typed=False) for name, value in options.items()}
 
 

@@ -132,7 +132,7 @@ def test_duplicates_are_found_as_a_dict_would(ids: list[str], once: bool) -> Non
     if first is None:
         assert [sample.id for sample in samples(rows, Columns(), "x")] == ids
         return
-    with pytest.raises(DataError, match=f"row {ids.index(ids[first]) + 1} already") as caught:
+    with pytest.raises(DataError, match=f"already used in row {ids.index(ids[first]) + 1}") as caught:
         list(samples(rows, Columns(), "x"))
     assert caught.value.line == first + 1
 

@@ -192,7 +192,7 @@ def test_a_part_that_fails_fails_the_whole() -> None:
     ("entry", "problem"),
     [
         ({"all_of": {"of": [says("label")]}}, "s gives 'label', not a number"),
-        ({"all_of": {"of": [says({"a": 1, "b": "x"})]}}, "s.b says 'x', which is no number"),
+        ({"all_of": {"of": [says({"a": 1, "b": "x"})]}}, "s.b gives 'x', not a number"),
         (
             {"when": {"test": says(0.5), "then": "exact_match"}},
             "s gives 0.5, which is neither true nor false",

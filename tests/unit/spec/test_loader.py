@@ -178,7 +178,7 @@ def test_a_value_of_the_environment_is_not_looked_into_again() -> None:
     ids=["top", "nested", "in a list", "the same value"],
 )
 def test_a_key_that_stands_twice_is_refused_with_its_line(text: str) -> None:
-    with pytest.raises(SpecError, match=r"eval\.yaml, line \d+, column \d+: .* twice"):
+    with pytest.raises(SpecError, match=r"eval\.yaml, line \d+, column \d+: .* is repeated"):
         parse_yaml(text, "eval.yaml")
 
 

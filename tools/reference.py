@@ -26,7 +26,7 @@ from holdfast.runs.execution.log import EVENTS, LOG
 from holdfast.score import Scorer
 from holdfast.score.definition import arguments_after
 from holdfast.score.extractors import EXTRACTORS
-from holdfast.score.scorers.registry import KINDS
+from holdfast.score.scorers.registry import SECTIONS
 from holdfast.spec import Model, Spec, Task
 from holdfast.spec.field_classes import field_classes, nested_type
 
@@ -40,14 +40,15 @@ _FIELDS = """\
 # The fields of a spec
 {generated}
 
-A spec is a YAML file, or the arguments of `holdfast.run`. It begins with [Spec](#spec); `[]` stands for each entry of a
-list, `NAME` for a name of yours. `--set` takes the same paths, an entry by its number or its name:
+This page lists every field of a spec: its type, its default, and what changing it means for a resume. A spec is a YAML
+file, or the arguments of `holdfast.run`. Its top level is [Spec](#spec). In the paths below, `[]` is any entry of a
+list and `NAME` is a name that you choose. `--set` takes the same paths, with the number or the name of an entry:
 `--set tasks[0].repeats=3`, `--set models.local.params.temperature=0.5`. Unknown fields are refused.
 [guide.md](guide.md) shows the fields in use.
 
 ## What a class means
-Every field says in its type what changing it means when a run goes on. A field without a class cannot exist: the
-package would fail to import.
+The class of a field defines what happens when a resume changes it. A field without a class cannot exist: the package
+would fail to import.
 
 | class | changing it changes | on resume |
 |---|---|---|
@@ -56,20 +57,22 @@ package would fail to import.
 | `throughput` | only how fast, how far, or how it is shown | accepted and recorded |
 | `place` | only where things are | accepted and recorded |
 
-The class holds wherever a value is written: in the spec, in `defaults`, with `--set`. To add, remove or reorder models,
-roles and tasks, or to add or remove a `fewshot`, is a change of class `result`. So is other content in a data file or
-other code in a solver, though no field shows it; other code in a scorer is `evaluation`. `reduce` and `dataset.group` \
-change what is read from scores and no score: they open no new evaluation.
+- The class applies wherever the value is written: in the spec, in `defaults`, or with `--set`.
+- Adding, removing or reordering models, roles and tasks is a change of class `result`. So is adding or removing a
+  `fewshot`.
+- Changed content of a data file and changed code of a solver are of class `result`, although no field shows them.
+  Changed code of a scorer is of class `evaluation`.
+- `reduce` and `dataset.group` change how scores are read, not the scores: they open no new evaluation.
 
 ## defaults
-`defaults` is a mapping at the top of a spec that is merged in before anything else is looked at, so it has no class of
-its own. A value in it is taken wherever a task or a model does not say otherwise. `params`, `options` and `headers` are
-merged name by name; any other value is taken whole or not at all. It may hold
+`defaults` is a mapping at the top of a spec. It is merged into the tasks and models before validation, so it has no
+class of its own. A default applies wherever a task or a model does not set the field. `params`, `options` and `headers`
+are merged name by name; any other value is used as a whole. `defaults` may contain
 
 - for every task: {task_fields};
 - for every model and role: {model_fields}. Roles take no `params` from it.
 
-A model without a `name` is called by its `model`; a role by the name that it stands under.
+The default `name` of a model is its `model`; that of a role is its key in `roles`.
 """
 
 _COMMANDS = """\
@@ -105,17 +108,20 @@ _SCORERS = """\
 # The built-in scorers and extractors
 {generated}
 
-An entry is a name, or a name with arguments: `numeric`, `{{numeric: {{tolerance: 0.01}}}}`. Besides its own every
-scorer takes `name` (so that one can be used twice), `extract` and `extract_target`. A target may be a list: any of its
-entries will do, or the one that is most alike counts. A sample without a target has no score. Likeness is from 0 to 1.
-A scorer that needs an extra says so when the spec is read. [How to write one](howto/write-a-scorer.md).
+This page lists what `scorers`, `extract` and `extract_target` of a task may name. An entry is a name, or a name with
+arguments: `numeric`, `{{numeric: {{tolerance: 0.01}}}}`. [How to write your own](howto/write-a-scorer.md).
+
+- Every scorer also takes `name` (to use one scorer twice), `extract` and `extract_target`.
+- A target may be a list: any entry counts as correct, and for similarities the most similar entry counts.
+- A sample without a target has no score. Similarities are from 0 to 1.
+- If a scorer needs an extra that is not installed, the spec is refused.
 {kinds}
 ## Extractors
-What `extract` takes out of an answer's text, and `extract_target` out of each text of the target, before they are
-compared: one, or a list of them, one after the other. What an answer does not hold is the empty text; a target that
-does not hold it is a failure. Your own is a function of a text, `module:function`.
+`extract` takes a part out of the answer, and `extract_target` out of each text of the target, before they are compared.
+Each is one extractor, or a list that is applied in order. If an answer lacks the part, the empty text is compared; if a
+target lacks it, the scorer fails. Your own extractor is a function of a text, named as `module:function`.
 
-| extractor | arguments | what it takes out |
+| extractor | arguments | result |
 |---|---|---|
 {extractors}
 """
@@ -173,15 +179,23 @@ def default_fields(part: Part) -> list[str]:
     return [field.name for field in msgspec.structs.fields(part) if field.name != "name"]
 
 
-def field_rows(part: Part) -> Iterator[tuple[str, str, str, str]]:
-    """Name, type in words, default and class of each field. A part's class is that of its own fields."""
+def field_rows(part: Part) -> Iterator[tuple[str, str, str, str, str]]:
+    """Name, type in words, default, class and description of each field. A part's class is that of its own fields."""
     info = kinds.type_info(part)
     assert isinstance(info, kinds.StructType)
     classes = dict(field_classes(part))
     for field in info.fields:
         inner = nested_type(part, field.name)
         kind = f"see {_link(inner)}" if classes[field.name] == "nested" and inner else str(classes[field.name])
-        yield field.name, in_words(field.type), _default(field, inner is not None), kind
+        yield field.name, in_words(field.type), _default(field, inner is not None), kind, _description(field)
+
+
+def _description(field: kinds.Field) -> str:
+    """The sentence in the field's annotation. TypeError if there is none: the page would have a gap."""
+    text = (field.type.extra_json_schema or {}).get("description") if isinstance(field.type, kinds.Metadata) else None
+    if not text:
+        raise TypeError(f"the field {field.name!r} has no description: add described(...) to its type")
+    return str(text)
 
 
 def _places() -> dict[Part, list[str]]:
@@ -209,10 +223,10 @@ def _part_section(part: Part, places: list[str]) -> str:
     lines = [f"\n## {part.__name__}"]
     if part.__doc__:
         lines += [inspect.cleandoc(part.__doc__), ""]
-    lines += ["| field | type | default | class |", "|---|---|---|---|"]
-    for name, words, default, kind in field_rows(part):
+    lines += ["| field | type | default | class | meaning |", "|---|---|---|---|---|"]
+    for name, words, default, kind, meaning in field_rows(part):
         paths = " ".join(f"`{place}{name}`" for place in places)
-        lines.append(_row(paths, words, default, kind))
+        lines.append(_row(paths, words, default, kind, meaning))
     return "\n".join(lines) + "\n"
 
 
@@ -227,7 +241,7 @@ def in_words(kind: kinds.Type) -> str:
 
 
 def _text(kind: kinds.StrType) -> str:
-    choice = re.fullmatch(r"\^\(([\w|]+)\)\$", kind.pattern or "")
+    choice = re.fullmatch(r"\^\(([\w|-]+)\)\$", kind.pattern or "")
     if choice:
         return " or ".join(f"`{each}`" for each in choice[1].split("|"))
     if kind.pattern:
@@ -368,8 +382,8 @@ def events_page() -> str:
 
 def scorers_page() -> str:
     sections = []
-    for kind, scorers in KINDS.items():
-        lines = [f"\n## {kind}", "| scorer | arguments | what it says | extra |", "|---|---|---|---|"]
+    for kind, scorers in SECTIONS.items():
+        lines = [f"\n## {kind}", "| scorer | arguments | score | extra |", "|---|---|---|---|"]
         for each in scorers:
             extra = f"`{each.extra}`" if each.extra else ""
             lines.append(_row(f"`{each.name}`", _arguments(each.function, 2), _says(each.function), extra))

@@ -88,11 +88,11 @@ def test_they_score_a_run_that_has_ended_from_a_file_and_from_the_command_line(t
     [
         (
             {"all_of": {"of": ["numerik"]}},
-            "tasks[0].scorers[0].of[0]: no scorer is called 'numerik'; did you mean",
+            "tasks[0].scorers[0].of[0]: unknown scorer 'numerik'; did you mean",
         ),
         (
             {"numeric": {"extract": "last_lin"}},
-            "tasks[0].scorers[0].extract: no extractor is called 'last_lin'",
+            "tasks[0].scorers[0].extract: unknown extractor 'last_lin'",
         ),
         ({"numeric": {"extrct": "x"}}, "tasks[0].scorers[0]: numeric has no argument 'extrct'"),
         ({"embedding_similarity": {"model": "m"}}, "pip install 'holdfast[neural]'"),

@@ -155,14 +155,14 @@ def test_another_reducer_on_a_finished_run_is_accepted_and_nothing_is_scored_aga
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        ("meen", "there is no reducer 'meen'; did you mean 'mean'?"),
-        (["mean", "pass_at"], "reduce[1]: there is no reducer 'pass_at'; did you mean 'pass_at_k'?"),
+        ("meen", "unknown reducer 'meen'; did you mean 'mean'?"),
+        (["mean", "pass_at"], "reduce[1]: unknown reducer 'pass_at'; did you mean 'pass_at_k'?"),
         ({"pass_at_k": {}}, "missing required field `k`"),
-        ({"pass_at_k": {"k": 0}}, "k is 0; it is a whole number from 1"),
+        ({"pass_at_k": {"k": 0}}, "k is 0; it must be at least 1"),
         ({"pass_at_k": {"k": 2, "treshold": 1}}, "unknown field `treshold`"),
         ({"mean": {"k": 2}}, "mean takes no arguments"),
         ("pass@9", "pass@9 needs 9 repeats, and the task has 4"),
-        (["mean", "mean"], "reduce[1]: mean stands there twice"),
+        (["mean", "mean"], "reduce[1]: mean is listed twice"),
         ([], "an empty list"),
         (3, "tasks[0].reduce"),
         ({"mean": {}, "max": {}}, "one name with its arguments"),

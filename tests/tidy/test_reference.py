@@ -98,5 +98,5 @@ def _fields(part: type[msgspec.Struct], place: str) -> Iterator[tuple[str, str]]
 def _rows(page: str) -> Iterator[tuple[str, str]]:
     for line in page.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split(" | ")]
-        if len(cells) == 4 and cells[0].startswith("`"):
+        if len(cells) == 5 and cells[0].startswith("`"):
             yield from ((path, cells[3]) for path in re.findall(r"`([^`]+)`", cells[0]))

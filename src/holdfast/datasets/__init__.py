@@ -1,7 +1,7 @@
-"""Data sets: from a file or a list of rows to samples, one at a time.
+"""Data sets: turns a file or a list of rows into samples, one at a time.
 
-`open_rows` reads a file, `rows_in_memory` takes what Python code made, `samples` names their columns and refuses what
-would make two answers share a key. A row is read, checked and handed on; a million of them never sit in memory.
+`open_rows` reads a file, `rows_in_memory` takes rows made by Python code, and `samples` assigns their columns and
+refuses duplicate ids. Rows are streamed: a data set is never held in memory as a whole.
 """
 
 from holdfast.datasets.columns import Columns, resolved, samples

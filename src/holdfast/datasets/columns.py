@@ -1,8 +1,7 @@
-"""From rows to samples: which column is what, and that no two samples share an id.
+"""Turns rows into samples: finds the id, input and target columns, and refuses duplicate ids.
 
-Invariant: all rows of a data set are read alike. What the first row has decides which columns are guessed; a later row
-that differs is refused, never read in another way. An id makes the key of an answer, so it is neither empty nor used
-twice.
+Invariant: all rows of a data set are read the same way. The first row decides which columns are used; a later row that
+would change the decision is an error. The id is part of an answer's key, so it is never empty and never used twice.
 """
 
 import difflib
@@ -13,7 +12,7 @@ from typing import Any
 import msgspec
 import xxhash
 
-from holdfast.datasets.readers import Numbered, Rows
+from holdfast.datasets.readers import NumberedRow, RowStream
 from holdfast.errors import DataError
 from holdfast.records.samples import Row, Sample
 
@@ -22,8 +21,12 @@ _SLOTS_AT_FIRST = 1024
 Hash = Callable[[bytes], int]
 
 
-class Ids:
-    """The ids of one data set. `again` gives (number, id) of the source from its start, None if it cannot."""
+class DuplicateFinder:
+    """Detects duplicate ids in one data set.
+
+    `again` reads (number, id) from the start of the source once more, so that only hashes are kept in memory and a hash
+    collision can be told from a duplicate. None if the source can be read only once; then the ids themselves are kept.
+    """
 
     def __init__(
         self, again: Callable[[], Iterable[tuple[int, str]]] | None, hash: Hash = xxhash.xxh3_64_intdigest
@@ -34,7 +37,7 @@ class Ids:
         self._kept: dict[str, int] = {}
 
     def add(self, id: str, number: int) -> int | None:
-        """Remember an id; the number where it was used before, if it was."""
+        """Remember an id. Returns the row number of its first use, or None if it is new."""
         if self._again is None:
             first = self._kept.setdefault(id, number)
             return None if first == number else first
@@ -53,15 +56,15 @@ class Ids:
 
 
 class _Hashes:
-    """A set of 64-bit numbers in one array, at most half full: 16 to 32 bytes a number, where a set of int takes 80."""
+    """A set of 64-bit numbers in one array, at most half full: 16 to 32 bytes per number; a Python set takes 80."""
 
     def __init__(self) -> None:
-        self._slots = array("Q", bytes(8 * _SLOTS_AT_FIRST))  # 0 is a free slot
+        self._slots = array("Q", bytes(8 * _SLOTS_AT_FIRST))  # 0 marks a free slot, so the value 0 is stored as 1
         self._mask = _SLOTS_AT_FIRST - 1
         self._count = 0
 
     def add(self, value: int) -> bool:
-        """False if it is there already."""
+        """Add a number. Returns False if it was there already."""
         slots, mask = self._slots, self._mask
         value = value or 1
         at = value & mask
@@ -91,8 +94,8 @@ _TARGET = ("target", "answer", "label")
 
 
 class Columns(msgspec.Struct, frozen=True):
-    """Column names. An empty one is guessed: `id`, else the row's number; `input`, `question` or `prompt`; `target`,
-    `answer` or `label`. A guess that finds nothing leaves None.
+    """Column names. An empty name is guessed: `id`, else the row's number; `input`, `question` or `prompt`; `target`,
+    `answer` or `label`. Without a match the sample's value is None.
     """
 
     id: str = ""
@@ -101,38 +104,38 @@ class Columns(msgspec.Struct, frozen=True):
 
 
 def resolved(first: Row, columns: Columns) -> Columns:
-    """The columns that a data set with this first row is read by; empty where there is none."""
+    """Return the columns to use for a data set with this first row; empty where there is none."""
     return Columns(
         _column(first, columns.id, _ID), _column(first, columns.input, _INPUT), _column(first, columns.target, _TARGET)
     )
 
 
-def samples(rows: Iterable[Numbered], columns: Columns, where: str, *, unique: bool = True) -> Iterator[Sample]:
-    """The samples of a data set, in order. `where` names it in errors. An id that is no column is the row's number
-    among all rows, so limits and filters go behind this.
+def samples(rows: Iterable[NumberedRow], columns: Columns, where: str, *, unique: bool = True) -> Iterator[Sample]:
+    """Yield the samples of a data set, in order. `where` names it in errors. Without an id column the id is the row's
+    number among all rows, so apply limits and filters to the result, not to the rows.
 
-    A duplicate is found at its second row: what came before has been handed on by then. Whoever has read the same rows
-    before need not look for one again (`unique=False`): it is half of the work.
+    A duplicate id raises DataError at its second row, after earlier samples were yielded. `unique=False` skips this
+    check, for rows that were checked before; it takes half of the time.
     """
-    again = _again(rows)
-    unit = rows.unit if isinstance(rows, Rows) else "row"
-    take: _Reading | None = None
-    ids = Ids(None if again is None else lambda: _ids(again(), columns, where, unit))
+    again = _rereader(rows)
+    unit = rows.unit if isinstance(rows, RowStream) else "row"
+    reader: _RowReader | None = None
+    ids = DuplicateFinder(None if again is None else lambda: _ids(again(), columns, where, unit))
     for count, (number, row) in enumerate(rows, 1):
-        if take is None:
-            take = _Reading(row, columns, where, unit)
-        sample = take.sample(row, number, count)
-        first = ids.add(sample.id, number) if unique and take.has_ids else None
+        if reader is None:
+            reader = _RowReader(row, columns, where, unit)
+        sample = reader.sample(row, number, count)
+        first = ids.add(sample.id, number) if unique and reader.has_ids else None
         if first is not None:
-            same = f"id {sample.id!r} was used in {unit} {first} already"
-            raise DataError(where, f"{same}; ids must differ: change one, or name another id column", number, unit)
+            same = f"id {sample.id!r} is already used in {unit} {first}"
+            raise DataError(where, f"{same}; ids must be unique: change one, or name another id column", number, unit)
         yield sample
-    if take is None:
+    if reader is None:
         raise DataError(where, "the data set is empty; it needs at least one row")
 
 
-class _Reading:
-    """How one data set is read, decided by its first row."""
+class _RowReader:
+    """Reads the rows of one data set as its first row decides."""
 
     def __init__(self, first: Row, columns: Columns, where: str, unit: str) -> None:
         self._where = where
@@ -147,12 +150,12 @@ class _Reading:
             name for named, found, names in guessed if not named for name in _preferred(names, found)
         )
         self.has_ids = bool(self._columns.id)
-        """Ids come from a column; else they are the rows' numbers, which differ."""
+        """Whether ids come from a column. Otherwise they are row numbers, which are unique."""
 
     def sample(self, row: Row, number: int, count: int) -> Sample:
         if not self._absent.isdisjoint(row):
-            problem = f"has a column {min(self._absent & row.keys())!r}, which the first row has not"
-            raise self._error(f"{problem}; give it to all rows, or say which columns to use", number)
+            problem = f"has a column {min(self._absent & row.keys())!r}, which the first row does not have"
+            raise self._error(f"{problem}; add it to all rows, or set dataset.id, input and target", number)
         return Sample(
             id=self._sample_id(row, number, count),
             input=self._cell(row, self._columns.input, number) if self._columns.input else None,
@@ -168,7 +171,7 @@ class _Reading:
         if isinstance(value, str) and value.strip():
             return value
         if value is None or isinstance(value, str):
-            raise self._error(f"the id (column {column!r}) is empty; give every row one", number)
+            raise self._error(f"the id (column {column!r}) is empty; every row needs an id", number)
         if isinstance(value, bool) or not isinstance(value, int | float):
             found = type(value).__name__
             raise self._error(f"the id (column {column!r}) is a {found}; it must be text or a number", number)
@@ -190,20 +193,20 @@ def _column(row: Row, named: str, guesses: tuple[str, ...]) -> str:
 
 
 def _preferred(names: tuple[str, ...], found: str) -> tuple[str, ...]:
-    """The names that would have been taken rather than `found`."""
+    """Return the names that reader precedence over `found`."""
     return names[: names.index(found)] if found else names
 
 
-def _again(rows: Iterable[Numbered]) -> Callable[[], Iterable[Numbered]] | None:
-    """How to read the rows a second time; None if they can be read only once."""
-    if isinstance(rows, Rows):
+def _rereader(rows: Iterable[NumberedRow]) -> Callable[[], Iterable[NumberedRow]] | None:
+    """Return a function that reads the rows from the start again; None if they can be read only once."""
+    if isinstance(rows, RowStream):
         return rows.again
     return None if iter(rows) is rows else lambda: rows
 
 
-def _ids(rows: Iterable[Numbered], columns: Columns, where: str, unit: str) -> Iterator[tuple[int, str]]:
-    take: _Reading | None = None
+def _ids(rows: Iterable[NumberedRow], columns: Columns, where: str, unit: str) -> Iterator[tuple[int, str]]:
+    reader: _RowReader | None = None
     for count, (number, row) in enumerate(rows, 1):
-        if take is None:
-            take = _Reading(row, columns, where, unit)
-        yield number, take.sample(row, number, count).id
+        if reader is None:
+            reader = _RowReader(row, columns, where, unit)
+        yield number, reader.sample(row, number, count).id

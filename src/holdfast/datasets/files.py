@@ -1,11 +1,11 @@
-"""Columns whose values are files: a path, a URL, a `data:` URI, or bytes that Python code made.
+"""Columns whose values are files: a path, a URL, a `data:` URI, or bytes made by Python code.
 
-A path, a `data:` URI and bytes become a reference to their content; a URL stays as it is and is never fetched. Refuses
-what cannot be read, with the row and the column. Content is read in pieces: no file sits in memory as a whole.
+A path, a `data:` URI and bytes become a reference to their content (its digest and type). A URL stays unchanged and is
+never fetched. An unreadable file is a DataError with the row and the column. Content is read in pieces.
 
-Data may come from strangers, so a row may only name files below one folder: that of the data file, or `files_root`. The
-check uses the resolved path, and the file is opened from that folder down without following links: a link that is
-swapped in between leads nowhere.
+Data may be untrusted, so a row may only name files below one folder: that of the data file, or `files_root`. The check
+uses the resolved path. The file is then opened folder by folder without following links, so that a link that is swapped
+in between check and open cannot lead outside.
 """
 
 import base64
@@ -22,16 +22,16 @@ from urllib.parse import unquote_to_bytes, urlsplit
 
 import msgspec
 
-from holdfast.datasets.readers import Numbered, Rows
+from holdfast.datasets.readers import NumberedRow, RowStream
 from holdfast.errors import DataError, HoldfastError
 from holdfast.records.references import Reference, parse_reference
 from holdfast.records.samples import Row
 
 PIECE_BYTES = 1 << 20
 _UNKNOWN = "application/octet-stream"
-_REMEMBERED_MAX = 200_000
+_CACHED_MAX = 200_000
 _HEAD_BYTES = 16
-_STARTS: tuple[tuple[bytes, str], ...] = (
+_SIGNATURES: tuple[tuple[bytes, str], ...] = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
     (b"GIF87a", "image/gif"),
@@ -43,21 +43,26 @@ _STARTS: tuple[tuple[bytes, str], ...] = (
     (b"OggS", "audio/ogg"),
 )
 _RIFF = {b"WEBP": "image/webp", b"WAVE": "audio/wav"}
-_SAME = {"audio/x-wav": "audio/wav", "audio/wave": "audio/wav", "audio/mp3": "audio/mpeg", "image/jpg": "image/jpeg"}
+_SYNONYMS = {
+    "audio/x-wav": "audio/wav",
+    "audio/wave": "audio/wav",
+    "audio/mp3": "audio/mpeg",
+    "image/jpg": "image/jpeg",
+}
 
 
 class Content(msgspec.Struct, frozen=True):
-    """What a value in a column of files holds: a file, or bytes that are in memory already."""
+    """The content of one value in a file column: a file on disk, or bytes in memory."""
 
     path: str = ""
     root: str = ""
-    """The folder that the file is below, resolved; empty if it may be anywhere."""
+    """The resolved folder that must contain the file; empty if it may be anywhere."""
     data: bytes = b""
     type: str = ""
-    """As a `data:` URI declares it; else it is found from the content, or the file's name."""
+    """The type that a `data:` URI declares; if empty, it is detected from the content or the file's name."""
 
     def pieces(self) -> Iterator[bytes]:
-        """All of it, read as it is asked for."""
+        """Yield the content in pieces."""
         if not self.path:
             yield from (self.data[at : at + PIECE_BYTES] for at in range(0, len(self.data), PIECE_BYTES))
             return
@@ -66,21 +71,21 @@ class Content(msgspec.Struct, frozen=True):
                 yield piece
 
     def type_of(self, head: bytes) -> str:
-        """By what it begins with, so that another name does not make it another file; else by its name."""
+        """Detect the type from the first bytes, so that renaming a file does not change it; else from its name."""
         if self.type:
             return self.type
-        found = next((name for start, name in _STARTS if head.startswith(start)), "")
+        found = next((name for start, name in _SIGNATURES if head.startswith(start)), "")
         if not found and head[:4] == b"RIFF":
             found = _RIFF.get(head[8:12], "")
         return found or type_of_name(self.path) or _UNKNOWN
 
 
 Keep = Callable[[Content | Reference], Reference]
-"""What becomes of content: it is only looked at, or stored."""
+"""Turns content into a reference, and may store it on the way."""
 
 
 class Fingerprint:
-    """The reference of content, from its pieces on their way to somewhere."""
+    """Computes the reference of content while its pieces pass through."""
 
     def __init__(self, content: Content) -> None:
         self._content = content
@@ -96,13 +101,13 @@ class Fingerprint:
             yield piece
 
     def reference(self) -> Reference:
-        """Of the pieces that have passed."""
+        """Return the reference of the pieces so far."""
         return Reference(self._digest.hexdigest(), self._content.type_of(self._head))
 
 
 class Digests:
-    """References to content, without storing it. Remembers files that have not changed since: planning goes through the
-    data several times.
+    """Computes references without storing content. Caches files by size and modification time, because planning reads
+    the data several times.
     """
 
     def __init__(self) -> None:
@@ -110,6 +115,7 @@ class Digests:
         self._sizes: dict[str, int] = {}
 
     def reference(self, content: Content | Reference) -> Reference:
+        """Return the reference of content. Unchanged files are not read again."""
         if isinstance(content, Reference):
             return content
         stamp = _stamp(content.path) if content.path else None
@@ -120,37 +126,37 @@ class Digests:
         for _ in fingerprint.pieces():
             pass
         found = fingerprint.reference()
-        if len(self._sizes) < _REMEMBERED_MAX:
+        if len(self._sizes) < _CACHED_MAX:
             self._sizes[found.digest] = fingerprint.size
             if stamp is not None:
                 self._known[content.path] = (stamp, found)
         return found
 
     def size(self, reference: Reference) -> int | None:
-        """Bytes, if it was looked at here."""
+        """Return the content's size in bytes, or None if this object did not read it."""
         return self._sizes.get(reference.digest)
 
 
 class FileColumns(msgspec.Struct, frozen=True):
-    """Which columns hold files, how their values are meant, and what becomes of them."""
+    """The file columns of a data set, and what to do with their content."""
 
     names: Sequence[str]
     folder: str
-    """What relative paths are relative to."""
+    """The folder that relative paths start from."""
     keep: Keep
     where: str
     root: str = ""
-    """The folder that files must be below; empty: `folder`."""
+    """The folder that must contain all files; empty: `folder`."""
     stored: bool = False
-    """The rows are a run's own: their values are references already."""
+    """The rows come from a run: their values are already references."""
     optional: bool = False
-    """A row may be without the column."""
+    """Rows may lack the column."""
 
-    def applied(self, rows: Rows) -> Rows:
-        """The same rows, with references in place of files."""
-        return Rows(lambda: self._read(rows.again()), rows.unit) if self.names else rows
+    def apply(self, rows: RowStream) -> RowStream:
+        """Return the same rows with references instead of files."""
+        return RowStream(lambda: self._read(rows.again()), rows.unit) if self.names else rows
 
-    def _read(self, rows: Rows) -> Iterator[Numbered]:
+    def _read(self, rows: RowStream) -> Iterator[NumberedRow]:
         for number, row in rows:
             try:
                 yield number, self._row(row)
@@ -190,7 +196,7 @@ class FileColumns(msgspec.Struct, frozen=True):
                 f"expected a path, a URL, a data: URI or bytes, found {type(value).__name__}; write null for no file"
             )
         if value.startswith("data:"):
-            return _inline(value)
+            return _decode_data_uri(value)
         if self.stored:
             raise BadFileError(f"{value[:200]!r} is not a file of the run; a stored row may only name those")
         path, root = os.path.join(self.folder, value), os.path.realpath(self.root or self.folder)
@@ -217,30 +223,30 @@ class FileColumns(msgspec.Struct, frozen=True):
         led = "" if os.path.normpath(os.path.abspath(path)) == real else f", which leads to {real},"
         folder = "the folder of the data" if not self.root else "dataset.files_root"
         return (
-            f"{path[:200]}{led} is outside of {root}, {folder}; copy the file there, or set dataset.files_root to a "
-            "folder that holds all files which the rows may name"
+            f"{path[:200]}{led} is outside {root}, {folder}; copy the file there, or set dataset.files_root to a "
+            "folder that contains all files that rows may name"
         )
 
 
 class BadFileError(HoldfastError):
-    """What is wrong with a file or a value that should name one; the row is told by who reads it."""
+    """A file, or a value that should name one, cannot be used. The caller adds the row to the message."""
 
 
 def is_below(root: str, path: str) -> bool:
-    """Both resolved."""
+    """Whether a path is inside a folder. Both must be resolved."""
     return path.startswith(root.rstrip(os.sep) + os.sep)
 
 
 def _open_below(root: str, path: str) -> int:
-    """A file for reading. With a root it is opened folder by folder from there, and no link is followed: the path was
-    resolved before, so a link that is met now was put there since.
+    """Open a file for reading. With a root, open it folder by folder from there without following links: the path is
+    already resolved, so a link on the way was put there since, by somebody else.
     """
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe in place of the file must not block
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # opening a named pipe must not block
     if not root:
         return os.open(path, flags)
     real = os.path.realpath(path)
     if not is_below(root, real):
-        raise BadFileError(f"{path} now leads outside of {root}; it was changed while it was being read")
+        raise BadFileError(f"{path} now leads outside {root}; it changed while it was being read")
     *folders, name = os.path.relpath(real, root).split(os.sep)
     here = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -261,26 +267,29 @@ def is_url(value: str) -> bool:
 
 
 def type_of_name(name: str) -> str:
-    """By Python's own table, not the machine's: a resume elsewhere must find the same. Empty if it is not known."""
+    """Guess the type from a file name or URL; empty if unknown.
+
+    Uses Python's own table, not the machine's, because a resume on another machine must find the same type.
+    """
     path = urlsplit(name).path if is_url(name) else name
     found = _types().guess_type(os.path.basename(path), strict=False)[0] or ""
-    return _SAME.get(found, found)
+    return _SYNONYMS.get(found, found)
 
 
 def ending_of(type: str) -> str:
-    """`.pdf` for application/pdf; empty if none is known."""
+    """Return the file name suffix of a type, such as `.pdf`; empty if unknown."""
     return _types().guess_extension(type, strict=False) or ""
 
 
 @functools.cache
 def _types() -> mimetypes.MimeTypes:
-    """Made when the first file is met."""
+    """Built when the first file is met: most data sets have none."""
     return mimetypes.MimeTypes()
 
 
 @contextlib.contextmanager
 def _reading(path: str) -> Iterator[None]:
-    """What fails here is the file, not the place that it is stored in."""
+    """Turn OSError into BadFileError: the source file failed, not the run's storage."""
     try:
         yield
     except OSError as error:
@@ -293,14 +302,14 @@ def _stamp(path: str) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-def _inline(uri: str) -> Content:
+def _decode_data_uri(uri: str) -> Content:
     head, comma, body = uri[5:].partition(",")
     if not comma:
-        raise BadFileError(f"{uri[:40]!r}… is no data: URI: data:<type>;base64,<content>")
+        raise BadFileError(f"{uri[:40]!r}… is not a data: URI; expected data:<type>;base64,<content>")
     declared = head.split(";")[0].strip().lower()
     try:
         data = base64.b64decode(body, validate=True) if head.endswith(";base64") else unquote_to_bytes(body)
     except (binascii.Error, ValueError) as error:
         raise BadFileError(f"{uri[:40]!r}…: its content is not base64 ({error})") from error
-    known = parse_reference(str(Reference("0" * 64, declared)))  # else it could not be written as one
-    return Content(data=data, type=_SAME.get(declared, declared) if known is not None else "text/plain")
+    known = parse_reference(str(Reference("0" * 64, declared)))  # None if the type cannot be part of a reference
+    return Content(data=data, type=_SYNONYMS.get(declared, declared) if known is not None else "text/plain")

@@ -1,8 +1,8 @@
-"""The lines of a data file, uncompressed, with their numbers.
+"""Reads the lines of a data file, decompressed, with their numbers.
 
-Invariant: the end of the lines is the end of the file. A compressed file that was cut, or that holds several frames,
-never reads as a shorter data set. Memory is bounded by the longest line that a row may take, also where a small
-compressed file stands for terabytes.
+Invariant: the file is read to its end or an error is raised. A truncated compressed file, or one with several frames,
+never reads as a shorter data set. Memory is bounded by the longest allowed line, also for a small compressed file that
+unpacks to terabytes.
 """
 
 import gzip
@@ -15,11 +15,11 @@ from holdfast.errors import DataError
 from holdfast.records import LINE_BYTES_MAX
 
 _WHOLE_BYTES_MAX = 512 * 1024 * 1024
-"""Of a compressed file that must be read whole: its size on disk says nothing."""
+"""Largest unpacked size of a compressed file that is read whole; its size on disk limits nothing."""
 _PACKED_BYTES = 256
-"""Read at a time from a zstd file: four of its bytes can stand for 128 KiB, and all of a piece is unpacked at once."""
+"""Bytes read at a time from a zstd file. Each piece is unpacked at once, and 4 bytes can unpack to 128 KiB."""
 _WINDOW_BYTES_MAX = 128 * 1024 * 1024
-"""What zstd's own command reads without `--long`."""
+"""The limit of the `zstd` command without `--long`."""
 _EMPTY_LINES_MAX = 1_000_000
 _EMPTY_LINES = (b"\n", b"\r\n")
 _COMPRESSED = (".gz", ".zst")
@@ -28,34 +28,38 @@ _WIDE_BOMS = (b"\xff\xfe", b"\xfe\xff")
 
 
 def read_lines(path: str) -> Iterator[tuple[int, bytes]]:
-    """Each line with its newline, from 1; a byte order mark before the first is dropped."""
+    """Yield each line with its number, from 1. Lines keep their newline; a byte order mark at the start is dropped."""
     with _open(path) as file:
         number = empty = 0
         while True:
-            line = _guarded(path, lambda: file.readline(LINE_BYTES_MAX + 1))
+            line = _read_checked(path, lambda: file.readline(LINE_BYTES_MAX + 1))
             if not line:
                 return
             number += 1
             if len(line) > LINE_BYTES_MAX:
                 raise DataError(
-                    path, f"longer than {LINE_BYTES_MAX >> 20} MiB; split the row, or end each with a newline", number
+                    path,
+                    f"longer than {LINE_BYTES_MAX >> 20} MiB; split the row, or end each row with a newline",
+                    number,
                 )
             empty = empty + 1 if line in _EMPTY_LINES else 0
             if empty > _EMPTY_LINES_MAX:
                 raise DataError(path, f"more than {_EMPTY_LINES_MAX} empty lines; is this the right file?", number)
-            yield number, _without_mark(path, line) if number == 1 else line
+            yield number, _strip_bom(path, line) if number == 1 else line
 
 
 def read_whole(path: str) -> bytes:
+    """Return the decompressed content of a file, without a byte order mark."""
     with _open(path) as file:
         most = _WHOLE_BYTES_MAX if _suffix(path) in _COMPRESSED else -1
-        content = _guarded(path, lambda: file.read(most))
-        if most >= 0 and _guarded(path, lambda: file.read(1)):
+        content = _read_checked(path, lambda: file.read(most))
+        if most >= 0 and _read_checked(path, lambda: file.read(1)):
             raise DataError(path, f"unpacks to more than {most >> 20} MiB; convert it to .jsonl")
-        return _without_mark(path, content)
+        return _strip_bom(path, content)
 
 
 def not_utf8(path: str, error: UnicodeDecodeError, line: int = 0) -> DataError:
+    """Return the error for bytes that are not UTF-8."""
     byte = error.object[error.start]
     return DataError(path, f"not UTF-8 (byte 0x{byte:02x}); save the file as UTF-8", line)
 
@@ -69,34 +73,34 @@ def _open(path: str) -> io.BufferedIOBase:
             return io.BufferedReader(_ZstdFile(path))
         return open(path, "rb")
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise _unreadable_error(path, error) from error
 
 
 def _suffix(path: str) -> str:
     return os.path.splitext(path)[1].lower()
 
 
-def _guarded(path: str, read: Callable[[], bytes]) -> bytes:
+def _read_checked(path: str, read: Callable[[], bytes]) -> bytes:
     try:
         return read()
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(path, f"the compressed file is damaged or cut short ({error}); copy it again") from error
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise _unreadable_error(path, error) from error
 
 
-def _unreadable(path: str, error: OSError) -> DataError:
+def _unreadable_error(path: str, error: OSError) -> DataError:
     return DataError(path, f"cannot be read ({error.strerror or error}); check the file and its permissions")
 
 
-def _without_mark(path: str, start: bytes) -> bytes:
+def _strip_bom(path: str, start: bytes) -> bytes:
     if start.startswith(_WIDE_BOMS):
         raise DataError(path, "is UTF-16; save the file as UTF-8", 1)
     return start.removeprefix(_BOM)
 
 
 class _ZstdFile(io.RawIOBase):
-    """All frames of a zstd file, one after the other. The library's own reader takes a cut file for a whole one."""
+    """Reads all frames of a zstd file. The library's own reader does not notice a truncated file."""
 
     def __init__(self, path: str) -> None:
         import zstandard

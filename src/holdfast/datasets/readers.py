@@ -1,8 +1,7 @@
-"""Readers: JSONL, JSON, CSV and TSV files (also .gz and .zst), and rows that Python code made.
+"""Readers: JSONL, JSON, CSV and TSV files (also .gz and .zst), and rows made by Python code.
 
-Invariant: every row of the source is handed on, in order, or an error names the first that cannot be. Nothing is
-guessed about broken rows. Everything streams, except .json: an array has no line to stop at, so such a file is read
-whole; use JSONL for large data.
+Invariant: every row of the source is yielded, in order, or an error names the first invalid row; broken rows are never
+repaired by guessing. All formats are streamed except .json, which is read whole; use JSONL for large data.
 """
 
 import contextlib
@@ -25,9 +24,9 @@ _BYTES = (bytes, bytearray, memoryview)
 
 
 def as_stored(row: Row) -> Row:
-    """The row as it reads after it was stored: tuples are lists, NaN and infinity are None, keys are text."""
+    """Return the row as it will be after storing: tuples are lists, NaN and infinity are None, keys are text."""
     for column, value in row.items():
-        if isinstance(value, _BYTES):  # as text it would be another value
+        if isinstance(value, _BYTES):  # JSON would store them as base64 text
             raise DataError("a data row", f"column {column!r} holds bytes; name it in dataset.files")
     try:
         stored: Row = msgspec.json.decode(_encoder.encode(row))
@@ -37,36 +36,37 @@ def as_stored(row: Row) -> Row:
 
 
 def _plain(value: Any) -> Any:
-    """numpy's scalars and arrays mean plain numbers and lists."""
+    """Convert numpy scalars and arrays to plain numbers and lists."""
     if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
         return value.tolist()
-    raise TypeError(f"{type(value).__name__} is no JSON value")
+    raise TypeError(f"{type(value).__name__} is not a JSON value")
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_plain)
 
 
-Numbered = tuple[int, Row]
+NumberedRow = tuple[int, Row]
 
 
-class Rows(Iterator[Numbered]):
-    """Rows with their numbers, read as they are asked for, that can be read `again` from the start."""
+class RowStream(Iterator[NumberedRow]):
+    """An iterator of numbered rows. `again` returns a new one that starts from the first row."""
 
-    def __init__(self, read: Callable[[], Iterator[Numbered]], unit: str = "line") -> None:
+    def __init__(self, read: Callable[[], Iterator[NumberedRow]], unit: str = "line") -> None:
         self.unit = unit
-        """What a number counts: a `line` of a file, or a `row` where there are no lines."""
+        """What the numbers count: a `line` of a file, or a `row` where there are no lines."""
         self._read = read
         self._reading = read()
 
-    def __next__(self) -> Numbered:
+    def __next__(self) -> NumberedRow:
         return next(self._reading)
 
-    def again(self) -> "Rows":
-        return Rows(self._read, self.unit)
+    def again(self) -> "RowStream":
+        """Return the same rows from the start."""
+        return RowStream(self._read, self.unit)
 
 
-def open_rows(path: str, format: str = "") -> Rows:
-    """The rows of a file. What can be known without reading it (missing, unknown format) is refused at once."""
+def open_rows(path: str, format: str = "") -> RowStream:
+    """Return the rows of a file. A missing file or an unknown format raises at once, before the first row is read."""
     chosen = format.lower() or _format_of(path)
     if chosen not in FORMATS:
         near = difflib.get_close_matches(chosen, FORMATS, n=1)
@@ -74,17 +74,15 @@ def open_rows(path: str, format: str = "") -> Rows:
         raise DataError(path, f"unknown format {chosen!r}; {hint}known: {', '.join(FORMATS)}")
     _require_file(path)
     read = FORMATS[chosen]
-    return Rows(lambda: read(path), "row" if chosen == "json" else "line")
+    return RowStream(lambda: read(path), "row" if chosen == "json" else "line")
 
 
-def rows_in_memory(rows: Sequence[Row], where: str = "data", files: Sequence[str] = ()) -> Rows:
-    """Rows that Python code made, as they will read after they were stored: tuples are lists, NaN is None. Only the
-    columns of `files` may hold bytes, and keep them.
-    """
-    return Rows(lambda: _numbered(rows, where, files), "row")
+def rows_in_memory(rows: Sequence[Row], where: str = "data", files: Sequence[str] = ()) -> RowStream:
+    """Return rows made by Python code, as they will be after storing. Only the columns in `files` may hold bytes."""
+    return RowStream(lambda: _numbered(rows, where, files), "row")
 
 
-def _jsonl(path: str) -> Iterator[Numbered]:
+def _jsonl(path: str) -> Iterator[NumberedRow]:
     decode = msgspec.json.Decoder().decode
     for number, line in read_lines(path):
         if line.isspace():
@@ -98,7 +96,7 @@ def _jsonl(path: str) -> Iterator[Numbered]:
         yield number, _as_row(value, path, number, "line")
 
 
-def _json(path: str) -> Iterator[Numbered]:
+def _json(path: str) -> Iterator[NumberedRow]:
     content = read_whole(path)
     try:
         value = msgspec.json.decode(content) if content.strip() else []
@@ -116,13 +114,13 @@ def _json(path: str) -> Iterator[Numbered]:
         yield number, _as_row(row, path, number, "row")
 
 
-def _csv(path: str, delimiter: str = ",") -> Iterator[Numbered]:
-    csv.field_size_limit(LINE_BYTES_MAX)  # of the whole process: the default, 128 KiB, is less than a long prompt
+def _csv(path: str, delimiter: str = ",") -> Iterator[NumberedRow]:
+    csv.field_size_limit(LINE_BYTES_MAX)  # process-wide; the default of 128 KiB is too small for long prompts
     lines = _RowLines(path)
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     header: list[str] | None = None
     while True:
-        first = reader.line_num + 1  # a quoted field may go over several
+        first = reader.line_num + 1  # a quoted field may span several lines
         lines.begin_row()
         try:
             fields = next(reader)
@@ -143,11 +141,11 @@ def _csv(path: str, delimiter: str = ",") -> Iterator[Numbered]:
         yield first, dict(zip(header, fields, strict=True))
 
 
-def _tsv(path: str) -> Iterator[Numbered]:
+def _tsv(path: str) -> Iterator[NumberedRow]:
     return _csv(path, "\t")
 
 
-FORMATS: dict[str, Callable[[str], Iterator[Numbered]]] = {"jsonl": _jsonl, "json": _json, "csv": _csv, "tsv": _tsv}
+FORMATS: dict[str, Callable[[str], Iterator[NumberedRow]]] = {"jsonl": _jsonl, "json": _json, "csv": _csv, "tsv": _tsv}
 """Reader by format name."""
 
 _SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv"}
@@ -159,7 +157,9 @@ def _format_of(path: str) -> str:
         suffix = os.path.splitext(stem)[1]
     if suffix not in _SUFFIXES:
         known = ", ".join(_SUFFIXES)
-        raise DataError(path, f"unknown format: the name ends in none of {known} (nor these with .gz, .zst); say which")
+        raise DataError(
+            path, f"unknown format: the name ends in none of {known} (also with .gz or .zst); set dataset.format"
+        )
     return _SUFFIXES[suffix]
 
 
@@ -185,21 +185,21 @@ def _as_row(value: Any, where: str, number: int, unit: str) -> Row:
 
 
 def _bad_json(path: str, text: bytes, error: Exception, line: int = 0) -> DataError:
-    """Python writes NaN and Infinity into JSON; say so, rather than "invalid character"."""
+    """Return the error for invalid JSON. Names NaN and Infinity, which Python's json module writes."""
 
     def refuse(name: str) -> NoReturn:
         raise DataError(path, f"{name} is not JSON; write null instead", line)
 
-    with contextlib.suppress(ValueError, RecursionError):  # known already
+    with contextlib.suppress(ValueError, RecursionError):  # the caller knows that it is invalid
         try:
             json.loads(text, parse_constant=refuse)
         except DataError as better:
             return better
-    return DataError(path, f"not valid JSON ({error}); mend or remove it", line)
+    return DataError(path, f"not valid JSON ({error}); fix or remove it", line)
 
 
 class _RowLines(Iterator[str]):
-    """The lines of a CSV file. DataError if a row, which may go over many lines, is longer than a row may be."""
+    """The lines of a CSV file. DataError if a row, which may span many lines, exceeds the size limit."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -207,6 +207,7 @@ class _RowLines(Iterator[str]):
         self._bytes = 0
 
     def begin_row(self) -> None:
+        """Start counting the bytes of a new row."""
         self._bytes = 0
 
     def __next__(self) -> str:
@@ -230,7 +231,7 @@ def _as_header(fields: list[str], path: str, line: int) -> list[str]:
     return header
 
 
-def _numbered(rows: Sequence[Row], where: str, files: Sequence[str]) -> Iterator[Numbered]:
+def _numbered(rows: Sequence[Row], where: str, files: Sequence[str]) -> Iterator[NumberedRow]:
     for number, value in enumerate(rows, 1):
         row = _as_row(value, where, number, "row")
         kept = {name: row[name] for name in files if name in row}

@@ -1,4 +1,4 @@
-"""From a spec to exact keys, and the two files that pin them."""
+"""Plans: turns a spec into the exact list of keys, and stores keys and rows in the files that pin a run."""
 
 from holdfast.plan.differences import changed_inputs, changed_rows
 from holdfast.plan.extension import Extension, Replacement

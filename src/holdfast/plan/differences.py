@@ -1,7 +1,7 @@
-"""What a resume brings, compared with the plan that the run has.
+"""Compares the inputs of a resume with the plan of the run.
 
-Solver code and examples are compared by what the journal holds of them; keys are compared with what the data gives now,
-block by block. Data that is gone is fine: the rows are in the run.
+Solver code and few-shot examples are compared with their copies in the journal; the keys that the data gives now are
+compared with the planned keys, block by block. A missing data file is no difference: the rows are stored in the run.
 """
 
 import os
@@ -13,12 +13,12 @@ from holdfast.records.facts import Cell, Change, TaskInputs
 from holdfast.records.keys import parse_key
 from holdfast.spec import Model, Spec
 
-_NAMED = 3
-"""How many samples of a kind a refusal names."""
+_LISTED_MAX = 3
+"""How many added, removed or changed samples an error lists."""
 
 
 def changed_inputs(stored: Mapping[str, TaskInputs], works: Mapping[str, Work]) -> list[Change]:
-    """What has changed although no field of the spec says so: a solver's code, the examples."""
+    """Return changes that no field of the spec shows: of a solver's code, or of the examples."""
     changes = []
     for name, given in inputs_of({name: work for name, work in works.items() if name in stored}).items():
         was = stored[name]
@@ -32,7 +32,7 @@ def changed_inputs(stored: Mapping[str, TaskInputs], works: Mapping[str, Work]) 
 
 
 def changed_rows(run: str, spec: Spec, works: Mapping[str, Work], cells: Sequence[Cell]) -> list[Change]:
-    """Tasks whose data is no longer what was planned, with the samples that were added, removed or changed."""
+    """Return the tasks whose data differs from the plan, with the samples that were added, removed or changed."""
     models = {model.name: model for model in spec.models}
     changes = []
     firsts: dict[str, str] = {}
@@ -40,19 +40,19 @@ def changed_rows(run: str, spec: Spec, works: Mapping[str, Work], cells: Sequenc
         firsts.setdefault(cell.task, cell.model)
     for task, model in firsts.items():
         work = works[task]
-        if spec.record_data and not _is_there(work):
+        if spec.record_data and not _has_data(work):
             continue
         mine = [cell for cell in cells if (cell.task, cell.model) == (task, model)]
         if not _is_same(run, spec, work, models[model], mine):
-            told = _described(run, spec, work, models[model], mine)
-            changes.append(Change(f"tasks.{task}.dataset", "the rows that were planned", told, "result"))
+            found = _describe(run, spec, work, models[model], mine)
+            changes.append(Change(f"tasks.{task}.dataset", "the rows that were planned", found, "result"))
     return changes
 
 
 def is_new(stored: Sequence[Iterator[PlanLine]], given: Iterable[PlanLine]) -> Iterator[tuple[PlanLine, bool]]:
-    """Each given key, and whether no block has it. Raises MismatchError where the blocks hold something else.
+    """Yield each given key, and whether it is new. MismatchError if a planned key is missing or has another digest.
 
-    Within a block, keys keep their order; so each block needs to be looked at only where it stands.
+    Blocks keep the order of the data, so comparing the next key of each block is enough: a merge, without sets.
     """
     heads = [next(lines, None) for lines in stored]
     for line in given:
@@ -70,7 +70,7 @@ def is_new(stored: Sequence[Iterator[PlanLine]], given: Iterable[PlanLine]) -> I
 
 
 class MismatchError(Exception):
-    """A key of the plan is not among those given, or asks something else."""
+    """A planned key is missing from the given keys, or its digest differs."""
 
 
 def _is_same(run: str, spec: Spec, work: Work, model: Model, cells: Sequence[Cell]) -> bool:
@@ -81,31 +81,31 @@ def _is_same(run: str, spec: Spec, work: Work, model: Model, cells: Sequence[Cel
         return False
 
 
-def _described(run: str, spec: Spec, work: Work, model: Model, cells: Sequence[Cell]) -> str:
-    """In a refusal only: both plans are held in memory."""
+def _describe(run: str, spec: Spec, work: Work, model: Model, cells: Sequence[Cell]) -> str:
+    """Summarise the differences for an error. Holds both plans in memory, so it is only called for a refusal."""
     was = dict(_firsts(line for cell in cells for line in planned_lines(run, cell)))
     now = dict(_firsts(cell_lines(spec, work, model, work.samples(spec))))
-    told = [
-        _named([key for key in now if key not in was], "added"),
-        _named([key for key in was if key not in now], "removed"),
-        _named([key for key in was if key in now and was[key] != now[key]], "changed"),
+    found = [
+        _describe_keys([key for key in now if key not in was], "added"),
+        _describe_keys([key for key in was if key not in now], "removed"),
+        _describe_keys([key for key in was if key in now and was[key] != now[key]], "changed"),
     ]
     order = list(was) != list(now) and was.keys() == now.keys()
-    return "; ".join([*filter(None, told), *(["the rows are in another order"] if order else [])])
+    return "; ".join([*filter(None, found), *(["the rows are in another order"] if order else [])])
 
 
 def _firsts(lines: Iterable[PlanLine]) -> Iterator[tuple[str, str]]:
-    """One key for each sample: its first repeat."""
+    """Yield key and digest of each sample's first repeat."""
     return ((line.k, line.x) for line in lines if line.k.endswith("/1"))
 
 
-def _named(keys: Sequence[str], what: str) -> str:
+def _describe_keys(keys: Sequence[str], what: str) -> str:
     if not keys:
         return ""
-    ids = ", ".join(parse_key(key).sample_id for key in keys[:_NAMED])
-    more = ", …" if len(keys) > _NAMED else ""
+    ids = ", ".join(parse_key(key).sample_id for key in keys[:_LISTED_MAX])
+    more = ", …" if len(keys) > _LISTED_MAX else ""
     return f"{len(keys)} {'sample' if len(keys) == 1 else 'samples'} {what} ({ids}{more})"
 
 
-def _is_there(work: Work) -> bool:
+def _has_data(work: Work) -> bool:
     return work.rows is not None or os.path.exists(work.task.dataset.path)

@@ -1,7 +1,8 @@
-"""More keys for a run: a block of the plan with the keys that no earlier block has, and the rows that they need.
+"""Adds plan blocks to a run: new keys of an extension, or replaced keys after a model was corrected.
 
-Refuses an extension that would lose or change a planned key. Everything is streamed; the files are synced before the
-record that names them, so dying here leaves two files that the next extension replaces.
+An extension block holds the keys that no earlier block has, and the rows they need. An extension that would lose or
+change a planned key is refused. Everything is streamed. The files are synced before the record that names them, so a
+crash leaves files that no record names; the next extension overwrites them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,7 +32,7 @@ _data_line = msgspec.json.Decoder(DataLine)
 
 
 class Extension:
-    """What a spec means beyond the blocks that a run has."""
+    """The keys of a spec that the blocks of a run do not have yet."""
 
     def __init__(self, run: str, spec: Spec, works: Mapping[str, Work], blocks: Sequence[Block]) -> None:
         self._run = run
@@ -42,7 +43,7 @@ class Extension:
         self.number = len(blocks) + 1
 
     def lost(self) -> list[Change]:
-        """Planned keys that the spec no longer means, or asks otherwise: none, if this is an extension."""
+        """Return the planned keys that the spec no longer has or would ask differently; empty for a valid extension."""
         planned = {(cell.task, cell.model) for cell in self._cells}
         changes = [
             Change(f"tasks.{task} with {model}", "planned", "gone", "result")
@@ -61,13 +62,15 @@ class Extension:
         return changes
 
     def count(self) -> int:
-        """How many keys are new."""
+        """Return the number of new keys."""
         return sum(1 for task in self._works for model in self._models(task) for _ in self._new(task, model))
 
     def write(self) -> Planned:
+        """Write the data and plan files of the block, synced."""
         data_file = LineFile(data_path(self._run, self.number))
         starts: dict[str, int] = {}
         store = BlobStore(self._run)
+        # Data first: writing the plan reads row numbers from the data file, and `starts` is filled on the way.
         data = data_file.write(self._data(data_file, starts, store))
         keep_shots(self._works, store)
         plan_file = LineFile(plan_path(self._run, self.number))
@@ -79,7 +82,7 @@ class Extension:
         return models_of(self._spec, self._works[task].task)
 
     def _lines(self, task: str, model: Model) -> Iterator[tuple[PlanLine, bool]]:
-        """Every key of a cell, and whether it is new. The row is the sample's number in its data set."""
+        """Yield every key of a cell, and whether it is new. Its row is the sample's number in the data set."""
         mine = [cell for cell in self._cells if (cell.task, cell.model) == (task, model.name)]
         work = self._works[task]
         given = cell_lines(self._spec, work, model, work.samples(self._spec))
@@ -89,16 +92,16 @@ class Extension:
         return (line for line, new in self._lines(task, model) if new)
 
     def _data(self, file: LineFile, starts: dict[str, int], store: BlobStore) -> Iterator[bytes]:
-        """The rows of every sample that has a new key, with any model."""
+        """Yield the rows of all samples that have a new key with any model. Rows and keys are in the same order."""
         for task, work in self._works.items():
             starts[task] = file.bytes
             columns: Columns | None = None
-            wanted = [_rows_of(self._new(task, model)) for model in self._models(task)]
-            heads = [next(rows, 0) for rows in wanted]
+            sources = [_row_numbers(self._new(task, model)) for model in self._models(task)]
+            heads = [next(rows, 0) for rows in sources]
             for number, sample in enumerate(work.samples(self._spec, surveyed=True, store=store), 1):
                 if number not in heads:
                     continue
-                heads = [next(rows, 0) if head == number else head for rows, head in zip(wanted, heads, strict=True)]
+                heads = [next(rows, 0) if head == number else head for rows, head in zip(sources, heads, strict=True)]
                 columns = columns or resolved(sample.row, work.columns)
                 yield data_line(file.count + 1, sample, columns, self._spec)
 
@@ -120,8 +123,8 @@ class Extension:
                     cells.append(Cell(task, model.name, self._first + first, count, at, starts[task], self.number))
 
 
-def _rows_of(lines: Iterator[PlanLine]) -> Iterator[int]:
-    """Each row once, in order."""
+def _row_numbers(lines: Iterator[PlanLine]) -> Iterator[int]:
+    """Yield each row number once, in order."""
     last = 0
     for line in lines:
         if line.r != last:
@@ -130,7 +133,7 @@ def _rows_of(lines: Iterator[PlanLine]) -> Iterator[int]:
 
 
 class Replacement:
-    """The plan lines that a spec means for cells that a run has."""
+    """New plan lines for existing cells, after a model without any answer was corrected in the spec."""
 
     def __init__(
         self,
@@ -141,9 +144,7 @@ class Replacement:
         renamed: Mapping[str, str],
         number: int,
     ) -> None:
-        """`cells`: those to replace; `renamed`: stored names of models, with their new ones; `number`: of the new
-        block.
-        """
+        """`cells`: the cells to replace; `renamed`: new names of models by stored name; `number`: the new block."""
         self._run = run
         self._spec = spec
         self._works = works
@@ -152,7 +153,7 @@ class Replacement:
         self._number = number
 
     def write(self) -> tuple[Stored, tuple[Cell, ...]]:
-        """Write the plan file; returns what it holds, and the cells in it."""
+        """Write the plan file. Returns its count, digest and size, and the cells in it."""
         file = LineFile(plan_path(self._run, self._number))
         made: list[Cell] = []
         stored = file.write(self._lines(file, made))
@@ -180,8 +181,8 @@ class Replacement:
             yield msgspec.structs.replace(line, k=str(key), x=key_digest(digest, sample, key.repeat))
 
     def _rows(self, cell: Cell, work: Work) -> Iterator[tuple[int, Sample]]:
-        """The samples with the numbers of their rows, as the run holds them, or from the data if it holds none. Both
-        have the same order.
+        """Yield the samples with their row numbers, from the stored rows, or from the data file if the run stores none.
+        Both have the same order.
         """
         if self._spec.record_data:
             yield from ((line.r, line.sample()) for line in data_lines(self._run, cell))
@@ -189,6 +190,6 @@ class Replacement:
         samples = work.samples(self._spec, surveyed=True)
         for line in data_lines(self._run, cell):
             sample = next((each for each in samples if each.id == line.id), None)
-            if sample is None:  # from here on these are rows of the next task
+            if sample is None:  # the rows of the next task begin here
                 return
             yield line.r, sample

@@ -1,8 +1,9 @@
-"""The files that pin what a run is about: plan.jsonl.zst and data.jsonl.zst, two more for each extension,
-and another plan for each correction of a model.
+"""The plan and data files of a run: plan.jsonl.zst and data.jsonl.zst, two more for each extension, and another plan
+for each correction of a model.
 
-All are lines of JSON in the sealed format of journal segments, so they can be read from any offset. They are written
-whole and synced before the record that names their digests; nothing ever changes them afterwards.
+They hold lines of JSON in the sealed format of journal segments, so they can be read from any offset. Invariant: a file
+is complete and synced before the record with its digest is written, and never changes afterwards. A crash while writing
+leaves a temporary file or a file that no record names; both are overwritten later.
 """
 
 import itertools
@@ -33,7 +34,7 @@ DATA = "data.jsonl.zst"
 
 
 class LineFile:
-    """Counts and digests lines on their way into a file."""
+    """Writes one plan or data file, and computes its line count and digest on the way."""
 
     def __init__(self, path: str, disk: Disk = OS_DISK) -> None:
         self._path = path
@@ -43,7 +44,7 @@ class LineFile:
         self.bytes = 0
 
     def write(self, lines: Iterable[bytes]) -> Stored:
-        """Write all lines. Dying before the end leaves a temporary file and no plan: the run has not begun."""
+        """Write all lines, synced, and rename the file into place. A crash before that leaves only a temporary file."""
         temporary = f"{self._path}.tmp"
         remove_if_there(self._disk, temporary)
         size = 0
@@ -51,6 +52,7 @@ class LineFile:
         try:
             for packed in pack(self._counted(lines)):
                 size += write_all(self._disk, handle, [packed])
+            # Sync before the rename: after a power loss the final name must never show an incomplete file.
             self._disk.sync(handle)
         finally:
             self._disk.close(handle)
@@ -74,7 +76,7 @@ class LineFile:
 
 
 def read_lines(path: str, offset: int = 0, disk: Disk = OS_DISK) -> Iterator[bytes]:
-    """The lines from an offset on. DamagedError if a part of the file cannot be read."""
+    """Yield the lines from an offset on. DamagedError if the file is missing or a part of it is unreadable."""
     try:
         content = open_content(disk, path)
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
@@ -87,7 +89,7 @@ def read_lines(path: str, offset: int = 0, disk: Disk = OS_DISK) -> Iterator[byt
             if piece.gap or piece.broken:
                 raise DamagedError(f"{path} is damaged at byte {piece.offset}; {RESTORE}")
             first, *others = piece.data.split(b"\n")
-            rest += first  # a line over many small frames is not copied again for each
+            rest += first  # in place: a long line over many frames would be copied quadratically
             if len(rest) > LINE_BYTES_MAX:
                 raise DamagedError(f"{path} is damaged: a line is longer than any that is written; {RESTORE}")
             if others:
@@ -102,7 +104,7 @@ def read_lines(path: str, offset: int = 0, disk: Disk = OS_DISK) -> Iterator[byt
 
 
 def digest_file(path: str) -> Stored:
-    """What a plan or data file holds now, to compare with what the journal says it held."""
+    """Return the line count and digest of a file, to compare with its record."""
     digest = xxhash.xxh3_128()
     count = 0
     for line in read_lines(path):
@@ -112,7 +114,7 @@ def digest_file(path: str) -> Stored:
 
 
 def plan_path(run: str, block: int = 1) -> str:
-    """Where a block's keys are. Each block is a file of its own, which never changes once it is written."""
+    """Return the path of a block's keys. Each block is a file of its own, so that written files never change."""
     return os.path.join(run, PLAN if block == 1 else f"plan-{block}.jsonl.zst")
 
 
@@ -121,7 +123,7 @@ def data_path(run: str, block: int = 1) -> str:
 
 
 def originals(run: str, blocks: Iterable[Block]) -> "Iterator[tuple[str, Stored]]":
-    """Every plan and data file of a run, and what the journal says it holds."""
+    """Yield every plan and data file of a run, with the count and digest that the journal records."""
     for block in blocks:
         yield plan_path(run, block.number), block.plan
         if block.data is not None:
@@ -129,7 +131,7 @@ def originals(run: str, blocks: Iterable[Block]) -> "Iterator[tuple[str, Stored]
 
 
 def planned_lines(run: str, cell: Cell) -> "Iterator[PlanLine]":
-    """The keys of one cell of one block. DamagedError if there are fewer than the journal says."""
+    """Yield the keys of one cell of one block. DamagedError if there are fewer than the journal records."""
     path = plan_path(run, cell.block)
     found = 0
     for line in itertools.islice(read_lines(path, cell.plan_at), cell.count):
@@ -140,23 +142,23 @@ def planned_lines(run: str, cell: Cell) -> "Iterator[PlanLine]":
 
 
 def data_lines(run: str, cell: Cell) -> "Iterator[DataLine]":
-    """The rows from those of a cell on, to the end of their block."""
+    """Yield the rows from the first of a cell to the end of their block."""
     return data_lines_in(data_path(run, cell.rows_block), cell.data_at)
 
 
 def data_lines_in(path: str, offset: int) -> "Iterator[DataLine]":
-    """The rows of one data file, from an offset on."""
+    """Yield the rows of one data file, from an offset on."""
     return map(_data_line.decode, read_lines(path, offset))
 
 
 def rows_of(run: str, cell: Cell) -> "Iterator[DataLine]":
-    """The rows of one cell of one block, and no other task's."""
+    """Yield the rows of one cell of one block."""
     last = max((line.r for line in planned_lines(run, cell)), default=0)
     return itertools.takewhile(lambda line: line.r <= last, data_lines(run, cell))
 
 
 class StoredRows(Sequence[Row]):
-    """The rows of a task as its run holds them, in the order of the data set; read when they are asked for."""
+    """The stored rows of a task, in the order of the data set. Each iteration reads them from disk."""
 
     def __init__(self, run: str, cells: Sequence[Cell]) -> None:
         self._run = run
@@ -178,7 +180,7 @@ class StoredRows(Sequence[Row]):
 
 
 class PlanLine(msgspec.Struct, frozen=True, gc=False):
-    """One key: its ordinal, its row, its repeat, and a digest of what it will ask."""
+    """One key: ordinal, key, row number, and a digest of everything that determines its requests."""
 
     o: int
     k: str
@@ -187,7 +189,7 @@ class PlanLine(msgspec.Struct, frozen=True, gc=False):
 
 
 class DataLine(msgspec.Struct, frozen=True):
-    """One row of one task, with the names of its input and target columns, so that it can be read without the spec."""
+    """One row of one task, with the names of its input and target columns, so that readers do not need the spec."""
 
     r: int
     id: str
@@ -206,7 +208,7 @@ _data_line = msgspec.json.Decoder(DataLine)
 
 
 class Flaw(msgspec.Struct, frozen=True):
-    """A plan or data file that is not what was written."""
+    """A plan or data file that is missing, or whose content differs from its record."""
 
     path: str
     problem: str
@@ -220,8 +222,8 @@ class Flaw(msgspec.Struct, frozen=True):
 
 
 def check_originals(run: str, blocks: Iterable[Block], stamps: Stamps) -> list[Flaw]:
-    """Every plan and data file that differs from its record. Remembers in `stamps` those that were digested and are
-    right.
+    """Return the plan and data files that differ from their records. `stamps` caches which files were found correct, so
+    that unchanged files are not digested again.
     """
     flaws = []
     for path, stored in originals(run, blocks):
@@ -239,13 +241,13 @@ def check_originals(run: str, blocks: Iterable[Block], stamps: Stamps) -> list[F
 
 
 def check_sizes(run: str, blocks: Iterable[Block]) -> list[Flaw]:
-    """The part of the check that reads no content, for listings of many runs."""
+    """Check only existence and sizes, without reading content, for listings of many runs."""
     found = ((path, _find_size_problem(path, stored)) for path, stored in originals(run, blocks))
     return [Flaw(path, problem) for path, problem in found if problem]
 
 
 def find_problem(path: str, stored: Stored) -> str:
-    """What is wrong with the content of one file; empty if it is what was written."""
+    """Describe what is wrong with one file; empty if it matches its record."""
     problem = _find_size_problem(path, stored)
     if problem:
         return problem
@@ -270,7 +272,7 @@ def _find_size_problem(path: str, stored: Stored) -> str:
         size = found.st_size
         if stored.size and size != stored.size:
             return f"is damaged: it has {size} of {stored.size} bytes"
-        if not stored.size:  # runs of earlier versions: the frame index is at the end, so a cut file has none
+        if not stored.size:  # runs of earlier versions recorded no size; a truncated file has no frame index
             content = SealedContent(OS_DISK, OS_DISK.open(path))
             try:
                 return "is damaged: its end is missing" if content.cut else ""
@@ -284,7 +286,7 @@ def _find_size_problem(path: str, stored: Stored) -> str:
 
 
 def check_blobs(run: str, spec: Spec, cells: Sequence[Cell], inputs: Mapping[str, TaskInputs]) -> Iterator[str]:
-    """What is wrong with the content that a run's rows and examples name; each is looked at once."""
+    """Yield what is wrong with the stored files that rows and examples refer to. Each file is checked once."""
     seen: set[bytes] = set()
     for reference in _references_of(run, spec, cells, inputs):
         key = bytes.fromhex(reference.digest)

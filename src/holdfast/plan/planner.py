@@ -1,8 +1,8 @@
-"""From a spec to the exact list of keys.
+"""Turns a spec into the exact list of keys.
 
-A cell is one task with one model. Within a cell, keys follow the rows of the data set, and a row's repeats follow
-each other; cells follow the order of the spec. Everything is streamed: a million rows do not sit in memory. `survey`
-reads all data first and refuses what is wrong with it, so that nothing is created for a spec that cannot run.
+A cell is one task with one model. Cells follow the order of the spec; within a cell, keys follow the rows of the data
+set, and the repeats of a row follow each other. Everything is streamed, so memory does not grow with the data. `survey`
+reads all data first and raises on any problem, so that nothing is created on disk for a spec that cannot run.
 """
 
 import difflib
@@ -40,14 +40,14 @@ from holdfast.spec import Model, Spec, Task, check_prices
 
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 _IDS_COMPARED = 10_000
-"""A hint must not take minutes."""
+"""Most ids that did-you-mean compares: a hint must not take minutes."""
 
 Rows = Sequence[Row]
-"""Rows that are in memory, for a task written in Python."""
+"""Rows in memory, for a task written in Python."""
 
 
 class Work(msgspec.Struct, frozen=True):
-    """A task, ready to be asked."""
+    """A task with its solver, prompt and data source resolved, ready to be planned and run."""
 
     task: Task
     solver: Solver
@@ -55,19 +55,19 @@ class Work(msgspec.Struct, frozen=True):
     renderer: Renderer
     rows: Rows | None = None
     digests: Digests = msgspec.field(default_factory=Digests)
-    """What is known of the files that its rows name."""
+    """References to the files that its rows name."""
     shot_files: Mapping[Reference, Content] = msgspec.field(default_factory=dict)
-    """Where the content that the examples name comes from; empty if the run holds it already."""
+    """Source of each file that the examples name; empty if the run already stores them."""
     counted: Callable[[], None] | None = None
-    """Called for each row that is read."""
+    """Called after each row that is read, for progress."""
 
     @property
     def columns(self) -> Columns:
         return Columns(self.task.dataset.id, self.task.dataset.input, self.task.dataset.target)
 
     def samples(self, spec: Spec, *, surveyed: bool = False, store: BlobStore | None = None) -> Iterator[Sample]:
-        """The task's samples, as the spec selects them, files as references; with a `store`, their content is put
-        there.
+        """Yield the task's samples, as the spec selects them, with references instead of files. With a `store`, file
+        content is stored there. `surveyed`: the data was checked before, so duplicate ids are not searched again.
         """
         dataset = self.task.dataset
         where = dataset.path or f"the rows of task {self.task.name}"
@@ -78,22 +78,22 @@ class Work(msgspec.Struct, frozen=True):
         if dataset.files:
             stored = isinstance(self.rows, StoredRows)
             columns = FileColumns(dataset.files, folder, self._keep(store), where, dataset.files_root, stored)
-            source = columns.applied(source)
+            source = columns.apply(source)
         every = samples(source, self.columns, where, unique=not surveyed)
         if self.counted is not None:
-            every = _counting(every, self.counted)
+            every = _count_each(every, self.counted)
         if spec.samples is not None:
-            wanted = set(spec.samples)
-            every = (sample for sample in every if sample.id in wanted)
+            selected = set(spec.samples)
+            every = (sample for sample in every if sample.id in selected)
         return itertools.islice(every, spec.limit)
 
     def file_size(self, text: str) -> int | None:
-        """Bytes of what a reference stands for, if this task's data led to it."""
+        """Return the size in bytes of a referenced file, or None if this task's data does not name it."""
         reference = parse_reference(text)
         return None if reference is None else self.digests.size(reference)
 
     def keep_shots(self, store: BlobStore) -> None:
-        """Put what the examples name into the store."""
+        """Store the files that the examples name."""
         for shot in self.prompt.shots if self.task.dataset.files else ():
             for text in references_in([shot.row.get(column) for column in self.task.dataset.files]):
                 reference = parse_reference(text)
@@ -105,14 +105,14 @@ class Work(msgspec.Struct, frozen=True):
         return digests.reference if store is None else lambda content: store.keep(content, digests)
 
 
-def _counting(samples: Iterator[Sample], counted: Callable[[], None]) -> Iterator[Sample]:
+def _count_each(samples: Iterator[Sample], counted: Callable[[], None]) -> Iterator[Sample]:
     for sample in samples:
         counted()
         yield sample
 
 
-class _Part(msgspec.Struct, frozen=True):
-    """Where the rows of one task are in the data file: from which byte on, behind how many rows, and how many."""
+class _DataPart(msgspec.Struct, frozen=True):
+    """The rows of one task in the data file: byte offset, number of rows before them, and number of rows."""
 
     at: int
     before: int
@@ -120,7 +120,7 @@ class _Part(msgspec.Struct, frozen=True):
 
 
 class Planned(msgspec.Struct, frozen=True):
-    """What was written, and where each cell is in it."""
+    """The plan and data files as written, and the position of each cell."""
 
     plan: Stored
     data: Stored
@@ -134,8 +134,8 @@ def prepare(
     stored: Mapping[str, TaskInputs] | None = None,
     counted: Callable[[], None] | None = None,
 ) -> dict[str, Work]:
-    """Resolve every task's solver and prompt. `rows` and `solvers` hold what a script passed as objects; `stored`, what
-    the run holds, for examples whose file is gone. `counted` is called for each row that is read later.
+    """Resolve every task's solver and prompt. `rows` and `solvers` hold objects that a script passed; `stored` holds
+    the run's copies, for examples whose file is missing. `counted` is called for each row that is read later.
     """
     works = {}
     digests = Digests()
@@ -150,9 +150,11 @@ def prepare(
         solver = resolve_solver(solvers.get(task.name, task.solver), f"{place}.solver")
         _check_roles(solver, spec, f"{place}.solver")
         if solver.counts_cost:
-            check_prices(models_of(spec, task), f"{place}.solver: cost_usd")  # an agent asks no role
+            check_prices(models_of(spec, task), f"{place}.solver: cost_usd")  # an agent calls no roles
         found: dict[Reference, Content] = {}
-        shots = _shots(task, place, (stored or {}).get(task.name, TaskInputs()).shots, _noting(digests, found))
+        shots = _select_shots(
+            task, place, (stored or {}).get(task.name, TaskInputs()).shots, _record_sources(digests, found)
+        )
         prompt = Prompt(task.system, task.prompt, task.messages, task.template, shots, tuple(task.dataset.files))
         try:
             renderer = Renderer(prompt)
@@ -163,8 +165,8 @@ def prepare(
 
 
 def judges_of(spec: Spec, works: Mapping[str, Work]) -> frozenset[str]:
-    """The roles that no solver can ask, so that only scores depend on them: code that is not ours, and programs, may
-    ask any.
+    """Return the roles that no solver can call, so that changing them only affects scores. User code and external
+    programs may call any role, so with them no role qualifies.
     """
     solvers = [part for work in works.values() for part in work.solver.every()]
     if any(not each.is_built_in or each.name == "command" for each in solvers):
@@ -180,35 +182,35 @@ def _check_roles(solver: Solver, spec: Spec, place: str) -> None:
 
 
 def survey(spec: Spec, works: Mapping[str, Work]) -> int:
-    """Read all data and fill in every prompt; returns how many keys there will be. Refuses what cannot be asked."""
+    """Read all data, render every prompt, and return the number of keys. SpecError for anything that cannot run."""
     planned = 0
-    sought = set(spec.samples or ())
+    missing = set(spec.samples or ())
     for index, (name, work) in enumerate(works.items()):
         count = 0
         if work.task.dataset.files and not spec.record_data:
-            what = "files are stored with the run, and record_data is off; leave out one of the two"
+            what = "files are stored with the run, but record_data is off; remove one of the two"
             raise SpecError(f"tasks[{index}].dataset.files: {what}")
         if work.task.sandbox is not None and work.task.sandbox.files and not spec.record_data:
-            what = "a sandbox's files are stored with the run, and record_data is off; leave out one of the two"
+            what = "sandbox files are stored with the run, but record_data is off; remove one of the two"
             raise SpecError(f"tasks[{index}].sandbox.files: {what}")
         try:
             for sample in work.samples(spec):
                 _check_prompt(work, sample, f"tasks[{index}]")
-                sought.discard(sample.id)
+                missing.discard(sample.id)
                 count += 1
         except DataError as error:
             raise SpecError(f"tasks[{index}].dataset: {error}") from error
         if count == 0 and not spec.samples:
             raise SpecError(f"tasks[{index}]: no sample of {name!r} is selected; check `limit`")
         planned += count * work.task.repeats * len(models_of(spec, work.task))
-    if sought:
-        _refuse_unknown(sought, spec, works)
+    if missing:
+        _refuse_unknown(missing, spec, works)
     check_groups(spec, works)
     return planned
 
 
 def check_groups(spec: Spec, works: Mapping[str, Work]) -> None:
-    """That a column of groups is in the data. A row may go without: its sample shares no group."""
+    """SpecError if no row has the group column. Single rows may lack it: their samples belong to no group."""
     for index, (name, work) in enumerate(works.items()):
         column, place = work.task.dataset.group, f"tasks[{index}].dataset"
         if not column:
@@ -227,41 +229,43 @@ def check_groups(spec: Spec, works: Mapping[str, Work]) -> None:
             raise SpecError(f"{place}: {error}") from error
 
 
-def _refuse_unknown(sought: set[str], spec: Spec, works: Mapping[str, Work]) -> None:
-    """Samples that were asked for and not found. A `limit` may have ended the search before it came to them."""
+def _refuse_unknown(missing: set[str], spec: Spec, works: Mapping[str, Work]) -> None:
+    """SpecError for selected samples that no task has. Reads everything again, because `limit` may have hidden them."""
     whole = msgspec.structs.replace(spec, samples=None, limit=None)
     ids: dict[str, None] = {}
     for sample in itertools.chain.from_iterable(work.samples(whole, surveyed=True) for work in works.values()):
-        sought = sought - {sample.id}
+        missing = missing - {sample.id}
         if len(ids) < _IDS_COMPARED:
             ids[sample.id] = None
-    for name in sorted(sought):
+    for name in sorted(missing):
         close = difflib.get_close_matches(name, ids, n=1, cutoff=0.5)
         hint = f"did you mean {close[0]!r}?" if close else f"ids look like {next(iter(ids))!r}"
-        raise SpecError(f"samples: there is no sample {name!r} in any task; {hint}")
+        raise SpecError(f"samples: no task has a sample {name!r}; {hint}")
 
 
 def models_of(spec: Spec, task: Task) -> list[Model]:
+    """Return the models that run a task."""
     return [model for model in spec.models if task.models is None or model.name in task.models]
 
 
 def inputs_of(works: Mapping[str, Work]) -> dict[str, TaskInputs]:
-    """What the tasks are asked with that no field of the spec shows."""
+    """Return the inputs of the tasks that no field of the spec shows: code digests of solvers, and examples."""
     return {
         name: TaskInputs(work.solver.digest(), [shot.row for shot in work.prompt.shots]) for name, work in works.items()
     }
 
 
 def write_plan(folder: str, spec: Spec, works: Mapping[str, Work], parent: str = "") -> Planned:
-    """Write files, data and plan of a spec that was surveyed into a run's folder, synced. Content that only the run
-    `parent` has is taken over from there.
+    """Write files, data and plan of a surveyed spec into a run's folder, synced. File content that only the run
+    `parent` stores is copied from there.
     """
     data_file = LineFile(data_path(folder))
-    parts: dict[str, _Part] = {}
+    parts: dict[str, _DataPart] = {}
     store = BlobStore(folder, parent)
     store.remove_leftovers()
     data = data_file.write(_data_lines(data_file, spec, works, parts, store))
     keep_shots(works, store)
+    # The plan is written last: it reads the stored rows back, so that it cannot differ from them.
     plan_file = LineFile(plan_path(folder))
     cells: list[Cell] = []
     plan = plan_file.write(_plan_lines(folder, plan_file, spec, works, parts, cells))
@@ -269,14 +273,14 @@ def write_plan(folder: str, spec: Spec, works: Mapping[str, Work], parent: str =
 
 
 def keep_shots(works: Mapping[str, Work], store: BlobStore) -> None:
-    """The examples' files beside those of the rows; after this line all of them are durable."""
+    """Store the files of the examples. When this returns, all stored files are durable."""
     for work in works.values():
         work.keep_shots(store)
     store.sync()
 
 
 def _data_lines(
-    file: LineFile, spec: Spec, works: Mapping[str, Work], parts: dict[str, _Part], store: BlobStore
+    file: LineFile, spec: Spec, works: Mapping[str, Work], parts: dict[str, _DataPart], store: BlobStore
 ) -> Iterator[bytes]:
     for name, work in works.items():
         at, before = file.bytes, file.count
@@ -284,7 +288,7 @@ def _data_lines(
         for sample in work.samples(spec, surveyed=True, store=store):
             columns = columns or resolved(sample.row, work.columns)
             yield data_line(file.count + 1, sample, columns, spec)
-        parts[name] = _Part(at, before, file.count - before)
+        parts[name] = _DataPart(at, before, file.count - before)
 
 
 def _plan_lines(
@@ -292,28 +296,29 @@ def _plan_lines(
     file: LineFile,
     spec: Spec,
     works: Mapping[str, Work],
-    parts: Mapping[str, _Part],
+    parts: Mapping[str, _DataPart],
     cells: list[Cell],
 ) -> Iterator[bytes]:
     for name, work in works.items():
         part = parts[name]
         for model in models_of(spec, work.task):
             first, at = file.count, file.bytes
-            for line in cell_lines(spec, work, model, _stored(folder, spec, work, part), first, part.before):
+            for line in cell_lines(spec, work, model, _stored_samples(folder, spec, work, part), first, part.before):
                 yield msgspec.json.encode(line)
             cells.append(Cell(name, model.name, first, file.count - first, at, part.at))
 
 
-def _stored(folder: str, spec: Spec, work: Work, part: _Part) -> Iterator[Sample]:
-    """The task's samples as the run holds them: that takes half of the time, and cannot differ from what it holds."""
+def _stored_samples(folder: str, spec: Spec, work: Work, part: _DataPart) -> Iterator[Sample]:
+    """Yield the task's samples from the stored rows: faster than reading the source again, and certainly the same."""
     if not spec.record_data:
         return work.samples(spec, surveyed=True)
     lines = itertools.islice(data_lines_in(data_path(folder), part.at), part.count)
     every = (line.sample() for line in lines)
-    return every if work.counted is None else _counting(every, work.counted)
+    return every if work.counted is None else _count_each(every, work.counted)
 
 
 def data_line(number: int, sample: Sample, columns: Columns, spec: Spec) -> bytes:
+    """Encode one line of the data file. Without `record_data` the row is null."""
     row = msgspec.json.encode(sample.row) if spec.record_data else b"null"
     return msgspec.json.encode(DataLine(number, sample.id, msgspec.Raw(row), columns.input, columns.target))
 
@@ -321,36 +326,36 @@ def data_line(number: int, sample: Sample, columns: Columns, spec: Spec) -> byte
 def cell_lines(
     spec: Spec, work: Work, model: Model, samples: Iterable[Sample], first: int = 0, first_row: int = 0
 ) -> Iterator[PlanLine]:
-    """The plan of one cell, whose first key has the ordinal `first` and whose rows follow row `first_row`."""
+    """Yield the plan lines of one cell. Its first key has ordinal `first`; its rows follow row `first_row`."""
     digest = cell_digest(spec, work, model)
     cell = f"{escape(work.task.name)}/{escape(model.name)}"
     ordinals = itertools.count(first)
     for row, sample in enumerate(samples, first_row + 1):
-        asked = _asked_digest(digest, sample)
+        sample_digest = _sample_digest(digest, sample)
         for repeat in range(1, work.task.repeats + 1):
             key = f"{cell}/{escape(sample.id)}/{repeat}"
-            yield PlanLine(next(ordinals), key, row, _repeated(asked, repeat))
+            yield PlanLine(next(ordinals), key, row, _repeat_digest(sample_digest, repeat))
 
 
 def key_digest(cell: bytes, sample: Sample, repeat: int) -> str:
-    """Of everything that one key asks; `cell` is the digest of its cell."""
-    return _repeated(_asked_digest(cell, sample), repeat)
+    """Digest everything that determines the requests of one key; `cell` is the digest of its cell."""
+    return _repeat_digest(_sample_digest(cell, sample), repeat)
 
 
-def _asked_digest(cell: bytes, sample: Sample) -> "xxhash.xxh3_128":
+def _sample_digest(cell: bytes, sample: Sample) -> "xxhash.xxh3_128":
     return xxhash.xxh3_128(cell + _canonical([sample.id, sample.row]))
 
 
-def _repeated(asked: "xxhash.xxh3_128", repeat: int) -> str:
-    digest = asked.copy()
+def _repeat_digest(sample: "xxhash.xxh3_128", repeat: int) -> str:
+    digest = sample.copy()
     digest.update(str(repeat).encode())
     return digest.hexdigest()
 
 
 def cell_digest(spec: Spec, work: Work, model: Model) -> bytes:
-    """What every key of a cell has in common: everything but the row that can change an answer."""
+    """Digest what all keys of a cell share: everything besides the row that can change an answer."""
     task = work.task
-    asked = {
+    inputs = {
         "prompt": [task.system, task.prompt, task.messages, task.template, task.dataset.input],
         "shots": [[shot.row for shot in work.prompt.shots]],
         "solver": [work.solver.name, work.solver.arguments, work.solver.digest()],
@@ -358,12 +363,12 @@ def cell_digest(spec: Spec, work: Work, model: Model) -> bytes:
         "seed": spec.seed,
     }
     if task.dataset.files:
-        asked["files"] = task.dataset.files
-    return xxhash.xxh3_128_digest(_canonical(asked))
+        inputs["files"] = task.dataset.files
+    return xxhash.xxh3_128_digest(_canonical(inputs))
 
 
-def _noting(digests: Digests, found: dict[Reference, Content]) -> Keep:
-    """Only look, and remember where content comes from."""
+def _record_sources(digests: Digests, found: dict[Reference, Content]) -> Keep:
+    """Return a `Keep` that stores nothing, and records in `found` where content comes from."""
 
     def keep(content: Content | Reference) -> Reference:
         reference = digests.reference(content)
@@ -374,28 +379,30 @@ def _noting(digests: Digests, found: dict[Reference, Content]) -> Keep:
     return keep
 
 
-def _shots(task: Task, place: str, stored: Rows, keep: Keep) -> tuple[Sample, ...]:
-    """The examples, chosen from their file; if that, or a file that it names, is gone, those that the run holds."""
+def _select_shots(task: Task, place: str, stored: Rows, keep: Keep) -> tuple[Sample, ...]:
+    """Select the examples from their file. If it, or a file it names, is missing, use the run's copies."""
     if task.fewshot is None:
         return ()
-    columns = Columns(input=task.dataset.input, target=task.dataset.target)  # examples need no ids
+    columns = Columns(
+        input=task.dataset.input, target=task.dataset.target
+    )  # the id column of the data set need not exist in the examples
     if stored and not os.path.exists(task.fewshot.path):
-        return _stored_shots(task, stored, columns)
+        return _restore_shots(task, stored, columns)
     path = task.fewshot.path
     root = task.dataset.files_root
     files = FileColumns(task.dataset.files, os.path.dirname(path), keep, path, root, optional=True)
     try:
-        every = list(samples(files.applied(open_rows(path)), columns, path))
+        every = list(samples(files.apply(open_rows(path)), columns, path))
     except DataError as error:
         if stored and isinstance(error.__cause__, BadFileError):
-            return _stored_shots(task, stored, columns)
+            return _restore_shots(task, stored, columns)
         raise SpecError(f"{place}.fewshot: {error}") from error
     if len(every) < task.fewshot.n:
-        raise SpecError(f"{place}.fewshot.n: {task.fewshot.path} has {len(every)} rows; {task.fewshot.n} are asked for")
+        raise SpecError(f"{place}.fewshot.n: {task.fewshot.path} has only {len(every)} rows; lower n, or add rows")
     return tuple(random.Random(task.fewshot.seed).sample(every, task.fewshot.n))
 
 
-def _stored_shots(task: Task, stored: Rows, columns: Columns) -> tuple[Sample, ...]:
+def _restore_shots(task: Task, stored: Rows, columns: Columns) -> tuple[Sample, ...]:
     return tuple(samples(rows_in_memory(stored), columns, f"the stored examples of {task.name}"))
 
 
@@ -410,7 +417,7 @@ def _check_prompt(work: Work, sample: Sample, place: str) -> None:
         near = difflib.get_close_matches(named, sample.row, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}?" if near else f"the row has: {columns}"
         where = f"{place}.{_template_naming(work.task, named)}"
-        raise SpecError(f"{where}: there is no column {named!r} in row {sample.id!r}; {hint}") from error
+        raise SpecError(f"{where}: no column {named!r} in row {sample.id!r}; {hint}") from error
     for path, column in work.task.sandbox.files.items() if work.task.sandbox is not None else ():
         if column not in sample.row:
             hint = f"the row has: {', '.join(sample.row)}"
@@ -419,14 +426,14 @@ def _check_prompt(work: Work, sample: Sample, place: str) -> None:
         if any(is_in_text(reference, messages) for reference in references_in(sample.row[column])):
             part = f"{{type: image_url, image_url: {{url: '{{{column}}}'}}}}"
             raise SpecError(
-                f"{place}.{_template_naming(work.task, column)}: {column!r} is a file and cannot stand in a text; "
-                "leave it out, and it is appended to the prompt, or place it with `messages` as a part of its own: "
+                f"{place}.{_template_naming(work.task, column)}: {column!r} is a file and cannot be part of a text; "
+                "remove it, and the file is appended to the prompt, or place it with `messages` as a separate part: "
                 f"{part}"
             )
 
 
 def _template_naming(task: Task, column: str) -> str:
-    """Which of a task's templates names a column."""
+    """Return which of the task's templates names a column."""
     templates: dict[str, Any] = {"prompt": task.prompt, "system": task.system}
     templates |= {f"messages[{i}]": message.get("content") for i, message in enumerate(task.messages)}
     return next((name for name, text in templates.items() if column in columns_of(text)), "prompt")

@@ -1,7 +1,8 @@
-"""Scorers: what is said of a finished answer, without asking the evaluated model again.
+"""Scorers: they rate finished answers without calling the evaluated model again.
 
-`scorer` makes one of a function, `resolve` finds one by what a spec says, `judge` asks it. The built-in ones are pure:
-no network, clock or event loop. Invariant: what a scorer cannot say is "no score" or a failure, never a zero.
+`scorer` turns a function into a scorer, `resolve` finds the scorer that a spec entry names, and `judge` applies
+it to an answer. Built-in scorers without models are pure: no network, clock or event loop. Invariant: a scorer that
+cannot rate an answer gives "no score" or fails; neither ever counts as zero.
 """
 
 from holdfast.score.definition import Scorer, scorer

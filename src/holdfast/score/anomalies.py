@@ -1,9 +1,9 @@
-"""What is odd about one answer, whatever its scores say: it goes round in circles, declines, is in another script than
-the question, or is not in the format that was asked for.
+"""Anomalies of single answers, independent of scores: loops, refusals, another script than the question's, and a wrong
+format.
 
-Pure, and cheap enough for every sample: what is looked at of a long text is bounded. In doubt nothing is said: a list
-that cries wolf is switched off. Empty, truncated and filtered answers are `Answer.marks`; what only many answers tell
-together is found where they are read together (`report.anomalies`).
+Pure, and cheap enough for every sample: only a bounded part of a long text is examined. Doubtful cases are not
+reported, because users switch off checks with false alarms. Empty, truncated and filtered answers are `Answer.marks`;
+anomalies that show only in comparison with other answers are in `report.anomalies`.
 """
 
 import itertools
@@ -15,11 +15,11 @@ import msgspec
 
 from holdfast.records.samples import Answer, Sample
 
-# ruff: noqa: RUF001 - signs of other languages are meant
+# ruff: noqa: RUF001 - characters of other languages are intended
 
 
-_LONGEST = 1000
-_HEAD = 200
+_REFUSAL_CHARACTERS_MAX = 1000
+_HEAD_CHARACTERS = 200
 _CLAUSE = r"(?:[^.!?\n。！]{0,60}[,.!，。、！:;]\s*(?:but |aber |mais |pero |mas |ma |но )?)?"
 _ENGLISH = (
     r"i(?:'m| am) (?:unable|not (?:able|going|comfortable|allowed|permitted|programmed|designed)) to ",
@@ -31,7 +31,7 @@ _DECLINED = (
     r"(?:create|generate|write|produce|share)\b[^.\n]{0,60}\b"
     r"(?:content|material|instructions|story|stories|information|malware|that|such)\b)"
 )
-_LISTS = (
+_REFUSALS = (
     *(begins + _DECLINED for begins in _ENGLISH),
     r"(?:dabei|damit|hierbei|das) (?:kann|darf|werde) ich[^.\n]{0,40} nicht (?:weiter)?(?:helfen|unterstützen|tun)",
     r"ich (?:kann|darf|werde)[^.\n]{0,60} nicht (?:weiter)?(?:helfen|unterstützen|behilflich sein|bereitstellen)",
@@ -48,17 +48,17 @@ _NEGATIVE = re.compile(
     r"can't|cannot|can not|won't|will not|decline|refuse|unable|not (?:able|going|comf|allow|permi|progr|desig)|"
     r"nicht|pas |no puedo|posso|не могу|无法|不能|無法|でき|수 없"
 )
-_REFUSES = re.compile(_CLAUSE + f"(?:{'|'.join(_LISTS)})")
+_REFUSES = re.compile(_CLAUSE + f"(?:{'|'.join(_REFUSALS)})")
 
 
 def refusal_in(answer: Answer) -> str:
-    """What shows that an answer is a refusal; empty if it is none."""
+    """Return the evidence that an answer is a refusal; empty if it is none."""
     if answer.finish_reason == "refusal" or answer.message.get("refusal"):
         return "the server says so"
     text = answer.text
-    if not text or len(text) > _LONGEST:
+    if not text or len(text) > _REFUSAL_CHARACTERS_MAX:
         return ""
-    head = text.lstrip()[:_HEAD].lower().replace("\u2019", "'")
+    head = text.lstrip()[:_HEAD_CHARACTERS].lower().replace("\u2019", "'")
     if _NEGATIVE.search(head) is None or (found := _REFUSES.match(head)) is None:
         return ""
     return f"it begins: {' '.join(found[0].split())!r}"
@@ -84,17 +84,17 @@ _NAMES = {"Han": "Chinese or Japanese", "Hangul": "Korean"}
 _FIRST_OTHER = "\u0370"
 _READ_MAX = 2000
 _GUESSED = 60
-_NEARLY_ALL = 0.9
-_FEWEST = 20
-_FEWEST_WORDS = 15
+_SHARE_MIN = 0.9
+_LETTERS_MIN = 20
+_WORDS_MIN = 15
 _CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`|\$[^$\n]*\$", re.DOTALL)
 _PROSE_SHARE = 0.15
-_LITTLE = (
+_FUNCTION_WORDS = (
     "the of and is are to in that it for as with this you be on not or a an can de la le les des est et que un une en "
     "el los las es y por para no se der die das und ist nicht ein eine zu den von mit il di che per non o os uma com"
 )
-_PROSE = frozenset(_LITTLE.split())
-"""Little words of languages in Latin letters: code, formulas and names have few of them."""
+_PROSE = frozenset(_FUNCTION_WORDS.split())
+"""Function words of languages in Latin letters: prose is full of them; code, formulas and names are not."""
 _LANGUAGES = re.compile(
     r"translat|translit|romani[sz]|\blanguages?\b(?! models?)|\b(?:english|russian|ukrainian|bulgarian|serbian|greek|"
     r"hebrew|arabic|persian|farsi|urdu|hindi|bengali|tamil|thai|chinese|mandarin|cantonese|japanese|korean|french|german|"
@@ -105,7 +105,7 @@ _LANGUAGES = re.compile(
 
 
 def scripts_in(text: str) -> set[str]:
-    """All that have at least two letters together in a text."""
+    """Return all scripts with at least two adjacent letters in a text."""
     found = {"Latin"} if _has(_LATIN, text) else set()
     if text and not text.isascii() and max(text) >= _FIRST_OTHER:
         found |= {name for name, pattern in _OTHERS.items() if _has(pattern, text)}
@@ -113,7 +113,7 @@ def scripts_in(text: str) -> set[str]:
 
 
 def likely_script(text: str) -> str:
-    """A first guess, by a few dozen of its characters."""
+    """Guess the main script quickly, from a few dozen characters."""
     if text.isascii():
         return "Latin"
     head = text[:_READ_MAX]
@@ -124,14 +124,14 @@ def likely_script(text: str) -> str:
     return max(counts, key=lambda each: counts[each])
 
 
-def is_used(script: str, asked: object) -> bool:
-    """Whether the beginning of a text has letters of a script."""
-    return isinstance(asked, str) and _has(_LATIN if script == "Latin" else _OTHERS[script], asked[:_READ_MAX])
+def is_used(script: str, text: object) -> bool:
+    """Whether the beginning of a text contains letters of a script."""
+    return isinstance(text, str) and _has(_LATIN if script == "Latin" else _OTHERS[script], text[:_READ_MAX])
 
 
 def script_of(text: str) -> str:
-    """The one that nearly all of a text is written in; empty if there is none, or too little to tell. For Latin it
-    must be prose: code, formulas and names are in Latin letters whatever the language.
+    """Return the script of nearly all letters in a text; empty if there is none, or the text is too short. Latin
+    counts only for prose: code, formulas and names use Latin letters in every language.
     """
     text = text[:_READ_MAX]
     if not text or text.isascii() or max(text) < _FIRST_OTHER:
@@ -141,19 +141,19 @@ def script_of(text: str) -> str:
     latin = sum(map(len, _LATIN.findall(plain)))
     name = max(counts, key=lambda each: counts[each])
     whole = sum(counts.values()) + latin
-    fewest = _FEWEST // 2 if name == "Han" else _FEWEST
-    if counts[name] >= max(fewest, _NEARLY_ALL * whole):
+    fewest = _LETTERS_MIN // 2 if name == "Han" else _LETTERS_MIN
+    if counts[name] >= max(fewest, _SHARE_MIN * whole):
         return name
-    return "Latin" if latin >= _NEARLY_ALL * whole and _is_prose(plain) else ""
+    return "Latin" if latin >= _SHARE_MIN * whole and _is_prose(plain) else ""
 
 
-def asks_for_language(text: str) -> bool:
-    """Whether a text speaks of languages or of translating: then an answer may be in any."""
+def mentions_languages(text: str) -> bool:
+    """Whether a text mentions languages or translation: then the answer may be in any script."""
     return _LANGUAGES.search(text) is not None
 
 
 def name_of(script: str) -> str:
-    """For people."""
+    """Return the display name of a script."""
     return _NAMES.get(script, script)
 
 
@@ -163,12 +163,12 @@ def _has(pattern: "re.Pattern[str]", text: str) -> bool:
 
 def _is_prose(text: str) -> bool:
     words = [word.lower() for word in _LATIN.findall(_CODE.sub(" ", text))]
-    return len(words) >= _FEWEST_WORDS and sum(word in _PROSE for word in words) >= _PROSE_SHARE * len(words)
+    return len(words) >= _WORDS_MIN and sum(word in _PROSE for word in words) >= _PROSE_SHARE * len(words)
 
 
 VERSION = 1
-"""Of the list below. If it changes, a resume or `holdfast score --anomalies` checks old answers again. `invalid_values`
-did not change it: older versions recorded nothing that it could be found in.
+"""Version of the checks. If it changes, a resume or `holdfast score --anomalies` checks old answers again. Adding
+`invalid_values` did not change it, because older runs recorded nothing in which it could be found.
 """
 
 KINDS = {
@@ -181,7 +181,7 @@ KINDS = {
     "slow": "took far longer than the others",
     "scores_differ": "another score than an equal answer to the same sample",
 }
-"""All kinds beside the marks, and what is said of an answer that has it."""
+"""All kinds besides the marks, each with the phrase that reports show."""
 
 _WINDOW = 8192
 _PROBE = 32
@@ -189,45 +189,45 @@ _SHORTEST_LOOP = 240
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W\d_]+")
 _FENCED = re.compile(r"```(?:json|JSON)?\s*\n(.*?)```", re.DOTALL)
 _SHOWN = 60
-_READ_MAX_ANOMALIES = 20_000
-"""So many characters of a row are looked at for its script."""
+_ROW_CHARACTERS_MAX = 20_000
+"""Most characters of a row that are examined for its scripts."""
 _TEXTS_MAX = 200
 _DEEPEST = 6
 _VALUES_SHOWN = 300
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """What a task with a model says of how its answers should look."""
+    """What a task and a model's parameters imply about the answers."""
 
     scripts: frozenset[str] = frozenset()
-    """That occur in the task's own words."""
+    """Scripts that occur in the task's prompts."""
     any_script: bool = False
-    """The task's words speak of languages: any may be right."""
+    """The prompts mention languages, so any script may be correct."""
     json: str = ""
-    """Empty if nothing asks for JSON; `whole` if the answer is to be JSON; `part` if it is to hold some."""
+    """Empty: no JSON expected; `whole`: the answer must be JSON; `part`: it must contain some."""
 
 
 def expected_of(task: Mapping[str, Any], params: Mapping[str, Any]) -> Expected:
-    """From a task of an effective spec, as plain data, and the parameters of the model that is asked."""
+    """Derive the expectations from a task of an effective spec, as plain data, and the model's parameters."""
     own = " ".join(_texts([task.get(name) for name in ("system", "prompt", "messages")]))
-    return Expected(frozenset(scripts_in(own)), asks_for_language(own), _json_asked(task, params))
+    return Expected(frozenset(scripts_in(own)), mentions_languages(own), _expected_json(task, params))
 
 
 def look_at(sample: Sample, answer: Answer, expected: Expected) -> dict[str, str]:
-    """The kinds of anomaly that one answer has, each with what shows it."""
+    """Return the anomalies of one answer by kind, each with its evidence."""
     text = answer.text
-    told = {
-        "loop": _loop(text, is_cut="truncated" in answer.marks),
+    found = {
+        "loop": _find_loop(text, is_cut="truncated" in answer.marks),
         "refusal": refusal_in(answer),
-        "language": _language(sample, text, expected),
-        "format": _format(answer, expected),
+        "language": _find_other_script(sample, text, expected),
+        "format": _find_format_error(answer, expected),
         "invalid_values": "; ".join(answer.dropped)[:_VALUES_SHOWN],
     }
-    return {kind: reason for kind, reason in told.items() if reason}
+    return {kind: reason for kind, reason in found.items() if reason}
 
 
-def _loop(text: str, *, is_cut: bool) -> str:
-    """A loop mostly goes on to the end; one that stopped by itself is found at a quarter, half or three quarters."""
+def _find_loop(text: str, *, is_cut: bool) -> str:
+    """Describe a loop. Most loops reach the end of the text; others are found at a quarter, half or three quarters."""
     size = len(text)
     if size < _SHORTEST_LOOP:
         return ""
@@ -235,26 +235,28 @@ def _loop(text: str, *, is_cut: bool) -> str:
         window = text[max(end - _WINDOW, 0) : end]
         probe = window[-_PROBE:]
         if len(window) >= _SHORTEST_LOOP and window.count(probe) >= 3:
-            unit, times = _repeated(window, probe)
+            unit, times = _repeated_phrase(window, probe)
             if _is_loop(unit, times, size, is_cut=is_cut):
                 shown = " ".join(unit.split())[:_SHOWN]
                 return f"{shown!r} again and again, {times} times or more"
     return ""
 
 
-def _repeated(window: str, probe: str) -> tuple[str, int]:
-    """What the window ends with over and over, and how often."""
+def _repeated_phrase(window: str, probe: str) -> tuple[str, int]:
+    """Return the phrase that repeats at the end of the window, and how often."""
     length = len(window) - len(probe) - window.rfind(probe, 0, len(window) - 1)
     unit, times, more = window[-length:], 1, len(window) // length
-    while times < more:  # halving: the loop may be of one character
+    while times < more:  # binary search, because the phrase may be a single character
         middle = (times + more + 1) // 2
         times, more = (middle, more) if window.endswith(unit * middle) else (times, middle - 1)
     return unit, times
 
 
 def _is_loop(unit: str, times: int, size: int, *, is_cut: bool) -> bool:
-    """A phrase need not come as often as a word, and what has no letters in it (a rule, zeros) is seldom a loop."""
-    words = _WORD.findall(unit * 3)[1:-1]  # it may begin in the middle of one
+    """Whether a repetition is a loop. A phrase needs fewer repeats than a word; text without letters (a rule, zeros)
+    is rarely a loop.
+    """
+    words = _WORD.findall(unit * 3)[1:-1]  # the phrase may begin in the middle of a word
     repeated = len(unit) * times
     if len(words) >= 10 and len(set(words)) >= 3:
         return times >= (4 if len(unit) >= 200 else 8) and repeated >= _SHORTEST_LOOP
@@ -262,22 +264,22 @@ def _is_loop(unit: str, times: int, size: int, *, is_cut: bool) -> bool:
     return most and repeated >= 400 and times >= 40 and (bool(words) or is_cut)
 
 
-def _language(sample: Sample, text: str, expected: Expected) -> str:
+def _find_other_script(sample: Sample, text: str, expected: Expected) -> str:
     likely = likely_script(text)
     if expected.any_script or likely in expected.scripts or is_used(likely, sample.input):
-        return ""  # the quick way out for most samples
+        return ""  # fast path for most samples
     script = script_of(text)
     if not script or script in expected.scripts:
         return ""
     texts = itertools.islice(_texts([sample.input, sample.target, sample.row]), _TEXTS_MAX)
-    asked = " ".join(texts)[:_READ_MAX_ANOMALIES]
-    seen = scripts_in(asked) | expected.scripts
-    if not seen or script in seen or asks_for_language(asked):
+    question = " ".join(texts)[:_ROW_CHARACTERS_MAX]
+    seen = scripts_in(question) | expected.scripts
+    if not seen or script in seen or mentions_languages(question):
         return ""
     return f"{name_of(script)}, where the question has {' and '.join(sorted(map(name_of, seen)))}"
 
 
-def _format(answer: Answer, expected: Expected) -> str:
+def _find_format_error(answer: Answer, expected: Expected) -> str:
     if not expected.json or answer.marks or answer.tool_calls or _is_json(answer.text):
         return ""
     if expected.json == "part" and any(map(_is_json, _candidates(answer.text))):
@@ -299,17 +301,17 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _json_asked(task: Mapping[str, Any], params: Mapping[str, Any]) -> str:
-    """Only where the model's own text is the answer: another solver may make anything of it."""
-    asked = params.get("response_format")
-    if task.get("solver") == "chat" and isinstance(asked, Mapping) and str(asked.get("type")).startswith("json"):
+def _expected_json(task: Mapping[str, Any], params: Mapping[str, Any]) -> str:
+    """Return `Expected.json`. `response_format` counts only for `chat`: other solvers may transform the text."""
+    form = params.get("response_format")
+    if task.get("solver") == "chat" and isinstance(form, Mapping) and str(form.get("type")).startswith("json"):
         return "whole"
     names = [name for each in task.get("scorers") or () for name in ([each] if isinstance(each, str) else each)]
     return "part" if any(name in {"json_field", "json_schema"} for name in names) else ""
 
 
 def _texts(value: Any, depth: int = 0) -> Iterator[str]:
-    """Every text in plain data."""
+    """Yield every text in plain data."""
     if isinstance(value, str):
         yield value
     elif depth < _DEEPEST and isinstance(value, Mapping):

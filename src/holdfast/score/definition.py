@@ -1,11 +1,12 @@
-"""What a scorer is: a function of a sample and an answer, with a name and fixed arguments.
+"""Defines scorers and extractors.
 
-The function takes `(sample, answer)`, or `(sample, answer, ctx)` if it asks a judge, then any arguments that a spec may
-set. A scorer of groups takes `(sample, answers)`: all repeats of a sample at once. Refuses functions that cannot be
-called that way, when they are decorated rather than after a run was paid for.
+A scorer is a named function of `(sample, answer)`, or `(sample, answer, ctx)` if it calls a judge model, followed by
+arguments that a spec may set. A group scorer takes `(sample, answers)`: all repeats of a sample at once. A function
+with another signature is refused when it is decorated, before a run is paid for.
 
-Before it compares, a scorer may extract: each extractor, a function of a text, makes the answer's text, or the
-target's, into a shorter one. What an answer does not hold is the empty text; a target that does not hold it raises.
+An extractor is a function that takes a part out of a text. A scorer may apply extractors to the answer and to the
+target before it compares them. If an answer lacks the part, the scorer receives the empty text; a target that lacks it
+raises.
 """
 
 import functools
@@ -20,23 +21,23 @@ from holdfast.score.errors import ScorerError
 
 Function = Callable[..., Any]
 Value = SupportsFloat | str | None
-"""A bool, a number of any make, a label, or no score."""
+"""A bool, a number (also of numpy, Decimal or Fraction), a label, or None for no score."""
 Scored = Value | Score | Mapping[str, Value | Score]
 ScoringFunction = (
     Callable[[Sample, Answer], Scored | Awaitable[Scored]]
     | Callable[Concatenate[Sample, Answer, ...], Scored | Awaitable[Scored]]
 )
-"""The first also lets a checker see what a lambda takes."""
+"""The first alternative lets type checkers infer the parameters of a lambda."""
 Check = Callable[..., str]
-"""Given the arguments: what is wrong with them, or with this machine for them; empty if nothing."""
+"""Checks the arguments, and whether this machine has what they need. Returns the problem, or an empty text."""
 Slow = Callable[..., bool]
-"""Given a text and the arguments: whether it may take longer than an event loop can be held up."""
+"""Returns whether a call with this text and these arguments could block the event loop for too long."""
 _SHOWN = 80
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 class Extractor(msgspec.Struct, frozen=True):
-    """A named function of a text: what it takes out of it, or None if that is not there."""
+    """A named function that takes a part out of a text, and returns None if the text lacks it."""
 
     name: str
     function: Function
@@ -47,35 +48,35 @@ class Extractor(msgspec.Struct, frozen=True):
     def __call__(self, text: str) -> str | None:
         found = self.function(text, **self.args)
         if found is not None and not isinstance(found, str):
-            raise TypeError(f"the extractor {self.name} returned a {type(found).__name__}; return a text, or None")
+            raise TypeError(f"the extractor {self.name} returned a {type(found).__name__}; return a str or None")
         return found
 
 
 class Scorer(msgspec.Struct, frozen=True):
-    """A named scoring function. Calling it calls the function with its arguments, on what its extractors find."""
+    """A named scoring function with arguments. Calling it applies the extractors, then the function."""
 
     name: str
     function: Function
     args: dict[str, Any] = msgspec.field(default_factory=dict)
     needs_ctx: bool = False
-    """The function's third parameter is `ctx`: it makes durable calls of its own."""
+    """The function's third parameter is `ctx`: it makes durable model calls."""
     group: bool = False
-    """It takes the answers of all repeats of a sample, and gives a list with a score for each, or one for all."""
+    """The function takes the answers of all repeats of a sample, and returns a list of scores or one score for all."""
     extract: tuple[Extractor, ...] = ()
-    """One after the other, on the answer's text."""
+    """Applied to the answer's text, in order."""
     extract_target: tuple[Extractor, ...] = ()
-    """On each text of the target."""
+    """Applied to each text of the target, in order."""
     check: Check | None = None
-    """Asked when a spec is read, before anything is paid for."""
+    """Called when a spec is read, before anything is paid for."""
     packages: tuple[str, ...] = ()
-    """What it needs besides Holdfast: their versions are part of what it is."""
+    """Packages that it computes with. Their versions are part of its identity."""
     extra: str = ""
-    """What installs them."""
+    """The extra of Holdfast that installs these packages."""
     slow: Slow | None = None
-    """If it may take long: then it is called in a thread."""
+    """Decides whether a call runs in a thread. None: never."""
 
     def roles(self) -> list[str]:
-        """The judges that it asks, as far as its arguments `roles` and `role` tell, and those that its parts ask."""
+        """Return the roles that it calls, according to its arguments `roles` and `role`, and those of its parts."""
         several = self.args.get("roles")
         if isinstance(several, list) and several:
             return several
@@ -85,7 +86,7 @@ class Scorer(msgspec.Struct, frozen=True):
         return list(dict.fromkeys([*own, *(each for part in self.parts() for each in part.roles())]))
 
     def parts(self) -> "list[Scorer]":
-        """The scorers among its arguments."""
+        """Return the scorers among its arguments."""
         found = []
         for value in self.args.values():
             several = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
@@ -96,26 +97,27 @@ class Scorer(msgspec.Struct, frozen=True):
         return self.function(*self.read(sample, judged), *rest, **{**self.args, **named})
 
     def using(self, **args: Any) -> "Scorer":
-        """The same with arguments, for a task in Python: what `{name: {argument: value}}` is in a spec. `name`,
-        `extract` and `extract_target` too; scorers and extractors as entries or as functions.
+        """Return this scorer with arguments, for a task in Python: the same as `{name: {argument: value}}` in a spec.
+
+        Also accepts `name`, `extract` and `extract_target`; scorers and extractors are spec entries or functions.
         """
         return msgspec.structs.replace(self, args={**self.args, **args})
 
     def read(self, sample: Sample, judged: Any) -> tuple[Sample, Any]:
-        """What the function is given: the sample and the answer, or answers, as the extractors leave them."""
+        """Apply the extractors to the sample's target and to the answer or answers."""
         if self.extract_target:
-            sample = msgspec.structs.replace(sample, target=_of_target(sample.target, self.extract_target))
+            sample = msgspec.structs.replace(sample, target=_extract_target(sample.target, self.extract_target))
         if self.extract:
             several = isinstance(judged, list | tuple)
-            judged = [self._of(each) for each in judged] if several else self._of(judged)
+            judged = [self._extract(each) for each in judged] if several else self._extract(judged)
         return sample, judged
 
-    def _of(self, answer: Answer) -> Answer:
-        return msgspec.structs.replace(answer, text=extracted(answer.text, self.extract) or "")
+    def _extract(self, answer: Answer) -> Answer:
+        return msgspec.structs.replace(answer, text=apply_extractors(answer.text, self.extract) or "")
 
 
-def extracted(text: str, extractors: Sequence[Extractor]) -> str | None:
-    """What is left of a text; None if one of the extractors finds nothing."""
+def apply_extractors(text: str, extractors: Sequence[Extractor]) -> str | None:
+    """Apply extractors in order. Returns None if one of them finds nothing."""
     left: str | None = text
     for each in extractors:
         left = each(left) if left is not None else None
@@ -135,9 +137,9 @@ def scorer(
 def scorer(
     function: Function | None = None, *, name: str = "", group: bool = False, check: Check | None = None
 ) -> Scorer | Callable[[Function], Scorer]:
-    """Make a scorer of a function, sync or async: `@scorer`, `@scorer(name="close")`, `@scorer(group=True)`.
+    """Turn a function, sync or async, into a scorer: `@scorer`, `@scorer(name="close")`, `@scorer(group=True)`.
 
-    `check` takes the same arguments as a spec sets, and says in a sentence what is wrong with them, or nothing.
+    `check` receives the arguments that a spec sets, and returns what is wrong with them, or an empty text.
     """
     if function is None:
         return lambda decorated: scorer(decorated, name=name, group=group, check=check)
@@ -145,33 +147,33 @@ def scorer(
         return msgspec.structs.replace(
             function, name=name or function.name, group=group or function.group, check=check or function.check
         )
-    called = name or _name_of(function)
-    return Scorer(called, function, {}, _takes_ctx(function, called), group, check=check)
+    full_name = name or _name_of(function)
+    return Scorer(full_name, function, {}, _takes_ctx(function, full_name), group, check=check)
 
 
-def needing(extra: str, *packages: str) -> Callable[[Scorer], Scorer]:
-    """For a scorer that does its work with packages that only an extra installs. To import them may take seconds."""
+def requires(extra: str, *packages: str) -> Callable[[Scorer], Scorer]:
+    """Decorate a scorer that needs the packages of an extra. It runs in a thread, because imports may take seconds."""
 
-    def noted(made: Scorer) -> Scorer:
+    def decorate(made: Scorer) -> Scorer:
         slow = None if inspect.iscoroutinefunction(made.function) else _always
         return msgspec.structs.replace(made, packages=packages, extra=extra, slow=slow)
 
-    return noted
+    return decorate
 
 
 def slow_if(slow: Slow) -> Callable[[Scorer], Scorer]:
-    """For a scorer that may take long on some texts."""
+    """Decorate a scorer that may take long on some texts."""
     return lambda made: msgspec.structs.replace(made, slow=slow)
 
 
 def arguments_of(function: Function) -> tuple[dict[str, inspect.Parameter], bool]:
-    """The arguments of a scoring function that a spec may set, and whether any other name is taken too (`**args`)."""
+    """Return the arguments of a scoring function that a spec may set, and whether it takes any others (`**args`)."""
     parameters = list(inspect.signature(function).parameters.values())
     return arguments_after(function, 2 + _ctx_is_third(parameters))
 
 
 def arguments_after(function: Function, given: int) -> tuple[dict[str, inspect.Parameter], bool]:
-    """Those after the first `given` parameters."""
+    """Return the arguments after the first `given` parameters, and whether the function takes any others."""
     parameters = list(inspect.signature(function).parameters.values())
     named = {
         parameter.name: parameter
@@ -182,8 +184,8 @@ def arguments_after(function: Function, given: int) -> tuple[dict[str, inspect.P
     return named, any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)
 
 
-def shortened(text: str) -> str:
-    """For a reason."""
+def shorten(text: str) -> str:
+    """Shorten a text for a score's reason."""
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
 
@@ -191,14 +193,14 @@ def _always(text: str, /, **_: Any) -> bool:
     return True
 
 
-def _of_target(target: Any, extractors: Sequence[Extractor]) -> Any:
+def _extract_target(target: Any, extractors: Sequence[Extractor]) -> Any:
     if isinstance(target, list | tuple):
-        return [_of_target(each, extractors) for each in target]
+        return [_extract_target(each, extractors) for each in target]
     if not isinstance(target, str):
         return target
-    found = extracted(target, extractors)
+    found = apply_extractors(target, extractors)
     if found is None:
-        raise ValueError(f"the target {shortened(target)!r} does not hold what extract_target looks for")
+        raise ValueError(f"the target {shorten(target)!r} does not contain what extract_target looks for")
     return found
 
 
@@ -213,12 +215,12 @@ def _takes_ctx(function: Function, name: str) -> bool:
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError) as error:
-        raise ScorerError(name, f"is no function whose parameters can be seen ({error}); wrap it in a def") from error
+        raise ScorerError(name, f"its parameters cannot be inspected ({error}); wrap it in a def") from error
     positional = [parameter for parameter in parameters if parameter.kind in _POSITIONAL]
-    several = any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters)
-    if len(positional) < 2 and not several:
+    is_variadic = any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters)
+    if len(positional) < 2 and not is_variadic:
         shown = ", ".join(str(parameter) for parameter in parameters)
-        raise ScorerError(name, f"takes ({shown}); a scorer takes (sample, answer), then ctx or arguments if it likes")
+        raise ScorerError(name, f"takes ({shown}); a scorer takes (sample, answer), then optionally ctx and arguments")
     third = _ctx_is_third(parameters)
     if not third and any(parameter.name == "ctx" for parameter in parameters):
         raise ScorerError(name, "ctx must be the third parameter: (sample, answer, ctx, ...)")

@@ -1,8 +1,8 @@
-"""The errors of this room: a scorer that cannot be used, and one that failed on an answer.
+"""Errors of scorers.
 
 HoldfastError
-├── ScorerError     before a run: an unknown name or argument, a function that is no scorer
-└── ScoringFailed   during one: the scorer raised, or returned what is no score
+├── ScorerError     before a run: an unknown scorer or argument, or a function that is not a scorer
+└── ScoringFailed   during a run: the scorer raised, or returned a value that is not a score
 """
 
 from holdfast.errors import HoldfastError
@@ -10,10 +10,10 @@ from holdfast.records.facts import Failure
 
 
 class ScorerError(HoldfastError):
-    """Names the place in the spec or the code, what is wrong there, and the nearest thing that would work."""
+    """A scorer cannot be used. Has the place in the spec or the code, the problem, and the nearest valid name."""
 
     def __init__(self, place: str, problem: str) -> None:
-        super().__init__(place, problem)  # both, so that it can be pickled
+        super().__init__(place, problem)  # both arguments, so that the error can be pickled
         self.place = place
         self.problem = problem
 
@@ -21,8 +21,8 @@ class ScorerError(HoldfastError):
         return f"{self.place}: {self.problem}"
 
 
-class ScoringFailed(HoldfastError):  # noqa: N818 - an expected outcome that is recorded, not a defect of ours
-    """One scorer gave no score for one answer. `detail` shows the user's own lines that led to it."""
+class ScoringFailed(HoldfastError):  # noqa: N818 - an expected outcome that is recorded, not a bug
+    """A scorer failed on one answer. `detail` has the traceback through the user's own code."""
 
     kind = "scorer"
 
@@ -37,5 +37,5 @@ class ScoringFailed(HoldfastError):  # noqa: N818 - an expected outcome that is 
 
     @property
     def failure(self) -> Failure:
-        """As it is recorded."""
+        """The failure as it is recorded."""
         return Failure(self.kind, str(self), self.detail)

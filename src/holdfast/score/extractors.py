@@ -1,7 +1,7 @@
-"""Extractors: what a text holds, taken out of it before it is compared. `EXTRACTORS` has those that a spec can name.
+"""The built-in extractors: each takes a part out of a text before it is compared. `EXTRACTORS` lists them by name.
 
-Each is a function of a text, and arguments if it likes, that returns a text, or None if there is no such thing in it.
-All of them take time that grows with the text's length and no faster; `regex` is ended if it takes too long.
+An extractor is a function of a text, with optional arguments. It returns a text, or None if the part is missing. Their
+running time is linear in the text's length; `regex` is stopped if it takes too long.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from holdfast.score.definition import Check, Extractor, Function, Slow
-from holdfast.score.patterns import compiled_pattern, first_group, last_group, may_take_long, problem_of
+from holdfast.score.patterns import check_pattern, compiled_pattern, first_group, last_group, may_take_long
 from holdfast.score.scorers.choice import extract_letter
 from holdfast.score.scorers.numeric import last_quantity
 
@@ -27,23 +27,23 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def _extractor(check: Check | None = None, slow: Slow | None = None) -> Callable[[Function], Function]:
-    def noted(function: Function) -> Function:
+    def register(function: Function) -> Function:
         name = function.__name__.removesuffix("_")
         EXTRACTORS[name] = Extractor(name, function, check=check, slow=slow)
         return function
 
-    return noted
+    return register
 
 
-@_extractor(check=lambda pattern, group=None, **_: problem_of(pattern, group), slow=may_take_long)
+@_extractor(check=lambda pattern, group=None, **_: check_pattern(pattern, group), slow=may_take_long)
 def regex(
     text: str, pattern: str, group: int | str | None = None, first: bool = False, ignore_case: bool = False
 ) -> str | None:
-    """What `group` holds (not said: the first, or the whole match of a pattern without groups) in the last place where
-    the pattern is found, or the first.
+    """The last match of `pattern`; with `first`, the first. `group` selects a part of the match; default: the first
+    group, or the whole match of a pattern without groups.
     """
-    wanted = min(compiled_pattern(pattern).groups, 1) if group is None else group
-    return (first_group if first else last_group)(text, pattern, wanted, ignore_case)
+    chosen = min(compiled_pattern(pattern).groups, 1) if group is None else group
+    return (first_group if first else last_group)(text, pattern, chosen, ignore_case)
 
 
 @_extractor()
@@ -60,14 +60,14 @@ def last_line(text: str) -> str | None:
 
 @_extractor(check=lambda marker, **_: "" if marker else "the marker is empty")
 def after(text: str, marker: str, first: bool = False) -> str | None:
-    """What follows `marker`, where it stands last, or first."""
+    """The text after the last `marker`; with `first`, after the first."""
     found = text.find(marker) if first else text.rfind(marker)
     return None if found < 0 else text[found + len(marker) :].strip()
 
 
 @_extractor()
 def tag(text: str, name: str) -> str | None:
-    """What stands between `<name>` and `</name>`, the last time."""
+    """The text between the last `<name>` and `</name>`."""
     end = text.rfind(f"</{name}>")
     start = text.rfind(f"<{name}>", 0, max(end, 0))
     return None if start < 0 else text[start + len(name) + 2 : end].strip()
@@ -75,7 +75,7 @@ def tag(text: str, name: str) -> str | None:
 
 @_extractor()
 def without_thinking(text: str) -> str | None:
-    """What follows the last `</think>`. Nothing, if thinking was begun and never ended."""
+    """The text after the last `</think>`. Missing if the thinking was begun and never ended."""
     if "</think>" in text:
         return text.rpartition("</think>")[2].strip()
     return None if "<think>" in text else text
@@ -83,7 +83,7 @@ def without_thinking(text: str) -> str | None:
 
 @_extractor()
 def boxed(text: str) -> str | None:
-    r"""What the last `\boxed{…}` holds, braces inside it too."""
+    r"""The content of the last `\boxed{…}`, which may contain braces."""
     start = text.rfind("\\boxed")
     opening = text.find("{", start)
     if start < 0 or opening < 0 or text[start + 6 : opening].strip():
@@ -98,7 +98,7 @@ def boxed(text: str) -> str | None:
 
 @_extractor()
 def code(text: str, language: str = "") -> str | None:
-    """The last fenced block, or the last in `language`. A block that is not closed ends with the text."""
+    """The last fenced code block, or the last one in `language`. An unclosed block ends with the text."""
     found = None
     for named, block in _blocks(text):
         if not language or named == language.lower():
@@ -108,7 +108,7 @@ def code(text: str, language: str = "") -> str | None:
 
 @_extractor()
 def json_(text: str, path: str = "") -> str | None:
-    """The JSON value in a text, or what it holds at `path` (`a.b.0`): a text as it is, anything else as JSON."""
+    """The JSON value in a text, or its part at `path` (`a.b.0`). Text is returned unquoted, anything else as JSON."""
     value = json_at(text, path)
     if value is _NOTHING:
         return None
@@ -117,60 +117,60 @@ def json_(text: str, path: str = "") -> str | None:
 
 @_extractor()
 def number(text: str) -> str | None:
-    """The last number, as it is written."""
+    """The last number, as written."""
     found = last_quantity(text)
     return None if found is None else found.text
 
 
-@_extractor(check=lambda letters="A", **_: "" if letters.isupper() else "letters must be capital letters, as ABCD")
+@_extractor(check=lambda letters="A", **_: "" if letters.isupper() else "letters must be capital letters, such as ABCD")
 def letter(text: str, letters: str = "ABCDEFGHIJKLMNOPQRSTUVWXYZ") -> str | None:
-    """The letter that a text picks, as the scorer `choice` reads it."""
+    """The letter that the text chooses, read as by the scorer `choice`."""
     return extract_letter(text, letters)
 
 
 @_extractor()
 def normalized(text: str) -> str:
-    """Small letters, no punctuation, no English articles, single blanks: as SQuAD compares."""
+    """Lower case, without punctuation, English articles and extra spaces, as SQuAD compares texts."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
-def has_json(text: str, path: str) -> tuple[bool, Any]:
-    """Whether a text holds a JSON value with something at a path, and that."""
+def find_json(text: str, path: str) -> tuple[bool, Any]:
+    """Return whether a text contains JSON with a value at `path`, and that value."""
     value = json_at(text, path)
     return value is not _NOTHING, None if value is _NOTHING else value
 
 
 def json_at(text: str, path: str) -> Any:
-    """In the first JSON value of a text that has something there: `As [1] says, {"a": 2}` has an `a`."""
+    """Return the value at `path` in the first JSON of a text that has one: `As [1] says, {"a": 2}` has an `a`."""
     steps = path.split(".") if path else []
-    found = (functools.reduce(_into, steps, value) for value in _values_in(text))
+    found = (functools.reduce(_step_into, steps, value) for value in _values_in(text))
     return next((each for each in found if each is not _NOTHING), _NOTHING)
 
 
 def _values_in(text: str) -> Iterator[Any]:
-    """The text as JSON; else its last fenced block, then the objects and lists in it that are whole."""
-    whole = _decoded(text)
+    """Yield the text as JSON; otherwise its last fenced block, then the complete objects and lists in it."""
+    whole = _decode(text)
     if whole is not _NOTHING:
         yield whole
         return
-    yield _decoded(code(text) or "")
+    yield _decode(code(text) or "")
     decoder, end = json.JSONDecoder(), 0
     for match in itertools.islice(re.finditer(r"[\[{]", text), _OPENINGS_MAX):
-        if match.start() < end:  # inside of one that was whole
+        if match.start() < end:  # inside a value that was yielded
             continue
         with contextlib.suppress(ValueError, RecursionError):
             value, end = decoder.raw_decode(text, match.start())
             yield value
 
 
-def _decoded(text: str) -> Any:
+def _decode(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         return _NOTHING
 
 
-def _into(value: Any, step: str) -> Any:
+def _step_into(value: Any, step: str) -> Any:
     if isinstance(value, dict):
         return value.get(step, _NOTHING)
     if isinstance(value, list) and step.removeprefix("-").isdecimal() and -len(value) <= int(step[:9]) < len(value):
@@ -179,7 +179,7 @@ def _into(value: Any, step: str) -> Any:
 
 
 def _blocks(text: str) -> Iterator[tuple[str, str]]:
-    """The fenced blocks of a text: what stands behind the opening fence, in small letters, and the lines."""
+    """Yield the fenced blocks of a text: the language after the opening fence, in lower case, and the content."""
     named: str | None = None
     lines: list[str] = []
     for line in text.splitlines():

@@ -1,11 +1,14 @@
-"""What a scorer or a solver is made of, to tell whether it is still the same: name, arguments, and its code.
+"""Identities of scorers and code fingerprints of scorers and solvers: they detect that code has changed.
 
-Code that comes with Holdfast is known by name and version (`holdfast.records.built_in`), so that it can be moved and
-reworded. Code of the user is known by a digest. The digest covers the module's file, because a function is more than
-its own lines, without the scorers in it that it does not use: they are what they are by themselves; and, of a scorer,
-the files of the modules that it imports, as far as they are the user's own and not installed. Of code in a notebook, a
-shell or a script (`__main__`) the function's own lines count, and the functions, the classes and, for a scorer, the
-constants there that it uses: other cells change all the time.
+This is the only module that digests code. Invariant: the same code has the same digest in every process and on every
+machine, so nothing here may depend on addresses, hash order or absolute paths.
+
+- Built-in code is identified by name and version (`holdfast.records.built_in`), so that it can be moved and reworded.
+- User code in a module is identified by a digest of the module's file, because a function depends on more than its own
+  lines. Scorers in the file that the function does not use are left out: they have digests of their own. For a scorer
+  the digest also covers the files of imported modules, unless they are installed packages.
+- User code in a notebook, a shell or a script (`__main__`) is identified by the function's own source and that of the
+  functions, classes and, for a scorer, constants that it uses: other notebook cells change all the time.
 """
 
 import ast
@@ -34,36 +37,36 @@ from holdfast.score.definition import Extractor, Scorer
 
 _DEEPEST = 20
 _PARSED_MAX = 128
-"""How many files are not parsed again. A run asks for the digests of its scorers several times."""
+"""Size of the caches of parsed files. A run computes the digests of its scorers several times."""
 _PARSING = threading.Lock()
 _CONSTANTS = (str, bytes, int, float, complex, tuple, list, dict, set, frozenset, re.Pattern)
 _first_seen: "weakref.WeakKeyDictionary[Any, list[Any]]" = weakref.WeakKeyDictionary()
 
 
 def identity(scorer: Scorer | Extractor) -> dict[str, Any]:
-    """As an evaluation records it: `name`, `function`, `args`; of a built-in its `version`, of the user's own code
-    `source` (a digest); and, of those that have them, its extractors and the versions of the packages that it computes
-    with. `function` is the name of a built-in, or `module:function`.
+    """Return the identity that an evaluation records: `name`, `function`, `args`, and `version` for a built-in or
+    `source` (a digest) for user code; if present, also extractors and the versions of packages that it computes with.
+    `function` is the name of a built-in, or `module:function`.
     """
     args = {name: _plain(value) for name, value in scorer.args.items()}
-    told = {"name": scorer.name, **_code(scorer), "args": args}
+    found = {"name": scorer.name, **_code(scorer), "args": args}
     if isinstance(scorer, Scorer):
         parts = {"extract": scorer.extract, "extract_target": scorer.extract_target}
-        told |= {name: _plain(extractors) for name, extractors in parts.items() if extractors}
-        told |= {"packages": {name: version_of(name) for name in scorer.packages}} if scorer.packages else {}
-    return told
+        found |= {name: _plain(extractors) for name, extractors in parts.items() if extractors}
+        found |= {"packages": {name: version_of(name) for name in scorer.packages}} if scorer.packages else {}
+    return found
 
 
 def _code(scorer: Scorer | Extractor) -> dict[str, Any]:
     function, versions = scorer.function, EXTRACTORS if isinstance(scorer, Extractor) else SCORERS
-    name = _own_name(function)
+    name = _built_in_name(function)
     if name in versions and inspect.isfunction(function) and not hasattr(function, "__wrapped__"):
         return {"function": name, "version": versions[name]}
-    return {"function": _where(scorer), "source": source_digest(scorer)}
+    return {"function": _qualified_name(scorer), "source": source_digest(scorer)}
 
 
 def version_of(package: str) -> str:
-    """Empty if it is not installed."""
+    """Return the installed version of a package; empty if it is not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -71,7 +74,7 @@ def version_of(package: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """An argument as it is recorded: scorers, extractors and functions in it by what they are."""
+    """Return an argument as plain data: scorers, extractors and functions in it become their identities."""
     if isinstance(value, Scorer | Extractor):
         return identity(value)
     if isinstance(value, list | tuple):
@@ -81,7 +84,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, set | frozenset):
         return sorted(map(_plain, value), key=repr)
     if callable(value):
-        return {"function": _where(value), "source": source_digest(value)}
+        return {"function": _qualified_name(value), "source": source_digest(value)}
     try:
         msgspec.json.encode(value)
     except (TypeError, ValueError, OverflowError):
@@ -89,78 +92,77 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _where(function: Any) -> str:
+def _qualified_name(function: Any) -> str:
     innermost = _innermost(function)
-    if _is_ours(innermost):
-        return f"holdfast:{_own_name(innermost)}"
+    if _is_built_in(innermost):
+        return f"holdfast:{_built_in_name(innermost)}"
     return f"{getattr(innermost, '__module__', '')}:{getattr(innermost, '__qualname__', '')}"
 
 
-def _is_ours(function: Any) -> bool:
-    """Whether it comes with Holdfast."""
+def _is_built_in(function: Any) -> bool:
+    """Whether a function comes with Holdfast."""
     module = getattr(function, "__module__", None) or ""
     return bool(module.partition(".")[0] == __name__.partition(".")[0])
 
 
-def _own_name(function: Any) -> str:
-    """Of what comes with Holdfast: what a spec calls it. Empty for anything else."""
-    return str(getattr(function, "__name__", "")).removesuffix("_") if _is_ours(function) else ""
+def _built_in_name(function: Any) -> str:
+    """Return the name that a spec uses for a built-in function; empty for user code."""
+    return str(getattr(function, "__name__", "")).removesuffix("_") if _is_built_in(function) else ""
 
 
-def _own_version(function: Any) -> str:
-    """Of what comes with Holdfast: a text that is another one when it works differently."""
-    name = _own_name(function)
+def _built_in_version(function: Any) -> str:
+    """Return a text that identifies a built-in function and its version."""
+    name = _built_in_name(function)
     return f"holdfast:{name} {SCORERS.get(name, EXTRACTORS.get(name, 1))}"
 
 
 def source_digest(function: Callable[..., Any]) -> str:
-    """Of the module's file without other scorers; of the function's own source if it belongs to no module file; else of
-    its bytecode. Of what comes with Holdfast, and was given arguments by the user: of its version.
+    """Digest the code of a scorer: its module's file without other scorers; its own source if it belongs to no module
+    file; its bytecode if it has no source. For a built-in function with bound arguments: its version and the arguments.
     """
     innermost = _innermost(function)
-    if _is_ours(innermost):
-        return xxhash.xxh3_128_hexdigest(_own_version(innermost).encode() + _bound_to(function))
+    if _is_built_in(innermost):
+        return xxhash.xxh3_128_hexdigest(_built_in_version(innermost).encode() + _bound_to(function))
     module = getattr(innermost, "__module__", "__main__")
     if module != "__main__":
         content = _module_file(innermost)
         if content is not None:
-            told = _without_others(content, innermost) + b"".join(_imported(content, module, {module}))
-            return xxhash.xxh3_128_hexdigest(told + _bound_to(function))
+            code = _without_others(content, innermost) + b"".join(_imported_files(content, module, {module}))
+            return xxhash.xxh3_128_hexdigest(code + _bound_to(function))
     return _digest_alone(function, constants=True)
 
 
 def _digest_alone(function: Callable[..., Any], *, constants: bool) -> str:
-    told = "".join(_used_sources(_innermost(function), constants)).encode("utf-8", "surrogatepass")
-    return xxhash.xxh3_128_hexdigest(told + _bound_to(function))
+    code = "".join(_used_sources(_innermost(function), constants)).encode("utf-8", "surrogatepass")
+    return xxhash.xxh3_128_hexdigest(code + _bound_to(function))
 
 
 def solver_digest(function: Callable[..., Any]) -> str:
-    """Of a solver's code: its module's file without the scorers in it, which may change while answers stay.
-
-    Solvers that come with Holdfast have a version and no digest.
+    """Digest the code of a solver: its module's file without the scorers in it, which may change without changing
+    answers. Empty for built-in solvers, which have a version instead.
     """
     innermost = _innermost(function)
     module = sys.modules.get(getattr(innermost, "__module__", ""))
     if module is None or module.__name__ == "__main__":
-        return _digest_alone(function, constants=False)  # a list of results would be another one after every sample
-    if _is_ours(innermost):
+        return _digest_alone(function, constants=False)  # a global list of results would change with every sample
+    if _is_built_in(innermost):
         return ""
     content = _module_file(innermost)
     if content is None:
         return source_digest(function)
     lines = _without_scorers(content.splitlines(), module)
-    told = b"\n".join(line for line in lines if line.strip())
-    return xxhash.xxh3_128_hexdigest(told + _bound_to(function))
+    code = b"\n".join(line for line in lines if line.strip())
+    return xxhash.xxh3_128_hexdigest(code + _bound_to(function))
 
 
 def _used_sources(function: Any, constants: bool) -> Iterator[str]:
-    """Of a function that belongs to no file: its own, then those of the functions and classes beside it that it uses,
-    and of what those use.
+    """Yield the source of a function in `__main__`, and of the functions and classes there that it uses, directly or
+    indirectly.
     """
     seen, waiting = {id(function)}, [function]
     while waiting:
         one = waiting.pop(0)
-        yield _own_source(one)
+        yield _source_of(one)
         beside = getattr(_routine_of(one), "__globals__", {})
         for name in sorted(_names_in(one) & beside.keys()):
             used = _innermost(beside[name]) if callable(beside[name]) else None
@@ -171,7 +173,7 @@ def _used_sources(function: Any, constants: bool) -> Iterator[str]:
                 waiting.append(used)
 
 
-def _own_source(function: Any) -> str:
+def _source_of(function: Any) -> str:
     try:
         return textwrap.dedent(inspect.getsource(function))
     except (OSError, TypeError):
@@ -179,14 +181,14 @@ def _own_source(function: Any) -> str:
 
 
 def _routine_of(function: Any) -> Any:
-    """A function as it is; of a class one of its own, which knows what is beside it."""
+    """Return a function with `__globals__`: the function itself, or a method of a class."""
     if not inspect.isclass(function):
         return function
     return next(filter(inspect.isfunction, vars(function).values()), None)
 
 
 def _names_in(function: Any) -> set[str]:
-    """That code looks up beside itself."""
+    """Return the global names that a function or class uses."""
     parts = [function, *(vars(function).values() if inspect.isclass(function) else ())]
     codes = [code for each in parts if isinstance(code := getattr(each, "__code__", None), CodeType)]
     found: set[str] = set()
@@ -197,8 +199,8 @@ def _names_in(function: Any) -> set[str]:
     return found
 
 
-def _imported(content: bytes, module: str, seen: set[str]) -> Iterator[bytes]:
-    """The files of the modules that a module's file imports when it is loaded, and of those that they import."""
+def _imported_files(content: bytes, module: str, seen: set[str]) -> Iterator[bytes]:
+    """Yield the content of user modules that a file imports at module level, directly or indirectly."""
     for name in _imports(content, module):
         found = sys.modules.get(name)
         path = getattr(found, "__file__", None) if name not in seen else None
@@ -208,11 +210,11 @@ def _imported(content: bytes, module: str, seen: set[str]) -> Iterator[bytes]:
         with contextlib.suppress(OSError), open(path, "rb") as file:
             own = file.read()
             yield own
-            yield from _imported(own, name, seen)
+            yield from _imported_files(own, name, seen)
 
 
 def _imports(content: bytes, module: str) -> list[str]:
-    """The names of the modules that a module's file imports."""
+    """Return the names of the modules that a file imports."""
     package = getattr(sys.modules.get(module), "__package__", None) or ""
     found: list[str] = []
     for source, names in _import_statements(content):
@@ -226,8 +228,8 @@ def _imports(content: bytes, module: str) -> list[str]:
 
 @functools.lru_cache(_PARSED_MAX)
 def _import_statements(content: bytes) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Source, with its leading dots, and names of each. Not those inside functions: whether these are loaded changes
-    while a process runs.
+    """Return each import as (source with leading dots, names). Imports inside functions are left out, because those
+    modules may or may not be loaded yet, and the digest must not depend on that.
     """
     try:
         tree = _parsed(content)
@@ -244,46 +246,46 @@ def _import_statements(content: bytes) -> tuple[tuple[str, tuple[str, ...]], ...
 
 
 def _parsed(source: str | bytes) -> ast.Module:
-    """One at a time: two threads that do this at once break each other in Python 3.11."""
+    """Parse source under a lock: in Python 3.11, `ast.parse` in two threads at once can fail."""
     with _PARSING:
         return ast.parse(source)
 
 
 def _is_installed(name: str, path: str) -> bool:
-    """By a package manager, or with Python: its version tells what it is. So does ours."""
+    """Whether a module belongs to an installed package, to Python or to Holdfast: those are identified by versions."""
     is_ours = name.partition(".")[0] == __name__.partition(".")[0]
     return is_ours or os.path.realpath(path).startswith(_installed_folders())
 
 
 @functools.cache
 def _installed_folders() -> tuple[str, ...]:
-    """With their separator. Cached: sysconfig expands all of its variables at each call."""
+    """Return the folders of installed code, each with a trailing separator. Cached: sysconfig is slow."""
     paths = sysconfig.get_paths()
     return tuple(os.path.realpath(paths[kind]) + os.sep for kind in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 
-def _without_others(content: bytes, wanted: Any) -> bytes:
-    """A module's file without the scorers in it that the wanted function does not use."""
-    module, lines = sys.modules.get(wanted.__module__), content.splitlines()
-    kept = lines if module is None else _without_scorers(lines, module, wanted)
+def _without_others(content: bytes, function: Any) -> bytes:
+    """Return a module's file without the scorers that the function does not use."""
+    module, lines = sys.modules.get(function.__module__), content.splitlines()
+    kept = lines if module is None else _without_scorers(lines, module, function)
     return content if kept == lines else b"\n".join(kept)
 
 
-def _without_scorers(lines: list[bytes], module: ModuleType, wanted: Any = None) -> list[bytes]:
-    """A module's lines without its own scorers, except the one that is wanted and those that the rest uses."""
+def _without_scorers(lines: list[bytes], module: ModuleType, kept: Any = None) -> list[bytes]:
+    """Blank out the scorers in a module's lines, except `kept` and those that the remaining code uses."""
     found = dict(_scorers_in(module))
-    others = {name for name in found if wanted is None or _innermost(getattr(module, name)) is not wanted}
-    while True:
-        rest = _cut(lines, [found[name] for name in others])
-        used = others & _words(b"\n".join(rest)) if others else set()
+    others = {name for name in found if kept is None or _innermost(getattr(module, name)) is not kept}
+    while True:  # a scorer that the rest uses is kept, and may itself use others
+        rest = _blank_out(lines, [found[name] for name in others])
+        used = others & _names_in_code(b"\n".join(rest)) if others else set()
         if not used:
             return rest
         others -= used
 
 
 @functools.lru_cache(_PARSED_MAX)
-def _words(code: bytes) -> frozenset[str]:
-    """The names in it, and texts that may be one; all of its words if it cannot be understood."""
+def _names_in_code(code: bytes) -> frozenset[str]:
+    """Return all names and texts in the code; a text may be a name for getattr. Unparsable code: every word."""
     try:
         tree = _parsed(code)
     except (SyntaxError, ValueError, RecursionError):
@@ -297,7 +299,7 @@ def _words(code: bytes) -> frozenset[str]:
     return frozenset(found)
 
 
-def _cut(lines: list[bytes], places: Iterable[tuple[int, int]]) -> list[bytes]:
+def _blank_out(lines: list[bytes], places: Iterable[tuple[int, int]]) -> list[bytes]:
     kept = list(lines)
     for first, count in places:
         kept[first : first + count] = [b""] * count
@@ -305,26 +307,24 @@ def _cut(lines: list[bytes], places: Iterable[tuple[int, int]]) -> list[bytes]:
 
 
 def _scorers_in(module: ModuleType) -> Iterator[tuple[str, tuple[int, int]]]:
-    """The name of each of a module's own scorers, and where it is: the first line, counted from 0, and how many."""
+    """Yield the scorers that a module defines: name, and first line (from 0) with number of lines."""
     for name, each in vars(module).items():
         function = _innermost(each) if isinstance(each, Scorer) else None
         if getattr(function, "__module__", None) == module.__name__:
-            with contextlib.suppress(OSError, TypeError):  # code that was made, not written, is in no line
-                lines, first = inspect.getsourcelines(function)  # type: ignore[arg-type] # an object whose source we ask for
+            with contextlib.suppress(OSError, TypeError):  # generated code has no source lines
+                lines, first = inspect.getsourcelines(function)  # type: ignore[arg-type] # any object may have source lines
                 yield name, (max(first - 1, 0), len(lines))
 
 
 def _bound_to(function: Any) -> bytes:
-    """What a function was given beforehand: the arguments of partials, the values that it closes over, those that its
-    object holds.
-    """
-    told: list[Any] = []
+    """Return what a function is bound to: arguments of partials, closure values, attributes of its object."""
+    bound: list[Any] = []
     while True:
         if inspect.ismethod(function):
-            told += _as_first_seen(function.__self__)
+            bound += _as_first_seen(function.__self__)
             function = function.__func__
         elif isinstance(function, functools.partial):
-            told += _as_first_seen(function)
+            bound += _as_first_seen(function)
             function = function.func
         elif isinstance(function, Scorer | Extractor):
             function = function.function
@@ -332,19 +332,19 @@ def _bound_to(function: Any) -> bytes:
             function = function.__wrapped__
         else:
             break
-    told += _as_first_seen(function)
-    return repr(told).encode("utf-8", "surrogatepass") if told else b""
+    bound += _as_first_seen(function)
+    return repr(bound).encode("utf-8", "surrogatepass") if bound else b""
 
 
 def _as_first_seen(thing: Any) -> list[Any]:
-    """What a partial, a function or an object held then: what it counts and collects while it works is not what it
-    is.
+    """Return what a partial, a function or an object held when it was first digested. Counters and caches that it
+    changes while it works must not change the digest.
     """
     try:
         if thing not in _first_seen:
             _first_seen[thing] = _held_by(thing)
         return _first_seen[thing]
-    except TypeError:  # neither hashed nor referred to weakly
+    except TypeError:  # not hashable, or without weak references
         return _held_by(thing)
 
 
@@ -352,17 +352,17 @@ def _held_by(thing: Any) -> list[Any]:
     if isinstance(thing, functools.partial):
         return [(_stable(thing.args), _stable(thing.keywords))] if thing.args or thing.keywords else []
     if inspect.isclass(thing) or not inspect.isroutine(thing):
-        held = {} if inspect.isclass(thing) else getattr(thing, "__dict__", {})
-        return [_stable(held)] if held else []
-    told = []
+        attributes = {} if inspect.isclass(thing) else getattr(thing, "__dict__", {})
+        return [_stable(attributes)] if attributes else []
+    held = []
     for cell in getattr(thing, "__closure__", None) or ():
-        with contextlib.suppress(ValueError):  # not filled yet
-            told.append(_stable(cell.cell_contents))
-    return told
+        with contextlib.suppress(ValueError):  # an empty cell
+            held.append(_stable(cell.cell_contents))
+    return held
 
 
 def _innermost(function: Any) -> Any:
-    """The function that was written, below decorators and partials; of an object that can be called, its class."""
+    """Return the user's function below decorators and partials; for a callable object, its class."""
     while True:
         if isinstance(function, Scorer | Extractor):
             function = function.function
@@ -399,9 +399,9 @@ def _compiled(function: Any) -> Any:
 
 
 def _stable(constant: Any, depth: int = 0) -> Any:
-    """A constant whose text is the same in every process: no addresses, no order of hashing."""
+    """Return a value whose repr is the same in every process: without addresses and without hash order."""
     stable = functools.partial(_stable, depth=depth + 1)
-    if depth > _DEEPEST:  # it may hold itself
+    if depth > _DEEPEST:  # it may contain itself
         return type(constant).__qualname__
     if isinstance(constant, CodeType):
         return constant.co_code, stable(constant.co_consts), constant.co_names
@@ -414,7 +414,7 @@ def _stable(constant: Any, depth: int = 0) -> Any:
     if isinstance(constant, re.Pattern):
         return constant.pattern, constant.flags
     if inspect.isfunction(constant):
-        return _own_version(constant) if _is_ours(constant) else _own_source(constant)
+        return _built_in_version(constant) if _is_built_in(constant) else _source_of(constant)
     fields = getattr(constant, "__struct_fields__", None) or getattr(constant, "__dataclass_fields__", ())
     if fields and not inspect.isclass(constant):
         return type(constant).__qualname__, [stable(getattr(constant, name, None)) for name in fields]

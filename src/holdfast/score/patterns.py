@@ -1,6 +1,7 @@
-"""Regular expressions of users on texts of models: checked when a spec is read, ended when they take too long.
+"""Regular expressions of users on texts of models: checked when a spec is read, stopped when they take too long.
 
-Patterns that cannot take long are looked for here; all others by the process that can be ended.
+Simple patterns on short texts run in this process. All others run in the worker process, which can be killed: a
+backtracking pattern cannot be interrupted in Python.
 """
 
 import functools
@@ -14,52 +15,53 @@ _SHORT = 2000
 _OPTIONAL_MAX = 3
 
 
-def found_in(text: str, pattern: str, ignore_case: bool = False) -> bool:
-    """Whether the pattern is somewhere in the text."""
-    return _asked("search", text, pattern, ignore_case) is True
+def is_match(text: str, pattern: str, ignore_case: bool = False) -> bool:
+    """Whether the pattern matches anywhere in the text."""
+    return _match("search", text, pattern, ignore_case) is True
 
 
 def last_group(text: str, pattern: str, group: int | str, ignore_case: bool = False) -> str | None:
-    """What a group holds in the last place where the pattern is found. None if it is found nowhere."""
-    held: str | None = _asked("last", text, pattern, ignore_case, group)
+    """Return a group of the last match; None if the pattern does not match."""
+    held: str | None = _match("last", text, pattern, ignore_case, group)
     return held
 
 
 def first_group(text: str, pattern: str, group: int | str, ignore_case: bool = False) -> str | None:
-    """The same in the first place."""
-    held: str | None = _asked("first", text, pattern, ignore_case, group)
+    """Return a group of the first match; None if the pattern does not match."""
+    held: str | None = _match("first", text, pattern, ignore_case, group)
     return held
 
 
-def problem_of(pattern: str, group: int | str | None) -> str:
-    """What is wrong with a pattern; empty if nothing."""
+def check_pattern(pattern: str, group: int | str | None) -> str:
+    """Return what is wrong with a pattern or its group; empty if nothing."""
     try:
         compiled = compiled_pattern(pattern)
     except re.error as error:
         return f"the pattern {pattern!r} is not valid: {error}"
     if group not in [None, *range(compiled.groups + 1), *compiled.groupindex]:
-        return f"the pattern {pattern!r} has no group {group!r}; put ( ) around what is compared"
+        return f"the pattern {pattern!r} has no group {group!r}; put ( ) around the part to compare"
     return ""
 
 
 @functools.lru_cache(maxsize=256)
 def compiled_pattern(pattern: str, ignore_case: bool = False) -> re.Pattern[str]:
+    """Compile a pattern, cached."""
     return re.compile(pattern, re.IGNORECASE if ignore_case else 0)
 
 
 def may_take_long(text: str, /, pattern: str, **_: Any) -> bool:
-    """Whether it is looked for by the other process, which is waited for."""
+    """Whether the pattern is matched in the worker process, and may block for seconds."""
     return len(text) > _SHORT or not _is_quick(pattern)
 
 
-def _asked(what: str, text: str, pattern: str, ignore_case: bool, group: int | str = 0) -> Any:
+def _match(what: str, text: str, pattern: str, ignore_case: bool, group: int | str = 0) -> Any:
     if not may_take_long(text, pattern):
-        return looked_for(what, text, pattern, ignore_case, group)
-    return within(SECONDS_MAX, f"{__name__}:looked_for", what, text, pattern, ignore_case, group)
+        return match_pattern(what, text, pattern, ignore_case, group)
+    return within(SECONDS_MAX, f"{__name__}:match_pattern", what, text, pattern, ignore_case, group)
 
 
-def looked_for(what: str, text: str, pattern: str, ignore_case: bool, group: int | str) -> Any:
-    """What the functions above return. In whichever process."""
+def match_pattern(what: str, text: str, pattern: str, ignore_case: bool, group: int | str) -> Any:
+    """Match a pattern; runs in this process or in the worker."""
     compiled = compiled_pattern(pattern, ignore_case)
     if what == "search":
         return compiled.search(text) is not None
@@ -73,8 +75,8 @@ def looked_for(what: str, text: str, pattern: str, ignore_case: bool, group: int
 
 @functools.lru_cache(maxsize=256)
 def _is_quick(pattern: str) -> bool:
-    """At most one part is repeated without end, and that is a single character: quadratic in a short text at worst."""
-    if compiled_pattern(pattern).flags & re.VERBOSE:  # what is repeated may stand elsewhere
+    """Whether at most one unbounded repetition, of a single character, occurs: at worst quadratic in a short text."""
+    if compiled_pattern(pattern).flags & re.VERBOSE:  # spaces and comments hide what is repeated
         return False
     endless = sum(map(pattern.count, "*+{"))
     repeated_group = re.search(r"\)[*+{?]", pattern)

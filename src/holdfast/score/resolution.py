@@ -1,9 +1,9 @@
-"""From what a spec says to a scorer: a built-in name, an entry point, `module:function`, or the thing itself.
+"""Resolves the entries of a spec to scorers: a built-in name, an entry point, `module:function`, or an object.
 
-Every entry is a name, or `{name: {argument: value}}`. Every scorer also takes `name`, `extract` and `extract_target`;
-extractors are entries too, and so are the parts of a scorer that is made of others: arguments whose annotation says
-Scorer. Refuses, with the place in the spec and the nearest name that exists: unknown names, modules that fail to
-import, arguments that the function does not take or whose type is wrong, and what this machine lacks for it.
+An entry is a name, or `{name: {argument: value}}`. Every scorer also takes `name`, `extract` and `extract_target`.
+Extractors are entries too, and so are the parts of a composed scorer: arguments whose annotation is Scorer.
+ScorerError, with the place in the spec and the nearest valid name, for unknown names, modules that fail to import,
+unknown arguments, arguments of a wrong type, and missing packages.
 """
 
 import difflib
@@ -30,64 +30,62 @@ from holdfast.score.identity import version_of
 from holdfast.score.scorers.registry import BUILT_IN
 
 GROUP = "holdfast.scorers"
-"""The entry point group where installed packages offer scorers."""
+"""Entry point group in which installed packages offer scorers."""
 EXTRACTOR_GROUP = "holdfast.extractors"
 
-_OF_EVERY_SCORER = ("name", "extract", "extract_target")
+_COMMON_ARGUMENTS = ("name", "extract", "extract_target")
 Entry = str | Mapping[str, Mapping[str, Any] | None] | Scorer | Callable[..., Any]
 
 
 def resolve(entry: Entry, place: str) -> Scorer:
-    """The scorer that an entry means. `place` says where it stands, for errors.
+    """Return the scorer of an entry. `place` is its path in the spec, for errors.
 
-    In `{regex: {pattern: x, name: y}}` the argument `name`, unless the function has its own, names the scorer, so that
-    one function can be used twice; `extract` and `extract_target` say what it is to compare.
+    In `{regex: {pattern: x, name: y}}` the argument `name` names the scorer, so that one function can be used twice.
+    An argument of the function with the same name as a common argument takes precedence.
     """
-    named, args = _parted(entry, place)
-    found = _find(named, place) if isinstance(named, str) else _as_scorer(named, place)
+    named, args = _split_entry(entry, place)
+    found = _find_scorer(named, place) if isinstance(named, str) else _as_scorer(named, place)
     known, _ = arguments_of(found.function)
     args = {**found.args, **args}
-    own = {arg: args.pop(arg) for arg in _OF_EVERY_SCORER if arg in args and arg not in known}
+    own = {arg: args.pop(arg) for arg in _COMMON_ARGUMENTS if arg in args and arg not in known}
     extractors = {arg: _extractors(own[arg], f"{place}.{arg}") for arg in own if arg != "name"}
     made = _with_args(found, args, place)
     return msgspec.structs.replace(made, name=str(own.get("name", made.name)), **extractors)
 
 
 def _extractors(entries: Any, place: str) -> tuple[Extractor, ...]:
-    """One, or several that work one after the other."""
+    """Return the extractors of a field: one entry, or a list that is applied in order."""
     several = entries if isinstance(entries, list | tuple) else [entries]
     return tuple(_extractor(entry, place) for entry in several)
 
 
 def _extractor(entry: Any, place: str) -> Extractor:
-    named, args = _parted(entry, place)
+    named, args = _split_entry(entry, place)
     if isinstance(named, str) and named in EXTRACTORS:
         found = EXTRACTORS[named]
     else:
-        function = _imported(_reference(named, place), place) if isinstance(named, str) else named
+        function = _import_object(_extractor_reference(named, place), place) if isinstance(named, str) else named
         if not callable(function) or isinstance(function, Scorer):
             raise ScorerError(place, f"expected an extractor, found a {type(function).__name__}")
-        called = named if isinstance(named, str) else str(getattr(function, "__name__", type(function).__name__))
-        found = function if isinstance(function, Extractor) else Extractor(called, function)
+        full_name = named if isinstance(named, str) else str(getattr(function, "__name__", type(function).__name__))
+        found = function if isinstance(function, Extractor) else Extractor(full_name, function)
     known, open_ended = arguments_after(found.function, 1)
     made = msgspec.structs.replace(found, args={**found.args, **args})
     _check_args(made, known, open_ended, place)
     return made
 
 
-def _reference(name: str, place: str) -> str:
-    """Where an extractor of that name is."""
+def _extractor_reference(name: str, place: str) -> str:
+    """Return the `module:function` of an extractor that is not built in."""
     offered = {point.name: point.value for point in importlib.metadata.entry_points(group=EXTRACTOR_GROUP)}
     if ":" not in name and name not in offered:
         known = sorted({*EXTRACTORS, *offered})
-        raise ScorerError(
-            place, f"no extractor is called {name!r}; {_nearest(name, known)} (your own: module:function)"
-        )
+        raise ScorerError(place, f"unknown extractor {name!r}; {_nearest(name, known)} (your own: module:function)")
     return offered.get(name, name)
 
 
-def _parted(entry: Any, place: str) -> tuple[Any, dict[str, Any]]:
-    """What an entry names, and the arguments that it gives."""
+def _split_entry(entry: Any, place: str) -> tuple[Any, dict[str, Any]]:
+    """Return the name or object of an entry, and its arguments."""
     if not isinstance(entry, Mapping):
         return entry, {}
     if len(entry) != 1:
@@ -100,20 +98,20 @@ def _parted(entry: Any, place: str) -> tuple[Any, dict[str, Any]]:
     return name, dict(args or {})
 
 
-def _find(name: str, place: str) -> Scorer:
+def _find_scorer(name: str, place: str) -> Scorer:
     if name in BUILT_IN:
         return BUILT_IN[name]
     if ":" in name:
-        return _as_scorer(_imported(name, place), place)
+        return _as_scorer(_import_object(name, place), place)
     offered = {point.name: point for point in importlib.metadata.entry_points(group=GROUP)}
     if name not in offered:
         known = sorted({*BUILT_IN, *offered})
-        problem = f"no scorer is called {name!r}; {_nearest(name, known)}"
+        problem = f"unknown scorer {name!r}; {_nearest(name, known)}"
         raise ScorerError(place, f"{problem} (your own: module:function)")
-    return msgspec.structs.replace(_as_scorer(_imported(offered[name].value, place), place), name=name)
+    return msgspec.structs.replace(_as_scorer(_import_object(offered[name].value, place), place), name=name)
 
 
-def _imported(reference: str, place: str) -> Any:
+def _import_object(reference: str, place: str) -> Any:
     module_name, _, path = reference.partition(":")
     try:
         module = importlib.import_module(module_name)
@@ -141,11 +139,11 @@ def _as_scorer(found: Any, place: str) -> Scorer:
 
 def _with_args(found: Scorer, args: dict[str, Any], place: str) -> Scorer:
     known, open_ended = arguments_of(found.function)
-    made = msgspec.structs.replace(found, args=_with_parts(found, args, place))
+    made = msgspec.structs.replace(found, args=_resolve_parts(found, args, place))
     parts = made.parts()
     for part in parts:
         if part.group:
-            raise ScorerError(place, f"{part.name} scores groups of repeats, so it cannot be a part of another scorer")
+            raise ScorerError(place, f"{part.name} scores groups of repeats and cannot be a part of another scorer")
     made = msgspec.structs.replace(made, needs_ctx=found.needs_ctx or any(part.needs_ctx for part in parts))
     missing = [package for package in made.packages if not version_of(package)]
     if missing:
@@ -156,17 +154,17 @@ def _with_args(found: Scorer, args: dict[str, Any], place: str) -> Scorer:
     return made
 
 
-def _with_parts(found: Scorer, args: dict[str, Any], place: str) -> dict[str, Any]:
-    """The arguments with scorers in place of the entries that mean them."""
+def _resolve_parts(found: Scorer, args: dict[str, Any], place: str) -> dict[str, Any]:
+    """Return the arguments with nested entries resolved to scorers."""
     made = dict(args)
-    for arg, hint in _hints(found.function).items():
-        if arg not in args or not _means_scorer(hint) or args[arg] is None:
+    for arg, hint in _type_hints(found.function).items():
+        if arg not in args or not _names_scorer(hint) or args[arg] is None:
             continue
         value, at = args[arg], f"{place}.{arg}"
-        if _is_of(hint, list):
+        if _is_container(hint, list):
             entries = value if isinstance(value, list | tuple) else [value]
             made[arg] = [resolve(entry, f"{at}[{index}]") for index, entry in enumerate(entries)]
-        elif _is_of(hint, dict):
+        elif _is_container(hint, dict):
             if not isinstance(value, Mapping):
                 raise ScorerError(at, f"expected {{label: scorer}}, found {value!r}")
             made[arg] = {str(label): resolve(entry, f"{at}.{label}") for label, entry in value.items()}
@@ -175,26 +173,26 @@ def _with_parts(found: Scorer, args: dict[str, Any], place: str) -> dict[str, An
     return made
 
 
-def _hints(function: Function) -> dict[str, Any]:
+def _type_hints(function: Function) -> dict[str, Any]:
     try:
         return typing.get_type_hints(function, include_extras=True)
     except (NameError, TypeError, AttributeError):
         return {}
 
 
-def _means_scorer(hint: Any) -> bool:
-    return hint is Scorer or any(map(_means_scorer, typing.get_args(hint)))
+def _names_scorer(hint: Any) -> bool:
+    return hint is Scorer or any(map(_names_scorer, typing.get_args(hint)))
 
 
-def _is_of(hint: Any, kind: type) -> bool:
+def _is_container(hint: Any, kind: type) -> bool:
     return typing.get_origin(hint) is kind or any(typing.get_origin(each) is kind for each in typing.get_args(hint))
 
 
 def _check_args(made: Scorer | Extractor, known: Mapping[str, inspect.Parameter], open_ended: bool, place: str) -> None:
-    """Names, what is missing, types, and what the thing itself has against them."""
+    """ScorerError for unknown, missing or wrongly typed arguments, and for those that `check` refuses."""
     for arg in made.args:
         if arg not in known and not open_ended:
-            takes = {*known, *(_OF_EVERY_SCORER if isinstance(made, Scorer) else ())}
+            takes = {*known, *(_COMMON_ARGUMENTS if isinstance(made, Scorer) else ())}
             names = _nearest(arg, sorted(takes)) if takes else "it takes none"
             raise ScorerError(place, f"{made.name} has no argument {arg!r}; {names}")
     for arg, parameter in known.items():
@@ -207,18 +205,18 @@ def _check_args(made: Scorer | Extractor, known: Mapping[str, inspect.Parameter]
 
 
 def _check_types(made: Scorer | Extractor, place: str) -> None:
-    """What the annotations say, where they say it in types that can be checked. `1e-6` in YAML is a text."""
-    hints = _hints(made.function)
+    """Check arguments against the annotations that msgspec understands. `1e-6` in plain YAML is text, not a number."""
+    hints = _type_hints(made.function)
     for arg, value in made.args.items():
         hint = hints.get(arg, Any)
-        if _means_scorer(hint):
+        if _names_scorer(hint):
             continue
         try:
             msgspec.convert(value, hint)
         except msgspec.ValidationError as error:
             raise ScorerError(place, f"{made.name}: argument {arg!r} is {value!r}: {error}") from error
         except TypeError:
-            continue  # an annotation that only its author understands
+            continue  # an annotation that msgspec does not support
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
@@ -228,45 +226,46 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 
 def scorers_in(path: str) -> list[Scorer]:
-    """What a file decorates with `@scorer`, in its order. ScorerError if it cannot be run, or has none."""
-    module = _load(path)
-    found = list({each.name: each for each in _own(module)}.values())
+    """Return the scorers that a file defines with `@scorer`, in order. ScorerError if it fails to run or has none."""
+    module = _run_file(path)
+    found = list({each.name: each for each in _defined_scorers(module)}.values())
     if not found:
-        raise ScorerError(path, "there is no scorer in it: write @holdfast.scorer above a function (sample, answer)")
+        raise ScorerError(path, "defines no scorer; write @holdfast.scorer above a function (sample, answer)")
     return found
 
 
-def _own(module: ModuleType) -> Iterator[Scorer]:
-    """Its own, not those that it imports."""
+def _defined_scorers(module: ModuleType) -> Iterator[Scorer]:
+    """Yield the scorers that the module defines, without those that it imports."""
     for each in vars(module).values():
         if isinstance(each, Scorer) and getattr(each.function, "__module__", "") == module.__name__:
             yield each
 
 
-def _load(path: str) -> ModuleType:
-    """Run the file as the module that it would be if it were imported."""
+def _run_file(path: str) -> ModuleType:
+    """Execute the file as if it were imported as a module."""
     name = os.path.splitext(os.path.basename(path))[0]
     if not os.path.isfile(path):
         raise ScorerError(path, "no such file")
     linecache.checkcache(path)
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise ScorerError(path, "is no Python file: its name must end in .py")
+        raise ScorerError(path, "is not a Python file; its name must end in .py")
     module = importlib.util.module_from_spec(spec)
     before = sys.modules.get(name)
-    sys.modules[name] = module  # its own classes look for themselves there
+    sys.modules[name] = module  # pickle and dataclasses look their module up there
     try:
-        with open(path, "rb") as file:  # not through the cache of compiled files: it tells versions apart by the second
+        # Not through the bytecode cache, which misses an edit within the same second and of the same size.
+        with open(path, "rb") as file:
             exec(compile(file.read(), path, "exec"), module.__dict__)
     except (Exception, SystemExit) as error:
         sys.modules.pop(name, None)
         if before is not None:
             sys.modules[name] = before
-        raise ScorerError(path, f"cannot be run ({_why(error)})") from error
+        raise ScorerError(path, f"cannot be run ({_describe_error(error)})") from error
     return module
 
 
-def _why(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         return f"line {error.lineno}: {error.msg}"
     return told(error)

@@ -1,8 +1,8 @@
-"""Asking a scorer, and making one kind of result of the many that people return.
+"""Applies a scorer to an answer, and converts whatever it returns into `Score` objects.
 
-Invariant: a score is what the scorer said. None and NaN are "no score"; an exception, or anything that is no score,
-raises `ScoringFailed` with the user's own lines, and never counts as a zero. Other errors of Holdfast pass through
-untouched: a judge whose model or journal failed is no mistake of the scorer.
+Invariant: None and NaN are "no score". An exception, or a return value that is not a score, raises `ScoringFailed` with
+the user's own traceback, and never counts as zero. Other Holdfast errors propagate: a failed judge model or a failed
+journal is not the scorer's fault.
 """
 
 import asyncio
@@ -19,29 +19,29 @@ import msgspec
 
 from holdfast.errors import HoldfastError, told
 from holdfast.records.samples import Answer, Sample, Score
-from holdfast.score.definition import Extractor, Scorer, shortened
+from holdfast.score.definition import Extractor, Scorer, shorten
 from holdfast.score.errors import ScoringFailed
 
-GREATEST = 1e150
+MAGNITUDE_MAX = 1e150
 _MESSAGE_MAX = 1000
 _DETAIL_MAX = 8000
 _FRAMES_MAX = 20
-_PLAIN = {bool, int, float, str, dict, Score, type(None)}
+_NOT_AWAITABLE = {bool, int, float, str, dict, Score, type(None)}
 
 
 async def judge(scorer: Scorer, sample: Sample, answer: Answer, ctx: Any = None) -> dict[str, Score]:
-    """What a scorer says of an answer, by name: the scorer's, or `name.key` for each key of a dict that it returns.
+    """Apply a scorer to an answer. Returns scores by name: the scorer's name, or `name.key` for each key of a dict.
 
-    Sync functions of users are called directly: they hold up the event loop for as long as they take. Ours that may
-    take long are called in a thread.
+    Sync functions of users are called directly, so they block the event loop while they run.
+    Slow built-in functions run in a thread.
     """
     read: Any = answer
     if scorer.extract or scorer.extract_target:
         sample, read = await _read(scorer, sample, answer)
-    scores = _scores(scorer, await _said(scorer, sample, read, ctx))
+    scores = _scores(scorer, await _call(scorer, sample, read, ctx))
     if not scorer.extract:
         return scores
-    reason = f"extracted {shortened(read.text)!r}"  # what was compared is not what the answer shows
+    reason = f"extracted {shorten(read.text)!r}"  # the answer alone does not show what was compared
     return {
         name: score if score.reason else msgspec.structs.replace(score, reason=reason) for name, score in scores.items()
     }
@@ -50,15 +50,15 @@ async def judge(scorer: Scorer, sample: Sample, answer: Answer, ctx: Any = None)
 async def judge_group(
     scorer: Scorer, sample: Sample, answers: Sequence[Answer], ctx: Any = None
 ) -> list[dict[str, Score]]:
-    """What a scorer of groups says of each of the answers: a list has one result for each; anything else is said of
-    all of them.
+    """Apply a group scorer to all repeats of a sample. A returned list has one result per answer; any other result
+    counts for all of them.
     """
     sample, read = await _read(scorer, sample, list(answers))
-    result = await _said(scorer, sample, read, ctx)
+    result = await _call(scorer, sample, read, ctx)
     if not isinstance(result, list | tuple):
         return [_scores(scorer, result) for _ in answers]
     if len(result) != len(answers):
-        raise _no_score(scorer, f"{len(result)} results for {len(answers)} answers")
+        raise _invalid_result(scorer, f"{len(result)} results for {len(answers)} answers")
     return [_scores(scorer, each) for each in result]
 
 
@@ -72,14 +72,15 @@ async def _read(scorer: Scorer, sample: Sample, judged: Answer | list[Answer]) -
         raise _failed(scorer, error) from error
 
 
-async def _said(scorer: Scorer, sample: Sample, judged: Answer | list[Answer], ctx: Any) -> Any:
+async def _call(scorer: Scorer, sample: Sample, judged: Answer | list[Answer], ctx: Any) -> Any:
     given = (sample, judged, ctx) if scorer.needs_ctx else (sample, judged)
     try:
         if scorer.slow is not None and _is_slow([scorer], judged):
             result = await asyncio.to_thread(scorer.function, *given, **scorer.args)
         else:
             result = scorer.function(*given, **scorer.args)
-        if type(result) not in _PLAIN and inspect.isawaitable(result):
+        # The set lookup is a shortcut for the usual results: this runs once per sample and scorer.
+        if type(result) not in _NOT_AWAITABLE and inspect.isawaitable(result):
             result = await result
     except HoldfastError:
         raise
@@ -94,8 +95,8 @@ def _is_slow(parts: Sequence[Scorer | Extractor], judged: Answer | list[Answer])
 
 
 def as_number(value: Any) -> float | None:
-    """A score's value as a number to average: a bool is 1 or 0; None for labels, "no score" and what is not finite, or
-    whose square is not.
+    """Return a score's value as a number that can be averaged: a bool is 1 or 0. None for labels, "no score", and
+    numbers that are not finite or whose square is not.
     """
     if not isinstance(value, int | float):
         return None
@@ -103,7 +104,7 @@ def as_number(value: Any) -> float | None:
         number = float(value)
     except OverflowError:
         return None
-    return number if abs(number) <= GREATEST else None
+    return number if abs(number) <= MAGNITUDE_MAX else None
 
 
 def _scores(scorer: Scorer, result: Any) -> dict[str, Score]:
@@ -113,11 +114,11 @@ def _scores(scorer: Scorer, result: Any) -> dict[str, Score]:
     if not isinstance(parts, dict):
         return {scorer.name: _score(scorer, parts)}
     if not parts:
-        raise _no_score(scorer, "an empty dict")
+        raise _invalid_result(scorer, "an empty dict")
     scores = {}
     for key, value in parts.items():
         if not isinstance(key, str):
-            raise _no_score(scorer, f"a dict with the key {key!r}; keys must be text")
+            raise _invalid_result(scorer, f"a dict with the key {key!r}; keys must be text")
         scores[f"{scorer.name}.{key}" if key else scorer.name] = _score(scorer, value)
     return scores
 
@@ -130,7 +131,7 @@ def _score(scorer: Scorer, result: Any) -> Score:
     try:
         msgspec.json.encode(result.metadata)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise _no_score(scorer, f"metadata that cannot be stored as JSON ({error})") from error
+        raise _invalid_result(scorer, f"metadata that cannot be stored as JSON ({error})") from error
     return Score(_value(scorer, result.value), str(result.reason or ""), result.metadata)
 
 
@@ -147,14 +148,14 @@ def _value(scorer: Scorer, value: Any) -> bool | int | float | str | None:
         try:
             number = float(value)
         except (ValueError, OverflowError) as error:
-            raise _no_score(scorer, f"a number that is out of range ({error})") from error
+            raise _invalid_result(scorer, f"a number that is out of range ({error})") from error
         if math.isinf(number):
-            raise _no_score(scorer, "an infinite number")
+            raise _invalid_result(scorer, "an infinite number")
         return None if math.isnan(number) else number
-    raise _no_score(scorer, f"a {type(value).__name__}")
+    raise _invalid_result(scorer, f"a {type(value).__name__}")
 
 
-def _no_score(scorer: Scorer, what: str) -> ScoringFailed:
+def _invalid_result(scorer: Scorer, what: str) -> ScoringFailed:
     code = getattr(inspect.unwrap(scorer.function), "__code__", None)
     detail = f'  File "{code.co_filename}", line {code.co_firstlineno}, in {code.co_name}' if code else ""
     expected = "a bool, a number, a text, a dict of them, a Score, or None for no score"
@@ -162,7 +163,7 @@ def _no_score(scorer: Scorer, what: str) -> ScoringFailed:
 
 
 def _failed(scorer: Scorer, error: Exception) -> ScoringFailed:
-    """The user's lines only: ours are the same every time."""
+    """Describe an exception with a traceback without Holdfast's own frames."""
     ours = {
         __file__,
         Scorer.__call__.__code__.co_filename,

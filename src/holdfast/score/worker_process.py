@@ -1,8 +1,8 @@
-"""Work whose time nobody can know beforehand (patterns, algebra, schemas), done by a process that can be ended.
+"""Runs work of unpredictable duration (patterns, algebra, schemas) in a child process that can be killed.
 
-A pattern that backtracks holds Python itself, so no thread and no event loop could stop it. A child process does such
-work, one piece after the other, and is made when it is first needed. Invariants: `within` returns
-or raises soon after its seconds are over; the child ends with us, however we end, and has a bound on its memory.
+A backtracking pattern holds the interpreter lock, so no thread and no event loop could stop it. The child is started on
+first use and serves one call after another. Invariants: a call returns or raises soon after its time limit; the child
+ends when this process ends, also after kill -9; its memory is limited.
 """
 
 import asyncio
@@ -32,46 +32,50 @@ _PROGRAM = "from holdfast.score.worker_process import serve; serve()"
 
 
 def within(seconds: float, function: str, *args: Any) -> Any:
-    """What a function, `module:name`, makes of arguments that are plain data. TimeoutError if it takes longer;
-    ValueError with its words if it raises.
+    """Call a function, given as `module:name`, with plain data in the child. TimeoutError if it takes longer than
+    `seconds`; ValueError with its message if it raises.
     """
-    return _at_once.ask(function, args, seconds)
+    return _sync_worker.call(function, args, seconds)
 
 
 async def apart(seconds: float, function: str, *args: Any) -> Any:
-    """The same, while the event loop goes on; by a child of its own, so that `within` never waits for it."""
-    return await asyncio.to_thread(_meanwhile.ask, function, args, seconds)
+    """Do the same without blocking the event loop. Uses a second child, so that sync callers never wait for it."""
+    return await asyncio.to_thread(_async_worker.call, function, args, seconds)
 
 
 class _Worker:
+    """One child process and the lock that makes callers take turns."""
+
     def __init__(self) -> None:
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._owner = 0
         self._loaded: set[str] = set()
 
-    def ask(self, function: str, args: tuple[Any, ...], seconds: float) -> Any:
-        with self._turn:
+    def call(self, function: str, args: tuple[Any, ...], seconds: float) -> Any:
+        """Run a function in the child; see `within`."""
+        with self._lock:
             process = self._ready()
             try:
-                if function not in self._loaded:  # what an import takes is nobody's time
+                if function not in self._loaded:  # an import does not count against the time limit
                     _result(_exchange(process, (function, None, _LOADING_SECONDS), _LOADING_SECONDS))
                     self._loaded.add(function)
-                said = _exchange(process, (function, args, seconds), seconds)
+                response = _exchange(process, (function, args, seconds), seconds)
             except TimeoutError:
                 self.end()
-                raise TimeoutError(f"it took longer than {seconds:g} s and was ended") from None
+                raise TimeoutError(f"it took longer than {seconds:g} s and was stopped") from None
             except (EOFError, BrokenPipeError):
                 self.end()
-                raise ValueError("the process that computed it died, most likely for want of memory") from None
-            except BaseException:
-                self.end()  # an answer that was not waited for must not be taken for that of the next question
+                raise ValueError("the worker process died, most likely because it ran out of memory") from None
+            except BaseException:  # also KeyboardInterrupt
+                self.end()  # a late response must not be taken for that of the next call
                 raise
-        return _result(said)
+        return _result(response)
 
     def end(self) -> None:
+        """Kill the child, if this process started it."""
         process, self._process = self._process, None
-        if process is None or self._owner != os.getpid():
+        if process is None or self._owner != os.getpid():  # the child of a parent that forked us is not ours to kill
             return
         process.kill()
         process.wait()
@@ -81,7 +85,7 @@ class _Worker:
                     stream.close()
 
     def _ready(self) -> "subprocess.Popen[bytes]":
-        """The child of this process: one that was forked makes its own."""
+        """Return the child, starting it if needed. A forked copy of this process starts its own."""
         if self._process is None or self._owner != os.getpid() or self._process.poll() is not None:
             self.end()
             atexit.unregister(self.end)
@@ -91,7 +95,7 @@ class _Worker:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 env={**_without_credentials(os.environ), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-                start_new_session=True,  # a Ctrl-C is ours to answer
+                start_new_session=True,  # so that Ctrl-C does not reach it
             )
             self._owner = os.getpid()
             self._loaded = set()
@@ -100,31 +104,31 @@ class _Worker:
 
 
 def _without_credentials(environ: Mapping[str, str]) -> dict[str, str]:
-    """It works on texts of models, and needs no key for that."""
+    """The child works on model output and needs no credentials."""
     return {name: value for name, value in environ.items() if not is_credential_name(name)}
 
 
-_at_once, _meanwhile = _Worker(), _Worker()
+_sync_worker, _async_worker = _Worker(), _Worker()
 
 
-def _exchange(process: "subprocess.Popen[bytes]", question: Any, seconds: float) -> Any:
+def _exchange(process: "subprocess.Popen[bytes]", call: Any, seconds: float) -> Any:
     assert process.stdin is not None
     assert process.stdout is not None
-    said = marshal.dumps(question)
-    process.stdin.write(len(said).to_bytes(_HEAD_BYTES) + said)
+    request = marshal.dumps(call)
+    process.stdin.write(len(request).to_bytes(_HEAD_BYTES) + request)
     process.stdin.flush()
-    until = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds
     out = process.stdout.fileno()
-    with selectors.DefaultSelector() as waiting:
-        waiting.register(out, selectors.EVENT_READ)
-        size = int.from_bytes(_read(out, _HEAD_BYTES, waiting, until))
-        return marshal.loads(_read(out, size, waiting, until))
+    with selectors.DefaultSelector() as selector:
+        selector.register(out, selectors.EVENT_READ)
+        size = int.from_bytes(_read(out, _HEAD_BYTES, selector, deadline))
+        return marshal.loads(_read(out, size, selector, deadline))
 
 
-def _read(out: int, size: int, waiting: selectors.BaseSelector, until: float) -> bytes:
+def _read(out: int, size: int, selector: selectors.BaseSelector, deadline: float) -> bytes:
     found = bytearray()
     while len(found) < size:
-        if not waiting.select(max(until - time.monotonic(), 0)):
+        if not selector.select(max(deadline - time.monotonic(), 0)):
             raise TimeoutError
         piece = os.read(out, min(size - len(found), _PIECE_BYTES))
         if not piece:
@@ -133,29 +137,30 @@ def _read(out: int, size: int, waiting: selectors.BaseSelector, until: float) ->
     return bytes(found)
 
 
-def _result(said: tuple[bool, Any]) -> Any:
-    fine, value = said
-    if not fine:
+def _result(response: tuple[bool, Any]) -> Any:
+    is_ok, value = response
+    if not is_ok:
         raise ValueError(value)
     return value
 
 
 def serve() -> None:
-    """The child: answers until nobody asks any more."""
+    """Main loop of the child: serve calls until the pipe is closed."""
     _confine()
-    asked, answered = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # a library that prints must not answer for us
-    while head := asked.read(_HEAD_BYTES):
-        function, args, seconds = marshal.loads(asked.read(int.from_bytes(head)))
+    requests, responses = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # a library that prints must not write into the protocol
+    while head := requests.read(_HEAD_BYTES):
+        function, args, seconds = marshal.loads(requests.read(int.from_bytes(head)))
         _die_after(seconds + _GRACE_SECONDS)
         try:
-            said = marshal.dumps((True, _find(function) and None if args is None else _find(function)(*args)))
-        except (Exception, RecursionError) as error:  # noqa: BLE001 - whatever it is, it is told to whoever asked
+            # Without arguments the call only imports the function.
+            response = marshal.dumps((True, _find(function) and None if args is None else _find(function)(*args)))
+        except (Exception, RecursionError) as error:  # noqa: BLE001 - any error is sent back to the caller
             kind = "" if type(error) is ValueError else f"{type(error).__name__}: "
-            said = marshal.dumps((False, f"{kind}{error}"))
+            response = marshal.dumps((False, f"{kind}{error}"))
         _die_after(0)
-        answered.write(len(said).to_bytes(_HEAD_BYTES) + said)
-        answered.flush()
+        responses.write(len(response).to_bytes(_HEAD_BYTES) + response)
+        responses.flush()
 
 
 @functools.cache
@@ -169,12 +174,12 @@ def _confine() -> None:
 
     for kind in (resource.RLIMIT_DATA, resource.RLIMIT_CORE):
         most = MEMORY_BYTES_MAX if kind == resource.RLIMIT_DATA else 0
-        with contextlib.suppress(ValueError, OSError):  # a smaller one is in force
+        with contextlib.suppress(ValueError, OSError):  # a lower limit is already in force
             resource.setrlimit(kind, (most, most))
 
 
 def _die_after(seconds: float) -> None:
-    """Should whoever asks be killed while we compute, nothing else would end us. 0: no more."""
+    """Let the kernel end this process if the parent was killed during a call and cannot end it. 0 cancels."""
     import signal
 
     signal.alarm(math.ceil(seconds))

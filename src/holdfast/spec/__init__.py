@@ -1,4 +1,4 @@
-"""What is asked: the types of a spec, how it is read, and what changing each field means."""
+"""Specs: their types, how they are read, and what changing each field means for a resume."""
 
 from holdfast.spec.source.loader import (
     build_spec,

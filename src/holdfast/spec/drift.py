@@ -1,7 +1,7 @@
-"""What a resume brings that differs from what is stored, and what each difference means. Pure comparison.
+"""Drift: how the spec of a resume differs from the stored one, and what each difference means. Pure comparison.
 
-Two effective specs are compared field by field, each with the class that its type declares. Formatting, order of keys
-and where a value was written do not matter: both sides are effective.
+Two effective specs are compared field by field, each field with the class that its type declares. The formatting of the
+file, the order of its keys and the use of `defaults` make no difference, because both sides are effective.
 """
 
 from collections.abc import Iterator
@@ -13,27 +13,27 @@ from holdfast.records.facts import Change
 from holdfast.spec.field_classes import field_classes
 from holdfast.spec.types import Spec
 
-_GRAVITY = ("place", "throughput", "evaluation", "result")
+_SEVERITIES = ("place", "throughput", "evaluation", "result")
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 
 
 def differences(stored: Spec, given: Spec) -> list[Change]:
-    """Every field in which the two differ, with both values and the field's class."""
+    """Return every field that differs, with both values and its class."""
     return list(_compare(stored, given, ""))
 
 
 def refused(changes: list[Change]) -> list[Change]:
-    """Those that would mix two experiments."""
+    """Return the changes that a resume refuses, because they would mix two experiments."""
     return [change for change in changes if change.kind == "result"]
 
 
 def extending(changes: list[Change]) -> list[Change]:
-    """Those that an extension may not bring either: it asks for more of the same, and for nothing else."""
-    return [change for change in refused(changes) if not _asks_for_more(change)]
+    """Return the changes that `extend` refuses too: an extension only adds samples, repeats, tasks or models."""
+    return [change for change in refused(changes) if not _only_adds(change)]
 
 
-def _asks_for_more(change: Change) -> bool:
-    """What is lost or asked otherwise by such a change all the same shows when the plans are compared."""
+def _only_adds(change: Change) -> bool:
+    """Whether a change may only add keys. If it removes or changes keys after all, comparing the plans finds that."""
     old, new = change.old, change.new
     part, _, rest = change.field.partition(".")
     if change.field == "limit" or (part == "tasks" and rest.endswith(".repeats")):
@@ -48,7 +48,9 @@ def _asks_for_more(change: Change) -> bool:
 def _compare(old: msgspec.Struct, new: msgspec.Struct, place: str) -> Iterator[Change]:
     for name, kind in field_classes(type(old)):
         was, now = getattr(old, name), getattr(new, name)
-        if _canonical(was) == _canonical(now):  # to Python, 1 equals True; to a server it does not
+        if _canonical(was) == _canonical(
+            now
+        ):  # compared as JSON: in Python 1 equals True, but a server distinguishes them
             continue
         where = f"{place}.{name}" if place else name
         if kind == "nested":
@@ -63,14 +65,14 @@ def _compare_nested(was: Any, now: Any, where: str) -> Iterator[Change]:
     elif isinstance(was, list | dict) and isinstance(now, list | dict):
         yield from _compare_named(_by_name(was), _by_name(now), where)
     else:
-        kind = _gravest(type(now if was is None else was))
+        kind = _most_severe(type(now if was is None else was))
         yield Change(where, msgspec.to_builtins(was), msgspec.to_builtins(now), kind)
 
 
-def _gravest(part: type[msgspec.Struct]) -> str:
-    """What it means that a part comes or goes: the most that one of its fields could mean."""
+def _most_severe(part: type[msgspec.Struct]) -> str:
+    """Return the class of adding or removing a whole part: the most severe class among its fields."""
     declared = {"result" if kind == "nested" else str(kind) for _, kind in field_classes(part)}
-    return max(declared, key=_GRAVITY.index)
+    return max(declared, key=_SEVERITIES.index)
 
 
 def _compare_named(was: dict[str, Any], now: dict[str, Any], where: str) -> Iterator[Change]:

@@ -1,8 +1,8 @@
-"""What changing a field means, declared in its type.
+"""Resume rules in the types: every field of a spec declares what changing it means.
 
-Every field of every spec type carries one class: `result` (changes an answer), `evaluation` (changes only scores),
-`throughput` (changes only how fast, how far or how it is shown), `place` (where things are), or `nested` (its own
-fields carry theirs). A type with an unclassified field cannot be imported.
+Each field of each spec type carries one class: `result` (changes an answer), `evaluation` (changes only scores),
+`throughput` (changes only speed, extent or display), `place` (where things are), or `nested` (the fields inside carry
+their own classes). Invariant: a type with an unclassified field fails when its module is imported.
 """
 
 import typing
@@ -19,38 +19,44 @@ THROUGHPUT = msgspec.Meta(extra={"class": "throughput"})
 PLACE = msgspec.Meta(extra={"class": "place"})
 NESTED = msgspec.Meta(extra={"class": "nested"})
 
+
+def described(sentence: str) -> msgspec.Meta:
+    """The description of a field, for docs/fields.md and the JSON Schema."""
+    return msgspec.Meta(description=sentence)
+
+
 _classified: set[type[msgspec.Struct]] = set()
 
 T = TypeVar("T", bound=msgspec.Struct)
 
 
 def classified(kind: type[T]) -> type[T]:
-    """Refuse a type, when it is made, if one of its fields does not say what changing it means."""
-    for name, found in field_classes(kind):
-        if found is None:
-            raise TypeError(f"{kind.__name__}.{name} declares no class: say whether changing it changes results")
-        inner = nested_type(kind, name) if found == "nested" else None
+    """Class decorator: raise TypeError if a field, also of a nested type, declares no class."""
+    for name, declared in field_classes(kind):
+        if declared is None:
+            raise TypeError(f"{kind.__name__}.{name} declares no class; annotate it, for example with RESULT")
+        inner = nested_type(kind, name) if declared == "nested" else None
         if inner is not None and inner not in _classified:
             classified(inner)
-        if found == "nested" and inner is None:
-            raise TypeError(f"{kind.__name__}.{name} is declared nested and holds no classified type")
+        if declared == "nested" and inner is None:
+            raise TypeError(f"{kind.__name__}.{name} is declared NESTED, but its type is not a classified struct")
     _classified.add(kind)
     return kind
 
 
 def field_classes(kind: type[msgspec.Struct]) -> Iterator[tuple[str, str | None]]:
-    """Each field with its class, or None where it has none."""
+    """Yield each field's name and class; the class is None if the field declares none."""
     hints = typing.get_type_hints(kind, include_extras=True)
     for field in msgspec.structs.fields(kind):
-        yield field.name, _declared(hints[field.name])
+        yield field.name, _declared_class(hints[field.name])
 
 
 def nested_type(kind: type[msgspec.Struct], name: str) -> type[msgspec.Struct] | None:
-    """The classified type inside a field: itself, or the element of a list, dict or optional."""
+    """Return the struct type of a field, also inside a list, dict or optional; None if there is none."""
     return _struct_in(typing.get_type_hints(kind)[name])
 
 
-def _declared(hint: Any) -> str | None:
+def _declared_class(hint: Any) -> str | None:
     for meta in getattr(hint, "__metadata__", ()):
         extra = meta.extra if isinstance(meta, msgspec.Meta) else None
         if extra and (extra["class"] in CLASSES or extra["class"] == "nested"):

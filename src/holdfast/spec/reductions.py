@@ -1,8 +1,8 @@
-"""What a spec says of repeats: how the scores of one sample's repeats become one number.
+"""The `reduce` field: how the scores of one sample's repeats become one number.
 
-`reduce: median`, `reduce: pass@5`, `reduce: {pass_at_k: {k: 5, threshold: 0.5}}`, or a list of such entries. Scores are
-recorded answer by answer whatever it says; only what is read from them differs. Refuses, with the nearest name: what is
-no reducer, arguments that one does not take, a k beyond the number of repeats, and one reducer twice.
+`reduce: median`, `reduce: pass@5`, `reduce: {pass_at_k: {k: 5, threshold: 0.5}}`, or a list of such entries. Reducers
+apply when scores are read; the recorded scores do not depend on them. SpecError for unknown reducers and arguments, a k
+above the number of repeats, and a reducer that is listed twice.
 """
 
 import re
@@ -24,8 +24,8 @@ _NAMES = {*_PLAIN, *_COUNTING}
 
 
 class Reduction(msgspec.Struct, frozen=True):
-    """One number for a sample. `k` is 0 where none is needed; a score of at least `threshold` is right. `answer`: the
-    scorer whose labels say which answers are the same; their texts do if it is empty.
+    """One reducer. `k` is 0 for reducers without k; a score of at least `threshold` counts as correct. `answer` names
+    the scorer whose labels decide which answers are equal; if it is empty, the answers' texts decide.
     """
 
     name: str = MEAN
@@ -35,7 +35,7 @@ class Reduction(msgspec.Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """As a table calls it: `pass@5`."""
+        """The name in tables, such as `pass@5`."""
         if self.name not in _COUNTING:
             return self.name
         beyond = "" if self.threshold == THRESHOLD else f" of {self.threshold:g}"
@@ -48,35 +48,35 @@ class _Arguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     threshold: float = THRESHOLD
 
 
-class _OfAnswers(_Arguments, frozen=True, forbid_unknown_fields=True):
+class _ConsensusArguments(_Arguments, frozen=True, forbid_unknown_fields=True):
     answer: str = ""
 
 
-def reductions(said: Any, place: str = "reduce") -> tuple[Reduction, ...]:
-    """What a `reduce` field means. `place` says where it stands, for errors."""
-    several = isinstance(said, Sequence) and not isinstance(said, str)
-    entries = list(said) if several else [said]
+def reductions(field: Any, place: str = "reduce") -> tuple[Reduction, ...]:
+    """Parse a `reduce` field. `place` is its path in the spec, for errors."""
+    several = isinstance(field, Sequence) and not isinstance(field, str)
+    entries = list(field) if several else [field]
     if not entries:
-        raise SpecError(f"{place}: an empty list; leave it out for the mean")
+        raise SpecError(f"{place}: an empty list; leave `reduce` out for the mean")
     found: list[Reduction] = []
     for index, entry in enumerate(entries):
         where = f"{place}[{index}]" if several else place
-        each = _one(entry, where)
+        each = _parse_entry(entry, where)
         if each in found:
-            raise SpecError(f"{where}: {each.label} stands there twice; leave one out")
+            raise SpecError(f"{where}: {each.label} is listed twice; remove one")
         found.append(each)
     return tuple(found)
 
 
 def check_reductions(task: Task, place: str) -> None:
-    """Of a task that is about to be run: more repeats than there will be are a mistake before they are paid for."""
+    """SpecError if a reducer needs more repeats than the task has: found before anything is paid for."""
     for each in reductions(task.reduce, place):
         if each.k > task.repeats:
             raise SpecError(f"{place}: {each.label} needs {each.k} repeats, and the task has {task.repeats}")
 
 
 def check_answers(task: Task, scorers: set[str], place: str) -> None:
-    """That the scorers which say what an answer is are among the task's; `final.letter` is one of `final`."""
+    """SpecError if `answer` names a scorer that the task does not have. `final.letter` belongs to `final`."""
     for each in reductions(task.reduce, place):
         if each.answer and each.answer.partition(".")[0] not in scorers:
             near = nearest(each.answer, scorers)
@@ -84,36 +84,34 @@ def check_answers(task: Task, scorers: set[str], place: str) -> None:
 
 
 def stored_reductions(spec: Mapping[str, Any]) -> dict[str, tuple[Reduction, ...]]:
-    """By task, of a stored spec; the mean for runs that are older than the field."""
+    """Return the reducers of a stored spec by task. Runs from before the field existed use the mean."""
     return {str(task.get("name")): reductions(task.get("reduce", MEAN)) for task in spec.get("tasks", ())}
 
 
-def _one(entry: Any, place: str) -> Reduction:
+def _parse_entry(entry: Any, place: str) -> Reduction:
     if isinstance(entry, str):
         short = _SHORT.fullmatch(entry)
         if short is not None:
             name = next(name for name, sign in _COUNTING.items() if sign == short[1])
             return Reduction(name, int(short[2]))
-        return _named(entry, {}, place)
+        return _build(entry, {}, place)
     if not isinstance(entry, Mapping) or len(entry) != 1:
         raise SpecError(f"{place}: expected a name, or one name with its arguments as in {{pass_at_k: {{k: 5}}}}")
     ((name, args),) = entry.items()
-    return _named(str(name), args or {}, place)
+    return _build(str(name), args or {}, place)
 
 
-def _named(name: str, args: Any, place: str) -> Reduction:
+def _build(name: str, args: Any, place: str) -> Reduction:
     if name not in _NAMES:
-        raise SpecError(
-            f"{place}: there is no reducer {name!r}{nearest(name, {*_NAMES, 'pass@5', 'pass^5', 'cons@5'})}"
-        )
+        raise SpecError(f"{place}: unknown reducer {name!r}{nearest(name, {*_NAMES, 'pass@5', 'pass^5', 'cons@5'})}")
     if name in _PLAIN:
         if args:
-            raise SpecError(f"{place}: {name} takes no arguments, and has {', '.join(map(str, args))}")
+            raise SpecError(f"{place}: {name} takes no arguments, but has {', '.join(map(str, args))}")
         return Reduction(name)
     try:
-        found = msgspec.convert(args, _OfAnswers if name == "cons_at_k" else _Arguments)
+        found = msgspec.convert(args, _ConsensusArguments if name == "cons_at_k" else _Arguments)
     except msgspec.ValidationError as error:
-        raise SpecError(f"{place}: {name}: {error}; write {{{name}: {{k: 5}}}}, if you like with a threshold") from None
+        raise SpecError(f"{place}: {name}: {error}; write {{{name}: {{k: 5}}}}, optionally with a threshold") from None
     if found.k < 1:
-        raise SpecError(f"{place}: {name}: k is {found.k}; it is a whole number from 1")
+        raise SpecError(f"{place}: {name}: k is {found.k}; it must be at least 1")
     return Reduction(name, found.k, found.threshold, getattr(found, "answer", ""))

@@ -21,7 +21,7 @@ _SHOWN_CHARACTERS = 60
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """What a parameter's value must be: in words, and as a test."""
+    """What a parameter's value must be: a description, and a test."""
 
     expected: str
     accepts: Callable[[Any], bool]

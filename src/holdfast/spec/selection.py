@@ -1,6 +1,6 @@
-"""A part of a spec: fewer samples, tasks or models than it names. Pure; refuses names that the spec does not have.
+"""Selecting a part of a spec: fewer samples, tasks or models. Pure; SpecError for names that the spec does not have.
 
-What is left is a spec like any other. A run of a part becomes the whole by `holdfast extend`.
+The result is an ordinary spec. `holdfast extend` turns a run of a part into a run of the whole.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ T = TypeVar("T", Task, Model)
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """Which part. What is not set selects everything."""
+    """What to select. A field that is not set selects everything."""
 
     limit: int | None = None
     samples: Sequence[str] = ()
@@ -28,39 +28,39 @@ class Selection(msgspec.Struct, frozen=True):
         return self != Selection()
 
 
-def select(spec: Spec, wanted: Selection) -> Spec:
-    """The spec of the part. A task that is asked of none of the models left is left out."""
-    if not wanted:
+def select(spec: Spec, selection: Selection) -> Spec:
+    """Return the selected part of a spec. A task that none of the selected models runs is dropped."""
+    if not selection:
         return spec
-    if wanted.limit is not None and wanted.limit < 1:
-        raise SpecError(f"--limit {wanted.limit}: at least 1")
-    models = _named("model", wanted.models, spec.models)
+    if selection.limit is not None and selection.limit < 1:
+        raise SpecError(f"--limit {selection.limit}: at least 1")
+    models = _select_named("model", selection.models, spec.models)
     left = {model.name for model in models}
-    tasks = _asked_of(left, _named("task", wanted.tasks, spec.tasks))
+    tasks = _restrict_models(left, _select_named("task", selection.tasks, spec.tasks))
     return msgspec.structs.replace(
         spec,
         tasks=tasks,
         models=models,
-        limit=wanted.limit or spec.limit,
-        samples=list(dict.fromkeys(wanted.samples)) or spec.samples,
+        limit=selection.limit or spec.limit,
+        samples=list(dict.fromkeys(selection.samples)) or spec.samples,
     )
 
 
-def _named(kind: str, names: Sequence[str], parts: Sequence[T]) -> list[T]:
+def _select_named(kind: str, names: Sequence[str], parts: Sequence[T]) -> list[T]:
     known = {part.name for part in parts}
     for name in names:
-        if not any(_means(name, each, known) for each in known):
+        if not any(_matches(name, each, known) for each in known):
             raise SpecError(f"--{kind} {name}: the spec has no {kind} of that name{nearest(name, known)}")
-    return [part for part in parts if not names or any(_means(name, part.name, known) for name in names)]
+    return [part for part in parts if not names or any(_matches(name, part.name, known) for name in names)]
 
 
-def _means(wanted: str, name: str, known: set[str]) -> bool:
-    """A name means the part that is called so; if there is none, all variants of it."""
-    return name == wanted or (wanted not in known and base_of(name, {wanted: None}) == wanted)
+def _matches(pattern: str, name: str, known: set[str]) -> bool:
+    """A name matches the part with that name; if there is none, all sweep variants of it."""
+    return name == pattern or (pattern not in known and base_of(name, {pattern: None}) == pattern)
 
 
-def _asked_of(models: set[str], tasks: Sequence[Task]) -> list[Task]:
-    """Whoever goes on with the run sees only the models that it has: a task may not name others."""
+def _restrict_models(models: set[str], tasks: Sequence[Task]) -> list[Task]:
+    """Remove the other models from the tasks: the spec of a run may only name models that it has."""
     found = []
     for task in tasks:
         mine = None if task.models is None else [name for name in task.models if name in models]
@@ -70,5 +70,5 @@ def _asked_of(models: set[str], tasks: Sequence[Task]) -> list[Task]:
             found.append(msgspec.structs.replace(task, models=mine))
     if not found:
         named = ", ".join(sorted(models))
-        raise SpecError(f"--model {named}: none of the tasks is asked of it; see `models` of the tasks in the spec")
+        raise SpecError(f"--model {named}: no task runs with it; see `models` of the tasks in the spec")
     return found

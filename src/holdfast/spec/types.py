@@ -1,7 +1,8 @@
-"""What a user may ask for. These types are the spec's grammar, its documentation and its resume rules at once.
+"""The types of a spec: its grammar, its documentation and its resume rules in one place.
 
-Effective: defaults are merged in and every value is spelled out, so two specs mean the same if and only if these are
-equal.
+Each field carries its class (what changing it means for a resume) and one sentence that describes it; the sentence
+appears in docs/fields.md and in `holdfast schema`. These types hold the effective spec: defaults are merged in and
+every value is spelled out, so two specs mean the same if and only if they are equal.
 """
 
 from typing import Annotated, Any
@@ -11,7 +12,7 @@ from msgspec import Meta, field
 
 from holdfast.records.redaction import NO_CREDENTIALS, holds_credentials
 from holdfast.records.samples import Usage
-from holdfast.spec.field_classes import EVALUATION, NESTED, PLACE, RESULT, THROUGHPUT, classified
+from holdfast.spec.field_classes import EVALUATION, NESTED, PLACE, RESULT, THROUGHPUT, classified, described
 
 Positive = Annotated[int, Meta(ge=1)]
 NotNegative = Annotated[int, Meta(ge=0)]
@@ -21,27 +22,37 @@ Reducer = str | dict[str, dict[str, Any]]
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A part of a spec: fields by name only, and none that we do not know."""
+    """A part of a spec. Its fields are given by name, and unknown fields are an error."""
 
 
 BATCH_PRICE = 0.5
-"""What an answer of a batch API costs, as a part of what it costs alone."""
+"""Price of a request in a batch job, as a share of its normal price."""
 
 
 @classified
 class Price(_Part, frozen=True, kw_only=True):
-    """What a model costs, in dollars for a million tokens, and for each request. It changes no answer."""
+    """The prices of a model in dollars. They change no answer."""
 
-    input: Annotated[float, THROUGHPUT, Meta(ge=0)]
-    output: Annotated[float, THROUGHPUT, Meta(ge=0)]
-    cached_input: Annotated[Annotated[float, Meta(ge=0)] | None, THROUGHPUT] = None
-    cache_write: Annotated[Annotated[float, Meta(ge=0)] | None, THROUGHPUT] = None
-    request: Annotated[float, THROUGHPUT, Meta(ge=0)] = 0.0
-    source: Annotated[str, THROUGHPUT] = ""
+    input: Annotated[float, THROUGHPUT, Meta(ge=0), described("Dollars per million input tokens.")]
+    output: Annotated[float, THROUGHPUT, Meta(ge=0), described("Dollars per million output tokens.")]
+    cached_input: Annotated[
+        Annotated[float, Meta(ge=0)] | None,
+        THROUGHPUT,
+        described("Dollars per million input tokens that the server read from its cache; null: the price of `input`."),
+    ] = None
+    cache_write: Annotated[
+        Annotated[float, Meta(ge=0)] | None,
+        THROUGHPUT,
+        described("Dollars per million input tokens that the server wrote to its cache; null: the price of `input`."),
+    ] = None
+    request: Annotated[float, THROUGHPUT, Meta(ge=0), described("Dollars per request, in addition to its tokens.")] = (
+        0.0
+    )
+    source: Annotated[str, THROUGHPUT, described("Where the prices come from, for reports.")] = ""
 
     def dollars(self, usage: Usage) -> float:
-        """Tokens that a cache gave or took cost what other input does, where there is no price of their own. What was
-        answered in jobs costs half.
+        """Return the cost of the usage. Cached tokens without a price of their own cost as much as other input, and
+        requests in batch jobs cost half.
         """
         plain = max(usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens, 0)
         cached = self.input if self.cached_input is None else self.cached_input
@@ -53,110 +64,175 @@ class Price(_Part, frozen=True, kw_only=True):
 
 @classified
 class Batch(_Part, frozen=True, kw_only=True):
-    """Requests are gathered into jobs of a server's batch API: half the price, within a day. The model is the same."""
+    """Collects requests into jobs of the server's batch API: half the price, results within a day."""
 
-    requests: Annotated[int, THROUGHPUT, Meta(ge=1, le=100_000)] = 10_000
-    megabytes: Annotated[Positive, THROUGHPUT] = 90
-    samples: Annotated[Positive, THROUGHPUT] = 10_000
-    quiet_seconds: Annotated[Seconds, THROUGHPUT] = 10.0
-    poll_seconds: Annotated[Seconds, THROUGHPUT] = 60.0
-    settle_seconds: Annotated[Seconds, THROUGHPUT] = 60.0
+    requests: Annotated[int, THROUGHPUT, Meta(ge=1, le=100_000), described("Most requests in one job.")] = 10_000
+    megabytes: Annotated[Positive, THROUGHPUT, described("Most megabytes in one job.")] = 90
+    samples: Annotated[
+        Positive,
+        THROUGHPUT,
+        described("Most samples of this model in flight; replaces `concurrency.samples` and `max_connections`."),
+    ] = 10_000
+    quiet_seconds: Annotated[
+        Seconds,
+        THROUGHPUT,
+        described("A job is submitted when no request was added for this long, at the latest after ten times as long."),
+    ] = 10.0
+    poll_seconds: Annotated[Seconds, THROUGHPUT, described("Longest pause between two polls of a job.")] = 60.0
+    settle_seconds: Annotated[
+        Seconds,
+        THROUGHPUT,
+        described("How long a new job may be missing in the server's list before it is submitted again."),
+    ] = 60.0
 
 
 @classified
 class Model(_Part, frozen=True, kw_only=True):
-    """A model to evaluate, or one that plays a role."""
+    """A model to evaluate, or a model with a role, such as a judge."""
 
-    name: Annotated[Name, RESULT]
-    provider: Annotated[Name, RESULT]
-    model: Annotated[str, RESULT] = ""
-    base_url: Annotated[str | list[str], PLACE] = ""
-    api_key_env: Annotated[str, PLACE] = ""
-    headers: Annotated[dict[str, str], PLACE] = field(default_factory=dict)
-    params: Annotated[dict[str, Any], RESULT] = field(default_factory=dict)
-    options: Annotated[dict[str, Any], RESULT] = field(default_factory=dict)
-    request_retries: Annotated[NotNegative, RESULT] = 5
-    record_raw: Annotated[bool, RESULT] = False
-    timeout_seconds: Annotated[Seconds, THROUGHPUT] = 600.0
-    stream: Annotated[bool, THROUGHPUT] = False
-    max_connections: Annotated[Positive, THROUGHPUT] = 64
-    adaptive: Annotated[bool, THROUGHPUT] = True
-    requests_per_minute: Annotated[Positive | None, THROUGHPUT] = None
-    tokens_per_minute: Annotated[Positive | None, THROUGHPUT] = None
-    patience_seconds: Annotated[float, THROUGHPUT, Meta(ge=0)] = 600.0
-    price: Annotated[Price | None, NESTED] = None
-    batch: Annotated[Batch | None, NESTED] = None
+    name: Annotated[
+        Name, RESULT, described("Name of the model in keys, tables and `--model`; default: the value of `model`.")
+    ]
+    provider: Annotated[Name, RESULT, described("Provider that sends the requests, such as `openai` or `anthropic`.")]
+    model: Annotated[str, RESULT, described("Model name that is sent to the server.")] = ""
+    base_url: Annotated[
+        str | list[str], PLACE, described("Address of the server, or a list of addresses that share the requests.")
+    ] = ""
+    api_key_env: Annotated[str, PLACE, described("Environment variable that holds the API key.")] = ""
+    headers: Annotated[
+        dict[str, str],
+        PLACE,
+        described("Extra HTTP headers; `${VAR}` in them is replaced when a request is sent and never stored."),
+    ] = field(default_factory=dict)
+    params: Annotated[
+        dict[str, Any],
+        RESULT,
+        described("Sampling parameters that are sent with every request, such as `temperature`."),
+    ] = field(default_factory=dict)
+    options: Annotated[
+        dict[str, Any], RESULT, described("Settings of the provider itself; they are not sent as parameters.")
+    ] = field(default_factory=dict)
+    request_retries: Annotated[
+        NotNegative, RESULT, described("Retries of one request after a time-out, a lost connection or a server error.")
+    ] = 5
+    record_raw: Annotated[bool, RESULT, described("Store the server's raw response with every answer.")] = False
+    timeout_seconds: Annotated[
+        Seconds, THROUGHPUT, described("Time limit for one request; with `stream`, between two pieces of the response.")
+    ] = 600.0
+    stream: Annotated[bool, THROUGHPUT, described("Receive responses as streams.")] = False
+    max_connections: Annotated[Positive, THROUGHPUT, described("Most requests in flight to this model.")] = 64
+    adaptive: Annotated[
+        bool,
+        THROUGHPUT,
+        described(
+            "Find the best number of requests in flight, up to `max_connections`; false: always use `max_connections`."
+        ),
+    ] = True
+    requests_per_minute: Annotated[
+        Positive | None, THROUGHPUT, described("Most requests per minute; null: no limit.")
+    ] = None
+    tokens_per_minute: Annotated[Positive | None, THROUGHPUT, described("Most tokens per minute; null: no limit.")] = (
+        None
+    )
+    patience_seconds: Annotated[
+        float,
+        THROUGHPUT,
+        Meta(ge=0),
+        described("How long to wait for a server that is down, overloaded or rate-limited before its failures count."),
+    ] = 600.0
+    price: Annotated[Price | None, NESTED, described("Prices for cost reports and budgets.")] = None
+    batch: Annotated[
+        Batch | None, NESTED, described("Send the requests through the server's batch API; `true` uses the defaults.")
+    ] = None
 
     def dollars(self, used: Usage) -> float | None:
-        """What it costs to ask for so much, in jobs if that is how it is asked; None without a price."""
-        asked = used.as_batched() if self.batch is not None else msgspec.structs.replace(used, batched=None)
-        return None if self.price is None else self.price.dollars(asked)
+        """Return what this usage would cost, at the batch price if the model has `batch`; None without a price."""
+        usage = used.as_batched() if self.batch is not None else msgspec.structs.replace(used, batched=None)
+        return None if self.price is None else self.price.dollars(usage)
 
 
 @classified
 class Dataset(_Part, frozen=True, kw_only=True):
-    """Where the rows are and what their columns mean. Content is pinned by the plan, so a path is only a place."""
+    """Where the rows are and what their columns mean. The plan pins the rows, so a data file may move."""
 
-    path: Annotated[str, PLACE] = ""
-    format: Annotated[str, RESULT] = ""
-    id: Annotated[str, RESULT] = ""
-    input: Annotated[str, RESULT] = ""
-    target: Annotated[str, RESULT] = ""
-    group: Annotated[str, EVALUATION] = ""
-    files: Annotated[list[str], RESULT] = field(default_factory=list)
-    files_root: Annotated[str, PLACE] = ""
+    path: Annotated[str, PLACE, described("Data file, relative to the spec's folder.")] = ""
+    format: Annotated[str, RESULT, described("`jsonl`, `json`, `csv` or `tsv`; empty: from the file's name.")] = ""
+    id: Annotated[
+        str, RESULT, described("Column with the sample id; empty: `id` if it exists, else the row's number.")
+    ] = ""
+    input: Annotated[str, RESULT, described("Column with the input; empty: `input`, `question` or `prompt`.")] = ""
+    target: Annotated[
+        str, RESULT, described("Column with the expected answer; empty: `target`, `answer` or `label`.")
+    ] = ""
+    group: Annotated[str, EVALUATION, described("Column whose equal values mark related samples, for error bars.")] = ""
+    files: Annotated[list[str], RESULT, described("Columns whose values are files: paths, URLs or `data:` URIs.")] = (
+        field(default_factory=list)
+    )
+    files_root: Annotated[
+        str, PLACE, described("Folder that contains all files that rows may name; empty: the folder of the data file.")
+    ] = ""
 
 
 @classified
 class Fewshot(_Part, frozen=True, kw_only=True):
-    """Examples shown before the question: `n` rows of a file, chosen by `seed`."""
+    """Examples shown before the question: `n` rows of a file, selected by `seed`."""
 
-    path: Annotated[str, PLACE, Meta(min_length=1)]
-    n: Annotated[Positive, RESULT] = 1
-    seed: Annotated[int, RESULT] = 0
+    path: Annotated[
+        str, PLACE, Meta(min_length=1), described("Data file with the examples, relative to the spec's folder.")
+    ]
+    n: Annotated[Positive, RESULT, described("Number of examples.")] = 1
+    seed: Annotated[int, RESULT, described("Seed that selects the examples.")] = 0
 
 
 @classified
 class SampleLimits(_Part, frozen=True, kw_only=True):
-    """What one attempt at a sample may use."""
+    """Limits of one attempt at a sample; null means no limit."""
 
-    seconds: Annotated[Seconds | None, RESULT] = None
-    steps: Annotated[Positive | None, RESULT] = None
-    tokens: Annotated[Positive | None, RESULT] = None
-    cost_usd: Annotated[Annotated[float, Meta(gt=0)] | None, RESULT] = None
+    seconds: Annotated[Seconds | None, RESULT, described("Most seconds; time in queues does not count.")] = None
+    steps: Annotated[Positive | None, RESULT, described("Most model and tool calls.")] = None
+    tokens: Annotated[Positive | None, RESULT, described("Most tokens; checked before each request.")] = None
+    cost_usd: Annotated[
+        Annotated[float, Meta(gt=0)] | None, RESULT, described("Most dollars; every model and role needs a price.")
+    ] = None
 
 
 @classified
 class RunLimits(_Part, frozen=True, kw_only=True):
-    """What a run may use, over all its resumes, before it stops with exit 6. Raise it, and the run goes on."""
+    """The budget of a run, over all its resumes. A run that reaches it stops with exit code 6; raise it to continue."""
 
-    cost_usd: Annotated[Annotated[float, Meta(gt=0)] | None, THROUGHPUT] = None
-    tokens: Annotated[Positive | None, THROUGHPUT] = None
-    requests: Annotated[Positive | None, THROUGHPUT] = None
-    seconds: Annotated[Seconds | None, THROUGHPUT] = None
+    cost_usd: Annotated[Annotated[float, Meta(gt=0)] | None, THROUGHPUT, described("Most dollars.")] = None
+    tokens: Annotated[Positive | None, THROUGHPUT, described("Most tokens.")] = None
+    requests: Annotated[Positive | None, THROUGHPUT, described("Most requests.")] = None
+    seconds: Annotated[Seconds | None, THROUGHPUT, described("Most seconds.")] = None
 
 
 @classified
 class Limits(_Part, frozen=True, kw_only=True):
-    """What may be used."""
+    """Limits of samples and of the run."""
 
-    sample: Annotated[SampleLimits, NESTED] = SampleLimits()
-    run: Annotated[RunLimits, NESTED] = RunLimits()
+    sample: Annotated[SampleLimits, NESTED, described("Limits of one attempt at a sample.")] = SampleLimits()
+    run: Annotated[RunLimits, NESTED, described("Budget of the whole run.")] = RunLimits()
 
 
 @classified
 class Sandbox(_Part, frozen=True, kw_only=True):
-    """Where `bash`, `python` and other sandboxed tools of a task work, and what one call of them may use."""
+    """Where sandboxed tools such as `bash` and `python` run, and the limits of one call."""
 
-    seconds: Annotated[Seconds, RESULT] = 60.0
-    memory_mb: Annotated[Positive, RESULT] = 1024
-    processes: Annotated[Positive, RESULT] = 128
-    output_kb: Annotated[Positive, RESULT] = 32
-    files_mb: Annotated[Positive, RESULT] = 64
-    files_max: Annotated[Positive, RESULT] = 10_000
-    network: Annotated[bool, RESULT] = False
-    image: Annotated[str, RESULT] = ""
-    files: Annotated[dict[str, str], RESULT] = field(default_factory=dict)
+    seconds: Annotated[Seconds, RESULT, described("Time limit of one call.")] = 60.0
+    memory_mb: Annotated[Positive, RESULT, described("Most megabytes of memory.")] = 1024
+    processes: Annotated[Positive, RESULT, described("Most processes at once.")] = 128
+    output_kb: Annotated[Positive, RESULT, described("Most kilobytes of output that the model receives.")] = 32
+    files_mb: Annotated[Positive, RESULT, described("Most megabytes of files in the work folder.")] = 64
+    files_max: Annotated[Positive, RESULT, described("Most files in the work folder.")] = 10_000
+    network: Annotated[bool, RESULT, described("Allow network access.")] = False
+    image: Annotated[str, RESULT, described("Docker image to run calls in; empty: a local sandbox without Docker.")] = (
+        ""
+    )
+    files: Annotated[
+        dict[str, str],
+        RESULT,
+        described("Files to create before the first call: a path, and the column with its content."),
+    ] = field(default_factory=dict)
 
 
 _COUNTS = Meta(pattern="^(as_is|no_score|wrong|failed)$")
@@ -164,54 +240,84 @@ _COUNTS = Meta(pattern="^(as_is|no_score|wrong|failed)$")
 
 @classified
 class Counts(_Part, frozen=True, kw_only=True):
-    """How an answer that is none, or not all of one, counts: scored like any other (`as_is`), not scored at all
-    (`no_score`), as false (`wrong`), or as an answer on which every scorer failed (`failed`).
+    """How incomplete answers count: scored like any other (`as_is`), without a score (`no_score`), as false (`wrong`),
+    or as if every scorer had failed (`failed`).
     """
 
-    filtered: Annotated[str, EVALUATION, _COUNTS] = "no_score"
-    empty: Annotated[str, EVALUATION, _COUNTS] = "no_score"
-    truncated: Annotated[str, EVALUATION, _COUNTS] = "as_is"
+    filtered: Annotated[str, EVALUATION, _COUNTS, described("An answer that the server's content filter blocked.")] = (
+        "no_score"
+    )
+    empty: Annotated[str, EVALUATION, _COUNTS, described("An empty answer.")] = "no_score"
+    truncated: Annotated[str, EVALUATION, _COUNTS, described("An answer that was cut off at `max_tokens`.")] = "as_is"
 
 
 @classified
 class Task(_Part, frozen=True, kw_only=True):
-    """A data set, how it is asked, and how the answers are scored."""
+    """A data set, how its questions are sent to models, and how the answers are scored."""
 
-    name: Annotated[Name, RESULT]
-    dataset: Annotated[Dataset, NESTED] = Dataset()
-    system: Annotated[str, RESULT] = ""
-    prompt: Annotated[str, RESULT] = ""
-    messages: Annotated[list[dict[str, Any]], RESULT] = field(default_factory=list)
-    template: Annotated[str, RESULT, Meta(pattern="^(fields|jinja)$")] = "fields"
-    fewshot: Annotated[Fewshot | None, NESTED] = None
-    solver: Annotated[str | dict[str, dict[str, Any]], RESULT] = "chat"
-    sandbox: Annotated[Sandbox | None, NESTED] = None
-    scorers: Annotated[list[str | dict[str, dict[str, Any]]], EVALUATION] = field(default_factory=list)
-    reduce: Annotated[Reducer | list[Reducer], EVALUATION] = "mean"
-    counts: Annotated[Counts, NESTED] = Counts()
-    models: Annotated[Annotated[list[str], Meta(min_length=1)] | None, RESULT] = None
-    repeats: Annotated[Positive, RESULT] = 1
-    sample_retries: Annotated[NotNegative, RESULT] = 2
-    max_samples: Annotated[Positive | None, THROUGHPUT] = None
+    name: Annotated[Name, RESULT, described("Name of the task in keys, tables and `--task`.")]
+    dataset: Annotated[Dataset, NESTED, described("The rows to evaluate.")] = Dataset()
+    system: Annotated[str, RESULT, described("System message; a template like `prompt`.")] = ""
+    prompt: Annotated[str, RESULT, described("User message; `{column}` is replaced by the row's value.")] = ""
+    messages: Annotated[
+        list[dict[str, Any]],
+        RESULT,
+        described("Whole conversation to send instead of `system` and `prompt`; contents are templates."),
+    ] = field(default_factory=list)
+    template: Annotated[
+        str, RESULT, Meta(pattern="^(fields|jinja)$"), described("Template language: `{column}` fields, or Jinja.")
+    ] = "fields"
+    fewshot: Annotated[Fewshot | None, NESTED, described("Examples to show before the question.")] = None
+    solver: Annotated[
+        str | dict[str, dict[str, Any]],
+        RESULT,
+        described("How an answer is produced: a built-in name or `module:function`, with arguments if needed."),
+    ] = "chat"
+    sandbox: Annotated[Sandbox | None, NESTED, described("Limits and files for sandboxed tools.")] = None
+    scorers: Annotated[
+        list[str | dict[str, dict[str, Any]]],
+        EVALUATION,
+        described("Scorers of the answers: built-in names or `module:function`, with arguments if needed."),
+    ] = field(default_factory=list)
+    reduce: Annotated[
+        Reducer | list[Reducer],
+        EVALUATION,
+        described("How the scores of a sample's repeats become one number, such as `mean` or `pass@5`."),
+    ] = "mean"
+    counts: Annotated[Counts, NESTED, described("How empty, truncated and filtered answers count.")] = Counts()
+    models: Annotated[
+        Annotated[list[str], Meta(min_length=1)] | None, RESULT, described("Models to run this task with; null: all.")
+    ] = None
+    repeats: Annotated[Positive, RESULT, described("Independent answers per sample.")] = 1
+    sample_retries: Annotated[NotNegative, RESULT, described("Retries of a failed sample from its beginning.")] = 2
+    max_samples: Annotated[
+        Positive | None, THROUGHPUT, described("Most samples of this task in flight; null: no limit of its own.")
+    ] = None
 
 
 @classified
 class Concurrency(_Part, frozen=True, kw_only=True):
-    """How many things happen at once. Models have their own `max_connections`."""
+    """How much happens at once. Each model also has its own `max_connections`."""
 
-    samples: Annotated[Positive, THROUGHPUT] = 256
-    generate: Annotated[Positive | None, THROUGHPUT] = None
-    score: Annotated[Positive, THROUGHPUT] = 64
+    samples: Annotated[Positive, THROUGHPUT, described("Most samples in flight.")] = 256
+    generate: Annotated[
+        Positive | None, THROUGHPUT, described("Most requests in flight over all models; null: no limit.")
+    ] = None
+    score: Annotated[Positive, THROUGHPUT, described("Most answers that are scored at once.")] = 64
 
 
 @classified
 class Mirror(_Part, frozen=True, kw_only=True):
-    """A copy of the run in an object store, kept while it works."""
+    """A copy of the run in an object store, updated while the run works."""
 
-    url: Annotated[str, PLACE, Meta(min_length=1)]
-    seconds: Annotated[Seconds, THROUGHPUT] = 5.0
-    wait: Annotated[bool, THROUGHPUT] = False
-    exclusive: Annotated[bool, THROUGHPUT] = True
+    url: Annotated[
+        str, PLACE, Meta(min_length=1), described("Folder in the object store, such as `s3://bucket/evals`.")
+    ]
+    seconds: Annotated[Seconds, THROUGHPUT, described("Time between two uploads.")] = 5.0
+    wait: Annotated[bool, THROUGHPUT, described("Wait for the upload before a response counts as saved.")] = False
+    exclusive: Annotated[
+        bool, THROUGHPUT, described("Claim the run in the store, so that no other machine writes it at the same time.")
+    ] = True
 
     def __post_init__(self) -> None:
         if holds_credentials(self.url):
@@ -220,26 +326,50 @@ class Mirror(_Part, frozen=True, kw_only=True):
 
 @classified
 class Spec(_Part, frozen=True, kw_only=True):
-    """One evaluation."""
+    """One evaluation: tasks, models and limits."""
 
-    experiment: Annotated[Name, PLACE] = "default"
-    description: Annotated[str, THROUGHPUT] = ""
-    tags: Annotated[list[str], THROUGHPUT] = field(default_factory=list)
-    seed: Annotated[int, RESULT] = 0
-    limit: Annotated[Positive | None, RESULT] = None
-    samples: Annotated[list[str] | None, RESULT] = None
-    record_data: Annotated[bool, RESULT] = True
-    models: Annotated[list[Model], NESTED, Meta(min_length=1)]
-    roles: Annotated[dict[str, Model], NESTED] = field(default_factory=dict)
-    tasks: Annotated[list[Task], NESTED, Meta(min_length=1)]
-    limits: Annotated[Limits, NESTED] = Limits()
-    mirror: Annotated[Mirror | None, NESTED] = None
-    concurrency: Annotated[Concurrency, NESTED] = Concurrency()
-    stall_seconds: Annotated[Seconds, THROUGHPUT] = 30.0
-    on_stall: Annotated[str, THROUGHPUT, Meta(pattern="^(warn|cancel-sample)$")] = "warn"
-    grace_seconds: Annotated[float, THROUGHPUT, Meta(ge=0)] = 10.0
-    fail_on_error: Annotated[float, THROUGHPUT, Meta(ge=0)] = 0.0
-    fail_on_error_in_cell: Annotated[Annotated[float, Meta(ge=0)] | None, THROUGHPUT] = None
-    progress_file: Annotated[str, PLACE] = ""
-    anomalies: Annotated[bool, THROUGHPUT] = True
-    anomalies_except: Annotated[list[str], THROUGHPUT] = field(default_factory=list)
+    experiment: Annotated[Name, PLACE, described("Name of the family of runs; also the folder in the store.")] = (
+        "default"
+    )
+    description: Annotated[str, THROUGHPUT, described("Free text about the run.")] = ""
+    tags: Annotated[list[str], THROUGHPUT, described("Labels for finding and protecting runs.")] = field(
+        default_factory=list
+    )
+    seed: Annotated[int, RESULT, described("Seed of all random choices.")] = 0
+    limit: Annotated[Positive | None, RESULT, described("Use only the first samples of each task; null: all.")] = None
+    samples: Annotated[list[str] | None, RESULT, described("Use only the samples with these ids; null: all.")] = None
+    record_data: Annotated[bool, RESULT, described("Store the data rows with the run.")] = True
+    models: Annotated[list[Model], NESTED, Meta(min_length=1), described("Models to evaluate.")]
+    roles: Annotated[
+        dict[str, Model], NESTED, described("Models that help with the evaluation, such as a judge, by role name.")
+    ] = field(default_factory=dict)
+    tasks: Annotated[list[Task], NESTED, Meta(min_length=1), described("Tasks to run with every model.")]
+    limits: Annotated[Limits, NESTED, described("Limits of samples and of the run.")] = Limits()
+    mirror: Annotated[Mirror | None, NESTED, described("Copy the run to an object store while it runs.")] = None
+    concurrency: Annotated[Concurrency, NESTED, described("How much happens at once.")] = Concurrency()
+    stall_seconds: Annotated[
+        Seconds, THROUGHPUT, described("A run without any progress for this long is reported as stalled.")
+    ] = 30.0
+    on_stall: Annotated[
+        str,
+        THROUGHPUT,
+        Meta(pattern="^(warn|cancel-sample)$"),
+        described("What to do with a sample that hangs: report it (`warn`) or fail it (`cancel-sample`)."),
+    ] = "warn"
+    grace_seconds: Annotated[
+        float, THROUGHPUT, Meta(ge=0), described("How long requests in flight may finish after an interrupt.")
+    ] = 10.0
+    fail_on_error: Annotated[
+        float,
+        THROUGHPUT,
+        Meta(ge=0),
+        described("Failed samples that are allowed before the exit code is 1: a share below 1, or a count."),
+    ] = 0.0
+    fail_on_error_in_cell: Annotated[
+        Annotated[float, Meta(ge=0)] | None, THROUGHPUT, described("The same limit for each cell; null: none.")
+    ] = None
+    progress_file: Annotated[str, PLACE, described("File that always holds the run's current progress as JSON.")] = ""
+    anomalies: Annotated[bool, THROUGHPUT, described("Check answers for anomalies.")] = True
+    anomalies_except: Annotated[list[str], THROUGHPUT, described("Kinds of anomalies that are not reported.")] = field(
+        default_factory=list
+    )

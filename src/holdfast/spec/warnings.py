@@ -1,4 +1,4 @@
-"""What is valid in a spec and probably not meant. Pure: the environment is handed in; nothing is refused here."""
+"""Warnings about valid specs that probably contain a mistake. Pure: the environment is a parameter; never raises."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -13,16 +13,16 @@ _CLOSING = re.compile(r"([A-Za-z_]\w*)\}\Z")
 
 
 def doubts(spec: Spec, environ: Mapping[str, str]) -> list[str]:
-    """Each doubt with its place in the spec and what to do. An empty list says nothing of whether the spec can run."""
+    """Return the warnings, each with its place in the spec and a remedy."""
     found: list[str] = []
     for index, task in enumerate(spec.tasks):
-        found += _doubted_templates(task, f"tasks[{index}]")
+        found += _check_templates(task, f"tasks[{index}]")
     for place, model in placed_models(spec).items():
-        found += _doubted_model(model, place, environ)
+        found += _check_model(model, place, environ)
     return found
 
 
-def _doubted_templates(task: Task, place: str) -> Iterator[str]:
+def _check_templates(task: Task, place: str) -> Iterator[str]:
     if task.template != "fields":
         return
     templates: dict[str, object] = {"system": task.system, "prompt": task.prompt}
@@ -30,11 +30,11 @@ def _doubted_templates(task: Task, place: str) -> Iterator[str]:
     for name, text in templates.items():
         for field, column in _half_fields(text) if isinstance(text, str) else ():
             advice = f"if {column!r} is a column, write {{{column}}}"
-            yield f"{place}.{name}: {field!r} has only one brace and is sent as it is; {advice}"
+            yield f"{place}.{name}: {field!r} has only one brace and is sent unchanged; {advice}"
 
 
 def _half_fields(text: str) -> Iterator[tuple[str, str]]:
-    """Names with a brace that has no partner anywhere in the text. Braces in pairs, as in JSON and code, are meant."""
+    """Yield names next to an unpaired brace. Paired braces, as in JSON and code, are taken as intended."""
     text = _WHOLE.sub(lambda match: " " * len(match[0]), text)
     opened: list[int] = []
     single: list[int] = []
@@ -51,8 +51,8 @@ def _half_fields(text: str) -> Iterator[tuple[str, str]]:
             yield half[0], half[1]
 
 
-def _doubted_model(model: Model, place: str, environ: Mapping[str, str]) -> Iterator[str]:
+def _check_model(model: Model, place: str, environ: Mapping[str, str]) -> Iterator[str]:
     variable = unset_variable(model, environ)
-    if variable and not needs_key(model):  # else it is no doubt: the run is refused
-        yield f"{place}.api_key_env: the environment variable {variable} is not set; requests have no key"
+    if variable and not needs_key(model):  # a model that needs a key is an error, not a warning
+        yield f"{place}.api_key_env: the environment variable {variable} is not set; requests are sent without a key"
     yield from (f"{place}.{warning}" for warning in unknown_params(model.params))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.datasets import Columns, open_rows, resolved, rows_in_memory, samples
-from holdfast.datasets.columns import Ids
+from holdfast.datasets.columns import DuplicateFinder
 from holdfast.errors import DataError
 from holdfast.records.samples import Row, Sample
 
@@ -81,7 +81,7 @@ def test_a_missing_column_names_the_nearest() -> None:
     ],
 )
 def test_rows_are_never_read_in_two_ways(first: Row, second: Row, column: str) -> None:
-    assert f"row 2: has a column {column!r}, which the first row has not" in refusal([first, second])
+    assert f"row 2: has a column {column!r}, which the first row does not have" in refusal([first, second])
 
 
 @pytest.mark.parametrize("bad", [None, "", "  ", "\n"])
@@ -110,14 +110,14 @@ def test_an_empty_data_set_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_duplicate_id_names_both_places() -> None:
-    assert "row 3: id 'a' was used in row 1 already" in refusal([{"id": "a"}, {"id": "b"}, {"id": "a"}])
-    assert "id '1' was used in row 1 already" in refusal([{"id": 1}, {"id": "1"}])
+    assert "row 3: id 'a' is already used in row 1" in refusal([{"id": "a"}, {"id": "b"}, {"id": "a"}])
+    assert "id '1' is already used in row 1" in refusal([{"id": 1}, {"id": "1"}])
 
 
 def test_a_duplicate_id_in_a_file_names_both_lines(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text('\n{"id":"a"}\n{"id":"b"}\n\n{"id":"a"}\n')
-    with pytest.raises(DataError, match=r"x\.jsonl, line 5: id 'a' was used in line 2 already"):
+    with pytest.raises(DataError, match=r"x\.jsonl, line 5: id 'a' is already used in line 2"):
         list(samples(open_rows(str(path)), Columns(), str(path)))
 
 
@@ -132,14 +132,14 @@ def test_duplicates_are_found_as_a_dict_would(ids: list[str], once: bool) -> Non
     if first is None:
         assert [sample.id for sample in samples(rows, Columns(), "x")] == ids
         return
-    with pytest.raises(DataError, match=f"row {ids.index(ids[first]) + 1} already") as caught:
+    with pytest.raises(DataError, match=f"already used in row {ids.index(ids[first]) + 1}") as caught:
         list(samples(rows, Columns(), "x"))
     assert caught.value.line == first + 1
 
 
 def test_two_ids_that_share_a_hash_are_not_one() -> None:
     ids = ["a", "b", "c", "b"]
-    seen = Ids(lambda: enumerate(ids, 1), hash=lambda data: 42)
+    seen = DuplicateFinder(lambda: enumerate(ids, 1), hash=lambda data: 42)
     assert [seen.add(id, number) for number, id in enumerate(ids, 1)] == [None, None, None, 2]
 
 
@@ -153,7 +153,7 @@ def test_only_a_repeated_hash_costs_a_second_reading(hashes: list[int]) -> None:
         readings += 1
         return iter(())
 
-    seen = Ids(again, hash=lambda data: hashes[int(data)])
+    seen = DuplicateFinder(again, hash=lambda data: hashes[int(data)])
     assert all(seen.add(str(index), index) is None for index in range(len(hashes)))
     assert readings == len(hashes) - len({value or 1 for value in hashes})
 
@@ -167,7 +167,7 @@ def assert_memory_is_below(folder: Path, count: int, allowed: int) -> None:
         file.write('{"id":"sample-0","input":""}\n')
     tracemalloc.start()
     try:
-        with pytest.raises(DataError, match=f"line {count + 1}: id 'sample-0' was used in line 1 already"):
+        with pytest.raises(DataError, match=f"line {count + 1}: id 'sample-0' is already used in line 1"):
             for _ in samples(open_rows(str(path)), Columns(), str(path)):
                 pass
         assert tracemalloc.get_traced_memory()[1] < allowed

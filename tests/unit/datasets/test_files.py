@@ -19,7 +19,7 @@ PNG = b"\x89PNG\r\n\x1a\n" + b"p" * 100
 def converted(value: Any, folder: Path, **options: Any) -> Any:
     rows = rows_in_memory([{"id": 1, "picture": value}], "task t", ["picture"])
     columns = FileColumns(["picture"], str(folder), Digests().reference, "task t", **options)
-    return next(columns.applied(rows))[1]["picture"]
+    return next(columns.apply(rows))[1]["picture"]
 
 
 def reference(data: bytes, kind: str) -> str:
@@ -91,7 +91,7 @@ def test_a_list_holds_several_files(tmp_path: Path) -> None:
         (".", "is a folder; name the file in it"),
         (7, "found int; write null for no file"),
         ("data:image/png;base64,???", "not base64"),
-        ("data:image/png", "is no data: URI"),
+        ("data:image/png", "is not a data: URI"),
         ("a\0b", "cannot be read"),
         ("x" * 5000, "cannot be read"),
     ],
@@ -111,9 +111,9 @@ def test_a_missing_column_is_refused_unless_it_may_be_missing(tmp_path: Path) ->
     rows = rows_in_memory([{"id": 1}], "task t", ["picture"])
     strict = FileColumns(["picture"], "", Digests().reference, "task t")
     with pytest.raises(DataError, match=r"row 1: no column 'picture', which dataset.files names; the row has: id"):
-        next(strict.applied(rows))
+        next(strict.apply(rows))
     lenient = FileColumns(["picture"], "", Digests().reference, "task t", optional=True)
-    assert next(lenient.applied(rows)) == (1, {"id": 1})
+    assert next(lenient.apply(rows)) == (1, {"id": 1})
 
 
 def test_only_rows_of_a_run_hold_references(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_files_need_the_data_to_be_recorded(tmp_path: Path) -> None:
 
 def test_a_file_in_a_text_is_refused(tmp_path: Path) -> None:
     spec = spec_of(tasks=[task(dataset={"files": ["picture"]}, prompt="See {picture}")])
-    with pytest.raises(SpecError, match=r"tasks\[0\].prompt: 'picture' is a file and cannot stand in a text"):
+    with pytest.raises(SpecError, match=r"tasks\[0\].prompt: 'picture' is a file and cannot be part of a text"):
         plan_of(tmp_path / "run", spec, {"t": [{"q": 1, "picture": PNG}]})
 
 

@@ -100,7 +100,7 @@ def test_code_that_something_else_has_ended_is_a_failure_of_the_machine_never_a_
         os.kill(launcher, signal.SIGKILL)
         await scoring
 
-    with pytest.raises(SandboxFailedError, match="ended from outside"):
+    with pytest.raises(SandboxFailedError, match="killed from outside"):
         asyncio.run(killed())
 
 
@@ -111,14 +111,14 @@ def _launchers() -> list[int]:
 
 
 def test_a_row_without_tests_is_a_failure_of_the_data() -> None:
-    with pytest.raises(ScoringFailed, match="the row's column 'tests' holds no code; it has the columns other"):
+    with pytest.raises(ScoringFailed, match="the row's column 'tests' contains no code; it has the columns other"):
         score("code_tests", None, RIGHT, {"other": 1})
 
 
 def test_without_namespaces_it_is_refused_when_the_spec_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(PLAIN, raising=False)
     monkeypatch.setattr("holdfast.score.scorers.code_tests.why_no_namespaces", lambda: "this system has none")
-    with pytest.raises(ScorerError, match=r"there are no namespaces here .* by setting HOLDFAST_NO_NAMESPACES=1"):
+    with pytest.raises(ScorerError, match=r"this machine has no namespaces .* by setting HOLDFAST_NO_NAMESPACES=1"):
         resolve("code_tests", "here")
     monkeypatch.setenv(PLAIN, "1")
     assert resolve("code_tests", "here").name == "code_tests"

@@ -191,11 +191,11 @@ def test_a_part_that_fails_fails_the_whole() -> None:
 @pytest.mark.parametrize(
     ("entry", "problem"),
     [
-        ({"all_of": {"of": [says("label")]}}, "s says 'label', which is no number"),
-        ({"all_of": {"of": [says({"a": 1, "b": "x"})]}}, "s.b says 'x', which is no number"),
+        ({"all_of": {"of": [says("label")]}}, "s gives 'label', not a number"),
+        ({"all_of": {"of": [says({"a": 1, "b": "x"})]}}, "s.b gives 'x', not a number"),
         (
             {"when": {"test": says(0.5), "then": "exact_match"}},
-            "s says 0.5, which is neither true nor false",
+            "s gives 0.5, which is neither true nor false",
         ),
         ({"row_is": {"column": "kind", "equals": 1}}, "the row has no column 'kind'"),
     ],
@@ -209,18 +209,18 @@ def test_what_cannot_be_combined_is_a_failure_that_says_so(entry: Any, problem: 
 @pytest.mark.parametrize(
     ("entry", "problem"),
     [
-        ({"all_of": {"of": ["exact_match", "exact_mach"]}}, "here.of[1]: no scorer is called 'exact_mach'; did you m"),
+        ({"all_of": {"of": ["exact_match", "exact_mach"]}}, "here.of[1]: unknown scorer 'exact_mach'; did you m"),
         ({"all_of": {"of": [{"regex": {"patern": "x"}}]}}, "here.of[0]: regex has no argument 'patern'; did you mean"),
         ({"all_of": {"off": []}}, "here: all_of has no argument 'off'; did you mean 'of'?"),
         ({"all_of": {"of": []}}, "here: of: give at least one scorer"),
         ("all_of", "here: all_of needs the argument 'of'"),
-        ({"all_of": {"of": ["consistency"]}}, "consistency scores groups of repeats, so it cannot be a part"),
+        ({"all_of": {"of": ["consistency"]}}, "consistency scores groups of repeats and cannot be a part"),
         ({"weighted": {"of": ["exact_match"], "weights": [1, 2]}}, "2 weights for 1 scorers"),
         ({"weighted": {"of": ["exact_match"], "weights": [0]}}, "weights must not be negative, and not all 0"),
         ({"weighted": {"of": ["exact_match"], "weights": ["x"]}}, "argument 'weights' is ['x']"),
-        ({"when": {"test": "nope", "then": "numeric"}}, "here.test: no scorer is called 'nope'"),
+        ({"when": {"test": "nope", "then": "numeric"}}, "here.test: unknown scorer 'nope'"),
         ({"taxonomy": {"labels": ["numeric"]}}, "here.labels: expected {label: scorer}"),
-        ({"taxonomy": {"labels": {"a": "numerc"}}}, "here.labels.a: no scorer is called 'numerc'; did you mean 'numer"),
+        ({"taxonomy": {"labels": {"a": "numerc"}}}, "here.labels.a: unknown scorer 'numerc'; did you mean 'numer"),
     ],
 )
 def test_a_wrong_part_is_refused_with_its_place(entry: Any, problem: str) -> None:

@@ -67,8 +67,8 @@ def test_a_third_parameter_called_ctx_is_the_context() -> None:
         (lambda answer: True, "takes (answer)"),
         (lambda sample, answer, *, ctx: True, "ctx must be the third parameter"),
         (lambda sample, answer, weight, ctx: True, "ctx must be the third parameter"),
-        (dict, "parameters can be seen"),
-        (4, "parameters can be seen"),
+        (dict, "parameters cannot be inspected"),
+        (4, "parameters cannot be inspected"),
     ],
 )
 def test_a_function_that_cannot_be_a_scorer_is_refused(function: Any, said: str) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.score import ScorerError, ScoringFailed, judge, resolve, scorer
-from holdfast.score.definition import extracted
+from holdfast.score.definition import apply_extractors
 from holdfast.score.extractors import EXTRACTORS
 from tests.unit.score.answers import answer, sample, score, value
 
@@ -20,7 +20,7 @@ FENCED = "Try\n```python\na = 1\n```\nor\n```\nb = 2\n```\nand\n```Python\nc = 3
 
 
 def taken(entry: Any, text: str) -> str | None:
-    return extracted(text, resolve({"exact_match": {"extract": entry}}, "here").extract)
+    return apply_extractors(text, resolve({"exact_match": {"extract": entry}}, "here").extract)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_a_target_is_extracted_too_each_of_several_by_itself() -> None:
 
 
 def test_a_target_without_what_is_extracted_is_a_failure_of_the_data() -> None:
-    with pytest.raises(ScoringFailed, match="the target '4' does not hold what extract_target looks for"):
+    with pytest.raises(ScoringFailed, match="the target '4' does not contain what extract_target looks for"):
         score({"exact_match": {"extract_target": {"after": {"marker": "####"}}}}, "4", "4")
 
 
@@ -147,7 +147,7 @@ def test_your_own_scorer_takes_extractors_as_built_in_ones_do() -> None:
 @pytest.mark.parametrize(
     ("entry", "problem"),
     [
-        ("nubmer", "here.extract: no extractor is called 'nubmer'; did you mean 'number'?"),
+        ("nubmer", "here.extract: unknown extractor 'nubmer'; did you mean 'number'?"),
         ({"regex": {"patern": "x"}}, "here.extract: regex has no argument 'patern'; did you mean 'pattern'?"),
         ({"regex": {"pattern": "("}}, "is not valid"),
         ({"regex": {"pattern": "x", "group": 1}}, "has no group 1"),

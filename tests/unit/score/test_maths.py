@@ -33,7 +33,7 @@ def test_bare_latex_is_read_as_it_stands_in_a_box() -> None:
 
 
 def test_a_target_that_is_no_expression_is_a_failure() -> None:
-    with pytest.raises(ScoringFailed, match="the target '' is no mathematical expression"):
+    with pytest.raises(ScoringFailed, match="the target '' is not a mathematical expression"):
         score("maths", "", "5")
 
 

@@ -127,7 +127,7 @@ def test_a_model_that_is_not_here_is_refused_before_anything_is_asked(
 ) -> None:
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     monkeypatch.delenv("HF_HUB_CACHE", raising=False)
-    with pytest.raises(ScorerError, match="'some/model' is neither a folder nor in this machine's cache of models"):
+    with pytest.raises(ScorerError, match="'some/model' is neither a folder nor in this machine's model cache"):
         resolve({"bert_score": {"model": "some/model"}}, "here")
     tmp_path.joinpath("hub/models--some--model/snapshots").mkdir(parents=True)
     assert resolve({"embedding_similarity": {"model": "some/model"}}, "here").args == {"model": "some/model"}

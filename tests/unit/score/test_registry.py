@@ -1,6 +1,7 @@
 """The scorers that come with Holdfast, as a whole: their extras, and what makes each of them the same or another."""
 
 import re
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -88,5 +89,5 @@ def test_code_of_a_part_and_of_an_extractor_counts(tmp_path: Path, monkeypatch: 
 
 def test_another_version_of_its_package_makes_another_scorer(monkeypatch: pytest.MonkeyPatch) -> None:
     before = identity(resolve("bleu", "here"))
-    monkeypatch.setattr("holdfast.score.identity.version_of", lambda package: "99")
+    monkeypatch.setattr(sys.modules["holdfast.score.identity"], "version_of", lambda package: "99")
     assert identity(resolve("bleu", "here")) != before

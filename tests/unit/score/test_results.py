@@ -17,7 +17,7 @@ from holdfast.errors import HoldfastError, StoppedError
 from holdfast.records.facts import Failure
 from holdfast.records.samples import Answer, Sample, Score
 from holdfast.score import BUILT_IN, ScoringFailed, as_number, judge, resolve, scorer
-from holdfast.score.definition import needing
+from holdfast.score.definition import requires
 from tests.unit.score.answers import answer, sample
 
 
@@ -171,7 +171,7 @@ def test_a_sample_without_target_has_no_score(name: str) -> None:
 
 
 def test_a_target_that_cannot_be_used_is_a_failure_not_a_zero() -> None:
-    with pytest.raises(ScoringFailed, match="the target 'four' holds no number"):
+    with pytest.raises(ScoringFailed, match="the target 'four' contains no number"):
         asyncio.run(judge(BUILT_IN["numeric"], sample("four"), answer("4")))
 
 
@@ -219,6 +219,6 @@ def test_a_scorer_that_works_with_a_heavy_package_does_not_hold_up_the_event_loo
     def where(sample: Any, answer: Any) -> str:
         return threading.current_thread().name
 
-    made = needing("text", "rapidfuzz")(scorer(where))
+    made = requires("text", "rapidfuzz")(scorer(where))
     assert asyncio.run(judge(made, sample("4"), answer("4")))["where"].value != threading.main_thread().name
     assert all(BUILT_IN[name].slow for name in ("edit_similarity", "bleu", "chrf", "rouge", "meteor"))

@@ -32,7 +32,7 @@ def test_it_is_another_process_and_the_same_one_again() -> None:
 
 def test_what_takes_too_long_is_ended_and_the_next_is_done() -> None:
     before = pid()
-    with pytest.raises(TimeoutError, match=r"it took longer than 0\.2 s and was ended"):
+    with pytest.raises(TimeoutError, match=r"it took longer than 0\.2 s and was stopped"):
         within(0.2, "time:sleep", 60)
     assert pid() != before
     assert not os.path.exists(f"/proc/{before}")
@@ -47,7 +47,7 @@ def test_an_error_comes_with_its_words() -> None:
 
 
 def test_a_child_that_dies_is_told_of_and_replaced() -> None:
-    with pytest.raises(ValueError, match="the process that computed it died"):
+    with pytest.raises(ValueError, match="the worker process died"):
         within(5, "os:_exit", 1)
     assert within(5, "builtins:int", "4") == 4
 
@@ -106,9 +106,9 @@ def test_a_pattern_that_never_ends_is_a_failure_never_a_zero(name: str, monkeypa
 @given(text=st.text("abcdxyz12é \n", max_size=30))
 def test_here_and_there_a_pattern_finds_the_same(pattern: str, text: str) -> None:
     wanted = re.search(pattern, text) is not None
-    assert patterns.found_in(text, pattern) is wanted
+    assert patterns.is_match(text, pattern) is wanted
     assert value({"regex": {"pattern": pattern}}, None, text) is wanted
-    there = within(5, "holdfast.score.patterns:looked_for", "last", text, pattern, False, 0)
+    there = within(5, "holdfast.score.patterns:match_pattern", "last", text, pattern, False, 0)
     assert there == patterns.last_group(text, pattern, 0)
 
 
@@ -128,7 +128,7 @@ LOOKING = [
 
 
 @pytest.mark.parametrize(("entry", "target"), LOOKING)
-def test_while_a_pattern_is_looked_for_the_event_loop_goes_on(
+def test_while_a_pattern_is_match_pattern_the_event_loop_goes_on(
     entry: Any, target: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(patterns, "SECONDS_MAX", 0.2)

@@ -59,7 +59,7 @@ def test_others_may_be_asked_without_one(model: Any) -> None:
 def test_a_named_variable_of_a_server_of_ones_own_is_only_doubted() -> None:
     missing, (doubt,) = told({"name": "m", "provider": "openai", "base_url": OWN, "api_key_env": "MINE"})
     assert missing == []
-    assert "MINE is not set; requests have no key" in doubt
+    assert "MINE is not set; requests are sent without a key" in doubt
 
 
 def test_google_reads_two_variables_unless_one_is_named() -> None:

@@ -151,8 +151,8 @@ def test_variables_in_headers_wait_for_the_request() -> None:
         ("models.a.api_key=x", "unknown field 'api_key'; a secret belongs in the environment"),
         ("models.a.token=x", "unknown field 'token'; a secret belongs in the environment"),
         ("models.a.api_key_evn=x", "did you mean 'api_key_env'?"),
-        ("limits.run=null", "limits.run: expected a mapping, got null; {} means that nothing is limited"),
-        ("concurrency=null", "concurrency: expected a mapping, got null; leave it out, or write {}, for its defaults"),
+        ("limits.run=null", "limits.run: expected a mapping, got null; {} removes all limits"),
+        ("concurrency=null", "concurrency: expected a mapping, got null; leave it out or write {} to use the defaults"),
     ],
 )
 def test_a_slip_is_told_from_a_secret_and_null_from_nothing(assignment: str, said: str) -> None:
@@ -178,7 +178,7 @@ def test_a_value_of_the_environment_is_not_looked_into_again() -> None:
     ids=["top", "nested", "in a list", "the same value"],
 )
 def test_a_key_that_stands_twice_is_refused_with_its_line(text: str) -> None:
-    with pytest.raises(SpecError, match=r"eval\.yaml, line \d+, column \d+: .* twice"):
+    with pytest.raises(SpecError, match=r"eval\.yaml, line \d+, column \d+: .* is repeated"):
         parse_yaml(text, "eval.yaml")
 
 

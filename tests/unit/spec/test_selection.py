@@ -50,7 +50,7 @@ def test_limit_and_samples_are_fields_of_the_part() -> None:
         (Selection(models=["larg"]), "did you mean 'large'"),
         (Selection(models=["x"]), "valid are large, small"),
         (Selection(limit=0), "at least 1"),
-        (Selection(tasks=["words"], models=["small"]), "none of the tasks"),
+        (Selection(tasks=["words"], models=["small"]), "no task runs with it"),
     ],
 )
 def test_what_selects_nothing_is_refused(wanted: Selection, message: str) -> None:

@@ -92,9 +92,9 @@ def test_a_value_set_on_the_command_line_ends_the_sweep() -> None:
     [
         ({"prompt": []}, {}, {}, "s.yaml: tasks[0].prompt"),
         ({"prompt": {}}, {}, {}, "s.yaml: tasks[0].prompt"),
-        ({"prompt": ["a", 3]}, {}, {}, "s.yaml: tasks[0].prompt: a sweep is made of texts; p2 is"),
+        ({"prompt": ["a", 3]}, {}, {}, "s.yaml: tasks[0].prompt: a sweep consists of texts, but p2 is"),
         ({"system": ["a", None]}, {}, {}, "s.yaml: tasks[0].system"),
-        ({}, {"temperature": []}, {}, "s.yaml: models[0].params.temperature: a sweep of no values"),
+        ({}, {"temperature": []}, {}, "s.yaml: models[0].params.temperature: an empty sweep"),
         ({}, {"temperature": [[0], [1]]}, {}, "s.yaml: models[0].params.temperature"),
         ({}, {"temperature": [0, 0]}, {}, "'local+t0' is already the name"),
         ({"prompt": ["a", "b"], "scorer": []}, {}, {}, "tasks[0]: unknown field 'scorer'"),

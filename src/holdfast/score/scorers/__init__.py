@@ -1,1 +1,1 @@
-"""The built-in scorers, one module per family. `registry` lists them by the names that a spec uses."""
+"""The built-in scorers, one module per family. `registry` lists them all."""

@@ -1,8 +1,14 @@
-"""Multiple choice: which letter an answer picks, and the scorer `choice`.
+"""Multiple choice: finds the letter that an answer chooses, for the scorer `choice`.
 
-An answer is read in this order; the first way that finds a letter decides, and within it the last mention:
-the whole text is a letter · "Answer: (B)", "B is correct", \\boxed{B} · exactly one letter stands at the start of
-lines, "B. because ..." · **B** · the last capital letter that stands alone and is no word ("A cat", "I think").
+These readings are tried in order; the first that finds a letter decides, and within it the last mention:
+
+1. the whole text is a letter;
+2. a phrase: "Answer: (B)", "B is correct", \\boxed{B};
+3. exactly one letter at the start of lines: "B. because ...";
+4. emphasis: **B**;
+5. the last single capital letter that is no word, as in "A cat" or "I think".
+
+All patterns run in linear time: answers may be adversarial.
 """
 
 import re
@@ -15,7 +21,7 @@ from holdfast.score.definition import scorer
 _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _START = r"(?<![A-Za-z0-9.])"
 _END = r"(?![A-Za-z0-9+#]|['\u2019.-][A-Za-z])"
-# possessive, and few: no way back through long blanks, no long way through boxes in boxes
+# possessive and bounded, so that long blanks and nested boxes cause no backtracking
 _OPEN = r"""[\s*_`"'\u201c\u2018(\[{$]*+(?:\\[a-z]++\s*+\{[\s*(]*+){0,4}+"""
 
 _WHOLE = re.compile(r"[\W_]*([A-Za-z])[\W_]*")
@@ -42,38 +48,38 @@ _FULL_WIDTH = str.maketrans({0xFEE0 + ord(letter): letter for letter in _ALPHABE
 _NEXT_WORD = re.compile(r"[ \t]+([a-z]+)")
 _NAMED = re.compile(r"(?:answer|choice|option|letter|is|be|choose|chose|pick|select|with)[ \t]+", re.IGNORECASE)
 _NAMED_MAX = 10
-_SENTENCE_GOES_ON = re.compile("and|as|based|because|but|due|for|if|in|is|or|per|since|so|therefore|thus|which|with")
+_CONTINUATION = re.compile("and|as|based|because|but|due|for|if|in|is|or|per|since|so|therefore|thus|which|with")
 _CLOSED = re.compile(r"[\s*_`\"')\]}$]*(?:[.,;:)\]}*\n]|$)")
 
 
 @scorer
 def choice(sample: Sample, answer: Answer, choices: int = 0) -> Score:
-    """The answer picks the target. `choices`: how many there are; by default as many as the row's `choices` or
-    `options` has, else 26.
+    """The answer chooses the target. `choices`: number of choices; default: the length of the row's `choices` or
+    `options`, else 26.
 
-    A target is a letter, an index from 0, or the text of one of the row's choices; of a list any will do. One that is
-    none of these, or two of them at once, is an error of the data and raises.
+    A target is a letter, an index from 0, or the text of one of the row's choices; for a list, any entry counts. A
+    target that is none of these, or ambiguous, is an error in the data and fails.
     """
     if sample.target is None:
         return Score(None, "the sample has no target")
     options = _options(sample.row)
     letters = _ALPHABET[: choices or len(options) or len(_ALPHABET)]
     entries = sample.target if isinstance(sample.target, list | tuple) else [sample.target]
-    wanted = {_target(entry, options, letters) for entry in entries}
+    targets = {_target(entry, options, letters) for entry in entries}
     found = extract_letter(answer.text, letters)
     if found is None:
         return Score(False, "no choice in the answer")
-    return Score(found in wanted, f"read {found}")
+    return Score(found in targets, f"read {found}")
 
 
 def extract_letter(text: str, letters: str = _ALPHABET) -> str | None:
-    """The letter that a text picks, in upper case; None if it picks none of `letters`."""
+    """Return the letter that a text chooses, in upper case; None if it chooses none of `letters`."""
     if not text.isascii():
         text = text.translate(_FULL_WIDTH)
     whole = _WHOLE.fullmatch(text)
     if whole is not None:
         return whole[1].upper() if whole[1].upper() in letters else None
-    for read in _WAYS:
+    for read in _READINGS:
         found = [letter for letter in read(text) if letter in letters]
         if found:
             return found[-1]
@@ -81,14 +87,14 @@ def extract_letter(text: str, letters: str = _ALPHABET) -> str | None:
 
 
 def _by_cue(text: str) -> Iterator[str]:
-    matches = [match for match in _CUE.finditer(text) if _is_pick(text, match)]
+    matches = [match for match in _CUE.finditer(text) if _is_choice(text, match)]
     matches += [match for match in _VERDICT.finditer(text) if not _is_word(text, match.start("letter"))]
     for match in sorted(matches, key=lambda match: match.start("letter")):
         yield match["letter"].upper()
 
 
 def _by_line(text: str) -> Iterator[str]:
-    """Several letters at the start of lines are a list of the choices, not a pick."""
+    """Several letters at the start of lines are a list of the choices, not a decision."""
     found = {match["letter"] for match in _LINE.finditer(text)}
     if len(found) == 1:
         yield from found
@@ -105,24 +111,24 @@ def _by_mention(text: str) -> Iterator[str]:
             yield match["letter"]
 
 
-_WAYS: tuple[Callable[[str], Iterator[str]], ...] = (_by_cue, _by_line, _by_emphasis, _by_mention)
+_READINGS: tuple[Callable[[str], Iterator[str]], ...] = (_by_cue, _by_line, _by_emphasis, _by_mention)
 
 
-def _is_pick(text: str, match: re.Match[str]) -> bool:
-    """A small letter must close the phrase: "answer: b." picks one, "the answer is a matter of taste" does not."""
+def _is_choice(text: str, match: re.Match[str]) -> bool:
+    """A lower-case letter must end the phrase: "answer: b." is a choice, "the answer is a matter of taste" is none."""
     if match["letter"].islower():
         after = _NEXT_WORD.match(text, match.end("letter"))
-        goes_on = after is not None and _SENTENCE_GOES_ON.fullmatch(after[1]) is not None
-        return goes_on or _CLOSED.match(text, match.end("letter")) is not None
+        continues = after is not None and _CONTINUATION.fullmatch(after[1]) is not None
+        return continues or _CLOSED.match(text, match.end("letter")) is not None
     return not _is_word(text, match.start("letter"))
 
 
 def _is_word(text: str, at: int) -> bool:
-    """A and I, followed by a word that does not go on with "A because ..."; but "option A fits" names one: an article
-    would be small there.
+    """Whether "A" or "I" is a word here: a word follows that does not continue "A because ...". In "option A fits" it
+    is a letter, because an article would be lower case there.
     """
     after = _NEXT_WORD.match(text, at + 1) if text[at] in "AI" else None
-    if after is None or _SENTENCE_GOES_ON.fullmatch(after[1]) is not None:
+    if after is None or _CONTINUATION.fullmatch(after[1]) is not None:
         return False
     return text[at] == "I" or not any(match.end() == at for match in _NAMED.finditer(text, max(at - _NAMED_MAX, 0), at))
 

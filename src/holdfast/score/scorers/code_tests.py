@@ -1,12 +1,12 @@
-"""Running an answer's code against tests: the scorer `code_tests`.
+"""The scorer `code_tests`: runs the code of an answer against tests.
 
-The code of a model never runs in this process: it is a command, confined as those of sandboxed tools are, with a folder
-of its own, limits, no network, and an end. Where the machine has no namespaces it is refused, unless who runs it
-accepts that, as for tools. Invariant: when a score is given, nothing of the code runs any more and its folder is gone.
+The code never runs in this process. It runs as a command in the same sandbox as tools, in its own folder, with limits
+and without network. On a machine without namespaces it is refused, unless the user accepts that, as for tools.
+Invariant: when a score is returned, no process of the code is left and its folder is removed. After a crash, a folder
+may remain; a later call removes it.
 
-Whether the tests were gone through is told by a secret that is written when they were: whatever the code prints, or
-does to its standard output, neither hides it nor looks like it. Code that sets out to cheat its tests can: it is in the
-same process as they are.
+The runner writes a secret after the last test, so that the code's own output can neither fake nor hide success. Code
+that deliberately attacks its tests can still succeed: it runs in the same process as they do.
 """
 
 import asyncio
@@ -30,12 +30,12 @@ from holdfast.sandbox.confinement import (
     remove_folder,
     why_no_namespaces,
 )
-from holdfast.score.definition import scorer, shortened
+from holdfast.score.definition import scorer, shorten
 from holdfast.score.extractors import code
 
 _FOLDER = "holdfast-code-"
-_FORGOTTEN_SECONDS = 86_400.0
-"""Folders that are older were left by processes that were killed: nothing runs as long."""
+_ABANDONED_SECONDS = 86_400.0
+"""Older folders were left by killed processes: no test runs that long."""
 _SECONDS_MAX = 3600.0
 _CODE, _TESTS = "program.py", "tests.py"
 _RUNNER = f"""
@@ -54,23 +54,23 @@ def run():
     os._exit(0)
 run()
 """
-"""The answer's code is no main program, so that what it would do as one (ask for input) does not keep it from its
-tests; the tests are. Nothing that the code has put off until its end can spoil the verdict."""
+"""The answer's code does not run as `__main__`, so that code under `if __name__ == "__main__"` (such as a prompt for
+input) does not block the tests. `os._exit` skips handlers that the code registered for its end."""
 
 
-def _problem_here(seconds: float = 10.0, memory_mb: int = 512, **_: Any) -> str:
+def _check_machine(seconds: float = 10.0, memory_mb: int = 512, **_: Any) -> str:
     if not 0 < seconds <= _SECONDS_MAX or memory_mb <= 0:
         return f"seconds must be above 0 and at most {_SECONDS_MAX:g}, memory_mb above 0"
     why = why_no_namespaces()
     if not why or os.environ.get(PLAIN):
         return ""
     return (
-        f"code_tests runs code that a model wrote, and there are no namespaces here ({why}), so it could read and "
-        f"change what you can; use another machine, or accept it by setting {PLAIN}=1"
+        f"code_tests runs code of a model, and this machine has no namespaces ({why}), so the code could read and "
+        f"change everything that you can; use another machine, or accept this by setting {PLAIN}=1"
     )
 
 
-@scorer(check=_problem_here)
+@scorer(check=_check_machine)
 async def code_tests(
     sample: Sample,
     answer: Answer,
@@ -79,9 +79,9 @@ async def code_tests(
     seconds: float = 10.0,
     memory_mb: int = 512,
 ) -> Score:
-    """The answer's Python code (its last fenced block that says python, or its last, or all of it) passes the tests:
-    code in the row's column `tests` that runs after it, in the same program, and raises if something is wrong.
-    `before`: a column with code that comes first, for answers that go on where a prompt ends.
+    """The answer's Python code passes the tests. The code is the last fenced `python` block, else the last block, else
+    the whole answer. The tests are code in the row's column `tests` that runs afterwards in the same program and raises
+    on failure. `before`: a column with code that runs first, for answers that continue a prompt's code.
     """
     block = code(answer.text, "python") or code(answer.text)
     parts = [_column(sample, before) if before else "", answer.text if block is None else block]
@@ -90,40 +90,40 @@ async def code_tests(
 
 
 async def _run(files: dict[str, str], limits: Limits) -> Score:
-    """A cancellation ends the command first."""
+    """Run the files in the sandbox. A cancellation kills the command and removes the folder before it propagates."""
     path = await asyncio.to_thread(new_folder)
     call = Launch(Folder(path, "score"), limits, namespaces=not why_no_namespaces())
-    through = secrets.token_hex(16)
-    working = asyncio.ensure_future(asyncio.to_thread(_ran, call, path, files, through))
+    secret = secrets.token_hex(16)
+    working = asyncio.ensure_future(asyncio.to_thread(_run_command, call, path, files, secret))
     try:
         ran = await asyncio.shield(working)
     finally:
         call.stop()
-        with contextlib.suppress(Exception):  # what it came to was raised above
+        with contextlib.suppress(Exception):  # its result was raised above
             await working
         await asyncio.to_thread(remove_folder, path)
-    return _score(ran, through)
+    return _score(ran, secret)
 
 
-def _ran(call: Launch, path: str, files: dict[str, str], through: str) -> Ran:
+def _run_command(call: Launch, path: str, files: dict[str, str], secret: str) -> Ran:
     folder = Folder(path, "score")
     make_folders(folder)
     for name, source in files.items():
         with open(os.path.join(folder.work, name), "w", encoding="utf-8", errors="replace") as file:
             file.write(source)
-    return call.run([sys.executable, "-I", "-c", _RUNNER], through.encode())
+    return call.run([sys.executable, "-I", "-c", _RUNNER], secret.encode())
 
 
-def _score(ran: Ran, through: str) -> Score:
-    """SandboxFailedError if it was ended from outside, by nobody of us: that says nothing of the code."""
-    said = ran.stderr.strip().splitlines()
+def _score(ran: Ran, secret: str) -> Score:
+    """Return the score. SandboxFailedError if another process killed the code, because that is not its fault."""
+    errors = ran.stderr.strip().splitlines()
     if ran.why == "stopped":
-        raise SandboxFailedError("the code was ended from outside, as when a machine is short of memory")
+        raise SandboxFailedError("the code was killed from outside, for example because the machine ran out of memory")
     if ran.why:
         return Score(False, f"ended at its limit: {ran.why}")
     if ran.code:
-        return Score(False, shortened(said[-1]) if said else f"exit code {ran.code}")
-    return Score(True) if through in ran.stdout else Score(False, "it left before the tests were through")
+        return Score(False, shorten(errors[-1]) if errors else f"exit code {ran.code}")
+    return Score(True) if secret in ran.stdout else Score(False, "it left before the tests were through")
 
 
 def _column(sample: Sample, column: str) -> str:
@@ -131,16 +131,16 @@ def _column(sample: Sample, column: str) -> str:
     if isinstance(found, list) and all(isinstance(each, str) for each in found):
         found = "\n".join(found)
     if not isinstance(found, str):
-        raise ValueError(f"the row's column {column!r} holds no code; it has the columns {', '.join(sample.row)}")
+        raise ValueError(f"the row's column {column!r} contains no code; it has the columns {', '.join(sample.row)}")
     return found
 
 
 def new_folder() -> str:
-    """A private folder in the temporary folder of the machine. Old ones that killed processes left go first."""
+    """Create a private folder in the system's temporary folder, and remove old ones that killed processes left."""
     place = os.path.realpath(tempfile.gettempdir())
     for entry in os.scandir(place):
-        with contextlib.suppress(OSError):  # another process was quicker
+        with contextlib.suppress(OSError):  # another process removed it first
             age = time.time() - entry.stat(follow_symlinks=False).st_mtime
-            if entry.name.startswith(_FOLDER) and age > _FORGOTTEN_SECONDS:
+            if entry.name.startswith(_FOLDER) and age > _ABANDONED_SECONDS:
                 remove_folder(entry.path)
     return tempfile.mkdtemp(prefix=_FOLDER, dir=place)

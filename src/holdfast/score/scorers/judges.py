@@ -1,9 +1,11 @@
-"""Judges: scorers that ask the model of a role what it thinks of an answer.
+"""Judges: scorers that let the model of a role rate an answer.
 
-`rubric` has criteria and a scale, `pairwise` compares with another text. With several `roles` a panel judges: what its
-members said is kept beside what follows from it, so that their agreement can be told. Every call goes through `ctx` and
-is a durable step. Invariant: what a judge says counts only if it has the form that was asked for. It is asked again if
-it has not, then the scorer has failed; it is never a zero.
+`rubric` has criteria and a scale; `pairwise` compares the answer with another text. With several `roles`, a panel
+votes: the combined score and each vote are recorded, so that agreement can be computed. Every model call goes through
+`ctx` and is a durable step. Invariant: a reply counts only if it has the requested form. Malformed replies are retried
+with the parse error; after that the scorer fails, and never counts as zero.
+
+The texts that are sent to judges enter the digests of recorded steps. Rewording one makes users pay again.
 """
 
 import asyncio
@@ -31,14 +33,14 @@ By = Literal["mean", "median", "majority"]
 T = TypeVar("T")
 
 
-class Asks(Protocol):
-    """What a judge is asked through."""
+class JudgeContext(Protocol):
+    """The part of a context that judges need: durable model calls."""
 
     async def generate(self, messages: list[Message], *, role: str) -> Answer: ...
 
 
 class JudgeFailed(ScoringFailed):
-    """A judge that did not say what it was asked for, however often it was asked."""
+    """A judge gave no usable reply within its retries."""
 
     kind = "judge"
 
@@ -46,19 +48,19 @@ class JudgeFailed(ScoringFailed):
         return f"the judge {self.scorer!r} was {self.message}"
 
 
-class _Refused(Exception):  # noqa: N818 - it never leaves this file
-    """Why a judge's words cannot be used: said to the judge, then to the user."""
+class _UnusableReply(Exception):  # noqa: N818 - private to this module
+    """Why a judge's reply cannot be used. The text is sent to the judge, and in the end shown to the user."""
 
 
 class Opinion(msgspec.Struct, frozen=True):
-    """What one judge says of one criterion."""
+    """One judge's vote on one criterion."""
 
     score: float
     reason: str = ""
 
 
 class _Judging(msgspec.Struct, frozen=True, kw_only=True):
-    """The arguments of every judge. `roles`: a panel; `by`: what follows from its votes."""
+    """The arguments of every judge. `roles`: a panel; `by`: how its votes are combined."""
 
     role: str = "judge"
     roles: list[str] = []
@@ -71,13 +73,13 @@ class _Judging(msgspec.Struct, frozen=True, kw_only=True):
         return self.roles or [self.role]
 
     def problem(self) -> str:
-        """What is wrong with the arguments together; empty if nothing."""
-        return "roles names a judge twice; each has one vote" if len(set(self.roles)) < len(self.roles) else ""
+        """Return what is wrong with the combination of arguments; empty if nothing."""
+        return "roles names a judge twice, but each has one vote" if len(set(self.roles)) < len(self.roles) else ""
 
 
 class _Rubric(_Judging, frozen=True, kw_only=True):
-    """How well the answer meets each criterion, from 1 to `scale`, with a written reason; with `pass_at`, whether it
-    reaches that. `reference` shows the judge the target, if there is one.
+    """A judge rates the answer by each criterion, from 1 to `scale`, with a written reason. With `pass_at`, the score
+    is whether the rating reaches it. `reference` shows the judge the target, if there is one.
     """
 
     criteria: str | dict[str, str]
@@ -87,21 +89,21 @@ class _Rubric(_Judging, frozen=True, kw_only=True):
 
     def problem(self) -> str:
         if not self.criteria:
-            return "criteria is empty; say what the answer is judged by"
+            return "criteria is empty; write what the answer is judged by"
         if self.pass_at is not None and not 1 < self.pass_at <= self.scale:
             return (
                 f"pass_at is {self.pass_at:g}; scores go from 1 to {self.scale}, so it must be above 1 and at most that"
             )
         return super().problem()
 
-    async def __call__(self, sample: Sample, answer: Answer, ctx: Asks) -> dict[str, Score]:
+    async def __call__(self, sample: Sample, answer: Answer, ctx: JudgeContext) -> dict[str, Score]:
         question = self._question(sample, answer)
-        asked = [_asked(ctx, judge, question, self._read, self.ask_again) for judge in self.panel]
-        said = dict(zip(self.panel, await _all(asked), strict=True))
+        calls = [_ask(ctx, judge, question, self._read, self.ask_again) for judge in self.panel]
+        replies = dict(zip(self.panel, await _gather(calls), strict=True))
         scores: dict[str, Score] = {}
         for name in self._named:
-            votes = {judge: opinions[name] for judge, opinions in said.items()}
-            scores |= _combined(name, votes, self.by, self.pass_at)
+            votes = {judge: opinions[name] for judge, opinions in replies.items()}
+            scores |= _panel_scores(name, votes, self.by, self.pass_at)
         return scores
 
     @property
@@ -109,67 +111,69 @@ class _Rubric(_Judging, frozen=True, kw_only=True):
         return self.criteria if isinstance(self.criteria, dict) else {"": self.criteria}
 
     def _question(self, sample: Sample, answer: Answer) -> list[Message]:
-        asked = {name or "criterion": text for name, text in self._named.items()}
+        criteria = {name or "criterion": text for name, text in self._named.items()}
         score = f"a whole number from 1 to {self.scale}"
         parts = {
-            "Question": _shown(sample.input),
-            "Reference answer": _shown(sample.target) if self.reference else "",
+            "Question": _as_text(sample.input),
+            "Reference answer": _as_text(sample.target) if self.reference else "",
             "Answer to judge": answer.text or "(the answer is empty)",
-            "Criteria": "\n".join(f"{name}: {text}" for name, text in asked.items()),
+            "Criteria": "\n".join(f"{name}: {text}" for name, text in criteria.items()),
         }
         task = (
             f"Judge the answer by each criterion, from 1 (not at all) to {self.scale} (fully). "
             "Give the reason first, then the score."
         )
-        form = {name: {"reason": "one or two sentences", "score": score} for name in asked}
+        form = {name: {"reason": "one or two sentences", "score": score} for name in criteria}
         return _messages(self.instructions, task, parts, form)
 
     def _read(self, text: str) -> dict[str, Opinion]:
-        found = _object(text)
+        found = _parse_object(text)
         opinions = {}
         for name in self._named:
             each = found.get(name or "criterion", found if not name else None)
             if not isinstance(each, dict) or "score" not in each:
-                raise _Refused(f"{name or 'criterion'!r} with a score is missing")
-            opinions[name] = Opinion(_score(each["score"], self.scale), str(each.get("reason") or ""))
+                raise _UnusableReply(f"{name or 'criterion'!r} with a score is missing")
+            opinions[name] = Opinion(_parse_rating(each["score"], self.scale), str(each.get("reason") or ""))
         return opinions
 
 
 class _Pairwise(_Judging, frozen=True, kw_only=True):
-    """Whether the answer is better than another text: 1, worse: 0, or as good: 0.5. The other text is the target or a
-    column of the row. With `swap` each judge is asked twice, with the two in either order; one that chooses by the
-    order has said that they are as good. No score where there is no other text.
+    """A judge compares the answer with another text: better is 1, worse is 0, a tie is 0.5. The other text is the
+    target or a column of the row. With `swap` each judge compares in both orders; a choice that depends on the order is
+    a tie. No score if there is no other text.
     """
 
     against: str = "target"
     criteria: str = "Which of the two answers is better?"
     swap: bool = True
 
-    async def __call__(self, sample: Sample, answer: Answer, ctx: Asks) -> dict[str, Score]:
-        other = _shown(sample.target if self.against == "target" else sample.row.get(self.against))
+    async def __call__(self, sample: Sample, answer: Answer, ctx: JudgeContext) -> dict[str, Score]:
+        other = _as_text(sample.target if self.against == "target" else sample.row.get(self.against))
         if not other:
             missing = "the sample has no target" if self.against == "target" else f"the row has no {self.against!r}"
             return {"": Score(None, missing)}
-        votes = await _all([self._prefers(judge, sample, (answer.text, other), ctx) for judge in self.panel])
-        return _combined("", dict(zip(self.panel, votes, strict=True)), self.by, None)
+        votes = await _gather([self._prefers(judge, sample, (answer.text, other), ctx) for judge in self.panel])
+        return _panel_scores("", dict(zip(self.panel, votes, strict=True)), self.by, None)
 
-    async def _prefers(self, judge: str, sample: Sample, pair: tuple[str, str], ctx: Asks) -> Opinion:
+    async def _prefers(self, judge: str, sample: Sample, pair: tuple[str, str], ctx: JudgeContext) -> Opinion:
         orders = (pair, pair[::-1]) if self.swap else (pair,)
         questions = [self._question(sample, *order) for order in orders]
-        return _preferred(await _all([_asked(ctx, judge, each, _read_pair, self.ask_again) for each in questions]))
+        return _combine_orders(
+            await _gather([_ask(ctx, judge, each, _parse_comparison, self.ask_again) for each in questions])
+        )
 
     def _question(self, sample: Sample, first: str, second: str) -> list[Message]:
-        parts = {"Question": _shown(sample.input), "Answer A": first or "(empty)", "Answer B": second or "(empty)"}
+        parts = {"Question": _as_text(sample.input), "Answer A": first or "(empty)", "Answer B": second or "(empty)"}
         order = "The order in which they are shown means nothing. Give the reason first, then the better one."
         form = {"reason": "one or two sentences", "better": "A, B or tie"}
         return _messages(self.instructions, f"{self.criteria} {order}", parts, form)
 
 
 def _scorer_of(name: str, form: type[_Judging]) -> Scorer:
-    """A scorer whose arguments are the fields of a struct."""
+    """Build a scorer whose arguments are the fields of a struct."""
 
-    async def function(sample: Sample, answer: Answer, ctx: Asks, **given: Any) -> Any:
-        return await msgspec.convert(given, form)(sample, answer, ctx)  # type: ignore[operator] # every form has one
+    async def function(sample: Sample, answer: Answer, ctx: JudgeContext, **given: Any) -> Any:
+        return await msgspec.convert(given, form)(sample, answer, ctx)  # type: ignore[operator] # every form defines it
 
     fields = msgspec.structs.fields(form)
     own = list(inspect.signature(function).parameters.values())[:3]
@@ -182,7 +186,7 @@ def _scorer_of(name: str, form: type[_Judging]) -> Scorer:
     ]
     function.__name__, function.__qualname__, function.__doc__ = name, name, form.__doc__
     function.__annotations__ |= {each.name: each.type for each in fields}
-    function.__signature__ = inspect.Signature([*own, *named])  # type: ignore[attr-defined] # as inspect looks for it
+    function.__signature__ = inspect.Signature([*own, *named])  # type: ignore[attr-defined] # inspect.signature reads it
     return scorer(function, check=lambda **given: msgspec.convert(given, form).problem())
 
 
@@ -190,10 +194,10 @@ rubric = _scorer_of("rubric", _Rubric)
 pairwise = _scorer_of("pairwise", _Pairwise)
 
 
-def _combined(name: str, votes: Mapping[str, Opinion], by: By, pass_at: float | None) -> dict[str, Score]:
-    """What follows from all votes under the criterion's name, and each judge's own vote beside it."""
+def _panel_scores(name: str, votes: Mapping[str, Opinion], by: By, pass_at: float | None) -> dict[str, Score]:
+    """Return the combined score under the criterion's name, and each vote of a panel under `name.judge`."""
     values = [each.score for each in votes.values()]
-    value = _joined(values, by)
+    value = _combine_votes(values, by)
     reason = "\n".join(f"{judge}: {each.reason}" if len(votes) > 1 else each.reason for judge, each in votes.items())
     score = Score(value, reason) if pass_at is None else Score(value >= pass_at, reason, {"value": value})
     if len(votes) == 1:
@@ -202,8 +206,8 @@ def _combined(name: str, votes: Mapping[str, Opinion], by: By, pass_at: float | 
     return {name: score, **own}
 
 
-def _joined(values: Sequence[float], by: By) -> float:
-    """Of a majority that is tied, the middle of those who are: no order of judges decides."""
+def _combine_votes(values: Sequence[float], by: By) -> float:
+    """Combine votes. A tied majority gives the median of the tied values, so that the order of judges is irrelevant."""
     if by == "mean":
         return statistics.fmean(values)
     if by == "median":
@@ -213,25 +217,25 @@ def _joined(values: Sequence[float], by: By) -> float:
     return statistics.median([value for value, count in counts.items() if count == most])
 
 
-async def _asked(ctx: Asks, role: str, question: list[Message], read: Callable[[str], T], again: int) -> T:
-    """Ask until the answer can be used. The judge is shown what was wrong with its words; where none came, because its
-    server sent something that is no answer, it is asked the same again.
+async def _ask(ctx: JudgeContext, role: str, question: list[Message], read: Callable[[str], T], again: int) -> T:
+    """Call the judge until its reply can be used. A malformed reply is retried with the parse error; if the server's
+    response itself was malformed, the same request is repeated.
     """
     messages = question
     for left in range(again, -1, -1):
         try:
             answer = await ctx.generate(messages, role=role)
         except HoldfastError as error:
-            if left and _is_garbled(error):
+            if left and _is_malformed_response(error):
                 continue
             raise
         try:
             return read(answer.text)
-        except _Refused as error:
+        except _UnusableReply as error:
             if not left:
-                said = answer.text if len(answer.text) <= _SHOWN else f"{answer.text[:_SHOWN]}…"
+                shown = answer.text if len(answer.text) <= _SHOWN else f"{answer.text[:_SHOWN]}…"
                 times = f"{again + 1} times" if again else "once"
-                raise JudgeFailed(role, f"asked {times}, and {error}; it says: {said!r}") from None
+                raise JudgeFailed(role, f"asked {times}, and {error}; it says: {shown!r}") from None
             reply = {"role": "assistant", "content": answer.text or "(nothing)"}
             messages = [
                 *question,
@@ -241,14 +245,14 @@ async def _asked(ctx: Asks, role: str, question: list[Message], read: Callable[[
     raise AssertionError("unreachable")
 
 
-def _is_garbled(error: HoldfastError) -> bool:
+def _is_malformed_response(error: HoldfastError) -> bool:
     failure = getattr(error, "failure", None)
     return isinstance(failure, Failure) and failure.kind == "malformed"
 
 
-async def _all(asked: Sequence[Awaitable[T]]) -> list[T]:
-    """All of them at once; what others were paid for is kept also if one fails."""
-    done = await asyncio.gather(*asked, return_exceptions=True)
+async def _gather(calls: Sequence[Awaitable[T]]) -> list[T]:
+    """Await all calls, then raise the first failure. The others are completed and recorded: they are paid for."""
+    done = await asyncio.gather(*calls, return_exceptions=True)
     for each in done:
         if isinstance(each, BaseException):
             raise each
@@ -256,8 +260,8 @@ async def _all(asked: Sequence[Awaitable[T]]) -> list[T]:
 
 
 def _messages(instructions: str, task: str, parts: Mapping[str, str], form: Mapping[str, Any]) -> list[Message]:
-    """What is judged is fenced, and said to be no instruction: answers try to talk to their judge. The fence is longer
-    than any that stands in the material, which so cannot close it.
+    """Build the messages. The material is fenced and declared as data, because answers may try to instruct the judge.
+    The fence is longer than any in the material, so that the material cannot close it.
     """
     longest = max(len(each) for content in parts.values() for each in (_FENCE_IN.findall(content) or [""]))
     opened, closed = ("<" * max(longest + 1, 3), ">" * max(longest + 1, 3))
@@ -270,52 +274,52 @@ def _messages(instructions: str, task: str, parts: Mapping[str, str], form: Mapp
     ]
 
 
-def _shown(value: Any) -> str:
+def _as_text(value: Any) -> str:
     if value is None or value == "":
         return ""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def _score(value: Any, scale: int) -> float:
-    """A number in words or out of range is none: rounding it would be our opinion."""
+def _parse_rating(value: Any, scale: int) -> float:
+    """Parse a rating. A fraction, a word or a number out of range is refused, not rounded."""
     if isinstance(value, str) and re.fullmatch(r"\s*\d+(\.0+)?\s*", value):
         value = float(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value) or not 1 <= value <= scale:
-        raise _Refused(f"the score {value!r} is no whole number from 1 to {scale}")
+        raise _UnusableReply(f"the score {value!r} is no whole number from 1 to {scale}")
     return float(value)
 
 
-def _read_pair(text: str) -> tuple[str, str]:
-    """A, B or tie, and why."""
-    found = _object(text)
+def _parse_comparison(text: str) -> tuple[str, str]:
+    """Parse a comparison into `a`, `b` or `tie`, and the reason."""
+    found = _parse_object(text)
     better = str(found.get("better", "")).strip().lower()
     if better not in ("a", "b", "tie"):
-        raise _Refused(f"'better' is {found.get('better')!r}, not A, B or tie")
+        raise _UnusableReply(f"'better' is {found.get('better')!r}, not A, B or tie")
     return better, str(found.get("reason") or "")
 
 
-def _preferred(said: Sequence[tuple[str, str]]) -> Opinion:
-    """As the judge saw it in each order; the second time the two are swapped."""
-    values = [{"a": 1.0, "b": 0.0}.get(better, 0.5) for better, _ in said]
+def _combine_orders(verdicts: Sequence[tuple[str, str]]) -> Opinion:
+    """Combine the verdicts of both orders; in the second the two texts are swapped."""
+    values = [{"a": 1.0, "b": 0.0}.get(better, 0.5) for better, _ in verdicts]
     if len(values) == 2:
         values[1] = 1.0 - values[1]
         if abs(values[0] - values[1]) == 1.0:
-            return Opinion(0.5, f"it chose by the order: {said[0][1]} / {said[1][1]}")
-    return Opinion(statistics.fmean(values), " / ".join(reason for _, reason in said if reason))
+            return Opinion(0.5, f"it chose by the order: {verdicts[0][1]} / {verdicts[1][1]}")
+    return Opinion(statistics.fmean(values), " / ".join(reason for _, reason in verdicts if reason))
 
 
-def _object(text: str) -> dict[str, Any]:
-    """The JSON object in a judge's words, which may have a fence, a sentence or thoughts around it."""
-    _, is_thought_out, said = text.rpartition("</think>")
-    if not is_thought_out and text.lstrip().startswith("<think>"):
-        raise _Refused("the thinking does not come to an end")
-    match = _OBJECT.search(said) or _OBJECT.search(text)
+def _parse_object(text: str) -> dict[str, Any]:
+    """Return the JSON object in a judge's reply, which may be surrounded by a fence, a sentence or thoughts."""
+    _, has_thought, reply = text.rpartition("</think>")
+    if not has_thought and text.lstrip().startswith("<think>"):
+        raise _UnusableReply("the thinking does not come to an end")
+    match = _OBJECT.search(reply) or _OBJECT.search(text)
     if match is None:
-        raise _Refused("there is no JSON object in it")
+        raise _UnusableReply("there is no JSON object in it")
     try:
         found = msgspec.json.decode(match[0])
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise _Refused(f"the JSON cannot be read ({error})") from None
+        raise _UnusableReply(f"the JSON cannot be read ({error})") from None
     if not isinstance(found, dict):
-        raise _Refused("it is no JSON object")
+        raise _UnusableReply("it is no JSON object")
     return found

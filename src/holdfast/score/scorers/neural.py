@@ -1,7 +1,7 @@
-"""Likeness by a model that runs here: `bert_score`, `embedding_similarity`.
+"""Similarity by a local neural model: `bert_score`, `embedding_similarity`.
 
-The model is a folder, or a name whose files the machine's cache of models has: nothing is fetched while scoring. It is
-loaded once for a process, and works in a thread. The pure part, how two matrices of vectors match, is `greedy_match`.
+The model is a folder, or a name in the machine's model cache: nothing is downloaded while scoring. It is loaded once
+per process and runs in a thread. `greedy_match` and `cosine` are the pure parts.
 """
 
 import asyncio
@@ -12,92 +12,95 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from holdfast.records.samples import Answer, Sample, Score
-from holdfast.score.definition import needing, scorer
+from holdfast.score.definition import requires, scorer
 from holdfast.score.scorers.similarity import CHARACTERS_MAX
 from holdfast.score.scorers.text import references
 
 Vectors = Any
 """A numpy array; numpy is imported where it is used."""
-_one_at_a_time = threading.Lock()
-"""So that a model is loaded once, and because fast tokenizers do not bear two threads. It uses all cores by itself."""
+_model_lock = threading.Lock()
+"""One thread at a time: a model is loaded once, and fast tokenizers are not thread-safe. A model uses all cores anyway.
+"""
 
 
-def _problem_of_model(model: str, **_: Any) -> str:
-    """Found before anything is paid for, without loading it."""
+def _check_model(model: str, **_: Any) -> str:
+    """Check that the model exists, without loading it, before anything is paid for."""
     if os.path.isdir(model) or _is_cached(model):
         return ""
-    advice = f"give the path of a model's folder, or fetch it first: hf download {model}"
-    return f"the model {model!r} is neither a folder nor in this machine's cache of models; {advice}"
+    advice = f"give the path of its folder, or download it first: hf download {model}"
+    return f"the model {model!r} is neither a folder nor in this machine's model cache; {advice}"
 
 
-@needing("neural", "transformers", "torch")
-@scorer(check=_problem_of_model)
+@requires("neural", "transformers", "torch")
+@scorer(check=_check_model)
 async def bert_score(
     sample: Sample, answer: Answer, model: str, layer: int = -1, measure: Literal["f1", "precision", "recall"] = "f1"
 ) -> Score:
-    """BERTScore: each token is matched with the most alike of the other text, by the cosine of what `layer` of the
-    model makes of them. Not rescaled, no weights by rarity. Texts are cut at the model's length.
+    """BERTScore: each token is matched with the most similar token of the other text, by the cosine of their vectors in
+    `layer` of the model. Without rescaling and without rarity weights. Texts are cut at the model's maximum length.
     """
 
-    def alike(text: str, wanted: str) -> float:
-        embed = _tokens_by(model, layer)
-        matched = greedy_match(embed(text), embed(wanted))
+    def similarity(text: str, target: str) -> float:
+        embed = _token_embedder(model, layer)
+        matched = greedy_match(embed(text), embed(target))
         return dict(zip(("precision", "recall", "f1"), matched, strict=True))[measure]
 
-    return await asyncio.to_thread(_best, sample, answer, alike)
+    return await asyncio.to_thread(_best, sample, answer, similarity)
 
 
-@needing("neural", "sentence-transformers")
-@scorer(check=_problem_of_model)
+@requires("neural", "sentence-transformers")
+@scorer(check=_check_model)
 async def embedding_similarity(sample: Sample, answer: Answer, model: str) -> Score:
-    """The cosine of the two texts' vectors, by a model of sentence-transformers, which cuts them at its length."""
+    """The cosine similarity of the two texts' embeddings, by a sentence-transformers model. Texts are cut at its
+    maximum length.
+    """
 
-    def alike(text: str, wanted: str) -> float:
-        one, other = _sentences_by(model)([text, wanted])
+    def similarity(text: str, target: str) -> float:
+        one, other = _sentence_embedder(model)([text, target])
         return cosine(one, other)
 
-    return await asyncio.to_thread(_best, sample, answer, alike)
+    return await asyncio.to_thread(_best, sample, answer, similarity)
 
 
-def greedy_match(found: tuple[Vectors, Vectors], wanted: tuple[Vectors, Vectors]) -> tuple[float, float, float]:
-    """Precision, recall and F1 of two texts, each given as the vectors of its tokens, in rows, and their weights."""
+def greedy_match(found: tuple[Vectors, Vectors], target: tuple[Vectors, Vectors]) -> tuple[float, float, float]:
+    """Return precision, recall and F1 of two texts, each given as token vectors (in rows) and token weights."""
     import numpy
 
-    (one, one_weights), (other, other_weights) = found, wanted
-    alike = _unit(one) @ _unit(other).T
-    precision = float(numpy.average(alike.max(axis=1), weights=one_weights))
-    recall = float(numpy.average(alike.max(axis=0), weights=other_weights))
+    (one, one_weights), (other, other_weights) = found, target
+    similarity = _unit(one) @ _unit(other).T
+    precision = float(numpy.average(similarity.max(axis=1), weights=one_weights))
+    recall = float(numpy.average(similarity.max(axis=0), weights=other_weights))
     both = precision + recall
     return _bounded(precision), _bounded(recall), _bounded(2 * precision * recall / both if both > 0 else 0.0)
 
 
 def cosine(one: Vectors, other: Vectors) -> float:
-    """0 if one of them has no length."""
+    """Return the cosine similarity of two vectors; 0 if one has length 0."""
     import numpy
 
     lengths = float(numpy.linalg.norm(one) * numpy.linalg.norm(other))
     return _bounded(float(numpy.dot(one, other)) / lengths) if lengths > 0 else 0.0
 
 
-def _best(sample: Sample, answer: Answer, alike: Callable[[str, str], float]) -> Score:
-    wanted = references(sample.target)
-    if not wanted:
+def _best(sample: Sample, answer: Answer, similarity: Callable[[str, str], float]) -> Score:
+    targets = references(sample.target)
+    if not targets:
         return Score(None, "the sample has no target")
-    if max(map(len, (answer.text, *wanted))) > CHARACTERS_MAX:
+    if max(map(len, (answer.text, *targets))) > CHARACTERS_MAX:
         return Score(None, f"a text of more than {CHARACTERS_MAX} characters is not compared: extract a part")
-    return Score(max(_of_two(answer.text, each, alike) for each in wanted))
+    return Score(max(_compare(answer.text, each, similarity) for each in targets))
 
 
-def _of_two(text: str, wanted: str, alike: Callable[[str, str], float]) -> float:
-    if not text.strip() or not wanted.strip():
-        return float(text.strip() == wanted.strip())
-    with _one_at_a_time:
-        return alike(text, wanted)
+def _compare(text: str, target: str, similarity: Callable[[str, str], float]) -> float:
+    if not text.strip() or not target.strip():
+        return float(text.strip() == target.strip())
+    with _model_lock:
+        return similarity(text, target)
 
 
 @functools.lru_cache(maxsize=2)
-def _tokens_by(model: str, layer: int) -> Callable[[str], tuple[Vectors, Vectors]]:
-    """What makes a text the vectors of its tokens and their weights: 0 for the marks that a tokenizer adds."""
+def _token_embedder(model: str, layer: int) -> Callable[[str], tuple[Vectors, Vectors]]:
+    """Return a function that turns a text into token vectors and weights. Special tokens have weight 0."""
     import numpy
     import torch
     import transformers
@@ -118,7 +121,7 @@ def _tokens_by(model: str, layer: int) -> Callable[[str], tuple[Vectors, Vectors
 
 
 @functools.lru_cache(maxsize=2)
-def _sentences_by(model: str) -> Callable[[list[str]], Vectors]:
+def _sentence_embedder(model: str) -> Callable[[list[str]], Vectors]:
     import sentence_transformers
 
     loaded = sentence_transformers.SentenceTransformer(model, local_files_only=True)
@@ -126,7 +129,7 @@ def _sentences_by(model: str) -> Callable[[list[str]], Vectors]:
 
 
 def _is_cached(model: str) -> bool:
-    """By the layout that the cache of models has, without importing what made it."""
+    """Look into the Hugging Face cache by its layout on disk, without importing its library."""
     home = os.environ.get("HF_HOME") or os.path.join(os.path.expanduser("~"), ".cache", "huggingface")
     cache = os.environ.get("HF_HUB_CACHE") or os.path.join(home, "hub")
     return os.path.isdir(os.path.join(cache, f"models--{model.replace('/', '--')}", "snapshots"))

@@ -1,10 +1,10 @@
-"""Numbers in prose: the last quantity of a text, read as a person would, and the scorer `numeric`.
+"""Numbers in prose: finds the last number in a text. Scorers `numeric` and `maths`.
 
-Reads 1,234.5 and 1'234 and 1.234,5 and 1,23,456; 3e-4 and 3*10^-4 and 2^10; 1/2, 1 1/2, ½ and \\frac{1}{2}; 50% and
-$5; digits and minus signs of other scripts. A comma before fewer than three digits separates two numbers: `3,5` is a
-list.
+Understands 1,234.5 and 1'234 and 1.234,5 and 1,23,456; 3e-4 and 3*10^-4 and 2^10; 1/2, 1 1/2, ½ and \\frac{1}{2}; 50%
+and $5; digits and minus signs of other scripts. A comma before fewer than three digits separates two numbers: `3,5` is
+a list.
 
-Values are exact, integers or fractions: neither long integers nor decimals are rounded before they are compared.
+Values are exact integers or fractions, so nothing is rounded before it is compared.
 """
 
 import functools
@@ -14,18 +14,18 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from holdfast.records.samples import Answer, Sample, Score
-from holdfast.score.definition import needing, scorer, shortened
+from holdfast.score.definition import requires, scorer, shorten
 from holdfast.score.scorers.text import references
 from holdfast.score.worker_process import apart
 
-_DIGITS_MAX = 4000  # Python refuses to read longer integers
+_DIGITS_MAX = 4000  # Python refuses to parse longer integers
 _EXPONENT_MAX = 1000
 _WINDOW = 2000
-"""A text is read from its end, so many characters at a time. `1,11,11,…` takes time that is quadratic in what is read
-at once.
+"""A text is searched from its end in windows of this many characters, because the search is quadratic in the window for
+texts such as `1,11,11,…`.
 """
 _BEFORE_WINDOW = 1000
-"""Read with it, so that the digits of a number that begins before it are not taken for a number."""
+"""Characters before the window that are searched too, so that a number across its start is not read in part."""
 _POWER_DIGITS_MAX = 20_000
 
 _SIGNS = str.maketrans(
@@ -57,7 +57,7 @@ _DATE = re.compile(r"(?<![0-9])[0-9]++(?:/[0-9]++){2,}")
 
 _NUMBER = re.compile(
     r"""
-    (?P<sign>(?<![A-Za-z0-9_)\]}%-])[-+])?            # in 5-3, GPT-4 and 2024-05 it is none
+    (?P<sign>(?<![A-Za-z0-9_)\]}%-])[-+])?            # not a sign in 5-3, GPT-4 and 2024-05
     (?:[$\u20ac\u00a3\u00a5\u20b9]\s?)?               # currency
     (?:
         (?P<whole>[0-9]++)[ ](?P<over>[0-9]++)/(?P<under>[0-9]++)
@@ -68,7 +68,7 @@ _NUMBER = re.compile(
       | (?P<plain>
             [0-9]{1,3}(?P<gap>[,'_\u00a0\u2009\u202f])(?:[0-9]{2,3}(?P=gap))*[0-9]{3}(?![0-9])(?:\.[0-9]+)?
           | [0-9]++(?:\.[0-9]+)?
-          | (?<![A-Za-z0-9])\.[0-9]+                   # in No.5 it is the end of a word
+          | (?<![A-Za-z0-9])\.[0-9]+                   # not a decimal point in No.5
         )
     )
     (?:(?:\^|\*\*)[({]?(?P<raised>[-+]?[0-9]+)[)}]?)?
@@ -81,7 +81,7 @@ _NUMBER = re.compile(
 
 
 class Quantity(NamedTuple):
-    """A number that was read. `percent`: a percent sign follows it; `value` is the number before the sign."""
+    """A number in a text. `percent`: a percent sign follows; `value` is the number before the sign."""
 
     value: int | Fraction
     percent: bool
@@ -90,29 +90,29 @@ class Quantity(NamedTuple):
 
 @scorer
 def numeric(sample: Sample, answer: Answer, tolerance: float = 1e-6, relative: float = 0.0) -> Score:
-    """The last number of the answer is the target, within `tolerance`, or within `relative` times the target.
+    """The last number in the answer equals the target, within `tolerance` or within `relative` times the target.
 
-    If only one of the two is a percentage, 50% equals both 0.5 and 50: people write either. A target without a number
-    is an error of the data and raises.
+    If only one of the two is a percentage, 50% equals both 0.5 and 50. A target without a number is an error in the
+    data and fails.
     """
     if sample.target is None:
         return Score(None, "the sample has no target")
     entries = sample.target if isinstance(sample.target, list | tuple) else [sample.target]
-    wanted = [_target(entry) for entry in entries]
+    targets = [_target(entry) for entry in entries]
     found = last_quantity(answer.text)
     if found is None:
         return Score(False, "no number in the answer")
-    same = any(found.value == each.value for each in wanted) or any(
-        _agree(found, each, _allowed(each, tolerance, relative)) for each in wanted
+    same = any(found.value == each.value for each in targets) or any(
+        _agree(found, each, _allowed(each, tolerance, relative)) for each in targets
     )
     return Score(same, f"read {found.text}")
 
 
 def last_quantity(text: str) -> Quantity | None:
-    """The last number in a text that has a finite value; None if there is none."""
-    if text.isdecimal() and text.isascii() and len(text) <= _DIGITS_MAX:  # as an extractor leaves it, and most targets
-        return Quantity(int(text), False, _shortened(text))
-    plain = _plain(text)
+    """Return the last number in a text with a finite value; None if there is none."""
+    if text.isdecimal() and text.isascii() and len(text) <= _DIGITS_MAX:  # fast path for most targets
+        return Quantity(int(text), False, shorten(text))
+    plain = _normalise(text)
     for end in range(len(plain), 0, -_WINDOW):
         found = _last_in(plain, max(0, end - _WINDOW), end)
         if found is not None:
@@ -121,17 +121,17 @@ def last_quantity(text: str) -> Quantity | None:
 
 
 def _last_in(text: str, start: int, end: int) -> Quantity | None:
-    """The last one that begins between two places, also if it goes on behind them."""
+    """Return the last number that begins between two positions; it may extend beyond the second."""
     every = _NUMBER.finditer(text, max(0, start - _BEFORE_WINDOW), end + _DIGITS_MAX)
     for match in reversed([each for each in every if start <= each.start() < end]):
         value = _value(match)
         if value is not None:
-            return Quantity(value, match["percent"] is not None, _shortened(match[0].strip()))
+            return Quantity(value, match["percent"] is not None, shorten(match[0].strip()))
     return None
 
 
-def _plain(text: str) -> str:
-    """One way of writing: ASCII digits and signs, a/b for every fraction, no LaTeX escapes."""
+def _normalise(text: str) -> str:
+    """Normalise a text: ASCII digits and signs, a/b for every fraction, no LaTeX escapes."""
     if not text.isascii():
         text = _FOREIGN_DIGIT.sub(lambda match: str(unicodedata.decimal(match[0])), text)
         text = _ONE_CHARACTER_FRACTION.sub(
@@ -140,13 +140,13 @@ def _plain(text: str) -> str:
         text = _POWER.sub(lambda match: "10^" + match[1].translate(_RAISED), text)
         text = text.translate(_SIGNS)
     if "\\" in text or "{" in text:
-        text = _LATEX_FRACTION.sub(_fraction_written, text)
+        text = _LATEX_FRACTION.sub(_rewrite_fraction, text)
         text = _LATEX_ESCAPE.sub(lambda match: match[1] or match[2], text)
     return _DATE.sub(lambda match: match[0].replace("/", " "), text) if text.count("/") > 1 else text
 
 
-def _fraction_written(match: re.Match[str]) -> str:
-    """As a/b, with its sign in front."""
+def _rewrite_fraction(match: re.Match[str]) -> str:
+    """Rewrite a LaTeX fraction as a/b, with its sign in front."""
     whole, over, under, sign_over, many_over, sign_under, many_under = match.groups()
     sign = "-" if (sign_over == "-") != (sign_under == "-") else ""
     return (f"{whole} " if whole else "") + f"{sign}{over or many_over}/{under or many_under}"
@@ -179,7 +179,7 @@ def _target(target: Any) -> Quantity:
     if isinstance(target, str):
         found = last_quantity(target)
         if found is None:
-            raise ValueError(f"the target {_shortened(target)!r} holds no number")
+            raise ValueError(f"the target {shorten(target)!r} contains no number")
         return found
     if isinstance(target, bool) or not isinstance(target, int | float):
         raise TypeError(f"the target is a {type(target).__name__}; expected a number, or text with one")
@@ -187,26 +187,26 @@ def _target(target: Any) -> Quantity:
 
 
 def _exact(number: float) -> int | Fraction:
-    """As it is written, not as it is rounded to binary: 0.3 is 3/10."""
+    """Return the exact decimal value, not the binary one: 0.3 is 3/10."""
     return int(number) if isinstance(number, int) else _fraction(repr(float(number)))
 
 
-@functools.lru_cache(maxsize=64)  # of a tolerance, which is the same for every sample
+@functools.lru_cache(maxsize=64)  # tolerances are the same for every sample
 def _fraction(text: str) -> Fraction:
     return Fraction(text)
 
 
-def _allowed(wanted: Quantity, tolerance: float, relative: float) -> int | Fraction:
+def _allowed(target: Quantity, tolerance: float, relative: float) -> int | Fraction:
     absolute = _exact(tolerance)
-    return max(absolute, _exact(relative) * _distance(wanted.value, 0)) if relative else absolute
+    return max(absolute, _exact(relative) * _distance(target.value, 0)) if relative else absolute
 
 
-def _agree(found: Quantity, wanted: Quantity, allowed: int | Fraction) -> bool:
-    if _distance(found.value, wanted.value) <= allowed:
+def _agree(found: Quantity, target: Quantity, allowed: int | Fraction) -> bool:
+    if _distance(found.value, target.value) <= allowed:
         return True
-    if found.percent == wanted.percent:
+    if found.percent == target.percent:
         return False
-    of_hundred, plain = (found.value, wanted.value) if found.percent else (wanted.value, found.value)
+    of_hundred, plain = (found.value, target.value) if found.percent else (target.value, found.value)
     return _distance(Fraction(of_hundred, 100), plain) <= allowed
 
 
@@ -214,49 +214,45 @@ def _distance(one: int | Fraction, other: int | Fraction) -> int | Fraction:
     return one - other if one > other else other - one
 
 
-def _shortened(text: str) -> str:
-    return text if len(text) <= 80 else f"{text[:77]}..."
-
-
 _SECONDS_MAX = 10.0
 _READ = 10_000
-"""Characters at the end of an answer: there stands the result."""
+"""Characters at the end of an answer that are parsed, because the result is there."""
 
 
-@needing("math", "math-verify")
+@requires("math", "math-verify")
 @scorer
 async def maths(sample: Sample, answer: Answer, digits: int = 6) -> Score:
-    r"""The last expression of the answer (`\boxed{…}` and `$…$` first) equals the target, by the rules of math-verify:
-    1/2 is 0.5 is \frac{1}{2}, x+1 is 1+x, {1,2} is {2,1}. Decimals are compared to so many `digits`.
+    r"""The last expression in the answer (preferably in `\boxed{…}` or `$…$`) equals the target by the rules of
+    math-verify: 1/2 equals 0.5 and \frac{1}{2}, x+1 equals 1+x, {1,2} equals {2,1}. `digits`: precision of decimals.
     """
-    wanted = references(sample.target)
-    if not wanted:
+    targets = references(sample.target)
+    if not targets:
         return Score(None, "the sample has no target")
-    same, read = await apart(_SECONDS_MAX, f"{__name__}:equals", answer.text[-_READ:], wanted, digits)
-    return Score(same, f"read {shortened(read)}" if read else "no expression in the answer")
+    same, read = await apart(_SECONDS_MAX, f"{__name__}:equals", answer.text[-_READ:], targets, digits)
+    return Score(same, f"read {shorten(read)}" if read else "no expression in the answer")
 
 
-def equals(text: str, wanted: list[str], digits: int) -> tuple[bool, str]:
-    """Whether an expression in a text equals one of several, and what was read. ValueError if a target is none."""
+def equals(text: str, targets: list[str], digits: int) -> tuple[bool, str]:
+    """Return whether the expression in a text equals a target, and the expression. ValueError for an invalid target."""
     from math_verify import verify
 
-    found = _parsed(text)
+    found = _parse(text)
     same = False
-    for each in wanted:
-        gold = _parsed(each)
+    for each in targets:
+        gold = _parse(each)
         if not gold:
-            raise ValueError(f"the target {shortened(each)!r} is no mathematical expression")
+            raise ValueError(f"the target {shorten(each)!r} is not a mathematical expression")
         same = same or (bool(found) and verify(gold, found, float_rounding=digits, timeout_seconds=None))
     return same, str(found[-1]) if found else ""
 
 
-def _parsed(text: str) -> list[object]:
-    """Bare LaTeX, as it stands inside a box, is read too."""
+def _parse(text: str) -> list[object]:
+    """Parse a text with math-verify. Also accepts bare LaTeX, as in the content of a box."""
     from math_verify import parse
 
     bare = [f"${text.strip()}$"] if "$" not in text and "\\boxed" not in text and len(text) < 200 else []
     for candidate in (*bare, text) if "\\" in text else (text, *bare):
-        found: list[object] = parse(candidate, parsing_timeout=None)  # ended from outside
+        found: list[object] = parse(candidate, parsing_timeout=None)  # the worker process enforces the limit
         if found:
             return found
     return []

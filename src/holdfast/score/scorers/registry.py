@@ -1,4 +1,8 @@
-"""The scorers that come with Holdfast, by the names that a spec uses."""
+"""The table of built-in scorers.
+
+To add one: write it in a module of this package, list it here, and give it version 1 in `holdfast.records.built_in`,
+which identifies built-in code in records. Everything else (specs, reference page, resume rules) follows from the table.
+"""
 
 from holdfast.score.scorers.choice import choice
 from holdfast.score.scorers.code_tests import code_tests
@@ -10,16 +14,17 @@ from holdfast.score.scorers.numeric import maths, numeric
 from holdfast.score.scorers.similarity import bleu, chrf, codebleu, edit_similarity, meteor, rouge, token_f1
 from holdfast.score.scorers.text import consistency, exact_match, includes, length, length_difference, regex
 
-KINDS = {
+SECTIONS = {
     "Right or wrong": (exact_match, includes, regex, numeric, choice, maths, json_field, json_schema, code_tests),
-    "How like the target": (
+    "Similarity to the target": (
         *(token_f1, edit_similarity, bleu, chrf, rouge, meteor),
         *(bert_score, embedding_similarity, codebleu),
     ),
-    "By a judge": (rubric, pairwise),
-    "Something else": (length, length_difference, consistency),
-    "Made of others": (all_of, any_of, none_of, weighted, when, at_least, taxonomy, row_is),
+    "Judge models": (rubric, pairwise),
+    "Length and consistency": (length, length_difference, consistency),
+    "Composed of other scorers": (all_of, any_of, none_of, weighted, when, at_least, taxonomy, row_is),
 }
-"""As the reference tells them."""
+"""All scorers, by section of docs/scorers.md."""
 
-BUILT_IN = {each.name: each for kind in KINDS.values() for each in kind}
+BUILT_IN = {scorer.name: scorer for section in SECTIONS.values() for scorer in section}
+"""All scorers, by the name that a spec uses."""

@@ -1,7 +1,7 @@
-"""How like the target a text is, from 0 to 1: `token_f1`, `edit_similarity`, `bleu`, `chrf`, `rouge`, `meteor`.
+"""Similarity to the target, from 0 to 1: `token_f1`, `edit_similarity`, `bleu`, `chrf`, `rouge`, `meteor`, `codebleu`.
 
-Of several references the best counts (BLEU and chrF have their own way with several). A text that is too long to be
-compared in reasonable time has no score, and the reason says so.
+Of several references the best counts; BLEU and chrF combine them in their own way. A text that is too long to compare
+in reasonable time has no score, with a reason.
 """
 
 import functools
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from holdfast.records.samples import Answer, Sample, Score
-from holdfast.score.definition import needing, scorer
+from holdfast.score.definition import requires, scorer
 from holdfast.score.extractors import code, normalized
 from holdfast.score.identity import version_of
 from holdfast.score.scorers.text import references
@@ -19,37 +19,35 @@ from holdfast.score.worker_process import apart
 
 CHARACTERS_MAX = 100_000
 _PAIRS_MAX = 2_000_000
-"""Of words, one of each text: what compares every word with every other takes a second or two for so many."""
+"""Most pairs of words for scorers that compare each word with each other: they take a second or two for this many."""
 _WORD = re.compile(r"\w+|[^\w\s]")
 _ROUGE_WORD = re.compile(r"[a-z0-9]", re.IGNORECASE)
 
 
 @scorer
 def token_f1(sample: Sample, answer: Answer) -> Score:
-    """The harmonic mean of the shares of words that answer and target have in common, as SQuAD computes it: without
-    case, punctuation and English articles.
-    """
-    return _best(sample, answer, lambda text, wanted: _f1(normalized(text).split(), normalized(wanted).split()))
+    """F1 of the words that answer and target share, as in SQuAD: ignores case, punctuation and English articles."""
+    return _best(sample, answer, lambda text, target: _f1(normalized(text).split(), normalized(target).split()))
 
 
-@needing("text", "rapidfuzz")
+@requires("text", "rapidfuzz")
 @scorer
 def edit_similarity(sample: Sample, answer: Answer, ignore_case: bool = False, strip: bool = True) -> Score:
-    """1 less the edits (characters inserted, deleted or replaced) that make the answer the target, divided by the
-    length of the longer.
+    """1 minus the number of edits (inserted, deleted or replaced characters) between answer and target, divided by the
+    length of the longer one.
     """
     from rapidfuzz.distance import Levenshtein
 
-    def alike(text: str, wanted: str) -> float:
-        one, other = (each.strip() if strip else each for each in (text, wanted))
+    def similarity(text: str, target: str) -> float:
+        one, other = (each.strip() if strip else each for each in (text, target))
         if ignore_case:
             one, other = one.casefold(), other.casefold()
         return float(Levenshtein.normalized_similarity(one, other))
 
-    return _best(sample, answer, alike)
+    return _best(sample, answer, similarity)
 
 
-@needing("text", "sacrebleu")
+@requires("text", "sacrebleu")
 @scorer
 def bleu(
     sample: Sample,
@@ -57,34 +55,34 @@ def bleu(
     tokenize: Literal["13a", "intl", "zh", "char", "none"] = "13a",
     ignore_case: bool = False,
 ) -> Score:
-    """Sentence BLEU of sacrebleu, divided by 100. The metadata holds what the BLEU of many answers together is made of:
-    that is no mean of these.
+    """Sentence BLEU of sacrebleu, divided by 100. The metadata holds the counts for corpus BLEU, which is not the mean
+    of sentence scores.
     """
-    wanted = references(sample.target)
-    problem = _unfit(answer.text, wanted)
+    targets = references(sample.target)
+    problem = _find_obstacle(answer.text, targets)
     if problem is not None:
         return problem
-    if not any(each.strip() for each in wanted):  # no words to find
+    if not any(each.strip() for each in targets):  # nothing to match
         return Score(0.0 if answer.text.strip() else 1.0, "the target is empty")
-    found = _bleu(tokenize, ignore_case).sentence_score(answer.text, wanted)
+    found = _bleu(tokenize, ignore_case).sentence_score(answer.text, targets)
     counts = {name: list(getattr(found, name)) for name in ("counts", "totals")}
-    return Score(_within(found.score / 100), "", {**counts, "sys_len": found.sys_len, "ref_len": found.ref_len})
+    return Score(_clamp(found.score / 100), "", {**counts, "sys_len": found.sys_len, "ref_len": found.ref_len})
 
 
-@needing("text", "sacrebleu")
+@requires("text", "sacrebleu")
 @scorer
 def chrf(sample: Sample, answer: Answer, word_order: int = 0, ignore_case: bool = False) -> Score:
-    """chrF of sacrebleu, divided by 100: shares of characters in a row. With `word_order: 2`, chrF++."""
-    wanted = references(sample.target)
-    problem = _unfit(answer.text, wanted)
+    """chrF of sacrebleu, divided by 100: shared character sequences. With `word_order: 2`, chrF++."""
+    targets = references(sample.target)
+    problem = _find_obstacle(answer.text, targets)
     if problem is not None:
         return problem
-    if not any(each.strip() for each in wanted):
+    if not any(each.strip() for each in targets):
         return Score(0.0 if answer.text.strip() else 1.0, "the target is empty")
-    return Score(_within(_chrf(word_order, ignore_case).sentence_score(answer.text, wanted).score / 100))
+    return Score(_clamp(_chrf(word_order, ignore_case).sentence_score(answer.text, targets).score / 100))
 
 
-@needing("text", "rouge-score", "rapidfuzz")
+@requires("text", "rouge-score", "rapidfuzz")
 @scorer
 def rouge(
     sample: Sample,
@@ -93,60 +91,62 @@ def rouge(
     measure: Literal["fmeasure", "precision", "recall"] = "fmeasure",
     stem: bool = False,
 ) -> Score:
-    """ROUGE of rouge-score: words, pairs of words, or the longest sequence of words in common. It knows no letters
-    besides a to z, and digits: a target without any has no score.
+    """ROUGE of rouge-score: shared words, shared pairs of words, or the longest common sequence of words. It only reads
+    the letters a to z and digits; a target without any has no score.
     """
     if any(not _ROUGE_WORD.search(each) for each in references(sample.target)):
         return Score(None, "ROUGE reads the letters a to z and digits, and the target has none")
 
-    def alike(text: str, wanted: str) -> float:
+    def similarity(text: str, target: str) -> float:
         if kind == "rougeL":
             words = _rouge_words(stem)
-            return _in_sequence(words(text), words(wanted), measure)
-        return _within(float(getattr(_rouge(kind, stem).score(wanted, text)[kind], measure)))
+            return _rouge_l(words(text), words(target), measure)
+        return _clamp(float(getattr(_rouge(kind, stem).score(target, text)[kind], measure)))
 
-    return _best(sample, answer, alike, pairwise=kind == "rougeLsum")
+    return _best(sample, answer, similarity, pairwise=kind == "rougeLsum")
 
 
-@needing("text", "nltk")
+@requires("text", "nltk")
 @scorer
 def meteor(sample: Sample, answer: Answer, alpha: float = 0.9, beta: float = 3.0, gamma: float = 0.5) -> Score:
-    """METEOR of nltk: words that are the same or have the same English stem, and how much they stand in order. Synonyms
-    are not known, because their data would have to be fetched.
+    """METEOR of nltk: words that are equal or share an English stem, and their order. Without synonyms, because their
+    data would have to be downloaded.
     """
 
-    def alike(text: str, wanted: str) -> float:
+    def similarity(text: str, target: str) -> float:
         from nltk.translate.meteor_score import single_meteor_score
 
-        one, other = _WORD.findall(text), _WORD.findall(wanted)
+        one, other = _WORD.findall(text), _WORD.findall(target)
         if not one or not other:
             return float(one == other)
         found = single_meteor_score(other, one, wordnet=_NoSynonyms(), alpha=alpha, beta=beta, gamma=gamma)
-        return _within(float(found))
+        return _clamp(float(found))
 
-    return _best(sample, answer, alike, pairwise=True)
+    return _best(sample, answer, similarity, pairwise=True)
 
 
 class _NoSynonyms:
+    """Replaces WordNet, whose data would have to be downloaded."""
+
     def synsets(self, word: str) -> list[Any]:
         return []
 
 
-def _best(sample: Sample, answer: Answer, alike: Callable[[str, str], float], pairwise: bool = False) -> Score:
-    """The highest value over the references."""
-    wanted = references(sample.target)
-    problem = _unfit(answer.text, wanted, pairwise)
-    return Score(max(alike(answer.text, each) for each in wanted)) if problem is None else problem
+def _best(sample: Sample, answer: Answer, similarity: Callable[[str, str], float], pairwise: bool = False) -> Score:
+    """Return the highest value over all references."""
+    targets = references(sample.target)
+    problem = _find_obstacle(answer.text, targets, pairwise)
+    return Score(max(similarity(answer.text, each) for each in targets)) if problem is None else problem
 
 
-def _unfit(text: str, wanted: Sequence[str], pairwise: bool = False) -> Score | None:
-    """Why there is no score, if there is none."""
-    if not wanted:
+def _find_obstacle(text: str, targets: Sequence[str], pairwise: bool = False) -> Score | None:
+    """Return a score of None with the reason if the texts cannot be compared; None if they can."""
+    if not targets:
         return Score(None, "the sample has no target")
-    longest = max(map(len, (text, *wanted)))
+    longest = max(map(len, (text, *targets)))
     if longest > CHARACTERS_MAX:
         return Score(None, f"a text of {longest} characters; at most {CHARACTERS_MAX} are compared: extract a part")
-    words, most = len(_WORD.findall(text)), max(len(_WORD.findall(each)) for each in wanted)
+    words, most = len(_WORD.findall(text)), max(len(_WORD.findall(each)) for each in targets)
     if pairwise and words * most > _PAIRS_MAX:
         return Score(None, f"{words} words against {most} are too many to compare: extract a part")
     return None
@@ -159,12 +159,12 @@ def _f1(one: Sequence[str], other: Sequence[str]) -> float:
     return 2 * same / (len(one) + len(other))
 
 
-def _in_sequence(found: list[str], wanted: list[str], measure: str) -> float:
-    """ROUGE-L by the longest sequence in common, which the package would find in quadratic time and memory."""
+def _rouge_l(found: list[str], target: list[str], measure: str) -> float:
+    """Compute ROUGE-L with rapidfuzz: the rouge-score package needs quadratic time and memory."""
     from rapidfuzz.distance import LCSseq
 
-    same = LCSseq.similarity(found, wanted)
-    sizes = {"precision": len(found), "recall": len(wanted), "fmeasure": (len(found) + len(wanted)) / 2}
+    same = LCSseq.similarity(found, target)
+    sizes = {"precision": len(found), "recall": len(target), "fmeasure": (len(found) + len(target)) / 2}
     return same / sizes[measure] if same else 0.0
 
 
@@ -197,48 +197,47 @@ def _rouge(kind: str, stem: bool) -> Any:
     return RougeScorer([kind], use_stemmer=stem)
 
 
-def _within(value: float) -> float:
-    """Rounding may leave the best score a little above 1."""
+def _clamp(value: float) -> float:
+    """Clamp to 0..1: rounding may leave a perfect score slightly above 1."""
     return min(max(value, 0.0), 1.0)
 
 
 _SECONDS_MAX = 20.0
-_CHARACTERS_MAX = 100_000
 
 
-def _problem_of_language(language: str = "python", **_: Any) -> str:
+def _check_language(language: str = "python", **_: Any) -> str:
     grammar = f"tree-sitter-{language.replace('_', '-')}"
     return "" if version_of(grammar) else f"codebleu needs the package {grammar}: pip install 'holdfast[code]'"
 
 
-@needing("code", "codebleu", "tree-sitter")
-@scorer(check=_problem_of_language)
+@requires("code", "codebleu", "tree-sitter")
+@scorer(check=_check_language)
 async def codebleu(
     sample: Sample,
     answer: Answer,
     language: Literal["python", "javascript", "java", "go", "c", "cpp", "rust"] = "python",
     weights: tuple[float, float, float, float] = (0.25, 0.25, 0.25, 0.25),
 ) -> Score:
-    """CodeBLEU of the package codebleu: words, words with keywords counted more, syntax and flow of data, weighted. The
-    answer's code is its last fenced block, or all of it.
+    """CodeBLEU of the package codebleu: a weighted mean of four similarities: words, words weighted by keyword, syntax
+    trees, and data flow. The answer's code is its last fenced block, or the whole answer.
     """
-    wanted = references(sample.target)
-    if not wanted:
+    targets = references(sample.target)
+    if not targets:
         return Score(None, "the sample has no target")
     block = code(answer.text)
     text = answer.text if block is None else block
-    longest = max(map(len, (text, *wanted)))
-    if longest > _CHARACTERS_MAX:
-        return Score(None, f"code of {longest} characters; at most {_CHARACTERS_MAX} are compared")
-    parts = await apart(_SECONDS_MAX, f"{__name__}:parts_of", text, wanted, language, list(weights))
+    longest = max(map(len, (text, *targets)))
+    if longest > CHARACTERS_MAX:
+        return Score(None, f"code of {longest} characters; at most {CHARACTERS_MAX} are compared")
+    parts = await apart(_SECONDS_MAX, f"{__name__}:code_similarities", text, targets, language, list(weights))
     value = parts.pop("codebleu")
-    return Score(min(max(value, 0.0), 1.0), "", parts)
+    return Score(_clamp(value), "", parts)
 
 
-def parts_of(text: str, wanted: list[str], language: str, weights: list[float]) -> dict[str, float]:
-    """CodeBLEU and its four parts."""
+def code_similarities(text: str, targets: list[str], language: str, weights: list[float]) -> dict[str, float]:
+    """Return CodeBLEU and its four parts. Runs in the worker process."""
     from codebleu import calc_codebleu
 
     one, two, three, four = weights
-    found: dict[str, float] = calc_codebleu([wanted], [text], language, (one, two, three, four))
+    found: dict[str, float] = calc_codebleu([targets], [text], language, (one, two, three, four))
     return {name: float(value) for name, value in found.items()}

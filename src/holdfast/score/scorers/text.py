@@ -1,6 +1,6 @@
-"""Scorers that compare text: `exact_match`, `includes`, `regex`.
+"""Scorers of plain text: `exact_match`, `includes`, `regex`, `consistency`, `length`, `length_difference`.
 
-A target may be a list: any of its entries will do. A sample without a target has no score.
+A target may be a list; then any entry counts. A sample without a target has no score.
 """
 
 import unicodedata
@@ -9,45 +9,43 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from holdfast.records.samples import Answer, Sample, Score
-from holdfast.score.definition import scorer, shortened, slow_if
-from holdfast.score.patterns import found_in, last_group, may_take_long, problem_of
+from holdfast.score.definition import scorer, shorten, slow_if
+from holdfast.score.patterns import check_pattern, is_match, last_group, may_take_long
 
 
 @scorer
 def exact_match(sample: Sample, answer: Answer, ignore_case: bool = False, strip: bool = True) -> bool | None:
-    """The answer is the target, or one of several."""
+    """The answer equals the target, or one of several targets."""
     return _is_one_of(answer.text, references(sample.target), ignore_case, strip)
 
 
 @scorer
 def includes(sample: Sample, answer: Answer, ignore_case: bool = True) -> bool | None:
-    """The answer contains the target, or one of several, without the blanks around it. An empty target is in every
-    text, so it is no score.
+    """The answer contains the target, or one of several targets, without surrounding spaces. No score for an empty
+    target, because every text contains it.
     """
-    wanted = [reference for reference in references(sample.target) if reference.strip()]
-    if not wanted:
+    targets = [reference for reference in references(sample.target) if reference.strip()]
+    if not targets:
         return None
-    text = _folded(answer.text, ignore_case, strip=False)
-    return any(_folded(reference, ignore_case, strip=True) in text for reference in wanted)
+    text = _normalise(answer.text, ignore_case, strip=False)
+    return any(_normalise(reference, ignore_case, strip=True) in text for reference in targets)
 
 
 @slow_if(may_take_long)
-@scorer(check=lambda pattern, group=None, **_: problem_of(pattern, group))
+@scorer(check=lambda pattern, group=None, **_: check_pattern(pattern, group))
 def regex(
     sample: Sample, answer: Answer, pattern: str, group: int | str | None = None, ignore_case: bool = False
 ) -> bool | None:
-    """The pattern is found in the answer; with `group`, what that group holds in the last place where it is found is
-    the target.
-    """
+    """The pattern matches in the answer. With `group`, that group of the last match equals the target."""
     if group is None:
-        return found_in(answer.text, pattern, ignore_case)
-    wanted = references(sample.target)
+        return is_match(answer.text, pattern, ignore_case)
+    targets = references(sample.target)
     held = last_group(answer.text, pattern, group, ignore_case)
-    return _is_one_of(held, wanted, ignore_case, strip=True) if held is not None else (False if wanted else None)
+    return _is_one_of(held, targets, ignore_case, strip=True) if held is not None else (False if targets else None)
 
 
 def references(target: Any) -> list[str]:
-    """The texts that a target stands for; none if it is None. TypeError for an object: which text would it be?"""
+    """Return the texts of a target; empty if it is None. TypeError for an object, which has no obvious text."""
     if target is None:
         return []
     if isinstance(target, str):
@@ -61,15 +59,15 @@ def references(target: Any) -> list[str]:
     raise TypeError(f"the target is a {type(target).__name__}; expected text, a number or a list of them")
 
 
-def _is_one_of(text: str, wanted: Sequence[str], ignore_case: bool, strip: bool) -> bool | None:
-    if not wanted:
+def _is_one_of(text: str, targets: Sequence[str], ignore_case: bool, strip: bool) -> bool | None:
+    if not targets:
         return None
-    given = _folded(text, ignore_case, strip)
-    return any(given == _folded(reference, ignore_case, strip) for reference in wanted)
+    given = _normalise(text, ignore_case, strip)
+    return any(given == _normalise(reference, ignore_case, strip) for reference in targets)
 
 
-def _folded(text: str, ignore_case: bool, strip: bool) -> str:
-    """As it is compared: an accent is the same, whether it is a sign of its own or not."""
+def _normalise(text: str, ignore_case: bool, strip: bool) -> str:
+    """Normalise a text for comparison. NFC makes composed and decomposed accents equal."""
     text = text if text.isascii() else unicodedata.normalize("NFC", text)
     text = text.strip() if strip else text
     return text.casefold() if ignore_case else text
@@ -77,8 +75,8 @@ def _folded(text: str, ignore_case: bool, strip: bool) -> str:
 
 @scorer(group=True)
 def consistency(sample: Sample, answers: Sequence[Answer], ignore_case: bool = True) -> Score:
-    """The share of pairs of repeats that say the same: 1 if all do, 0 if all differ. One answer has no score. Say with
-    `extract` what of an answer is compared.
+    """The share of pairs of repeats with equal answers: 1 if all are equal, 0 if all differ. No score for a single
+    answer. Use `extract` to compare a part of the answers.
     """
     if len(answers) < 2:
         return Score(None, "there is one answer; consistency needs several repeats")
@@ -86,7 +84,7 @@ def consistency(sample: Sample, answers: Sequence[Answer], ignore_case: bool = T
     counts = Counter(text.casefold() if ignore_case else text for text in texts)
     same = sum(count * (count - 1) for count in counts.values())
     ((most, count),) = counts.most_common(1)
-    return Score(same / (len(texts) * (len(texts) - 1)), f"{count} of {len(texts)} say {shortened(most)!r}")
+    return Score(same / (len(texts) * (len(texts) - 1)), f"{count} of {len(texts)} say {shorten(most)!r}")
 
 
 Unit = Literal["characters", "words", "lines"]
@@ -94,29 +92,29 @@ Unit = Literal["characters", "words", "lines"]
 
 @scorer
 def length(sample: Sample, answer: Answer, unit: Literal["characters", "words", "lines", "tokens"] = "words") -> Score:
-    """How many words, characters, lines or tokens the answer has. Tokens are those that the server counted."""
+    """The number of words, characters, lines or tokens in the answer. Tokens are counted by the server."""
     if unit == "tokens":
-        told = answer.usage.output_tokens
-        return Score(told or None, "" if told else "the server did not count tokens")
-    return Score(_measured(answer.text, unit))
+        tokens = answer.usage.output_tokens
+        return Score(tokens or None, "" if tokens else "the server did not count tokens")
+    return Score(_measure(answer.text, unit))
 
 
 @scorer
 def length_difference(sample: Sample, answer: Answer, unit: Unit = "words", relative: bool = False) -> Score:
-    """How much longer than the target the answer is; below 0 if it is shorter. Of several references the nearest
-    counts. `relative`: divided by the target's length, and without a score if that is 0.
+    """How much longer the answer is than the target; negative if it is shorter. Of several targets, the nearest counts.
+    `relative`: divided by the target's length; no score if that is 0.
     """
-    wanted = [_measured(each, unit) for each in references(sample.target)]
-    if not wanted:
+    targets = [_measure(each, unit) for each in references(sample.target)]
+    if not targets:
         return Score(None, "the sample has no target")
-    found = _measured(answer.text, unit)
-    nearest = min(wanted, key=lambda each: abs(found - each))
+    found = _measure(answer.text, unit)
+    nearest = min(targets, key=lambda each: abs(found - each))
     if relative:
         return Score((found - nearest) / nearest if nearest else None, f"{found} {unit}, the target has {nearest}")
     return Score(found - nearest, f"{found} {unit}, the target has {nearest}")
 
 
-def _measured(text: str, unit: str) -> int:
+def _measure(text: str, unit: str) -> int:
     if unit == "characters":
         return len(text)
     return len(text.split() if unit == "words" else text.splitlines())

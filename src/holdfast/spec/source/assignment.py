@@ -1,5 +1,6 @@
-"""`--set field=value`: changing one value of a spec by its path, `tasks[0].prompt`, `tasks.0.prompt` or
-`models.local.params.temperature`.
+"""`--set field=value`: changes one value of a spec that is not validated yet.
+
+A path is `tasks[0].prompt`, `tasks.0.prompt` or, with the name of an entry, `models.local.params.temperature`.
 """
 
 import re
@@ -14,9 +15,9 @@ _STEP = re.compile(r"^(\w+)((?:\[\d+\])*)$")
 
 
 def assign(mapping: dict[str, Any], assignment: str) -> None:
-    """`--set tasks[0].prompt=…`; also by name: `models.local.params.temperature=0.5`."""
+    """Apply one `--set` to a spec's mapping, in place. Missing mappings on the way are created."""
     path, value = split_assignment(assignment)
-    assignment = f"{path}={without_shapes(assignment[len(path) + 1 :])}"
+    assignment = f"{path}={without_shapes(assignment[len(path) + 1 :])}"  # for errors: it may contain a key
     steps = _steps(path, assignment)
     here: Any = mapping
     while len(steps) > 1:
@@ -32,7 +33,7 @@ def assign(mapping: dict[str, Any], assignment: str) -> None:
 
 
 def split_assignment(assignment: str) -> tuple[str, Any]:
-    """The path and the value of a `--set`."""
+    """Return the path and the parsed value of a `--set`."""
     path, equals, text = assignment.partition("=")
     if not equals:
         shown = without_shapes(assignment)
@@ -41,8 +42,9 @@ def split_assignment(assignment: str) -> tuple[str, Any]:
 
 
 def value_of(text: str, where: str) -> Any:
-    """YAML if it looks like it, else the text: `Compute: {q}`, `{q}?` and `{q}` are prompts, not mappings; nothing is
-    the empty text, and `null` is nothing.
+    """Parse a value as YAML, or return it as text if it is no YAML or only resembles it by accident.
+
+    `Compute: {q}`, `{q}?` and `{q}` are prompts, not mappings. No value means the empty text; `null` means None.
     """
     if not text or _FIELD.match(text):
         return text
@@ -68,7 +70,7 @@ def _steps(path: str, assignment: str) -> list[str | int]:
 
 
 def _join_name(here: Any, steps: list[str | int]) -> list[str | int]:
-    """A name may contain dots: `models.gpt-4.1.params`. Take as many parts as make the name of an entry."""
+    """Join the first steps if together they are the name of an entry: a name may contain dots, as `gpt-4.1` does."""
     names = {each.get("name") for each in here if isinstance(each, dict)} if isinstance(here, list) else set()
     for end in range(len(steps), 1, -1):
         name = ".".join(map(str, steps[:end]))

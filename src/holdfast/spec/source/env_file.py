@@ -1,8 +1,8 @@
 """The `.env` file of the current folder: it provides the variables that a spec mentions, and nothing else.
 
-A `.env` may come with a downloaded folder. So it cannot set variables that control this program, the programs that it
-starts or whom it trusts (sandbox, proxies, certificates, search paths), even if the spec mentions them. Variables that
-are set already keep their values.
+A `.env` file may come with a downloaded folder. Therefore it cannot set variables that control this program, its child
+processes or their trust settings (sandbox, proxies, certificates, search paths), even if the spec mentions them. A
+variable that is already set keeps its value.
 """
 
 import os
@@ -28,17 +28,17 @@ _REFUSED = re.compile(
     re.IGNORECASE,  # programs read http_proxy as well as HTTP_PROXY
 )
 _AWS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION")
-_OF_MIRRORS = {"s3": _AWS, "s3a": _AWS, "az": ("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_SAS_TOKEN")}
-"""By the scheme of a mirror's URL: its keys. The account of `az` is part of its address, and a service account of `gs`
-may name another server: a file must not send the run's answers elsewhere."""
+_MIRROR_CREDENTIALS = {"s3": _AWS, "s3a": _AWS, "az": ("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_SAS_TOKEN")}
+"""Credentials of a mirror by URL scheme. The account of `az` and the service account of `gs` are not among them: they
+determine the server, and a downloaded file must not redirect the run's answers."""
 _REGION = re.compile(r"[a-z0-9-]{1,40}")
-"""It becomes a part of the store's host name."""
+"""The region becomes part of the store's host name, so it must not contain dots or slashes."""
 
 
 def fill_environment(
     spec: object, sets: Sequence[str] = (), environ: MutableMapping[str, str] = os.environ, path: str = PATH
 ) -> None:
-    """Set the variables of the file that the spec, or a `--set`, mentions and that are not set yet."""
+    """Set the variables in the file that the spec or a `--set` mentions, unless they are already set."""
     mentioned = mentioned_variables(spec, sets)
     for name, value in read_env_file(path).items():
         if name in mentioned and not is_refused(name, value):
@@ -46,37 +46,37 @@ def fill_environment(
 
 
 def refused_variables(environ: Mapping[str, str] = os.environ, path: str = PATH) -> list[str]:
-    """Those of the file that it may not set and that are not set otherwise."""
+    """Return the variables in the file that it may not set and that have no value from elsewhere."""
     found = read_env_file(path).items()
     return [name for name, value in found if is_refused(name, value) and name not in environ]
 
 
 def is_refused(name: str, value: str = "") -> bool:
-    """Whether no `.env` file may set it, or not to that value."""
+    """Whether a `.env` file may not set this variable, or not to this value."""
     is_region = name in ("AWS_REGION", "AWS_DEFAULT_REGION")
     return _REFUSED.fullmatch(name) is not None or (is_region and value != "" and not _REGION.fullmatch(value))
 
 
 def mentioned_variables(spec: object, sets: Sequence[str] = ()) -> set[str]:
-    """Every `${NAME}`, every `api_key_env`, the variables that its providers read, those of commands, and the keys of
-    its mirror.
+    """Return every `${NAME}`, every `api_key_env`, the variables that its providers read, those of commands, and the
+    credentials of its mirror.
     """
     assigned = [(path, value_of(text, path)) for path, _, text in (each.partition("=") for each in sets)]
     changes = [{path.rpartition(".")[2]: value} for path, value in assigned]
     mirrors = [spec.get("mirror")] if isinstance(spec, dict) else []
     mirrors += [value for path, value in assigned if path in ("mirror", "mirror.url")]
-    return {*_mentioned(spec), *_mentioned(changes), *(name for each in mirrors for name in _keys_of_mirror(each))}
+    return {*_mentioned(spec), *_mentioned(changes), *(name for each in mirrors for name in _mirror_credentials(each))}
 
 
-def _keys_of_mirror(mirror: object) -> Sequence[str]:
+def _mirror_credentials(mirror: object) -> Sequence[str]:
     url = mirror.get("url") if isinstance(mirror, dict) else mirror
-    return _OF_MIRRORS.get(url.partition("://")[0], ()) if isinstance(url, str) else ()
+    return _MIRROR_CREDENTIALS.get(url.partition("://")[0], ()) if isinstance(url, str) else ()
 
 
 def _mentioned(value: object, name: str = "") -> Iterator[str]:
-    """`name`: of the field that holds it."""
+    """`name` is the field that holds the value."""
     if isinstance(value, dict):
-        if value.get("provider") == "litellm":  # it reads the key of the provider that the model's name begins with
+        if value.get("provider") == "litellm":  # litellm reads the key of the provider before the slash
             yield f"{str(value.get('model')).partition('/')[0].upper()}_API_KEY"
         for key, each in value.items():
             yield from _mentioned(model_fields(each) if name == "roles" else each, str(key))
@@ -93,7 +93,7 @@ def _mentioned(value: object, name: str = "") -> Iterator[str]:
 
 
 def read_env_file(path: str) -> dict[str, str]:
-    """The assignments of a `.env` file; none if there is no such file. Other lines are skipped."""
+    """Return the assignments of a `.env` file; empty if there is no such file. Other lines are skipped."""
     if not os.path.isfile(path):
         return {}
     with open(path, encoding="utf-8", errors="replace") as file:

@@ -1,7 +1,7 @@
-"""Literal secrets in a spec: refused with the `${VAR}` spelling that works, because a run stores its spec. Pure.
+"""Literal secrets in a spec are refused, because a run stores its spec. The error shows the `${VAR}` form to use. Pure.
 
-A secret is known by its field (`Authorization`, `api_key`, a password in a URL), by its shape (`sk-…`), or because an
-environment variable that is called like a credential holds it. The message never shows it.
+A secret is recognised by its field (`Authorization`, `api_key`, a password in a URL), by its shape (`sk-…`), or because
+an environment variable with the name of a credential holds the same value. The message never shows the secret.
 """
 
 import re
@@ -21,22 +21,22 @@ _FIELD = re.compile(
 )
 _QUERY_FIELDS = {"key", "sig", "signature"}
 _SCHEME = re.compile(r"(?:bearer|basic|token|apikey|api-key|key)\s+", re.IGNORECASE)
-_NO_SECRETS = {
+_PLACEHOLDERS = {
     *("", "anything", "dummy", "empty", "fake", "holdfast", "local", "lm-studio", "no-key", "nokey", "none", "null"),
     *("not-needed", "ollama", "placeholder", "sk-no-key-required", "test", "unused"),
 }
-"""What people write where a server wants a key and does not look at it."""
+"""Placeholders for servers that require a key but do not check it."""
 _CHARACTERS_MIN = 4
 _ADVICE = "put it into an environment variable and write"
 
 
 def refuse_literals(mapping: Mapping[str, Any], where: str, environ: Mapping[str, str]) -> None:
-    """SpecError for literal secrets in models, roles and MCP servers of a spec that is not checked yet."""
+    """SpecError for literal secrets in the models, roles and MCP servers of a spec that is not validated yet."""
     _refuse(_Search(environ).in_spec(mapping), where)
 
 
 def refuse_literals_in_sets(sets: Sequence[tuple[str, Any]], environ: Mapping[str, str]) -> None:
-    """SpecError for literal secrets among what `--set` assigns: paths, each with its value."""
+    """SpecError for literal secrets in `--set` values, given as (path, value)."""
     _refuse((each for path, value in sets for each in _Search(environ).in_set(path, value)), "")
 
 
@@ -47,16 +47,17 @@ def _refuse(found: Iterator[tuple[str, str]], where: str) -> None:
 
 
 class _Search:
-    """Looks for secrets. What is found is a place and what to write there instead."""
+    """Finds secrets. Yields each as its place and the advice what to write there instead."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        self._held = {
+        self._variables_by_value = {
             value: name
             for name, value in environ.items()
             if is_credential_name(name) and is_unmistakable(value) and not value.startswith("/")
         }
 
     def in_spec(self, mapping: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        """Check the models, roles and MCP servers of a spec that is not validated yet."""
         models, roles, tasks = mapping.get("models"), mapping.get("roles"), mapping.get("tasks")
         for index, model in enumerate(models if isinstance(models, list) else ()):
             yield from self._in_model(model, f"models[{index}]")
@@ -67,8 +68,8 @@ class _Search:
                 yield from self._in_servers(task.get("solver"), f"tasks[{index}].solver")
 
     def in_set(self, path: str, value: Any) -> Iterator[tuple[str, str]]:
-        """Values by their fields where the path leads into a model; by their shape anywhere. URLs of mirrors have a
-        check of their own: their credentials belong into other variables.
+        """Check values by field name where the path leads into a model, and by shape everywhere. Mirror URLs have their
+        own check, because their credentials belong in other variables.
         """
         parts = re.split(r"[.\[]", path)
         if parts[0] == "mirror":
@@ -84,7 +85,7 @@ class _Search:
     def _in_model(self, model: Any, place: str) -> Iterator[tuple[str, str]]:
         if not isinstance(model, dict):
             return
-        variable = _variable_of(model)
+        variable = _suggest_variable(model)
         for field in ("headers", "options", "params"):
             yield from self._in(model.get(field), field, f"{place}.{field}", variable)
         urls = model.get("base_url")
@@ -119,17 +120,17 @@ class _Search:
             for index, each in enumerate(value):
                 yield from self._in(each, field, f"{place}[{index}]", variable)
         elif isinstance(value, str) and (secret := self._secret(field, value)):
-            yield place, f"{_ADVICE} {self._spelled(value, secret, variable)}"
+            yield place, f"{_ADVICE} {self._with_variable(value, secret, variable)}"
 
     def _in_url(self, url: str, place: str, variable: str) -> Iterator[tuple[str, str]]:
         secret = self._secret("", url) or _secret_in_url(url)
         if secret:
-            spelled = self._spelled(url, secret, variable)
-            yield place, f"{_ADVICE} {spelled}; in a URL its value must be percent-encoded"
+            replacement = self._with_variable(url, secret, variable)
+            yield place, f"{_ADVICE} {replacement}; in a URL its value must be percent-encoded"
 
     def _secret(self, field: str, value: str) -> str:
-        """The part of a value that is a secret; empty if none is."""
-        held = next((each for each in self._held if each in value), "")
+        """Return the part of a value that is a secret; empty if there is none."""
+        held = next((each for each in self._variables_by_value if each in value), "")
         shape = KEY_SHAPE.search(value)
         if held or shape is not None:
             return held or (shape[0] if shape is not None else "")
@@ -137,11 +138,11 @@ class _Search:
             return ""
         literal = " ".join(match[2] or "" for match in VARIABLE.finditer(value)) if VARIABLE.search(value) else value
         literal = _SCHEME.sub("", literal.strip(), count=1)
-        return literal if len(literal) >= _CHARACTERS_MIN and literal.lower() not in _NO_SECRETS else ""
+        return literal if len(literal) >= _CHARACTERS_MIN and literal.lower() not in _PLACEHOLDERS else ""
 
-    def _spelled(self, value: str, secret: str, variable: str) -> str:
-        """The value with a variable for the secret: the one that holds it, if there is one."""
-        name = self._held.get(secret, variable)
+    def _with_variable(self, value: str, secret: str, variable: str) -> str:
+        """Return the value with `${VAR}` for the secret, using the variable that holds it if there is one."""
+        name = self._variables_by_value.get(secret, variable)
         defaulted = VARIABLE.search(value)
         if defaulted is not None and defaulted[2] and secret in defaulted[2]:
             return value.replace(defaulted[0], f"${{{defaulted[1]}}}")
@@ -149,12 +150,12 @@ class _Search:
 
 
 def _secret_in_url(url: str) -> str:
-    """A password, a user that is long enough to be a key, or a parameter that is called like a credential."""
+    """Return a password, a user name without password, or a query parameter with the name of a credential."""
     hidden = VARIABLE.sub("\0", url)
     try:
         parts = urllib.parse.urlsplit(hidden)
     except ValueError:
-        return ""  # reported where the connection is made
+        return ""  # an invalid URL is reported when the connection is opened
     user, colon, password = parts.netloc.rpartition("@")[0].partition(":")
     if password and "\0" not in password:
         return password
@@ -163,13 +164,13 @@ def _secret_in_url(url: str) -> str:
     for pair in parts.query.split("&"):
         name, _, value = pair.partition("=")
         is_credential = _FIELD.fullmatch(name) or name.lower() in _QUERY_FIELDS
-        if is_credential and "\0" not in value and value.lower() not in _NO_SECRETS:
+        if is_credential and "\0" not in value and value.lower() not in _PLACEHOLDERS:
             return value
     return ""
 
 
-def _variable_of(model: Mapping[str, Any]) -> str:
-    """A name for a variable: the one that the model names already, or one made of its own name."""
+def _suggest_variable(model: Mapping[str, Any]) -> str:
+    """Suggest a variable: the model's `api_key_env`, or one derived from its name."""
     named = model.get("api_key_env")
     if isinstance(named, str) and re.fullmatch(r"[A-Z_]+", named):
         return named

@@ -1,7 +1,7 @@
-"""From a YAML file (or a mapping), `--set` values and the environment to one effective spec.
+"""Builds the effective spec from a YAML file (or a mapping), `--set` values and the environment.
 
-It refuses everything that it does not understand, with the file, the place (`tasks[0].scorers[1]`), what is wrong and
-the nearest valid name. It creates nothing on disk.
+SpecError for everything that is not understood, with the file, the place (`tasks[0].scorers[1]`), the problem and the
+nearest valid name. Creates nothing on disk.
 """
 
 import copy
@@ -29,12 +29,12 @@ _STORED_LEVELS_MAX = 100
 
 
 def load_spec(path: str, sets: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> Spec:
-    """The effective spec of a file. Relative paths in it are relative to its folder."""
+    """Return the effective spec of a file. Relative paths in it are relative to its folder."""
     return build_spec(read_spec(path), path, sets, environ)
 
 
 def read_spec(path: str) -> object:
-    """What a spec's file says, neither checked nor filled in."""
+    """Parse a spec's file, without validation and without replacing variables."""
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read(TEXT_BYTES_MAX + 1)
@@ -48,16 +48,16 @@ def read_spec(path: str) -> object:
 def build_spec(
     raw: object, where: str = "", sets: Sequence[str] = (), environ: Mapping[str, str] | None = os.environ
 ) -> Spec:
-    """The effective spec of a mapping; `where` names it in errors, and its folder anchors relative paths.
+    """Return the effective spec of a mapping. `where` is its file, for errors and relative paths.
 
-    `environ` is None if a `${NAME}` in it is meant literally.
+    With `environ=None`, `${NAME}` is not replaced.
     """
     return _build(raw, where, sets, environ, {}, stored=False)
 
 
 def change_spec(stored: Mapping[str, Any], sets: Sequence[str]) -> Spec:
-    """The stored spec of a run with `--set` values. Parameters that do not change are not checked: older versions
-    accepted values that are refused today, and their runs must stay resumable.
+    """Apply `--set` values to the stored spec of a run. Unchanged parameters are not validated: older versions accepted
+    values that are invalid today, and their runs must stay resumable.
     """
     unchanged = {model["name"]: model.get("params") or {} for model in stored.get("models") or ()}
     unchanged |= {f"roles.{name}": role.get("params") or {} for name, role in (stored.get("roles") or {}).items()}
@@ -73,8 +73,8 @@ def _build(
     *,
     stored: bool,
 ) -> Spec:
-    """`unchanged`: parameters that are not checked, by the name of the model, or `roles.` and that of the role.
-    `stored`: a run has this spec already, with all secrets that are in it.
+    """`unchanged`: parameters that are not validated, by model name or `roles.NAME`. `stored`: the spec comes from a
+    run, so it is too late to refuse literal secrets.
     """
     if not isinstance(raw, dict):
         raise SpecError(
@@ -89,8 +89,9 @@ def _build(
         if not stored:
             refuse_literals(mapping, where, os.environ if environ is None else environ)
         _refuse_infinite_params(mapping, where)
-        mapping = msgspec.json.decode(msgspec.json.encode(mapping))  # stored as JSON: dates and keys become text
+        mapping = msgspec.json.decode(msgspec.json.encode(mapping))  # as it will be stored: dates and keys become text
         _spell_out_batches(mapping)
+        # Validate before sweeps are expanded, so that errors name the places that the user wrote.
         mapping, swept = first_values(mapping), mapping
         spec = msgspec.convert(mapping, Spec, strict=False)
         expand_sweeps(swept, where)
@@ -108,7 +109,7 @@ def _build(
 
 
 def read_stored_spec(stored: Mapping[str, Any]) -> Spec:
-    """The spec that a run's journal holds. FormatError if this version does not understand it."""
+    """Parse the spec in a run's journal. FormatError if this version does not understand it."""
     _check_nesting(stored)
     try:
         return msgspec.convert(stored, Spec)
@@ -119,8 +120,8 @@ def read_stored_spec(stored: Mapping[str, Any]) -> Spec:
 
 
 def check_stored_spec(stored: Mapping[str, Any]) -> None:
-    """FormatError if a value of a stored spec has a type that no version has written. Fields of other versions are
-    accepted: whoever only reads a run does not need them.
+    """FormatError if a value of a stored spec has a type that no version has written. Unknown fields are accepted,
+    because commands that only read a run do not need them.
     """
     try:
         read_stored_spec(stored)
@@ -137,18 +138,20 @@ def _check_nesting(stored: Mapping[str, Any]) -> None:
         level = [value for values in inner for value in values if isinstance(value, Mapping | list)]
         if not level:
             return
-    raise FormatError(f"the spec in the journal is nested more than {_STORED_LEVELS_MAX} levels deep: no spec is")
+    raise FormatError(
+        f"the spec in the journal is nested more than {_STORED_LEVELS_MAX} levels deep, deeper than any valid spec"
+    )
 
 
 def spec_mapping(spec: Spec) -> dict[str, Any]:
-    """The effective spec as plain data, every value spelled out."""
+    """Return the effective spec as plain data, every value spelled out."""
     mapping = msgspec.to_builtins(spec)
     assert isinstance(mapping, dict)
     return mapping
 
 
 def _merge_defaults(mapping: dict[str, Any], where: str) -> None:
-    """Put each default where a task or model does not say otherwise; then defaults are gone."""
+    """Copy each default into the tasks and models that do not set the field, and remove `defaults`."""
     defaults = mapping.pop("defaults", None) or {}
     if not isinstance(defaults, dict):
         raise SpecError(f"{where}: defaults: expected a mapping, got {kind_of(defaults)}")
@@ -196,14 +199,14 @@ def _fill(parts: Any, defaults: Mapping[str, Any]) -> None:
 
 
 def _spell_out_batches(mapping: dict[str, Any]) -> None:
-    """`batch: true` is a batch with all its defaults, `batch: false` is none."""
+    """Replace `batch: true` by a batch with all defaults, and `batch: false` by null."""
     for _, model in _raw_models(mapping):
         if isinstance(model.get("batch"), bool):
             model["batch"] = {} if model["batch"] else None
 
 
 def _check(spec: Spec, where: str) -> Spec:
-    """What types alone cannot say."""
+    """Check what the types cannot express: unique names, and references between parts."""
     _check_names("models", [model.name for model in spec.models], where)
     _check_names("tasks", [task.name for task in spec.tasks], where)
     names = {model.name for model in spec.models}
@@ -220,9 +223,9 @@ def _check(spec: Spec, where: str) -> Spec:
 
 
 def _check_params(spec: Spec, given: Sequence[str], unchanged: Mapping[str, Mapping[str, Any]], where: str) -> None:
-    """Refuse impossible values of known parameters, all at once. `given`: the names of the models before sweeps."""
+    """Report all impossible values of known parameters in one error. `given`: names of the models before sweeps."""
     indexes = {name: index for index, name in enumerate(given)}
-    found: dict[str, None] = {}  # a wrong value that several variants share is one mistake
+    found: dict[str, None] = {}  # a dict, because sweep variants repeat the same mistake
     for model in spec.models:
         place = f"models[{indexes.get(base_of(model.name, indexes), 0)}]"
         found |= dict.fromkeys(f"{place}.{each}" for each in wrong_params(model.params, unchanged.get(model.name, {})))
@@ -242,7 +245,7 @@ def _refuse_infinite_params(mapping: Mapping[str, Any], where: str) -> None:
 
 
 def _raw_models(mapping: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The models and roles of a spec that is not checked yet, each with its place."""
+    """Yield the models and roles of a spec that is not validated yet, each with its place."""
     models, roles = mapping.get("models"), mapping.get("roles")
     placed = [(f"models[{index}]", model) for index, model in enumerate(models if isinstance(models, list) else ())]
     placed += [(f"roles.{name}", role) for name, role in (roles.items() if isinstance(roles, dict) else ())]
@@ -250,12 +253,12 @@ def _raw_models(mapping: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any
 
 
 def check_prices(models: Iterable[Model], place: str) -> None:
-    """A limit of money needs to know what each model costs that may be asked."""
+    """SpecError if a model has no price: a limit in dollars needs all of them."""
     for model in models:
         if model.price is None:
             raise SpecError(
-                f"{place} needs to know what {model.name!r} costs; add to it "
-                "price: {input: …, output: …}, in dollars for a million tokens"
+                f"{place} needs the price of {model.name!r}; add "
+                "price: {input: …, output: …} to it, in dollars per million tokens"
             )
 
 
@@ -269,7 +272,7 @@ def _check_names(kind: str, names: Sequence[str], where: str) -> None:
 
 
 def _anchor(spec: Spec, folder: str) -> Spec:
-    """Relative data paths become absolute: a resume may start in another folder."""
+    """Make relative data paths absolute: a resume may start in another folder."""
     if not folder:
         return spec
     tasks = []

@@ -1,4 +1,4 @@
-"""Saying what is wrong with a spec: where, in the user's words, and the nearest valid name."""
+"""Error messages about a spec: the place as the user wrote it, the problem, and the nearest valid name."""
 
 import difflib
 import os
@@ -15,15 +15,15 @@ from holdfast.spec.types import Model, Spec, Task
 _AT = re.compile(r" - at `\$\.?(.*)`$")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
 _NULL = "Expected `object`, got `null`"
-_OFF = "{} means that nothing is limited; null switches single limits off"
-_DEFAULTS = "leave it out, or write {}, for its defaults"
-_SLIP = 0.8
-"""So alike are a field and a slip of it; `api_key` is not, to `api_key_env`."""
+_OFF = "{} removes all limits; null switches a single limit off"
+_DEFAULTS = "leave it out or write {} to use the defaults"
+_SIMILARITY_MIN = 0.8
+"""Similarity cutoff for typos of a field. `api_key` and `api_key_env` are below it."""
 _SECRET_WORDS = ("api_key", "apikey", "token", "secret", "password")
 
 
 def explain(error: msgspec.ValidationError, where: str) -> SpecError:
-    """Our words for what msgspec found: the place as the user writes it, and the nearest valid name."""
+    """Translate one msgspec error into a SpecError with the place and the nearest valid name."""
     message = str(error)
     at = _AT.search(message)
     place = at[1] if at else ""
@@ -31,21 +31,21 @@ def explain(error: msgspec.ValidationError, where: str) -> SpecError:
     unknown = _UNKNOWN.search(message)
     if unknown:
         names = _fields_at(place)
-        message = f"unknown field {unknown[1]!r}{_secret(unknown[1], names) or nearest(unknown[1], names)}"
+        message = f"unknown field {unknown[1]!r}{_secret_advice(unknown[1], names) or nearest(unknown[1], names)}"
     elif message == _NULL:
         message = f"expected a mapping, got null; {_OFF if place.startswith('limits') else _DEFAULTS}"
-    told = f"{message[:1].lower()}{message[1:]}"
-    return SpecError(": ".join(filter(None, (where, place, told))))
+    problem = f"{message[:1].lower()}{message[1:]}"
+    return SpecError(": ".join(filter(None, (where, place, problem))))
 
 
 def explain_all(error: msgspec.ValidationError, mapping: Mapping[str, Any], where: str) -> SpecError:
-    """Every task and model looked at by itself: msgspec stops at the first mistake, and a user wants them all."""
+    """Report the mistakes of all tasks and models in one SpecError. msgspec alone stops at the first."""
     found = {str(explain(error, where)): None}
     for place, kind, part in _parts(mapping):
         try:
             msgspec.convert(part, kind, strict=False)
         except msgspec.ValidationError as other:
-            found[str(explain(_moved(other, place), where))] = None
+            found[str(explain(_relocated(other, place), where))] = None
     return SpecError("\n".join(found))
 
 
@@ -55,16 +55,16 @@ def _parts(mapping: Mapping[str, Any]) -> Iterator[tuple[str, type[msgspec.Struc
         yield from ((f"{name}[{i}]", kind, part) for i, part in enumerate(parts if isinstance(parts, list) else ()))
 
 
-def _moved(error: msgspec.ValidationError, place: str) -> msgspec.ValidationError:
-    """The same mistake, with its place in the whole spec."""
+def _relocated(error: msgspec.ValidationError, place: str) -> msgspec.ValidationError:
+    """Return the same error with its place in the whole spec instead of in one part."""
     message, _, at = str(error).partition(" - at `$")
     return msgspec.ValidationError(f"{message} - at `$.{place}{at.removesuffix('`')}`")
 
 
-def _secret(name: str, valid: set[str]) -> str:
-    """What to do with a secret; empty for a name that is none, or a slip of a field that there is (`token`)."""
+def _secret_advice(name: str, valid: set[str]) -> str:
+    """Return advice for a field that looks like a secret; empty for other names and for typos of valid fields."""
     if not any(word in name.lower() for word in _SECRET_WORDS) or difflib.get_close_matches(
-        name, valid, n=1, cutoff=_SLIP
+        name, valid, n=1, cutoff=_SIMILARITY_MIN
     ):
         return ""
     return "; a secret belongs in the environment: name its variable with api_key_env"
@@ -81,11 +81,13 @@ def _fields_at(place: str) -> set[str]:
 
 
 def nearest(name: str, valid: set[str]) -> str:
+    """Return a did-you-mean hint, or the list of valid names."""
     close = difflib.get_close_matches(name, sorted(valid), n=1, cutoff=0.5)
     return f"; did you mean {close[0]!r}?" if close else f"; valid are {', '.join(sorted(valid))}"
 
 
 def nearest_file(path: str) -> str:
+    """Return a did-you-mean hint with a similar file in the same folder; empty if there is none."""
     folder = os.path.dirname(path) or "."
     names = os.listdir(folder) if os.path.isdir(folder) else []
     close = difflib.get_close_matches(os.path.basename(path), names, n=1)
@@ -93,6 +95,7 @@ def nearest_file(path: str) -> str:
 
 
 def kind_of(value: object) -> str:
+    """Return the kind of a YAML value for a message, such as `a list`."""
     return {"NoneType": "empty", "list": "a list", "str": "text", "int": "a number", "float": "a number"}.get(
         type(value).__name__, type(value).__name__
     )

@@ -1,8 +1,8 @@
-"""Sweeps: several values where one is expected make a named variant of the task or model for each of them.
+"""Sweeps: a list of values where one is expected creates one named variant of the task or model per value.
 
-`prompt: {short: …, long: …}` makes `sums+short` and `sums+long`; `temperature: [0, 0.7]` makes `local+t0` and
-`local+t0.7`. Afterwards there is no sweep any more: variants are tasks and models like others, so plan, drift and
-report know nothing of it. Only fields that can hold nothing but one value are swept: `stop: [a, b]` is one value.
+`prompt: {short: …, long: …}` creates `sums+short` and `sums+long`; `temperature: [0, 0.7]` creates `local+t0` and
+`local+t0.7`. Variants are ordinary tasks and models, so plan, drift and reports need no notion of a sweep. Only fields
+whose value is never a list can be swept: `stop: [a, b]` is one value.
 """
 
 import copy
@@ -32,7 +32,7 @@ _FIELDS = {"tasks": _TEXTS, "models": _PARAMS}
 
 
 def first_values(mapping: dict[str, Any]) -> dict[str, Any]:
-    """The same spec with the first value of each sweep: whatever is wrong in it stands where the user wrote it."""
+    """Return the spec with the first value of each sweep, so that errors name the places that the user wrote."""
     first = copy.deepcopy(mapping)
     for kind, fields in _FIELDS.items():
         for part in _parts(first, kind):
@@ -44,11 +44,13 @@ def first_values(mapping: dict[str, Any]) -> dict[str, Any]:
 
 
 def expand_sweeps(mapping: dict[str, Any], where: str) -> None:
-    """Put the variants in the place of what they are variants of. SpecError for a sweep that makes none."""
+    """Replace each swept task and model by its variants, in place. SpecError for an empty sweep."""
     for name, role in (mapping.get("roles") or {}).items() if isinstance(mapping.get("roles"), dict) else ():
         for field in _PARAMS:
             if isinstance(role, dict) and _is_swept(_holder(role, "models"), field):
-                raise SpecError(f"{where}: roles.{name}.params.{field}: a role is one model; only models are swept")
+                raise SpecError(
+                    f"{where}: roles.{name}.params.{field}: a role is a single model; only `models` can be swept"
+                )
     _expand(mapping, "tasks", where)
     variants = _expand(mapping, "models", where)
     for task in _parts(mapping, "tasks"):
@@ -57,14 +59,14 @@ def expand_sweeps(mapping: dict[str, Any], where: str) -> None:
 
 
 def base_of(name: str, bases: Mapping[str, object]) -> str:
-    """The task or model, of those in `bases`, that `name` is or is a variant of; empty if there is none."""
+    """Return the task or model in `bases` that has this name or this variant; empty if there is none."""
     parts = name.split("+")
     candidates = ("+".join(parts[:count]) for count in range(len(parts), 0, -1))
     return next((candidate for candidate in candidates if candidate in bases), "")
 
 
 def _expand(mapping: dict[str, Any], kind: str, where: str) -> dict[str, list[str]]:
-    """The names of the variants, by the name that they were made of."""
+    """Expand all tasks or all models. Returns the names of the variants by base name."""
     parts = mapping.get(kind)
     if not isinstance(parts, list):
         return {}
@@ -97,15 +99,15 @@ def _variants(part: dict[str, Any], kind: str, place: str) -> Iterator[dict[str,
 def _check(holder: dict[str, Any], name: str, kind: str, place: str) -> None:
     choices = _choices(holder, name)
     if not choices:
-        raise SpecError(f"{place}: a sweep of no values; give at least one")
+        raise SpecError(f"{place}: an empty sweep; give at least one value")
     for label, value in choices:
         if isinstance(value, dict | list) or (kind == "tasks" and not isinstance(value, str)):
             expected = "texts" if kind == "tasks" else "single values"
-            raise SpecError(f"{place}: a sweep is made of {expected}; {label} is {kind_of(value)}")
+            raise SpecError(f"{place}: a sweep consists of {expected}, but {label} is {kind_of(value)}")
 
 
 def _choices(holder: dict[str, Any], name: str) -> list[tuple[str, Any]]:
-    """What each value adds to the name, and the value."""
+    """Return each value with the label that it adds to the name."""
     given = holder[name]
     if isinstance(given, dict):
         return [(str(label), value) for label, value in given.items()]
@@ -120,7 +122,7 @@ def _is_swept(holder: dict[str, Any], name: str) -> bool:
 
 
 def _holder(part: dict[str, Any], kind: str) -> dict[str, Any]:
-    """Where the fields are that can be swept."""
+    """Return the mapping that holds the fields that can be swept."""
     if kind == "tasks":
         return part
     params = part.get("params")

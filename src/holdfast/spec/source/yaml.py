@@ -1,8 +1,8 @@
-"""Reading a spec's text: YAML without repeated keys, and `${VAR}` from the environment.
+"""Parses the text of a spec: YAML without repeated keys, and `${VAR}` from the environment.
 
-`${VAR}` is replaced by the environment variable (`$${VAR}` stands for `${VAR}` itself), except in `headers`, `base_url`
-and `mcp`, and in the `options` and `params` of models (`variables.py`): those may hold secrets and stay as they are
-written until a request is made or a server started, so that a secret never reaches spec.yaml or the journal.
+`${VAR}` is replaced by the environment variable (`$${VAR}` is an escaped `${VAR}`), except in `headers`, `base_url` and
+`mcp`, and in the `options` and `params` of models (`variables.py`). Those may hold secrets: they stay as written until
+a request is made or a server is started, so that a secret never reaches spec.yaml or the journal.
 """
 
 import itertools
@@ -16,9 +16,9 @@ from holdfast.errors import SpecError
 from holdfast.records.redaction import is_credential_name, without_shapes
 
 TEXT_BYTES_MAX = 1 << 20
-"""Of a spec. PyYAML needs seconds for a megabyte, and a spec is written by hand: rows belong into data files."""
+"""Longest spec. PyYAML needs seconds for a megabyte, and a spec is written by hand: rows belong in data files."""
 _NODES_MAX = 100_000
-"""Of a document with every alias written out: a few lines of aliases can stand for billions of values."""
+"""Most values of a document, aliases expanded: a few lines of aliases can expand to billions of values."""
 _TOO_MANY = f"more than {_NODES_MAX} values, counting an alias as its content"
 _SHOWN_CHARACTERS = 200
 _DEPTH_MAX = 100
@@ -26,23 +26,21 @@ _NUMBER_CHARACTERS_MAX = 400
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 VARIABLE = re.compile(r"(?<!\$)\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 NO_YAML = (UnicodeDecodeError, ValueError, RecursionError, KeyError, AttributeError, IndexError, TypeError)
-"""What PyYAML raises, beside its own errors, where a tag such as `!!int` stands before something else."""
+"""What PyYAML raises besides its own errors, for example for a tag such as `!!int` before text."""
 _UNTYPED = re.compile(r"\.params\.")
-_LATE = {"headers", "base_url", "mcp"}  # may hold secrets: filled in when a request is made, or a server started
+_LATE = {"headers", "base_url", "mcp"}  # may hold secrets: replaced when a request is made or a server is started
 
 
 def parse_yaml(text: str, path: str) -> object:
-    """SpecError, with the line, for what is no YAML or would take unbounded time or memory."""
+    """Parse YAML. SpecError with the line for invalid YAML, and for YAML that would take unbounded time or memory."""
     if len(text) > TEXT_BYTES_MAX:
-        raise SpecError(f"{path}: longer than {TEXT_BYTES_MAX >> 20} MiB; put rows and long texts into data files")
+        raise SpecError(f"{path}: longer than {TEXT_BYTES_MAX >> 20} MiB; put rows and long texts in data files")
     try:
         return yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        advice = (
-            "look at the indentation of this line and the one above" if "block" in str(error.problem) else "mend it"
-        )
+        advice = "check the indentation of this line and the one above" if "block" in str(error.problem) else "fix it"
         raise SpecError(f"{path}{place}: not valid YAML: {error.problem}; {advice}{_shown(text, mark)}") from None
     except RecursionError:
         raise SpecError(f"{path}: nested too deeply to be read") from None
@@ -51,7 +49,7 @@ def parse_yaml(text: str, path: str) -> object:
 
 
 def _shown(text: str, mark: yaml.Mark | None) -> str:
-    """The line, as it stands in the file."""
+    """Return the line with the problem, quoted for a message."""
     lines = text.splitlines()
     line = without_shapes(lines[mark.line].strip()) if mark is not None and mark.line < len(lines) else ""
     shown = line if len(line) <= _SHOWN_CHARACTERS else f"{line[:_SHOWN_CHARACTERS]}…"
@@ -59,13 +57,13 @@ def _shown(text: str, mark: yaml.Mark | None) -> str:
 
 
 class BoundedLoader(yaml.SafeLoader):
-    """YAML of strangers: bounded depth, number of values with all aliases written out, and length of numbers."""
+    """Loads untrusted YAML: limits the depth, the number of values with aliases expanded, and the length of numbers."""
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
         self._depth = 0
         self._sizes: dict[yaml.Node, int] = {}
-        """Of each finished node: how many values it contains, aliases expanded."""
+        """How many values each finished node contains, aliases expanded."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         event = self.peek_event()  # type: ignore[no-untyped-call] # the stubs leave it untyped
@@ -95,7 +93,7 @@ class BoundedLoader(yaml.SafeLoader):
 
 
 class _Loader(BoundedLoader):
-    """A repeated key would silently win over the first one."""
+    """Refuses repeated keys: otherwise the last one would win silently."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[object] = set()
@@ -104,14 +102,12 @@ class _Loader(BoundedLoader):
                 continue
             key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call] # the stubs leave it untyped
             if isinstance(key, str) and key in seen:
-                raise yaml.MarkedYAMLError(
-                    problem=f"the key {key!r} stands here twice", problem_mark=key_node.start_mark
-                )
+                raise yaml.MarkedYAMLError(problem=f"the key {key!r} is repeated", problem_mark=key_node.start_mark)
             seen.add(key if isinstance(key, str) else id(key_node))
         return super().construct_mapping(node, deep)
 
 
-_Loader.add_implicit_resolver(  # type: ignore[no-untyped-call] # the stubs leave it untyped; YAML 1.1 takes 1e-6 for text; everybody else takes it for a number
+_Loader.add_implicit_resolver(  # type: ignore[no-untyped-call] # the stubs leave it untyped; YAML 1.1 reads 1e-6 as text, users mean a number
     "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+"), list("-+0123456789")
 )
 
@@ -119,8 +115,8 @@ _Loader.add_implicit_resolver(  # type: ignore[no-untyped-call] # the stubs leav
 def substitute(
     value: Any, environ: Mapping[str, str], place: str, where: str, is_late: Callable[[str], bool] = lambda place: False
 ) -> Any:
-    """A part of a spec with variables replaced. Texts at places that are late keep them; that they are set is checked
-    all the same.
+    """Return a part of a spec with its variables replaced. Texts for which `is_late` is true keep them, but an unset
+    variable is a SpecError there too.
     """
     if isinstance(value, dict):
         return {
@@ -133,21 +129,21 @@ def substitute(
         return value
     replaced: Any = fill_in(value, environ, f"{where}: {place}")
     if (whole := VARIABLE.fullmatch(value)) and _UNTYPED.search(place):
-        replaced = typed(replaced, whole[1], f"{where}: {place}")
+        replaced = parse_variable(replaced, whole[1], f"{where}: {place}")
     return value if is_late(place) and isinstance(replaced, str | dict | list) else replaced
 
 
-def typed(text: str, variable: str, place: str) -> Any:
-    """What a variable holds where no type says what it is: a number stays a number, but a credential is a text."""
+def parse_variable(text: str, variable: str, place: str) -> Any:
+    """Parse the value of a variable where no type is known: a number becomes a number, but a credential stays text."""
     if is_credential_name(variable) or is_credential_name(place.rpartition(".")[2]):
         return text
     return parse_yaml(text, place)
 
 
 def fill_in(text: str, environ: Mapping[str, str], place: str) -> str:
-    """A text with its variables replaced. SpecError if one of them is not set and has no default."""
+    """Replace the variables in a text. SpecError if one of them is not set and has no default."""
 
-    def found(match: re.Match[str]) -> str:
+    def value_of(match: re.Match[str]) -> str:
         replacement = environ.get(match[1], match[2])
         if replacement is None:
             raise SpecError(
@@ -155,21 +151,21 @@ def fill_in(text: str, environ: Mapping[str, str], place: str) -> str:
             )
         return replacement
 
-    return VARIABLE.sub(found, text).replace("$${", "${")
+    return VARIABLE.sub(value_of, text).replace("$${", "${")
 
 
 def expand(text: str, environ: Mapping[str, str], place: str = "headers") -> tuple[str, list[str]]:
-    """A header or URL at the moment it is needed, and the values that were put in: those are secrets."""
+    """Replace the variables in a header or URL. Also returns their values, which are secrets and must not be logged."""
     secrets: list[str] = []
 
-    def found(match: re.Match[str]) -> str:
+    def value_of(match: re.Match[str]) -> str:
         value = environ.get(match[1], match[2])
         if value is None:
             raise SpecError(f"{place}: the environment variable {match[1]} is not set")
         secrets.append(value)
         return value
 
-    return VARIABLE.sub(found, text), secrets
+    return VARIABLE.sub(value_of, text), secrets
 
 
 def _join(place: str, name: str) -> str:

@@ -222,7 +222,7 @@ def test_two_who_went_on_under_the_same_epoch_are_not_mixed(tmp_path: Path, long
     if sealed:
         seal(QUICK, str(there / "journal"), 2)
     objects, before = chunked(there), tree_of(str(here))
-    with pytest.raises(JournalError, match="both gone on with under epoch 2"):
+    with pytest.raises(JournalError, match="both continued under epoch 2"):
         restore(str(here), [MirrorSource(objects)], pytest.fail)
     assert tree_of(str(here)) == before
 

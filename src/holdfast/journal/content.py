@@ -36,7 +36,7 @@ class Piece(msgspec.Struct, frozen=True, gc=False):
     broken: bool = False
 
 
-class Content(Protocol):
+class SegmentContent(Protocol):
     """An open segment. It stays readable if its file is renamed or removed. `cut`: the end of the file is missing."""
 
     cut: bool
@@ -48,7 +48,9 @@ class Content(Protocol):
     def close(self) -> None: ...
 
 
-def open_content(disk: Disk, path: str, piece_bytes: int = PIECE_BYTES, recent_bytes: int = _RECENT_BYTES) -> Content:
+def open_content(
+    disk: Disk, path: str, piece_bytes: int = PIECE_BYTES, recent_bytes: int = _RECENT_BYTES
+) -> SegmentContent:
     handle = disk.open(path)
     try:
         if path.endswith(".zst"):
@@ -59,15 +61,17 @@ def open_content(disk: Disk, path: str, piece_bytes: int = PIECE_BYTES, recent_b
         raise
 
 
-def open_segment(disk: Disk, path: str, piece_bytes: int = PIECE_BYTES, recent_bytes: int = _RECENT_BYTES) -> Content:
+def open_segment(
+    disk: Disk, path: str, piece_bytes: int = PIECE_BYTES, recent_bytes: int = _RECENT_BYTES
+) -> SegmentContent:
     """Open a segment for reading a journal. Something that is not a file reads as empty: it is reported as lost."""
     try:
         return open_content(disk, path, piece_bytes, recent_bytes)
     except NotAFileError:
-        return NoContent()
+        return EmptyContent()
 
 
-class NoContent:
+class EmptyContent:
     """The content of a folder or link that has the name of a segment: nothing."""
 
     cut = True
@@ -179,7 +183,7 @@ def read_line(disk: Disk, path: str, offset: int, limit: int) -> bytes:
         content.close()
 
 
-def line_at(content: Content, offset: int, limit: int) -> bytes:
+def line_at(content: SegmentContent, offset: int, limit: int) -> bytes:
     parts: list[bytes] = []
     size = 0
     for piece in content.pieces(offset):

@@ -20,7 +20,7 @@ import msgspec
 
 from holdfast.errors import DamagedError, FencedError
 from holdfast.journal.appender import SEGMENT_BYTES, Appender, Hooks
-from holdfast.journal.content import PIECE_BYTES, Content, open_segment
+from holdfast.journal.content import PIECE_BYTES, SegmentContent, open_segment
 from holdfast.journal.disk import Disk, NotAFileError, remove_if_there, write_all
 from holdfast.journal.paths import quarantine_folder
 from holdfast.journal.positions import Damage, Entry
@@ -172,7 +172,7 @@ def _repair_last_segment(disk: Disk, folder: str, chain: Chain) -> _End:
     return _End(Fence(last.number, size, n_last, scanner.x), lost)
 
 
-def _scan(scanner: Scanner, content: Content) -> Iterator[Entry | Damage]:
+def _scan(scanner: Scanner, content: SegmentContent) -> Iterator[Entry | Damage]:
     for piece in content.pieces(0):
         yield from scanner.feed(piece)
 

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 
 from holdfast.errors import DamagedError, StaleCursorError
-from holdfast.journal.content import LOOKUP_BYTES, LOOKUP_RECENT_BYTES, Content, line_at, open_segment, read_line
+from holdfast.journal.content import LOOKUP_BYTES, LOOKUP_RECENT_BYTES, SegmentContent, line_at, open_segment, read_line
 from holdfast.journal.disk import OS_DISK, Disk
 from holdfast.journal.positions import START, Cursor, Damage, Entry
 from holdfast.journal.scan import RECORD_START, Scanner
@@ -34,7 +34,7 @@ class Reader:
         self._headers: HeaderCache = {}
         self._strays_seen: set[Damage] = set()
         self._checked = cursor == START
-        self._lookup: tuple[str, Content] | None = None
+        self._lookup: tuple[str, SegmentContent] | None = None
         self._tail_n = 0  # the last record, if it was yielded although its newline is missing
         self._start: StartCopy | None = None
         self._copied_n = 0  # the last record that was yielded from started.jsonl
@@ -148,7 +148,7 @@ class Reader:
             self._lookup[1].close()
             self._lookup = None
 
-    def _open_for_lookup(self, path: str) -> Content:
+    def _open_for_lookup(self, path: str) -> SegmentContent:
         """Open a segment. It stays open, because the next lookup is usually in the same segment."""
         if self._lookup is None or self._lookup[0] != path:
             self.close()
@@ -218,7 +218,7 @@ class Reader:
         yield Damage("missing", self._segment, 0, 0, self._n + 1, n_last, detail=detail)
         self._segment, self._offset, self._n = file.number, 0, n_last
 
-    def _read_last(self, file: SegmentFile, content: Content, live: bool) -> Iterator[Entry | Damage]:
+    def _read_last(self, file: SegmentFile, content: SegmentContent, live: bool) -> Iterator[Entry | Damage]:
         """Read the last segment. Its end is not known: a writer may be appending, or may have died in the middle."""
         if content.size() < self._offset:
             raise self._stale(f"segment {file.number} has become shorter")
@@ -238,7 +238,7 @@ class Reader:
         yield from end_of(scanner, file, content)
 
     def _read_closed(
-        self, file: SegmentFile, successor: SegmentFile, content: Content, n_end: int | None
+        self, file: SegmentFile, successor: SegmentFile, content: SegmentContent, n_end: int | None
     ) -> Iterator[Entry | Damage]:
         """Read a segment that has a successor. It ends at the fence in the successor's header; the rest is void."""
         fence = fence_between(file, successor)
@@ -288,7 +288,9 @@ class Reader:
     def _scanner(self) -> Scanner:
         return Scanner(self._segment, self._seed, self._n, self.cursor.x, self._offset)
 
-    def _scan(self, scanner: Scanner, content: Content, end: int | None, n_end: int | None) -> Iterator[Entry | Damage]:
+    def _scan(
+        self, scanner: Scanner, content: SegmentContent, end: int | None, n_end: int | None
+    ) -> Iterator[Entry | Damage]:
         """Yield entries and damage up to byte `end` or, if that is not known, up to record number `n_end`."""
         for piece in content.pieces(self._offset, end):
             for found in scanner.feed(piece):
@@ -305,7 +307,7 @@ class Reader:
         return StaleCursorError(f"{self._folder}: {why}, so the reader's cursor is stale: read again from the start")
 
 
-def end_of(scanner: Scanner, file: SegmentFile, content: Content) -> Iterator[Damage]:
+def end_of(scanner: Scanner, file: SegmentFile, content: SegmentContent) -> Iterator[Damage]:
     """The damage at the end of a segment without a successor."""
     scanner.blame_tail("torn")
     if content.cut:

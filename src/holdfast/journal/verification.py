@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from holdfast.errors import DamagedError, FormatError
-from holdfast.journal.content import Content, SealedContent, open_segment
+from holdfast.journal.content import SealedContent, SegmentContent, open_segment
 from holdfast.journal.disk import OS_DISK, Disk
 from holdfast.journal.positions import Damage
 from holdfast.journal.reader import Reader
@@ -181,7 +181,7 @@ def voids(folder: str, uid: str | None = None, disk: Disk = OS_DISK) -> list[str
     return found
 
 
-def _describe_void(content: Content, file: SegmentFile, successors: Sequence[SegmentFile]) -> list[str]:
+def _describe_void(content: SegmentContent, file: SegmentFile, successors: Sequence[SegmentFile]) -> list[str]:
     fence = fence_between(file, successors[0]) if successors else None
     if fence is None or content.size() <= fence.bytes:
         return []

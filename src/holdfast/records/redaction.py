@@ -45,15 +45,15 @@ def is_credential_name(name: str) -> bool:
 
 
 def is_unmistakable(secret: str) -> bool:
-    """Whether a text is so long or mixed that it occurs in an answer only if somebody repeated it. `EMPTY`, which many
-    servers accept as a key, is not.
+    """Whether a secret is so long or mixed that it cannot occur in ordinary text by chance. `EMPTY`, which many servers
+    accept as a key, can.
     """
     mixed = any(map(str.isdigit, secret)) and any(map(str.isalpha, secret))
     return len(secret) >= (_SURE_CHARACTERS_MIN if mixed else _SURE_ALONE_MIN)
 
 
 def redact(text: str, secrets: Iterable[str]) -> str:
-    """Must come before any cutting of the text: half a key is not found."""
+    """The text without the secrets. Call it before the text is shortened: half a key is not found."""
     return Redactor(secrets).text(text)
 
 

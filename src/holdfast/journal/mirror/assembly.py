@@ -20,7 +20,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 import msgspec
 
 from holdfast.errors import JournalError, StoreError
-from holdfast.journal.content import Content, open_content
+from holdfast.journal.content import SegmentContent, open_content
 from holdfast.journal.disk import OS_DISK, Disk, make_folders, remove_if_there, write_all
 from holdfast.journal.mirror.pieces import UNKNOWN, FolderSource, SegmentPiece, Source, sealed_name
 from holdfast.journal.paths import journal_folder, quarantine_folder, segment_path
@@ -38,7 +38,7 @@ class Layer(msgspec.Struct, frozen=True):
     pieces: tuple[SegmentPiece, ...]
 
 
-class Chosen(msgspec.Struct, frozen=True):
+class ChosenSegment(msgspec.Struct, frozen=True):
     """A segment that counts, with all its pieces."""
 
     epoch: int
@@ -46,10 +46,10 @@ class Chosen(msgspec.Struct, frozen=True):
     layers: tuple[Layer, ...]
 
 
-class Choice(msgspec.Struct, frozen=True):
+class SegmentChoice(msgspec.Struct, frozen=True):
     """The segments that count, in order, and the void pieces: those written after a greater epoch took the run over."""
 
-    segments: tuple[Chosen, ...]
+    segments: tuple[ChosenSegment, ...]
     void: tuple[SegmentPiece, ...]
 
     @property
@@ -57,7 +57,7 @@ class Choice(msgspec.Struct, frozen=True):
         return max((each.epoch for each in self.segments), default=0)
 
 
-def choose(sources: Sequence[Source], proved: Container[int] | None = None) -> Choice:
+def choose(sources: Sequence[Source], proved: Container[int] | None = None) -> SegmentChoice:
     """Choose the segments that count.
 
     The segments of an epoch are followed by those of the next. So a segment of an older epoch is void if the next epoch
@@ -66,30 +66,30 @@ def choose(sources: Sequence[Source], proved: Container[int] | None = None) -> C
     """
     held = _by_epoch(sources)
     headerless = held.pop(UNKNOWN, {})
-    segments: dict[int, Chosen] = {}
+    segments: dict[int, ChosenSegment] = {}
     void: list[Layer] = []
     bound: int | None = None
     for epoch in sorted((each for each in held if proved is None or each in proved), reverse=True):
         for number, layers in held[epoch].items():
             if bound is None or number < bound:
-                segments[number] = Chosen(epoch, number, tuple(layers))
+                segments[number] = ChosenSegment(epoch, number, tuple(layers))
             else:
                 void += layers
         bound = min(held[epoch]) if bound is None else min(bound, *held[epoch])
     for epoch in sorted((each for each in held if proved is not None and each not in proved), reverse=True):
         for number, layers in held[epoch].items():
             if _fits(epoch, number, segments):
-                segments[number] = Chosen(epoch, number, tuple(layers))
+                segments[number] = ChosenSegment(epoch, number, tuple(layers))
             else:
                 void += layers
     for number, layers in headerless.items():
         if sum(number in each for each in held.values()) > 1:  # it may belong to any of these epochs
             void += layers
         else:
-            near = segments.get(number) or Chosen(_epoch_near(number, segments), number, ())
+            near = segments.get(number) or ChosenSegment(_epoch_near(number, segments), number, ())
             segments[number] = msgspec.structs.replace(near, layers=(*layers, *near.layers))
     pieces = tuple(piece for layer in void for piece in layer.pieces)
-    return Choice(tuple(segments[number] for number in sorted(segments)), pieces)
+    return SegmentChoice(tuple(segments[number] for number in sorted(segments)), pieces)
 
 
 def _by_epoch(sources: Sequence[Source]) -> dict[int, dict[int, list[Layer]]]:
@@ -104,7 +104,7 @@ def _by_epoch(sources: Sequence[Source]) -> dict[int, dict[int, list[Layer]]]:
     return held
 
 
-def _epoch_near(number: int, segments: Mapping[int, Chosen]) -> int:
+def _epoch_near(number: int, segments: Mapping[int, ChosenSegment]) -> int:
     """The epoch of the segment before this number, or, for the first segment, of the one after it."""
     before = [each for each in segments if each < number]
     if before:
@@ -112,7 +112,7 @@ def _epoch_near(number: int, segments: Mapping[int, Chosen]) -> int:
     return segments[min(segments)].epoch if segments else UNKNOWN
 
 
-def _fits(epoch: int, number: int, segments: Mapping[int, Chosen]) -> bool:
+def _fits(epoch: int, number: int, segments: Mapping[int, ChosenSegment]) -> bool:
     """Whether a segment fits between the others: epochs and numbers grow together."""
     return number not in segments and all(
         each.epoch <= epoch if each.number < number else each.epoch >= epoch for each in segments.values()
@@ -142,7 +142,7 @@ class Assembler:
         self._warn = warn
         self._disk = disk
 
-    def assemble(self, choice: Choice) -> None:
+    def assemble(self, choice: SegmentChoice) -> None:
         """Bring every chosen segment up to date. After a crash, calling it again completes the work."""
         make_folders(self._disk, self._folder)
         shutil.rmtree(self._incoming, ignore_errors=True)  # left by an assembly that was interrupted
@@ -171,7 +171,7 @@ class Assembler:
                 self._quarantine(file.path, f"epoch{file.header.segment.epoch}")
                 self._warn(f"{file.name} is not the segment that the next one follows; it does not count")
 
-    def _quarantine_void(self, choice: Choice) -> None:
+    def _quarantine_void(self, choice: SegmentChoice) -> None:
         """Quarantine segments of this folder that were written after a greater epoch had taken the run over."""
         for piece in FolderSource(self._run, self._disk).pieces():
             if piece not in choice.void:
@@ -203,7 +203,7 @@ class Assembler:
         first, last = next(self._spans(path), (0, 0))
         return 0 if first else last
 
-    def _fetch_segment(self, segment: Chosen, here: str, others: Sequence[Layer]) -> None:
+    def _fetch_segment(self, segment: ChosenSegment, here: str, others: Sequence[Layer]) -> None:
         """Fetch what other sources have of a segment, and merge it with our file `here`."""
         make_folders(self._disk, self._incoming)
         found = [here] if here else []
@@ -217,7 +217,7 @@ class Assembler:
             for path in fetched:
                 remove_if_there(self._disk, path)
 
-    def _install(self, segment: Chosen, here: str, candidates: Sequence[str]) -> None:
+    def _install(self, segment: ChosenSegment, here: str, candidates: Sequence[str]) -> None:
         """Give a segment its best content: a whole sealed file, else all records of all candidates, merged.
 
         A crash at any line leaves at least the records that were there before.
@@ -374,7 +374,7 @@ class Assembler:
             content.close()
 
 
-def _records(content: Content, seed: int) -> Iterator[tuple[int, int]]:
+def _records(content: SegmentContent, seed: int) -> Iterator[tuple[int, int]]:
     """The byte ranges of the valid records of a segment."""
     rest, at = b"", 0
     for piece in content.pieces(0):

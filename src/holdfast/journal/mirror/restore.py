@@ -15,7 +15,7 @@ from holdfast.errors import JournalError, StoreError
 from holdfast.files import status_of
 from holdfast.journal.disk import OS_DISK, make_folders, make_run_folder, remove_if_there, write_all
 from holdfast.journal.frames import FRAME_BYTES_MAX, salvage
-from holdfast.journal.mirror.assembly import Assembler, Choice, choose
+from holdfast.journal.mirror.assembly import Assembler, SegmentChoice, choose
 from holdfast.journal.mirror.pieces import FolderSource, SegmentPiece, Source, is_original
 from holdfast.journal.start_copy import START_FILE, parse_start
 from holdfast.records import Line, Segment, parse, seed_of
@@ -30,7 +30,7 @@ class Restored(msgspec.Struct, frozen=True):
     """The result: the run's uid, the segments that count, and whether the folder changed."""
 
     uid: str
-    choice: Choice
+    choice: SegmentChoice
     changed: bool
 
 

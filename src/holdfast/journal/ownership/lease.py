@@ -189,7 +189,7 @@ def owner_of(folder: str) -> Holder | None:
 
 
 def is_alive(holder: Holder) -> bool | None:
-    """Whether exactly this process still runs; None if it is on another host, so that nobody here can know."""
+    """Whether exactly this process still runs; None if it is on another host, where this cannot be checked."""
     if holder.host != socket.gethostname():
         return None
     if holder.pid <= 0 or holder.pid >= 1 << 31 or (holder.boot and boot_id() and holder.boot != boot_id()):

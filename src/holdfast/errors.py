@@ -5,7 +5,8 @@ HoldfastError
 ├── SpecError           a spec that cannot be run as it is written; nothing was created
 ├── UsageError          a command or call that cannot be carried out as it was given
 ├── DriftError          a resume that would mix two experiments; nothing was changed
-├── StoreError          an object store could not do what was asked of it, or nobody knows whether it did
+├── DataError           wrong data in a file or task
+├── StoreError          a request to an object store failed, or its result is unknown
 ├── DiskError           the disk or folder under a run failed (full, I/O error, removed); the run can be resumed
 ├── BadRecordError      one record that cannot be saved (not serialisable, unknown type); nothing was written
 │   └── RecordTooLargeError  one that is longer than a line of a journal may be
@@ -18,12 +19,14 @@ HoldfastError
     ├── StaleCursorError  a reader's cursor no longer matches the journal: read again from the start
     └── FormatError       the journal holds what this version does not know (a newer format, an unknown record type)
 
-Rooms add errors of their own below these: `records` (NotJsonError), `models` (ModelError, BadConnectionError),
-`datasets` (DataError, BadFileError), `plan` (BlobError), `score` (ScorerError, ScoringFailed), `solve`
-(StepFailedError, AskFailedError, LimitError, ToolArgumentsError, ServerError), `testing` (ServerStartError).
+Packages add errors of their own below HoldfastError: `records` (NotJsonError), `journal` (BlobError), `datasets`
+(BadFileError), `models` (ModelError, BadConnectionError, BadResponseError, AskFailedError), `solve` (StepFailedError,
+LimitError, ToolArgumentsError, ServerError), `score` (ScorerError, ScoringFailed), `engine` (NotRecordedError,
+TaskExitError), `bridge` (BadBodyError, AttemptOverError), `sandbox` (SandboxError), `testing` (ServerStartError,
+BadRequestError).
 
-Invariant: a message says what happened, to which file or field, and what the user does next. Damage is not an error
-here: a damaged journal still opens, reads and goes on; what was lost is reported as data (`holdfast.journal.Damage`).
+Invariant: a message states what happened, in which file or field, and what the user can do next. Damage is not an error
+here: a damaged journal can still be opened, read and continued. Losses are data (`holdfast.journal.Damage`).
 """
 
 import contextlib
@@ -42,27 +45,27 @@ STORAGE_ERRORS = frozenset(
         errno.EFBIG,
     }
 )
-"""What the operating system says when storage fails. Anything else about a path (no permission, no such folder, not a
-folder) is a wrong path: the user chooses another one, and waiting does not help.
+"""Error numbers that mean failed storage. Other errors about a path (no permission, no such folder) mean a wrong path:
+the user has to choose another one, and waiting does not help.
 """
 
 
 class HoldfastError(Exception):
-    """The one base, so that a caller can tell our refusals from bugs."""
+    """The base of all errors that Holdfast raises on purpose, so that callers can distinguish them from bugs."""
 
 
 def told(error: BaseException) -> str:
-    """An exception in one line: its type, and what it says. Never raises: its `__str__` may be anybody's code."""
+    """An exception in one line: its type and its message. Never raises, although `__str__` may be user code."""
     name = type(error).__name__
     try:
-        said = str(error)
-    except Exception:  # noqa: BLE001 - anybody's code may raise anything
-        return f"{name} (its text cannot be made)"
-    return f"{name}: {said}" if said else name
+        message = str(error)
+    except Exception:  # noqa: BLE001 - user code may raise anything
+        return f"{name} (its text cannot be made)"  # tools return this to models, so its wording is fixed
+    return f"{name}: {message}" if message else name
 
 
 def reason_of(error: BaseException) -> str:
-    """The same for people: the type is left out where the text is written for users."""
+    """An exception in one line, for users. The type is left out if the message was written for users."""
     return str(error) if isinstance(error, HoldfastError | OSError) and str(error) else told(error)
 
 
@@ -75,12 +78,12 @@ class SpecError(HoldfastError):
 
 
 class UsageError(HoldfastError):
-    """What was asked for does not exist or makes no sense; nothing was changed."""
+    """A command or call that makes no sense, or names something that does not exist; nothing was changed."""
 
 
 class DriftError(HoldfastError):
     """A resume of `run_id` is refused. `changes` holds each difference with both values and its class, `reasons` why a
-    model cannot be corrected any more, `commands` what can be done instead, by verb.
+    model can no longer be corrected, `commands` the commands to use instead, by verb.
     """
 
     def __init__(
@@ -94,7 +97,7 @@ class DriftError(HoldfastError):
 
 
 class StoreError(HoldfastError):
-    """A mirror's store failed. It may have done what it was asked all the same."""
+    """A request to a mirror's store failed. It may have taken effect nevertheless."""
 
 
 class DiskError(HoldfastError):
@@ -104,15 +107,13 @@ class DiskError(HoldfastError):
 
 
 def error_of_path(error: OSError, message: str) -> "DiskError | UsageError":
-    """What to raise for a path that cannot be written: DiskError if storage failed, else UsageError."""
+    """The error to raise for a path that cannot be written: DiskError if storage failed, else UsageError."""
     return DiskError(message) if error.errno in STORAGE_ERRORS else UsageError(message)
 
 
 @contextlib.contextmanager
 def storage_errors(where: str) -> Iterator[None]:
-    """Turn an operating system error that means failed storage into DiskError; `where` is named if the error names no
-    file.
-    """
+    """Turn an OSError that means failed storage into DiskError, which names `where` if the error names no file."""
     try:
         yield
     except OSError as error:
@@ -128,11 +129,11 @@ class BadRecordError(HoldfastError):
     """A record is refused before it is queued; other records are not affected."""
 
     kind = "record"
-    """The kind of the failure that a sample or a score gets."""
+    """The `kind` of the failure that is recorded for the sample or score."""
 
 
 class RecordTooLargeError(BadRecordError):
-    """A record that is longer than a line of a journal may be. The size of a text is the cause, not anybody's code."""
+    """A record that is longer than a line of a journal may be. The cause is a long text, not a bug in user code."""
 
     kind = "too_large"
 
@@ -142,11 +143,11 @@ class JournalError(HoldfastError):
 
 
 class StoppedError(JournalError):
-    """The writer thread has ended. What was acknowledged is durable, what was not may or may not be."""
+    """The writer thread has ended. Acknowledged records are durable; others may or may not be."""
 
 
 class FencedError(StoppedError):
-    """A newer epoch owns the run; what this writer still holds must not be written."""
+    """A newer epoch owns the run, so this writer must not write any more."""
 
 
 class WriteFailedError(StoppedError, DiskError):
@@ -160,31 +161,31 @@ class HeldError(JournalError):
 
 
 class DamagedError(JournalError):
-    """A run's originals are missing or differ from what was written, so a number made from them could be wrong. The
-    message says what is damaged, what is left, and the command that helps. Exit code 5.
+    """A run's original files are missing or differ from what was written, so results computed from them could be wrong.
+    The message states what is damaged, what is left, and the command that helps. Exit code 5.
     """
 
 
 class DamageWarning(UserWarning):
-    """A run is damaged, and what is still readable was used. The message says what is damaged and what helps.
+    """A run is damaged, and its readable part was used. The message states what is damaged and what helps.
 
-    From Python it arrives through `warnings`; the command line prints it and ends with exit code 5.
+    In Python it is issued through `warnings`; the command line prints it and ends with exit code 5.
     """
 
 
 class StaleCursorError(JournalError):
-    """What a reader has read was voided behind it (a poisoned segment, a takeover, a restored copy)."""
+    """Records that a reader has already read became void (a failed sync, a takeover, a restored copy)."""
 
 
 class FormatError(JournalError):
-    """Stored data that this version cannot interpret is never skipped in silence."""
+    """Stored data that this version does not know. It is never skipped silently."""
 
 
 class DataError(HoldfastError):
-    """Names the file (or task), the line if there is one, what is wrong there, and what to do."""
+    """Wrong data. The message names the file or task, the line if there is one, the problem, and what to do."""
 
     def __init__(self, where: str, problem: str, line: int = 0, unit: str = "line") -> None:
-        super().__init__(where, problem, line, unit)  # all of them, so that it can be pickled
+        super().__init__(where, problem, line, unit)  # pickling calls the class with these arguments again
         self.where = where
         self.problem = problem
         self.line = line

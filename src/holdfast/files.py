@@ -1,12 +1,12 @@
 """Opening, creating, replacing and removing files without following symbolic links, and the modes of new files.
 
-A run folder may come from a stranger, and a link in it can name any file of the user. So every file of a run, a store
-or the cache is opened here. Rules:
+A run folder may come from somebody else, and a link in it can name any file of the user. So every file of a run, a
+store or the cache is opened here. Rules:
 
 - The path to a run folder is the user's choice and may contain links. Nothing inside the run folder may be one: neither
   a file nor a folder between the run folder and the file. Those folders are known by name (`INNER_FOLDERS`).
-- A named pipe or device in the place of a file is refused without waiting for it.
-- Temporary files are created new, never opened: what lies at their path is removed first.
+- A named pipe or device with the name of a file is refused without waiting for it.
+- Temporary files are always created, never opened: an existing file at their path is removed first.
 - Run folders are private (0700), unless `HOLDFAST_SHARED=1` is set or the store is group-writable. Files and inner
   folders in a folder that only its owner can enter are private too (0600, 0700); elsewhere the umask decides. So runs
   of earlier versions keep their modes.
@@ -28,11 +28,11 @@ INNER_FOLDERS = frozenset(
 """Names of the folders inside a run folder. A link of such a name is not followed."""
 NO_FOLLOW = os.O_NOFOLLOW
 SMALL_BYTES_MAX = 64 * 1024 * 1024
-"""No small file of ours (lease, request, spec) is longer; a longer one is not read into memory."""
+"""The limit for small files (lease, request, spec). Longer files are not read into memory."""
 _SEARCH = getattr(os, "O_PATH", os.O_RDONLY)
-"""To name files inside a folder, permission to search it is enough."""
+"""Opens a folder to use files in it by name, which needs only permission to search it."""
 _NOT_A_FILE = {errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO}
-"""What the kernel says of a symbolic link, a folder, and a socket, pipe or device that is opened as a file."""
+"""Error numbers for opening a symbolic link, a folder, a socket, a pipe or a device as a file."""
 _NOT_A_FOLDER = {errno.ELOOP, errno.EMLINK, errno.ENOTDIR}
 _ADVICE = "nothing was read or written through it; put the original back, or remove it"
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -40,7 +40,7 @@ _WRITABLE_BY_OTHERS = 0o022
 
 
 class NotAFileError(OSError, DamagedError):
-    """A symbolic link, folder, pipe or device lies where a file of the run should be."""
+    """A symbolic link, folder, pipe or device has the name of a file of the run."""
 
     def __init__(self, path: str) -> None:
         super().__init__(errno.ELOOP, "is a link, a folder, a pipe or a device instead of a file", path)
@@ -50,7 +50,7 @@ class NotAFileError(OSError, DamagedError):
 
 
 class NotAFolderError(NotADirectoryError, DamagedError):
-    """A symbolic link or a file lies where a folder of the run should be."""
+    """A symbolic link or a file has the name of a folder of the run."""
 
     def __init__(self, path: str) -> None:
         super().__init__(errno.ENOTDIR, "is a link or a file instead of a folder", path)
@@ -85,7 +85,7 @@ def read_file(path: str) -> bytes:
 
 
 def read_own_file(path: str) -> bytes:
-    """The same for a derived file, which is trusted only if this user wrote it."""
+    """The content of a small derived file. PermissionError if it belongs to another user."""
     return _read_small(open_own_file(path), path)
 
 
@@ -97,8 +97,8 @@ def _read_small(handle: int, path: str) -> bytes:
 
 
 def open_own_file(path: str, *, append: bool = False, alone: bool = False) -> int:
-    """A handle to a file of this user, to read it; with `append`, to add to it: it is created, for this user only, if
-    it is missing. PermissionError if it belongs to somebody else; with `alone`, also if others can write it.
+    """A handle to read a file of this user; with `append`, to append to it, and it is created (mode 0600) if it is
+    missing. PermissionError if it belongs to another user; with `alone`, also if others can write it.
     """
     handle = _open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, private=True) if append else open_file(path)
     found = os.fstat(handle)
@@ -112,21 +112,21 @@ def open_own_file(path: str, *, append: bool = False, alone: bool = False) -> in
 
 
 def replace_file(path: str, data: bytes) -> None:
-    """Replace a small file: a reader sees the old bytes or the new. Not synced: for files that may be lost."""
+    """Replace a small file: a reader sees the old bytes or the new ones. Not synced: for files that may be lost."""
     temporary = f"{path}.{os.getpid()}.tmp"
     remove_if_present(temporary)
     try:
         with open(create_file(temporary), "wb") as file:
             file.write(data)
         rename(temporary, path)
-    except BaseException:  # on a full disk a leftover takes the space that the next attempt needs
+    except BaseException:  # on a full disk, a leftover file would use the space that the next attempt needs
         with contextlib.suppress(OSError):
             remove(temporary)
         raise
 
 
 def status_of(path: str) -> os.stat_result | None:
-    """The status of a file or folder itself, links not followed; None if there is nothing."""
+    """The status of a file, folder or link itself (links are not followed); None if nothing has that name."""
     try:
         with _parent(path) as (name, above):
             return os.stat(name, dir_fd=above, follow_symlinks=False)
@@ -140,7 +140,7 @@ def is_file(path: str) -> bool:
 
 
 def is_folder(path: str) -> bool:
-    """Whether it is a folder; a link to one is, unless it is one of the inner folders of a run."""
+    """Whether it is a folder. A link to a folder counts too, unless it has the name of an inner folder of a run."""
     try:
         os.close(_open_folder(path))
     except (FileNotFoundError, NotADirectoryError):
@@ -173,7 +173,7 @@ def make_folder(path: str, *, private: bool = False) -> None:
 
 
 def is_private_run(folder: str) -> bool:
-    """Whether a run folder that is about to be made is private: by default, unless its store is shared."""
+    """Whether a new run folder will be private: yes, unless its store is shared."""
     if is_shared():
         return False
     try:
@@ -184,7 +184,7 @@ def is_private_run(folder: str) -> bool:
 
 
 def is_shared() -> bool:
-    """Whether the user asks for runs that others can read and continue, as far as the umask allows."""
+    """Whether the user has chosen runs that others can read and continue, as far as the umask allows."""
     return os.environ.get(SHARED_VARIABLE, "") not in ("", "0")
 
 
@@ -194,19 +194,19 @@ def sync_folder(path: str) -> None:
 
 
 def rename(old: str, new: str) -> None:
-    """Give a file another name. What has that name already is replaced; a link is replaced itself."""
+    """Rename a file, replacing a file that has the new name. A link with that name is replaced, not followed."""
     with _parent(old) as (source, above_old), _parent(new) as (target, above_new):
         os.replace(source, target, src_dir_fd=above_old, dst_dir_fd=above_new)
 
 
 def link(old: str, new: str) -> None:
-    """A second name for the same file. FileExistsError if that name is taken."""
+    """Make a hard link. FileExistsError if the new name is taken."""
     with _parent(old) as (source, above_old), _parent(new) as (target, above_new):
         os.link(source, target, src_dir_fd=above_old, dst_dir_fd=above_new, follow_symlinks=False)
 
 
 def remove(path: str) -> None:
-    """Remove the name of a file; of a link, the link itself."""
+    """Remove a file; if it is a link, the link itself."""
     with _parent(path) as (name, above):
         os.unlink(name, dir_fd=above)
 
@@ -217,7 +217,7 @@ def remove_if_present(path: str) -> None:
 
 
 def is_own_folder(path: str) -> bool:
-    """Whether this user made it, and it is no link: for folders in a place where others can put things too."""
+    """Whether it is a folder of this user and no link. For places in which other users can create files too."""
     try:
         found = os.lstat(path)
     except OSError:
@@ -227,7 +227,7 @@ def is_own_folder(path: str) -> bool:
 
 def remove_own_folder(path: str) -> None:
     """Remove a folder of this user with everything in it, whatever the modes. Links in it are removed, never followed.
-    A link or another user's folder at the path stays as it is. What cannot be removed stays.
+    A link or another user's folder at this path is left alone. Entries that cannot be removed stay.
     """
     if not is_own_folder(path):
         return
@@ -239,8 +239,8 @@ def remove_own_folder(path: str) -> None:
 
 
 def _empty(top: int) -> None:
-    """Subfolders are moved up before they are emptied: a tree that is nested very deeply needs neither a deep stack nor
-    many open files.
+    """Remove everything in a folder. Subfolders are moved up before they are emptied, so a very deep tree needs neither
+    a deep stack nor many open files.
     """
     prefix, moved, stuck = os.urandom(8).hex(), itertools.count(), set[str]()
     while names := set(os.listdir(top)) - stuck:
@@ -286,7 +286,7 @@ def _closing(handle: int) -> Iterator[int]:
 
 
 def _open(path: str, flags: int, *, private: bool = False) -> int:
-    """`private`: a file that is created is for this user only, wherever it is."""
+    """Open a regular file without following links. `private`: a new file gets mode 0600 in every folder."""
     flags |= os.O_CLOEXEC | os.O_NONBLOCK | NO_FOLLOW  # without O_NONBLOCK a named pipe would wait for a writer
     with _parent(path) as (name, above):
         mode = 0o600 if flags & os.O_CREAT and (private or _is_private(path, above)) else 0o666
@@ -304,8 +304,8 @@ def _open(path: str, flags: int, *, private: bool = False) -> int:
 
 @contextlib.contextmanager
 def _parent(path: str) -> Iterator[tuple[str, int | None]]:
-    """How to name a file to the kernel. Inside an inner folder: by its name and a handle to that folder, so that no
-    link takes the folder's place in between.
+    """The name and folder handle with which to pass a path to the kernel. For a file in an inner folder the handle is
+    open, so that nobody can replace the folder with a link between the check and the use.
     """
     folder, name = os.path.split(path)
     if os.path.basename(folder) not in INNER_FOLDERS:
@@ -316,7 +316,7 @@ def _parent(path: str) -> Iterator[tuple[str, int | None]]:
         yield name, handle
     except OSError as error:
         if error.filename == name:
-            error.filename = path  # a message that names only the last part helps nobody
+            error.filename = path  # else the message would name only the last part of the path
         raise
     finally:
         os.close(handle)

@@ -18,12 +18,12 @@ _CONTROLS = bytes(code for code in (*range(0x20), 0x7F) if code not in b"\t\n\r"
 
 
 def clean(text: str) -> str:
-    """For text of any number of lines. Tabs, line feeds and the line end CR LF stay."""
+    """Text of any number of lines, made safe. Tabs, line feeds and the line end CR LF stay."""
     return text if _is_clean(text) else _OR_RETURN.sub(_shown_unless_line_end, text)
 
 
 def one_line(text: str) -> str:
-    """For a place with room for one line: line breaks are shown too, so no text can start a line of its own."""
+    """Text made safe for a single line: line breaks are escaped too, so that the text cannot start another line."""
     shown = _OR_RETURN.sub(_shown, text) if "\r" in text else clean(text)
     return shown.replace("\n", "\\n") if "\n" in shown else shown
 

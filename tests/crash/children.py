@@ -111,7 +111,7 @@ def kept(run: Path) -> list[str]:
 
 
 def check_left_behind(run: Path, acknowledged: Sequence[str]) -> None:
-    """Everything acknowledged is there, once; the journal opens, goes on, and has nothing to complain of."""
+    """Everything acknowledged is there, once; the journal opens, continues, and verifies without errors."""
     if os.path.isdir(journal_folder(str(run))):
         before = kept(run)
         assert [identity for identity in acknowledged if identity not in before] == []

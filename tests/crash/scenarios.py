@@ -168,7 +168,7 @@ def complaint(story: Story, point: int, state: State) -> str | None:
         new.commit(appender)
         promised += new.acknowledged
         allowed |= set(new.acknowledged)
-        wrong = _judge("read after going on", _ids(disk), promised, allowed)
+        wrong = _judge("read after continuing", _ids(disk), promised, allowed)
         checked = verify(JOURNAL, UID, disk)
     except (HoldfastError, OSError) as error:
         return f"did not open or read: {error!r}"
@@ -199,12 +199,12 @@ def _ids(disk: SimulatedDisk) -> list[int]:
 
 
 def _repeated_anomalies(disk: SimulatedDisk) -> str | None:
-    told = [
+    losses = [
         bytes(each.line.d)
         for each in Reader(JOURNAL, UID, disk=disk).read()
         if not isinstance(each, Damage) and each.line.t == "anomaly"
     ]
-    return f"an anomaly was recorded twice: {told}" if len(set(told)) != len(told) else None
+    return f"an anomaly was recorded twice: {losses}" if len(set(losses)) != len(losses) else None
 
 
 def _hot(disk: SimulatedDisk) -> str:

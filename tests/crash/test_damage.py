@@ -1,7 +1,7 @@
 """Damage to a journal: every flip, every cut, and what file systems and people do to files.
 
 Promised, whatever happens to the bytes: reading never raises, invents nothing and keeps every record that was not
-hit; the damage is found; opening to write goes on, and tells of each loss in its last segment once.
+hit; the damage is found; opening to write succeeds, and records each loss in its last segment once.
 """
 
 import itertools

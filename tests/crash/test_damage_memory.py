@@ -101,8 +101,8 @@ def bomb(size: int, declared: int | None = None) -> bytes:
     blocks = b"".join(
         ((block << 3) | (1 << 1) | (index == count - 1)).to_bytes(3, "little") + b"a" for index in range(count)
     )
-    told = size if declared is None else declared
-    header = b"\x28\xb5\x2f\xfd" + bytes([0b1110_0000]) + struct.pack("<Q", told)
+    claimed = size if declared is None else declared
+    header = b"\x28\xb5\x2f\xfd" + bytes([0b1110_0000]) + struct.pack("<Q", claimed)
     return header + blocks
 
 
@@ -123,9 +123,9 @@ def test_the_bomb_is_one() -> None:
     assert zstandard.ZstdDecompressor(max_window_size=1 << 27).decompress(small) == b"a" * 1024 * 1024
 
 
-@pytest.mark.parametrize("told", [100, 60 << 20, 4 * GIGABYTE - 1])
+@pytest.mark.parametrize("claimed", [100, 60 << 20, 4 * GIGABYTE - 1])
 @pytest.mark.parametrize("declared", [60 << 20, 4 * GIGABYTE])
-def test_a_frame_that_unpacks_to_gigabytes_is_not_unpacked(folder: str, told: int, declared: int) -> None:
+def test_a_frame_that_unpacks_to_gigabytes_is_not_unpacked(folder: str, claimed: int, declared: int) -> None:
     """Whatever its own header and the seek table say of its size."""
     journal = small_journal(folder)
     name = "000002.jsonl.zst"
@@ -133,7 +133,7 @@ def test_a_frame_that_unpacks_to_gigabytes_is_not_unpacked(folder: str, told: in
     table = read_table(lambda offset, size: data[offset : offset + size], len(data))
     assert table
     good = [(data[frame.at : frame.at + frame.length], frame.size) for frame in table]
-    replace_file(folder, name, as_sealed([*good, (bomb(4 * GIGABYTE, declared), told)]))
+    replace_file(folder, name, as_sealed([*good, (bomb(4 * GIGABYTE, declared), claimed)]))
     assert set(child("read", folder)["numbers"]) == set(journal.lines)
     assert child("verify", folder)["errors"]
 
@@ -166,9 +166,9 @@ def test_a_frame_that_lies_about_its_size_costs_only_its_records(folder: str) ->
     table = read_table(lambda offset, size: data[offset : offset + size], len(data))
     assert table
     frames = [(data[frame.at : frame.at + frame.length], frame.size) for frame in table]
-    for told in (1, frames[1][1] - 1, frames[1][1] + 1, 60 << 20):
-        lying = as_sealed([frames[0], (frames[1][0], told), *frames[2:]])
-        place = put_files(f"{folder}-{told}", {**journal.files, name: lying})
+    for claimed in (1, frames[1][1] - 1, frames[1][1] + 1, 60 << 20):
+        lying = as_sealed([frames[0], (frames[1][0], claimed), *frames[2:]])
+        place = put_files(f"{folder}-{claimed}", {**journal.files, name: lying})
         spans = [span for span in spans_of(journal.contents[name]) if span.first >= frames[0][1]]
         assert set(journal.lines) - {span.n for span in spans} <= set(read_all(place).numbers)
 

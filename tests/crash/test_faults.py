@@ -29,7 +29,7 @@ def test_one_failed_write_or_sync_costs_a_segment_and_no_record(call: str, when:
 
 
 @needs_strace
-def test_a_failed_sync_is_told_and_voids_what_it_left(tmp_path: Path) -> None:
+def test_a_failed_sync_is_reported_and_voids_what_it_left(tmp_path: Path) -> None:
     run = tmp_path / "run"
     outcome = run_child(run, Work(alone=True, rounds=1), "fdatasync:error=EIO:when=2")
     assert outcome.events == ["journal.poisoned"]

@@ -29,14 +29,18 @@ def moments(story: Story, seed: int) -> Iterator[tuple[int, State]]:
 
 def failures(story: Story, name: str, seed: int, limit: int) -> tuple[int, list[str]]:
     """How many states were checked, and the complaints about them, each with what replays it."""
-    told = list(moments(story, seed))
-    chosen = range(len(told)) if len(told) <= limit else sorted(random.Random(seed).sample(range(len(told)), limit))
+    crash_points = list(moments(story, seed))
+    chosen = (
+        range(len(crash_points))
+        if len(crash_points) <= limit
+        else sorted(random.Random(seed).sample(range(len(crash_points)), limit))
+    )
     only = os.environ.get("HOLDFAST_STATE", "").split(":")
     if only[:2] == [name, str(seed)]:
         chosen = range(int(only[2]), int(only[2]) + 1)
     found = []
     for index in chosen:
-        wrong = complaint(story, *told[index])
+        wrong = complaint(story, *crash_points[index])
         if wrong:
             found.append(f"HOLDFAST_STATE={name}:{seed}:{index}: {wrong}")
     return len(chosen), found
@@ -65,8 +69,8 @@ def crashed_recoveries(name: str, seed: int, count: int) -> Iterator[str]:
     """Power fails, the run is opened again, and power fails during that: complaints about what is left then."""
     chance = random.Random(f"again:{name}:{seed}")
     story = tell(name, seed)
-    told = list(moments(story, seed))
-    for point, state in chance.sample(told, min(count, len(told))):
+    crash_points = list(moments(story, seed))
+    for point, state in chance.sample(crash_points, min(count, len(crash_points))):
         again = Story(SimulatedDisk(state), random.Random(0), next_id=500_000)
         again.submitted.update({identity: 0 for identity, when in story.submitted.items() if when <= point})
         again.acknowledged.update({identity: 0 for identity, when in story.acknowledged.items() if when <= point})

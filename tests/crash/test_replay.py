@@ -46,7 +46,7 @@ async def side_by_side(sample: Sample, ctx: Context) -> str:
     async def branch() -> list[str]:
         return [(await ctx.generate(f"{sample.id} turn {turn}")).text for turn in range(3)]
 
-    return " | ".join(" ".join(told) for told in await asyncio.gather(branch(), branch()))
+    return " | ".join(" ".join(texts) for texts in await asyncio.gather(branch(), branch()))
 
 
 async def races(sample: Sample, ctx: Context) -> str:
@@ -81,7 +81,7 @@ def steps_of(store: Path) -> list[dict[str, Any]]:
     return [data for kind, data in records(store) if kind == "step"]
 
 
-def told(store: Path) -> dict[str, str]:
+def answers_in(store: Path) -> dict[str, str]:
     return {line.key: line.output or "" for line in lines(store)}
 
 
@@ -110,7 +110,7 @@ def check_every_cut(tmp_path: Path, solver: Callable[..., Any], cuts: Callable[[
     wanted = story(solver, numbered)
     whole = tmp_path / "whole"
     go(whole, wanted)
-    before = told(whole)
+    before = answers_in(whole)
     count = len(records(whole))
     for cut in cuts(count):
         store = tmp_path / f"cut-{cut}"
@@ -124,7 +124,7 @@ def check_every_cut(tmp_path: Path, solver: Callable[..., Any], cuts: Callable[[
         new = steps_of(store)[len(left) :]
         assert not identities(left) & identities(new), f"cut at {cut}: asked again"
         kept = live(left)
-        for key, text in told(store).items():
+        for key, text in answers_in(store).items():
             old = [part if part in kept else None for part in before[key].split(" | ")]
             now = [part if part in kept else None for part in text.split(" | ")]
             assert now == old, f"cut at {cut}: {key}"
@@ -152,7 +152,7 @@ def check_branches(tmp_path: Path, cuts: Callable[[int], range]) -> None:
     wanted = story(side_by_side, numbered)
     whole = tmp_path / "whole"
     go(whole, wanted)
-    before = {key: branches_of(text) for key, text in told(whole).items()}
+    before = {key: branches_of(text) for key, text in answers_in(whole).items()}
     count = len(records(whole))
     for cut in cuts(count):
         store = tmp_path / f"cut-{cut}"
@@ -163,7 +163,7 @@ def check_branches(tmp_path: Path, cuts: Callable[[int], range]) -> None:
         numbered.asked.clear()
         go(store, wanted)
         assert len(numbered.asked) == 6 * SAMPLES - len(kept), f"cut at {cut}"
-        for key, text in told(store).items():
+        for key, text in answers_in(store).items():
             old = [[part for part in branch if part in kept] for branch in before[key]]
             now = [[part for part in branch if part in kept] for branch in branches_of(text)]
             assert now == old, f"cut at {cut}: {key}"
@@ -204,4 +204,4 @@ def test_a_story_of_many_kills_buys_every_answer_once(tmp_path: Path) -> None:
         go(tmp_path, wanted)
         assert (len(before), len(numbered.asked)) == (kept, 4 * SAMPLES - kept)
         assert before <= live(steps_of(tmp_path))
-    assert sorted(text for output in told(tmp_path).values() for text in output.split(" | ")) == sorted(before)
+    assert sorted(text for output in answers_in(tmp_path).values() for text in output.split(" | ")) == sorted(before)

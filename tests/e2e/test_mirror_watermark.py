@@ -63,7 +63,7 @@ def test_an_outage_shows_while_it_lasts_and_its_end_is_told(tmp_path: Path, outa
     assert done.code == 130, done.err
     assert sum(line.startswith("s3://") for line in done.err.splitlines()) == 1
     assert "127.0.0.1" in done.err
-    assert "cannot be reached: Connection refused; the run goes on, and it is tried again" in done.err
+    assert "cannot be reached: Connection refused; the run continues, and the upload is retried" in done.err
     last = mirrored(course)
     assert last["mirrored"] == last["acknowledged"]
     assert "which is all" in course.told()

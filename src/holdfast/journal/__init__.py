@@ -1,7 +1,13 @@
-"""The journal: one append-only log of facts per run, the only original; everything else is a fold over it.
+"""The journal: one append-only log of facts per run. It is the original; everything else is computed from it.
 
-`open_writer` appends, `Reader` reads, `verify` checks, `seal` compresses. How they fit together: docs/format.md
-describes the bytes, docs/reliability.md the promises and how each is proven.
+`open_writer` appends, `Reader` reads, `verify` checks, `seal` compresses. Where to look:
+
+- Save path: `writer` (queue and thread) -> `appender` (write, sync, rotate) -> `disk` (system calls).
+- Opening and torn-tail repair: `opening`. One writer only: `ownership`.
+- Read path: `reader` -> `scan` (lines) -> `content` (bytes) -> `frames` (compressed files); `segments` lists the files.
+- Second copies: `start_copy` (started.jsonl), `mirror` (an object store).
+
+docs/format.md describes the bytes, docs/reliability.md the promises and their tests.
 """
 
 from holdfast.journal.appender import SEGMENT_BYTES

@@ -1,10 +1,12 @@
-"""The save path: numbers, frames, writes and syncs records, one batch at a time. Synchronous; the writer thread drives
-it.
+"""The save path: numbers, frames, writes and syncs records, one batch at a time, in the writer's thread.
 
-Invariant: `tip` is the last record known to be durable, and nothing is told before it is. An append reads nothing. A
-failed write or sync poisons the segment: its handle is closed and never synced again (the kernel may have dropped the
-pages and call the next sync a success); the batch goes, with new numbers, into a new segment whose `prev` ends at
-`tip`, so what the poisoned one holds beyond is void.
+Invariant: `tip` is the last record known to be durable, and nothing beyond it is acknowledged. Appending reads nothing.
+
+A failed write or sync poisons the segment: its handle is closed and never synced again, because after a failed sync the
+kernel may have dropped the dirty pages, and the next sync would report success without them. The batch is written again
+to a new segment, whose fence (`prev`) is `tip`. So whatever the poisoned segment holds behind `tip` is void.
+
+A crash leaves at most unacknowledged bytes at the end of the last segment, and temporary files. `opening` repairs both.
 """
 
 import contextlib
@@ -30,7 +32,7 @@ def _raise(error: OSError) -> None:
 
 
 class Hooks(msgspec.Struct, frozen=True):
-    """What the appender tells its owner. `wait_for_space` returns to try again, or raises to give up."""
+    """Callbacks of the appender. `wait_for_space` returns to retry the write, or raises to give up."""
 
     clock: Callable[[], float]
     rotated: Callable[[int], None] = lambda number: None
@@ -57,12 +59,15 @@ class Appender:
         self._handle: int | None = None
 
     def begin(self, number: int, prev: Fence | None, opening: Sequence[Draft] = ()) -> None:
-        """Start the first segment of this epoch. `opening` becomes durable with the header, or not at all."""
+        """Start the first segment of this epoch. `opening` becomes durable together with the header, or not at all."""
         self.tip = prev
         self._start(number, opening)
 
     def commit(self, batch: Sequence[Draft]) -> list[Position]:
-        """Make a batch durable. On return it survives anything; on WriteFailedError nothing of it was promised."""
+        """Make a batch durable and return its positions. On WriteFailedError none of it was acknowledged.
+
+        A full disk is waited for. Any other error is retried once, in a new segment.
+        """
         self._rotate_if_full()
         failed_before = False
         while True:
@@ -98,7 +103,7 @@ class Appender:
         wrote = write_all(self._disk, self._handle, buffers)
         assert wrote == tip.bytes - self.tip.bytes
         self._disk.sync(self._handle)
-        self.tip = tip
+        self.tip = tip  # only after the sync: whatever reads `tip` may acknowledge, mirror or fence up to it
         return positions
 
     def _frame(self, batch: Sequence[Draft], tip: Fence) -> tuple[list[bytes], list[Position], Fence]:
@@ -122,9 +127,9 @@ class Appender:
         return buffers, positions, Fence(number, offset, n, check)
 
     def _start(self, number: int, opening: Sequence[Draft]) -> None:
-        """A segment appears whole: header and opening records are synced before it gets its name.
+        """Create a segment. Its header and opening records are synced under a temporary name before it gets its own.
 
-        Dying before `publish` leaves a temporary file that the next opening removes; after it, an empty but valid
+        A crash before `publish` leaves a temporary file that the next opening removes; after it, an empty but valid
         segment.
         """
         first = self.tip.n + 1 if self.tip else 1
@@ -137,10 +142,10 @@ class Appender:
         handle = self._disk.create(temporary)
         try:
             write_all(self._disk, handle, buffers)
-            self._disk.sync(handle)
+            self._disk.sync(handle)  # the content before the name: a segment that exists has a valid header
             self._publish(temporary, path)
         except BaseException:
-            with contextlib.suppress(OSError):  # the first error is the one to tell
+            with contextlib.suppress(OSError):  # report the first error, not one of the cleanup
                 self._disk.close(handle)
                 remove_if_there(self._disk, temporary)
             raise
@@ -148,6 +153,10 @@ class Appender:
         self._rotate_at = self._segment_bytes
 
     def _publish(self, temporary: str, path: str) -> None:
+        """Give a segment its name, and make the name durable before any record is acknowledged in it.
+
+        FencedError if the name exists: another writer has started this segment.
+        """
         try:
             self._disk.publish(temporary, path)
         except FileExistsError as error:
@@ -155,11 +164,14 @@ class Appender:
         try:
             self._disk.sync_folder(self._folder)
         except OSError:
-            self._disk.remove(path)  # its name may not last, so nothing may be written under it
+            self._disk.remove(path)  # the name may not survive a power loss, so no record may depend on it
             raise
 
     def _rotate_if_full(self) -> None:
-        """A full segment is left behind for sealing. If no new one can be made now, the old one is still good: stay."""
+        """Start a new segment if this one is full, and hand the old one over for sealing.
+
+        If no new segment can be created now, the old one is still good: keep using it for another `segment_bytes`.
+        """
         if self._handle is None or self.tip is None or self.tip.bytes < self._rotate_at:
             return
         number, handle = self._number, self._handle
@@ -168,14 +180,15 @@ class Appender:
         except OSError:
             self._rotate_at = self.tip.bytes + self._segment_bytes
             return
-        with contextlib.suppress(OSError):  # all of it was synced
+        with contextlib.suppress(OSError):  # everything in it was synced
             self._disk.close(handle)
         self._hooks.rotated(number)
 
     def _poison(self, error: OSError) -> None:
+        """Stop using the current segment after a failed write or sync."""
         if self._handle is None:
             return
         handle, self._handle = self._handle, None
-        with contextlib.suppress(OSError):  # nothing more is asked of this file
+        with contextlib.suppress(OSError):  # the file is not used again
             self._disk.close(handle)
         self._hooks.poisoned(self._number, error)

@@ -1,8 +1,9 @@
-"""The content of files, stored once each in a run's `blobs` folder under its SHA-256.
+"""File contents (blobs) of a run, each stored once in its `blobs` folder under its SHA-256.
 
-Invariant: a file with a final name there is whole and never changes; it is written under a temporary name, synced, and
-renamed. All of them, and their names, are durable before the record that begins or extends the run. Whoever reads one
-checks it: damaged or missing content is an error with the file's name, never another request.
+Invariant: a file with a final name is whole and never changes. It is written under a temporary name, synced, and
+renamed. Contents and names are durable before the record that refers to them. Every read checks the digest: damaged or
+missing content is an error that names the file. A crash leaves temporary files, or blobs that no record names; the next
+start removes the former and reuses the latter.
 """
 
 import contextlib
@@ -25,57 +26,58 @@ _PIECE_BYTES = 1 << 20
 
 
 class BlobError(HoldfastError):
-    """Content that a run should hold is missing or damaged. The message names the file."""
+    """A blob is missing or damaged. The message names the file."""
 
 
 class BlobStore:
-    """Stores content in a run's folder; the writer of the run is the only one who does."""
+    """Stores blobs in a run's folder. Only the run's writer uses it."""
 
     def __init__(self, run: str, parent: str = "", disk: Disk = OS_DISK) -> None:
-        """`parent`: the run that a fork takes content over from."""
+        """`parent`: the folder of the run that a fork copies blobs from."""
         self._run = run
         self._folder = os.path.join(run, FOLDER)
         self._parent = parent
         self._disk = disk
         self._made = False
-        self._sound: set[str] = set()  # what this process has written, or read and found right
+        self._verified: set[str] = set()  # digests that this process has written or checked
         self._numbers = itertools.count(1)
 
     def keep(self, content: Content | Reference, digests: Digests) -> Reference:
-        """Store it if it is not there. Dying here leaves content that no record names; the next start uses it."""
+        """Store content if it is missing, and return its reference. Durable after `sync`."""
         if isinstance(content, Reference):
             return self._take_over(content)
         known = digests.reference(content)
         return known if self._has(known) else self._write(content)
 
     def keep_pieces(self, pieces: Iterable[bytes]) -> str:
-        """Store content that comes in pieces, from any thread; returns its SHA-256. What lies there under its name and
-        is damaged is replaced. Durable after `sync`.
+        """Store content that comes in pieces, and return its SHA-256. Replaces a damaged blob of that name. Durable
+        after `sync`. Safe from any thread.
         """
-        every = iter(pieces)
-        first = list(itertools.islice(every, 2))
-        if len(first) < 2 and self._has_sound(digest := hashlib.sha256(b"".join(first)).hexdigest()):
+        rest = iter(pieces)
+        first = list(itertools.islice(rest, 2))
+        # Content of one piece is hashed before it is written, so that a blob that exists is not written again.
+        if len(first) < 2 and self._has_verified(digest := hashlib.sha256(b"".join(first)).hexdigest()):
             return digest
         with self._temporary() as temporary:
-            digest = self._write_pieces(temporary, itertools.chain(first, every))
+            digest = self._write_pieces(temporary, itertools.chain(first, rest))
             self._disk.replace(temporary, os.path.join(self._folder, digest))
-        self._sound.add(digest)
+        self._verified.add(digest)
         return digest
 
     def remove_leftovers(self) -> None:
-        """What a process was writing when it died."""
+        """Remove temporary files of a process that died."""
         names = self._disk.names(self._folder) if files.is_folder(self._folder) else []
         for name in names:
             if name.endswith(_TEMPORARY):
                 remove_if_there(self._disk, os.path.join(self._folder, name))
 
     def sync(self) -> None:
-        """After this line all names are durable, also those that a process left which died before it."""
+        """Make the names of all blobs durable, also those of an earlier process that died before its `sync`."""
         if files.is_folder(self._folder):
             self._disk.sync_folder(self._folder)
 
     def _write(self, content: Content) -> Reference:
-        """The digest is that of the bytes that were stored, also if the file has just changed."""
+        """Store content. The digest is computed from the bytes as they are stored, also if the file is changing."""
         fingerprint = Fingerprint(content)
         with self._temporary() as temporary:
             self._write_pieces(temporary, fingerprint.pieces())
@@ -84,7 +86,7 @@ class BlobStore:
         return stored
 
     def _write_pieces(self, temporary: str, pieces: Iterable[bytes]) -> str:
-        """The SHA-256 of what was written, and synced."""
+        """Write and sync a file; returns its SHA-256."""
         remove_if_there(self._disk, temporary)
         handle = self._disk.create(temporary)
         digest = hashlib.sha256()
@@ -92,14 +94,14 @@ class BlobStore:
             for piece in pieces:
                 digest.update(piece)
                 write_all(self._disk, handle, [piece])
-            self._disk.sync(handle)
+            self._disk.sync(handle)  # before the caller's rename: a file with a final name must be whole
         finally:
             self._disk.close(handle)
         return digest.hexdigest()
 
     @contextlib.contextmanager
     def _temporary(self) -> Iterator[str]:
-        """A name of its own for each thread. What is not finished is removed: a full disk must not be fuller by it."""
+        """A unique temporary path. On failure the file is removed, so that it does not fill a full disk further."""
         self._make_folder()
         path = os.path.join(self._folder, f"new-{next(self._numbers)}{_TEMPORARY}")
         try:
@@ -109,19 +111,20 @@ class BlobStore:
                 remove_if_there(self._disk, path)
             raise
 
-    def _has_sound(self, digest: str) -> bool:
-        if digest in self._sound:
+    def _has_verified(self, digest: str) -> bool:
+        """Whether the blob exists and its content has been checked by this process."""
+        if digest in self._verified:
             return True
         with contextlib.suppress(HoldfastError):
             for _ in read_pieces(self._run, digest):
                 pass
-            self._sound.add(digest)
+            self._verified.add(digest)
             return True
         return False
 
     def _take_over(self, reference: Reference) -> Reference:
-        """From the parent: a second name for the same bytes, or a copy where the file system has no such names. From
-        any thread; durable after `sync`.
+        """Link a blob of the parent into this run, or copy it where hard links are not possible. Durable after `sync`.
+        Safe from any thread.
         """
         if self._has(reference):
             return reference
@@ -160,12 +163,12 @@ def blob_path(run: str, reference: Reference) -> str:
 
 
 def read_blob(run: str, reference: Reference) -> bytes:
-    """Its content, checked. BlobError if it is not what it was."""
+    """The content of a blob. BlobError if it is missing or damaged."""
     return b"".join(read_pieces(run, reference.digest))
 
 
 def read_pieces(run: str, digest: str) -> Iterator[bytes]:
-    """Its content, in pieces. BlobError, at the latest when the last piece has been given, if it is not what it was."""
+    """The content of a blob, in pieces. BlobError if it is missing or damaged; damage is found after the last piece."""
     path = os.path.join(run, FOLDER, digest)
     found = hashlib.sha256()
     try:
@@ -180,7 +183,7 @@ def read_pieces(run: str, digest: str) -> Iterator[bytes]:
 
 
 def check_kept(run: str, digests: Iterable[str]) -> Iterator[str]:
-    """What is wrong with content that a run names."""
+    """One message for each of these blobs that is missing or damaged."""
     for digest in sorted(set(digests)):
         try:
             for _ in read_pieces(run, digest):
@@ -190,7 +193,7 @@ def check_kept(run: str, digests: Iterable[str]) -> Iterator[str]:
 
 
 def blob_size(run: str, text: str) -> int | None:
-    """Bytes of what a reference stands for; None if it is not there."""
+    """The size in bytes of the blob that a reference names; None if it is missing."""
     reference = parse_reference(text)
     with contextlib.suppress(OSError):
         found = None if reference is None else files.status_of(blob_path(run, reference))

@@ -1,7 +1,7 @@
 """The uncompressed bytes of one segment, plain or sealed, from any offset.
 
-A piece is bytes at an offset, or a gap: bytes that exist no more (a frame that cannot be unpacked). Code that scans
-lines treats the two kinds of segment alike.
+Content comes in pieces. A piece is bytes at an offset, or a gap: bytes that are lost because their frame cannot be
+unpacked. So code that scans lines need not distinguish plain and sealed segments. Nothing here writes.
 """
 
 import bisect
@@ -17,17 +17,17 @@ from holdfast.journal.frames import FRAME_BYTES_MAX, Frame, is_cut, is_whole, re
 PIECE_BYTES = 1024 * 1024
 _RECENT_BYTES = 2 * 1024 * 1024
 LOOKUP_RECENT_BYTES = 2 * 1024 * 1024
-"""How much unpacked content stays in memory while single records are looked up: those of one key lie scattered among
-those of the samples that were in flight with it."""
+"""How much unpacked content is cached while single records are looked up. The records of one key are scattered among
+those of the samples that were in flight at the same time."""
 LOOKUP_BYTES = 64 * 1024
 """How much of a plain segment is read at once to find one record."""
-_PACKED_BYTES_MAX = FRAME_BYTES_MAX + FRAME_BYTES_MAX // 128 + 1024  # no frame of ours is longer
+_PACKED_BYTES_MAX = FRAME_BYTES_MAX + FRAME_BYTES_MAX // 128 + 1024  # zstd's bound for content that does not compress
 
 
 class Piece(msgspec.Struct, frozen=True, gc=False):
-    """`data` at `offset`; empty data with `gap` > 0 stands for so many lost bytes.
+    """`data` at `offset`; or, with empty data, `gap` lost bytes.
 
-    `broken`: a line that is incomplete here stays so, whatever follows (the end of a damaged frame).
+    `broken`: the end of a damaged frame. A line that is incomplete here is not continued by the next piece.
     """
 
     offset: int
@@ -36,8 +36,8 @@ class Piece(msgspec.Struct, frozen=True, gc=False):
     broken: bool = False
 
 
-class Content(Protocol):
-    """An open segment. Its file may be renamed or removed meanwhile: the handle keeps it readable."""
+class SegmentContent(Protocol):
+    """An open segment. It stays readable if its file is renamed or removed. `cut`: the end of the file is missing."""
 
     cut: bool
 
@@ -48,7 +48,9 @@ class Content(Protocol):
     def close(self) -> None: ...
 
 
-def open_content(disk: Disk, path: str, piece_bytes: int = PIECE_BYTES, recent_bytes: int = _RECENT_BYTES) -> Content:
+def open_content(
+    disk: Disk, path: str, piece_bytes: int = PIECE_BYTES, recent_bytes: int = _RECENT_BYTES
+) -> SegmentContent:
     handle = disk.open(path)
     try:
         if path.endswith(".zst"):
@@ -59,16 +61,18 @@ def open_content(disk: Disk, path: str, piece_bytes: int = PIECE_BYTES, recent_b
         raise
 
 
-def open_segment(disk: Disk, path: str, piece_bytes: int = PIECE_BYTES, recent_bytes: int = _RECENT_BYTES) -> Content:
-    """The same for reading a journal: something that is not a file holds nothing, and is reported like a lost file."""
+def open_segment(
+    disk: Disk, path: str, piece_bytes: int = PIECE_BYTES, recent_bytes: int = _RECENT_BYTES
+) -> SegmentContent:
+    """Open a segment for reading a journal. Something that is not a file reads as empty: it is reported as lost."""
     try:
         return open_content(disk, path, piece_bytes, recent_bytes)
     except NotAFileError:
-        return NoContent()
+        return EmptyContent()
 
 
-class NoContent:
-    """What a folder or link holds that lies in the place of a segment."""
+class EmptyContent:
+    """The content of a folder or link that has the name of a segment: nothing."""
 
     cut = True
 
@@ -83,7 +87,7 @@ class NoContent:
 
 
 class PlainContent:
-    """A hot segment: it may grow while it is read. Whether it was cut cannot be seen in it."""
+    """A plain segment. It may grow while it is read. Nothing in it shows whether its end was cut off."""
 
     cut = False
 
@@ -100,7 +104,7 @@ class PlainContent:
         while offset < stop:
             data = self._disk.read(self._handle, offset, min(self._piece_bytes, stop - offset))
             if not data:
-                return  # cut while we read
+                return  # the file was truncated while we read it
             yield Piece(offset, data)
             offset += len(data)
 
@@ -109,7 +113,7 @@ class PlainContent:
 
 
 class SealedContent:
-    """A sealed segment. Without a usable seek table its frames are searched for. `cut`: its end is missing."""
+    """A sealed segment. If its seek table is damaged, the frames are found by searching the file."""
 
     def __init__(self, disk: Disk, handle: int, recent_bytes: int = _RECENT_BYTES) -> None:
         self._disk = disk
@@ -144,7 +148,7 @@ class SealedContent:
         return self._disk.read(self._handle, offset, size)
 
     def _remember(self, at: int, data: bytes) -> None:
-        """Records that are looked up one by one mostly lie near each other. The oldest frames are dropped first."""
+        """Cache an unpacked frame, because lookups are often near each other. The oldest frames are dropped first."""
         if len(data) > self._recent_bytes:
             return
         self._recent[at] = data
@@ -171,7 +175,7 @@ class SealedContent:
 
 
 def read_line(disk: Disk, path: str, offset: int, limit: int) -> bytes:
-    """The line at `offset` with its newline, at most `limit`, unpacking only the frames that it is in."""
+    """The line at `offset` with its newline, at most `limit` bytes. Unpacks only the frames that hold it."""
     content = open_segment(disk, path, piece_bytes=LOOKUP_BYTES)
     try:
         return line_at(content, offset, limit)
@@ -179,7 +183,7 @@ def read_line(disk: Disk, path: str, offset: int, limit: int) -> bytes:
         content.close()
 
 
-def line_at(content: Content, offset: int, limit: int) -> bytes:
+def line_at(content: SegmentContent, offset: int, limit: int) -> bytes:
     parts: list[bytes] = []
     size = 0
     for piece in content.pieces(offset):
@@ -189,7 +193,7 @@ def line_at(content: Content, offset: int, limit: int) -> bytes:
         parts.append(piece.data[:end] if end else piece.data)
         size += len(parts[-1])
         if end:
-            return b"".join(parts)  # copies nothing if there is one part
+            return b"".join(parts)  # with one part this copies nothing
         if size > limit:
             break
     return b"".join(parts)[:limit]

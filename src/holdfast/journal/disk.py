@@ -1,8 +1,8 @@
-"""The one small door through which the journal reaches files.
+"""The journal's interface to the file system.
 
-It owns every system call that touches the disk, so that a simulated disk (tests/crash) can stand in for it and
-enumerate what a power loss may leave. Nothing here retries, buffers or interprets: an error is the caller's to decide
-about. Paths are absolute strings.
+It owns every system call with which the journal touches the disk. So a simulated disk (tests/crash) can replace it and
+enumerate what a power loss may leave. Nothing here retries, buffers or interprets errors: the caller decides. Paths are
+absolute strings.
 """
 
 import contextlib
@@ -21,20 +21,18 @@ _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EI
 
 
 class Disk(Protocol):
-    """What the journal asks of a file system. Data is durable after `sync`, a name after `sync_folder`."""
+    """The file operations that the journal needs. Data is durable after `sync`, a name after `sync_folder`."""
 
     def names(self, folder: str) -> list[str]: ...
 
     def make_folder(self, path: str, *, private: bool = False) -> None:
-        """Make one folder if it is missing; `private`: only its owner can enter it. The caller syncs the folder
-        above.
-        """
+        """Make one folder if it is missing. `private`: only its owner can enter it. The caller syncs the parent."""
 
     def create(self, path: str) -> int:
-        """A new file, for appending. FileExistsError if the name is taken."""
+        """Create a file for appending. FileExistsError if the name is taken."""
 
     def open(self, path: str, *, write: bool = False) -> int:
-        """An existing file. NotAFileError if it is anything else: symbolic links are not followed."""
+        """Open an existing file. NotAFileError for anything else: symbolic links are not followed."""
 
     def read(self, handle: int, offset: int, size: int) -> bytes:
         """At most `size` bytes from `offset`; fewer only at the end of the file."""
@@ -42,7 +40,7 @@ class Disk(Protocol):
     def size(self, handle: int) -> int: ...
 
     def write(self, handle: int, buffers: Sequence[bytes | memoryview]) -> int:
-        """One gathered append of at most IOV_MAX buffers. May write less than asked: returns how much."""
+        """Append at most IOV_MAX buffers in one call. Returns the bytes written, which may be fewer."""
 
     def truncate(self, handle: int, size: int) -> None: ...
 
@@ -77,7 +75,7 @@ class OsDisk:
 
     def read(self, handle: int, offset: int, size: int) -> bytes:
         data = os.pread(handle, size, offset)
-        while data and len(data) < size:  # a signal or a network file system may hand out less than there is
+        while data and len(data) < size:  # after a signal, or on a network file system, a read may come up short
             more = os.pread(handle, size - len(data), offset + len(data))
             if not more:
                 break
@@ -105,7 +103,9 @@ class OsDisk:
         except OSError as error:
             if error.errno not in _NO_LINKS:
                 raise
-            if files.status_of(path) is not None:  # without hard links only the lease stands between two writers
+            # Without hard links there is no atomic create-only rename: two writers could both pass this check. Only
+            # the lock or the term keeps them apart then.
+            if files.status_of(path) is not None:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path) from error
             files.rename(temporary, path)
             return
@@ -128,7 +128,7 @@ if sys.platform == "darwin":
     import fcntl
 
     def _flush(handle: int) -> None:
-        """On macOS fsync leaves the data in the drive's own cache; this asks the drive to write it out."""
+        """On macOS fsync leaves the data in the drive's cache. F_FULLFSYNC makes the drive write it out."""
         fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
 
 else:
@@ -138,7 +138,7 @@ else:
 
 
 def write_all(disk: Disk, handle: int, buffers: Sequence[bytes]) -> int:
-    """Append all of it, however short the single writes come out. Returns the bytes written."""
+    """Append all buffers, also if single writes are short. Returns the bytes written."""
     total = 0
     for start in range(0, len(buffers), IOV_MAX):
         rest: list[bytes | memoryview] = [buffer for buffer in buffers[start : start + IOV_MAX] if buffer]
@@ -147,25 +147,25 @@ def write_all(disk: Disk, handle: int, buffers: Sequence[bytes]) -> int:
             if wrote <= 0:
                 raise OSError(errno.EIO, "a write of more than zero bytes wrote none")
             total += wrote
-            rest = _after(rest, wrote)
+            rest = _drop_written(rest, wrote)
     return total
 
 
 def write_file(disk: Disk, path: str, temporary: str, data: bytes) -> None:
-    """Replace a small file atomically: whoever reads `path` sees the old bytes or the new, also after a power loss."""
+    """Replace a small file atomically: readers of `path` see the old bytes or the new, also after a power loss."""
     remove_if_there(disk, temporary)
     handle = disk.create(temporary)
     try:
         write_all(disk, handle, [data])
-        disk.sync(handle)
+        disk.sync(handle)  # before the rename: else a power loss could leave the new name with empty content
     finally:
         disk.close(handle)
-    disk.replace(temporary, path)  # dying before this line leaves the old file and a leftover temporary
+    disk.replace(temporary, path)  # a crash before this line leaves the old file and a leftover temporary
     disk.sync_folder(os.path.dirname(path))
 
 
 def make_folders(disk: Disk, path: str) -> None:
-    """Make a folder and those above it that are missing, each durable before the next."""
+    """Make a folder and its missing parents. Each is durable before the next is made inside it."""
     missing = []
     while not files.is_folder(path):
         missing.append(path)
@@ -176,7 +176,7 @@ def make_folders(disk: Disk, path: str) -> None:
 
 
 def make_run_folder(disk: Disk, run: str) -> None:
-    """Make the folder of a run and those above it. It is private, unless its store is shared (`files`)."""
+    """Make the folder of a run and its missing parents. It is private, unless its store is shared (`files`)."""
     make_folders(disk, os.path.dirname(run))
     if not os.path.isdir(run):
         disk.make_folder(run, private=files.is_private_run(run))
@@ -188,7 +188,7 @@ def remove_if_there(disk: Disk, path: str) -> None:
         disk.remove(path)
 
 
-def _after(buffers: list[bytes | memoryview], wrote: int) -> list[bytes | memoryview]:
+def _drop_written(buffers: list[bytes | memoryview], wrote: int) -> list[bytes | memoryview]:
     for index, buffer in enumerate(buffers):
         if wrote < len(buffer):
             return [memoryview(buffer)[wrote:], *buffers[index + 1 :]]

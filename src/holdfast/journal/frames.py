@@ -1,15 +1,14 @@
 """The bytes of a sealed segment: independent zstd frames, a digest of the file, and a seek table.
 
-The table is the public "zstd seekable format", so `zstd -d` and other tools read our files. Before it stands a
-skippable frame with the xxh3-64 of the table, and of everything else in the file: every flipped byte is found, also
-in bits that no decompressor looks at, and a table is trusted only if it is whole.
+The table is the public "zstd seekable format", so `zstd -d` and other tools read our files. Before it is a skippable
+frame with the xxh3-64 of the table, and of everything else in the file. So every flipped byte is found, also in bits
+that no decompressor checks, and a table is used only if it is intact.
 
 A frame holds at most FRAME_BYTES of whole lines (a longer line has a frame of its own), so a flipped byte or a cut
 costs at most the records of one frame. The segment header and each record that begins or extends a run have frames of
-their own: without them nothing else in the file makes sense.
+their own, because without them no other record of the file can be understood.
 
-Invariant: nothing here trusts a size that it read from a file. A frame is unpacked only into the room that was
-planned for it.
+Invariant: no size that was read from a file is trusted. Unpacking a frame never makes more bytes than the table lists.
 """
 
 import re
@@ -23,7 +22,7 @@ import zstandard
 from holdfast.records import LINE_BYTES_MAX
 
 FRAME_BYTES = 64 * 1024
-"""A frame's share of the content. Older files have frames of 1 MiB."""
+"""The most content of one frame, unless a line is longer. Files of older versions have frames of 1 MiB."""
 FRAME_BYTES_MAX = LINE_BYTES_MAX + 1024 * 1024
 _READ_BYTES = 1024 * 1024
 _HEADER_BYTES_MAX = 64 * 1024
@@ -54,7 +53,7 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
 
 
 def pack(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The bytes of a sealed file for the given content, a frame at a time."""
+    """Compress content into the bytes of a sealed file, one frame at a time."""
     compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True, write_content_size=True)
     digest = xxhash.xxh3_64()
     entries = bytearray()
@@ -70,7 +69,7 @@ def pack(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def read_table(read: ReadAt, size: int) -> list[Frame] | None:
-    """The frames as the seek table gives them, or None if the table does not add up."""
+    """The frames that the seek table lists; None if the table is damaged."""
     if size < _FOOT.size:
         return None
     count, flags, magic = _FOOT.unpack(read(size - _FOOT.size, _FOOT.size))
@@ -93,7 +92,7 @@ def read_table(read: ReadAt, size: int) -> list[Frame] | None:
 
 
 def walk_frames(read: ReadAt, size: int) -> list[Frame]:
-    """The frames found by looking for them, for a file whose seek table is damaged or gone. Memory is bounded."""
+    """Find the frames of a file whose seek table is damaged or missing, by searching for them. Memory is bounded."""
     frames: list[Frame] = []
     first = 0
     at = _find_magic(read, size, 0)
@@ -110,8 +109,9 @@ def walk_frames(read: ReadAt, size: int) -> list[Frame]:
 
 
 def is_cut(read: ReadAt, frames: list[Frame], size: int) -> bool:
-    """Whether a file without a usable table has lost its end: neither what follows the frames nor the last bytes are
-    there any more."""
+    """Whether a file without a usable table has lost its end: neither the digest frame follows the last frame, nor does
+    the file end with the table's magic number.
+    """
     end = frames[-1].at + frames[-1].length if frames else 0
     foot = _TABLE_FOOT_MAGIC.to_bytes(4, "little")
     return read(end, len(_DIGEST_HEAD)) != _DIGEST_HEAD and read(max(0, size - 4), 4) != foot
@@ -132,9 +132,7 @@ def is_whole(read: ReadAt, size: int) -> bool:
 
 
 def unpack(packed: bytes, size: int) -> bytes | None:
-    """The content of one frame, or None if it is not whole. Never makes more than `size` bytes, whatever the frame
-    says.
-    """
+    """The content of one frame; None if it is damaged. Makes at most `size` bytes, whatever the frame claims."""
     try:
         declared = zstandard.get_frame_parameters(packed)
         if declared.content_size != size or size > FRAME_BYTES_MAX:
@@ -146,22 +144,22 @@ def unpack(packed: bytes, size: int) -> bytes | None:
 
 
 def salvage(packed: bytes, size: int) -> bytes:
-    """What comes out of a damaged frame before it breaks. The lines in it have checksums of their own."""
+    """The content of a damaged frame up to the damage. It need not be right: each line has its own checksum."""
     out = bytearray()
     limit = min(size, FRAME_BYTES_MAX)
-    unpacking = zstandard.ZstdDecompressor(max_window_size=FRAME_BYTES_MAX * 2).decompressobj()
+    decompressor = zstandard.ZstdDecompressor(max_window_size=FRAME_BYTES_MAX * 2).decompressobj()
     try:
         for at in range(0, len(packed), 64):
-            out += unpacking.decompress(packed[at : at + 64])
-            if len(out) >= limit or unpacking.eof:
+            out += decompressor.decompress(packed[at : at + 64])  # in small steps: an error loses one step's output
+            if len(out) >= limit or decompressor.eof:
                 break
     except zstandard.ZstdError:
-        pass  # this is where it breaks; what came out before is what can be saved
+        pass  # the damage is here; what came out before it is saved
     return bytes(out[:limit])
 
 
 def _blocks(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Cut content at line ends: the header alone, then frames of whole lines, so that a record is in one frame."""
+    """Cut content at line ends: the header alone, then blocks of whole lines, so that no record is in two frames."""
     buffer = bytearray()
     header = True
     for chunk in chunks:
@@ -178,7 +176,7 @@ def _blocks(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _full_blocks(buffer: bytearray) -> Iterator[bytes]:
-    """Take the frames from the front that are complete, whatever follows."""
+    """Take the complete blocks from the front of the buffer."""
     at = 0
     while len(buffer) - at >= FRAME_BYTES:
         end = at + _next_cut(buffer[at : at + FRAME_BYTES])
@@ -189,12 +187,12 @@ def _full_blocks(buffer: bytearray) -> Iterator[bytes]:
         end = end or at + LINE_BYTES_MAX
         yield _cut_out(buffer, at, end)
         at = end
-    del buffer[:at]  # once: it moves what is left
+    del buffer[:at]  # once at the end, because it moves the remaining bytes
 
 
 def _next_cut(block: bytearray) -> int:
-    """Where the first frame of these bytes ends: before a line that gets a frame of its own, behind it if it is the
-    first, else behind the last whole line. 0 if no line ends here.
+    """Where the first frame of these bytes ends: before a line that gets a frame of its own; behind it, if it is the
+    first line; else behind the last whole line. 0 if no line ends here.
     """
     for mark in _ALONE_MARK.finditer(block):
         first = block.rfind(b"\n", 0, mark.start()) + 1
@@ -210,13 +208,13 @@ def _take(buffer: bytearray, end: int) -> Iterator[bytes]:
 
 
 def _cut_out(buffer: bytearray, start: int, end: int) -> bytes:
-    """Copied once: `bytes(buffer[start:end])` copies twice."""
+    """A copy of a slice. `bytes(buffer[start:end])` would copy twice."""
     with memoryview(buffer) as view:
         return bytes(view[start:end])
 
 
 def _find_magic(read: ReadAt, size: int, start: int) -> int | None:
-    """Where the next frame may begin."""
+    """The offset of the next frame magic number; None if there is none."""
     while start < size:
         found = read(start, _READ_BYTES + len(_FRAME_MAGIC) - 1).find(_FRAME_MAGIC)
         if found >= 0:
@@ -226,7 +224,9 @@ def _find_magic(read: ReadAt, size: int, start: int) -> int | None:
 
 
 def _measure(read: ReadAt, size: int, at: int) -> tuple[int, int] | None:
-    """The packed and unpacked size of the frame at `at`, from its block headers alone."""
+    """The packed and unpacked size of the frame at `at`, from its block headers, without decompressing it; None if it
+    is no valid frame.
+    """
     try:
         head = zstandard.frame_header_size(read(at, 18))
         declared = zstandard.get_frame_parameters(read(at, 18))

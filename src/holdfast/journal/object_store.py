@@ -1,8 +1,8 @@
-"""Objects in a store (S3, GCS, Azure, a folder), behind the few calls that a mirror needs.
+"""Object stores (S3, GCS, Azure, a folder), behind the few calls that a mirror needs.
 
-Names are taken as they are written: nothing in a URL or a name is decoded, so `a%20b` and `a b` are two places. What a
-call raises is `StoreError`, in one line without credentials; whether to try again is the caller's business, because
-only it knows what is at stake. Credentials come from where each cloud's own tools look for them.
+Names are used as they are written: nothing in a URL or a name is decoded, so `a%20b` and `a b` are different. Every
+call raises `StoreError` on failure, with one line of text without credentials. The caller decides about retries.
+Credentials come from the environment and the profiles of each cloud's own tools.
 """
 
 import configparser
@@ -33,7 +33,8 @@ _HOST = re.compile(r"https?://([^/\s?]+)")
 _QUERY = re.compile(r"\?\S+")
 _PREFIX = re.compile(r"^Generic \w+ error: ")
 _METADATA = ("169.254.169.254", "metadata.google.internal", "169.254.170.2", "/msi/token", "login.microsoftonline.com")
-"""Where a machine of a cloud gets its credentials, which is asked last."""
+"""Metadata servers that give a cloud machine its credentials. obstore tries them last, so an error that names one means
+that no other credentials were found."""
 _SECRET_NAMES = re.compile(r"SECRET|TOKEN|PASSWORD|_KEY\b|ACCESS_KEY|ACCOUNT_KEY|SAS|CREDENTIAL")
 _SECRET_CHARACTERS_MIN = 6
 _CREDENTIALS = (
@@ -42,23 +43,23 @@ _CREDENTIALS = (
 )
 
 
-def told_by_store(error: Exception, environ: Mapping[str, str] | None = None) -> str:
-    """The most telling part of an error: what the store answered, else what the system said, else its first line."""
-    text = str(error).strip()
-    told = _telling(text, type(error).__name__)
-    if told == _CREDENTIALS:
-        return told
-    told = _without_secrets(told, os.environ if environ is None else environ)
-    return told if len(told) <= _SHOWN else f"{told[:_SHOWN]}…"
+def describe_store_error(error: Exception, environ: Mapping[str, str] | None = None) -> str:
+    """One line about an error, without secrets: the store's own message, else the system's, else its first line."""
+    message = _extract_message(str(error).strip(), type(error).__name__)
+    if message == _CREDENTIALS:
+        return message
+    message = _without_secrets(message, os.environ if environ is None else environ)
+    return message if len(message) <= _SHOWN else f"{message[:_SHOWN]}…"
 
 
-def _telling(text: str, name: str) -> str:
-    if any(place in text for place in _METADATA):
+def _extract_message(text: str, name: str) -> str:
+    """The most useful part of an error text of obstore, which may be a long chain of nested errors."""
+    if any(host in text for host in _METADATA):
         return _CREDENTIALS
     status, code, message = _STATUS.search(text), _CODE.search(text), _MESSAGE.search(text)
     if code is not None:
-        said = message[1].strip() if message else ""
-        return f"{said} ({code[1]})" if said else code[1]
+        detail = message[1].strip() if message else ""
+        return f"{detail} ({code[1]})" if detail else code[1]
     if status is not None:
         return f"{status[1].strip()}: {status[2].strip()}" if status[2] and status[2].strip() else status[1].strip()
     host, system = _HOST.search(text), _SYSTEM.findall(text)
@@ -69,7 +70,7 @@ def _telling(text: str, name: str) -> str:
 
 
 def _without_secrets(text: str, environ: Mapping[str, str]) -> str:
-    """Whatever a store or a proxy repeats of what it was sent."""
+    """Redact secrets of the environment: a store or a proxy may repeat parts of the request in its error."""
     named = (value for name, value in environ.items() if _SECRET_NAMES.search(name.upper()))
     return redact(text, (value for value in named if len(value) >= _SECRET_CHARACTERS_MIN))
 
@@ -85,7 +86,7 @@ _ENDPOINTS = {
     "gs": "GOOGLE_BASE_URL",
     "az": "AZURE_STORAGE_ENDPOINT",
 }
-"""Who names another server without encryption, for tests or inside a cluster, means it."""
+"""Variables that name another server. If one has an http:// URL, unencrypted connections are allowed."""
 _AWS = {
     "aws_access_key_id": "access_key_id",
     "aws_secret_access_key": "secret_access_key",
@@ -96,14 +97,14 @@ _AWS = {
 
 
 class Listed(msgspec.Struct, frozen=True):
-    """An object, as a list tells of it."""
+    """An object in a listing."""
 
     name: str
     size: int
 
 
 class Objects(Protocol):
-    """Objects below one place. Every call may raise StoreError, and may have worked all the same."""
+    """The objects below one URL. Every call may raise StoreError, and may have succeeded nevertheless."""
 
     @property
     def url(self) -> str: ...
@@ -113,22 +114,22 @@ class Objects(Protocol):
     def put_file(self, name: str, path: str) -> None: ...
 
     def create(self, name: str, data: bytes) -> bool:
-        """False if there is one of that name."""
+        """Create an object. False if one with that name exists."""
 
     def get(self, name: str, first: int = 0, last: int | None = None) -> bytes | None:
-        """Bytes [first, last) of an object; None if there is none."""
+        """Bytes [first, last) of an object; None if it does not exist."""
 
     def pieces(self, name: str) -> Iterator[bytes]:
-        """An object's content, bit by bit. StoreError also if it is not there."""
+        """An object's content, in pieces. StoreError if it does not exist."""
 
     def listed(self, prefix: str) -> Iterator[Listed]:
-        """What is below a folder (`a/b`, without a slash at the end), however deep."""
+        """All objects below a folder (`a/b`, without a trailing slash), at any depth."""
 
     def folders(self, prefix: str) -> list[str]:
-        """The names right below a folder that have something below them."""
+        """The names of the folders directly below a folder."""
 
     def delete(self, name: str) -> None:
-        """It is no error if it is not there."""
+        """Delete an object. It is no error if it does not exist."""
 
 
 def is_url(text: str) -> bool:
@@ -136,7 +137,7 @@ def is_url(text: str) -> bool:
 
 
 def open_objects(url: str) -> "StoredObjects":
-    """UsageError for a URL of a kind that is not known; nothing is asked of the store yet."""
+    """The objects at a URL. Sends no request yet. UsageError if the URL has an unknown scheme or names no bucket."""
     scheme, rest = split_url(url)
     if importlib.util.find_spec("obstore") is None:
         raise UsageError(f"{url}: mirrors need another package; install it with: pip install 'holdfast[mirror]'")
@@ -149,14 +150,16 @@ def open_objects(url: str) -> "StoredObjects":
 
 
 def split_url(url: str) -> tuple[str, str]:
-    """Its kind, and what it names. UsageError if no store has such a URL; a plain path is told how to be one."""
+    """The scheme of a store URL, and the rest. UsageError if it is no such URL; for a plain path the error shows the
+    file:// URL to use.
+    """
     if holds_credentials(url):
         raise UsageError(NO_CREDENTIALS)
     found = _URL.fullmatch(url)
     if found is None or found[1] not in SCHEMES:
         known = ", ".join(f"{scheme}://" for scheme in SCHEMES)
         folder = "" if ":" in url else f"; for a folder write file://{os.path.abspath(os.path.expanduser(url))}"
-        raise UsageError(f"{url!r} is no URL of a store; it begins with one of {known}{folder}")
+        raise UsageError(f"{url!r} is no URL of a store; such a URL begins with one of {known}{folder}")
     return found[1], found[2]
 
 
@@ -178,20 +181,20 @@ class StoredObjects:
     def put(self, name: str, data: bytes) -> None:
         import obstore
 
-        with self._told("put", name):
+        with self._store_errors("put", name):
             obstore.put(self._store, self._prefix + name, data)
 
     def put_file(self, name: str, path: str) -> None:
         import obstore
 
-        with self._told("put", name), open(open_file(path), "rb") as file:
+        with self._store_errors("put", name), open(open_file(path), "rb") as file:
             obstore.put(self._store, self._prefix + name, file)
 
     def create(self, name: str, data: bytes) -> bool:
         import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
-        with self._told("create", name):
+        with self._store_errors("create", name):
             try:
                 obstore.put(self._store, self._prefix + name, data, mode="create")
             except (AlreadyExistsError, PreconditionError, FileExistsError):
@@ -201,7 +204,7 @@ class StoredObjects:
     def get(self, name: str, first: int = 0, last: int | None = None) -> bytes | None:
         import obstore
 
-        with self._told("get", name):
+        with self._store_errors("get", name):
             try:
                 if last is not None:
                     return bytes(obstore.get_range(self._store, self._prefix + name, start=first, end=last))
@@ -212,14 +215,14 @@ class StoredObjects:
     def pieces(self, name: str) -> Iterator[bytes]:
         import obstore
 
-        with self._told("get", name):
+        with self._store_errors("get", name):
             for piece in obstore.get(self._store, self._prefix + name).stream(min_chunk_size=_PIECE_BYTES):
                 yield bytes(piece)
 
     def listed(self, prefix: str) -> Iterator[Listed]:
         import obstore
 
-        with self._told("list", prefix):
+        with self._store_errors("list", prefix):
             for batch in obstore.list(self._store, prefix=self._prefix + prefix):
                 for each in batch:
                     yield Listed(each["path"][len(self._prefix) :], each["size"])
@@ -227,36 +230,39 @@ class StoredObjects:
     def folders(self, prefix: str) -> list[str]:
         import obstore
 
-        with self._told("list", prefix):
+        with self._store_errors("list", prefix):
             found = obstore.list_with_delimiter(self._store, prefix=(self._prefix + prefix).rstrip("/"))
             return [each.rstrip("/").rpartition("/")[2] for each in found["common_prefixes"]]
 
     def delete(self, name: str) -> None:
         import obstore
 
-        with self._told("delete", name), contextlib.suppress(FileNotFoundError):
+        with self._store_errors("delete", name), contextlib.suppress(FileNotFoundError):
             obstore.delete(self._store, self._prefix + name)
 
     @contextlib.contextmanager
-    def _told(self, verb: str, name: str) -> Iterator[None]:
-        """What went wrong, in one line. obstore has no base of its own for all that it may raise."""
+    def _store_errors(self, verb: str, name: str) -> Iterator[None]:
+        """Turn any exception into StoreError. obstore's exceptions have no common base class."""
         try:
             yield
         except StoreError:
             raise
         except Exception as error:
-            raise StoreError(f"{self._url}: cannot {verb} {name or 'what is there'}: {told_by_store(error)}") from error
+            raise StoreError(
+                f"{self._url}: cannot {verb} {name or 'objects'}: {describe_store_error(error)}"
+            ) from error
 
 
 class FolderObjects(StoredObjects):
-    """Objects that are files of a folder. They are synced: "durable there" must hold there too."""
+    """Objects that are files of a folder. They are synced, because "durable in the mirror" must hold here too."""
 
     def __init__(self, url: str, folder: str) -> None:
         from obstore.store import LocalStore
 
         self._folder = folder
         self._rooted = False  # whether the folders above it were synced
-        super().__init__(url, LocalStore(), folder.strip("/"))  # from the root: a look makes no folder
+        # The store is rooted at `/`, because LocalStore would create its root folder, and reading must create nothing.
+        super().__init__(url, LocalStore(), folder.strip("/"))
 
     def below(self, folder: str) -> "FolderObjects":
         return FolderObjects(f"{self._url.rstrip('/')}/{folder}", os.path.join(self._folder, folder))
@@ -275,7 +281,7 @@ class FolderObjects(StoredObjects):
         return created
 
     def delete(self, name: str) -> None:
-        """The folders that become empty go too: object stores have no empty folders."""
+        """Delete a file, and the folders that become empty: object stores have no empty folders."""
         super().delete(name)
         above = os.path.dirname(os.path.join(self._folder, name))
         with contextlib.suppress(OSError):  # not empty
@@ -284,11 +290,11 @@ class FolderObjects(StoredObjects):
                 above = os.path.dirname(above)
 
     def _sync(self, name: str) -> None:
-        """The file, and every folder down to it: any of them may be new. Those above ours are, at most once."""
-        with self._told("sync", name):
+        """Sync a file and every folder above it: any of them may be new. Folders above our own are synced only once."""
+        with self._store_errors("sync", name):
             path = os.path.join(self._folder, name)
             while True:
-                with contextlib.suppress(PermissionError):  # a folder that we may not open is none that we have made
+                with contextlib.suppress(PermissionError):  # a folder that we may not open is not one that we created
                     _sync_path(path)
                 if path == "/" or (self._rooted and path == self._folder):
                     break
@@ -309,7 +315,7 @@ def _remote(scheme: str, bucket: str, url: str) -> "ObjectStore":
 
     options: dict[str, Any] = {
         "client_options": {"timeout": _TIMEOUT, "connect_timeout": _CONNECT},
-        "retry_config": {"max_retries": 1, "retry_timeout": _TIMEOUT},  # whoever calls knows better when to try again
+        "retry_config": {"max_retries": 1, "retry_timeout": _TIMEOUT},  # the caller retries
     }
     if os.environ.get(_ENDPOINTS[scheme], "").startswith("http://"):
         options["client_options"]["allow_http"] = True
@@ -320,12 +326,12 @@ def _remote(scheme: str, bucket: str, url: str) -> "ObjectStore":
             return AzureStore(bucket, **options)
         return S3Store(bucket, **_aws_from_files(os.environ), **options)
     except Exception as error:
-        raise UsageError(f"{url}: the store cannot be opened: {told_by_store(error)}") from error
+        raise UsageError(f"{url}: the store cannot be opened: {describe_store_error(error)}") from error
 
 
 def _aws_from_files(environ: Mapping[str, str]) -> dict[str, Any]:
-    """Keys and region of a profile, which the command line tools write to files: obstore itself reads only variables
-    and what the machine offers.
+    """Keys and region of an AWS profile, from the files that the aws command writes. obstore itself reads only
+    environment variables and the metadata server.
     """
     if "AWS_ACCESS_KEY_ID" in environ:
         return {}

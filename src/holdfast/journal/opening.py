@@ -1,9 +1,16 @@
-"""Opening a journal to write: the one path, for a first run, a resume and a takeover, whatever other files exist.
+"""Opening a journal to write, and repairing its torn tail (`_repair_torn_tail`).
 
-Sync the last segment, verify it, put what is broken into quarantine, mend its end, and start a new segment under a
-new epoch whose header says where the old one ends and which losses were found. Cost: one segment, however long the
-run. Every step can be interrupted and done again: a loss is recorded exactly once because it becomes durable together
-with the header that closes the segment it is in.
+This is the only path to a writable journal: first run, resume and takeover all use `open_to_write`. Its order:
+
+1. Sync the last segment, so that what is verified next is really on disk.
+2. Verify the last segment. Copy damaged bytes to `quarantine/` and make the copies durable.
+3. Repair the torn tail: make the last segment end with a whole record and a newline.
+4. Start a new segment under a new epoch. Its header holds the fence (where the old segment ends), and the losses that
+   were found are recorded in the same write.
+
+The cost is that of reading one segment, however long the run is. A crash at any line leaves a state from which the next
+opening does the same again. A loss is recorded exactly once, because its record becomes durable together with the
+header that closes the damaged segment.
 """
 
 import os
@@ -13,7 +20,7 @@ import msgspec
 
 from holdfast.errors import DamagedError, FencedError
 from holdfast.journal.appender import SEGMENT_BYTES, Appender, Hooks
-from holdfast.journal.content import PIECE_BYTES, Content, open_segment
+from holdfast.journal.content import PIECE_BYTES, SegmentContent, open_segment
 from holdfast.journal.disk import Disk, NotAFileError, remove_if_there, write_all
 from holdfast.journal.paths import quarantine_folder
 from holdfast.journal.positions import Damage, Entry
@@ -25,8 +32,10 @@ from holdfast.records import Fence, draft, seed_of
 
 
 class Request(msgspec.Struct, frozen=True):
-    """Who opens. `epoch` None takes the next one; `acknowledged_n` is what a lease, mirror or index knows to have been
-    durable, under `acknowledged_epoch`: if the journal was last written under another one, that was no word of it.
+    """What the caller knows about the run. `epoch` None takes the next one.
+
+    `acknowledged_n` is the last record that a lease, mirror or index knows to have been durable. It was written under
+    `acknowledged_epoch`; if the journal was last written under another epoch, the number says nothing about it.
     """
 
     uid: str
@@ -37,7 +46,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Opened(msgspec.Struct, frozen=True):
-    """The journal's end, ready to append, with what was found wrong and which plain segments wait to be sealed."""
+    """A journal ready to append, the losses that opening found, and the plain segments that are not sealed yet."""
 
     appender: Appender
     epoch: int
@@ -46,37 +55,42 @@ class Opened(msgspec.Struct, frozen=True):
 
 
 class _End(msgspec.Struct, frozen=True):
-    """Where the journal ends, and what was lost on the way there, each with its quarantine file."""
+    """Where the journal ends, and each loss in its last segment with the name of its quarantine file."""
 
     fence: Fence | None
     lost: tuple[tuple[Damage, str], ...] = ()
 
 
 def open_to_write(disk: Disk, folder: str, request: Request, hooks: Hooks) -> Opened:
-    """The caller holds the run's lock. `folder` exists or its parent does."""
+    """Repair the journal in `folder` and start a new segment. The caller holds the run's lock.
+
+    FencedError if a newer epoch wrote the journal; DamagedError if a segment was replaced by a link or folder.
+    """
     disk.make_folder(folder)
-    disk.sync_folder(os.path.dirname(folder))
+    disk.sync_folder(os.path.dirname(folder))  # else a power loss could remove the folder with all its segments
     chain = list_chain(disk, folder, request.uid)
     epoch = chain.epoch + 1 if request.epoch is None else request.epoch
     if epoch <= chain.epoch:
         raise FencedError(f"{folder} was already written under epoch {chain.epoch}; epoch {epoch} has lost the run")
     _require_files(disk, chain)
-    _tidy(disk, folder, chain)
+    _remove_leftovers(disk, folder, chain)
     number = chain.next_number()
-    end = _find_end(disk, folder, chain)
+    end = _repair_last_segment(disk, folder, chain)
     fence, lost = end.fence, list(end.lost)
     acknowledged_n = _last_acknowledged(disk, folder, chain, request)
     if acknowledged_n > (fence.n if fence else 0):
-        fence, unseen = _skip_acknowledged(fence, acknowledged_n, number)
-        lost.append((unseen, ""))
+        fence, missing = _skip_acknowledged(fence, acknowledged_n, number)
+        lost.append((missing, ""))
     appender = Appender(disk, folder, request.uid, epoch, hooks, request.segment_bytes)
-    appender.begin(number, fence, [draft("anomaly", damage.anomaly(kept)) for damage, kept in lost])
+    # The anomaly records are in the same write as the header: after a crash both exist or neither does. So a loss is
+    # recorded exactly once, however often the opening is interrupted.
+    appender.begin(number, fence, [draft("anomaly", damage.anomaly(copy)) for damage, copy in lost])
     unsealed = tuple(file.number for file in chain.segments if not file.sealed and not file.misnamed)
     return Opened(appender, epoch, tuple(damage for damage, _ in lost), unsealed)
 
 
 def _last_acknowledged(disk: Disk, folder: str, chain: Chain, request: Request) -> int:
-    """The last number that is known to have been durable: by the request, or because started.jsonl has its record."""
+    """The last number that is known to have been durable, from the request or from the records in started.jsonl."""
     start = read_start(disk, os.path.dirname(folder))
     copied = [each.line.n for each in start.valid_in(chain)] if start.uid == request.uid else []
     known = request.acknowledged_epoch in (None, chain.epoch)
@@ -84,8 +98,8 @@ def _last_acknowledged(disk: Disk, folder: str, chain: Chain, request: Request) 
 
 
 def _require_files(disk: Disk, chain: Chain) -> None:
-    """Refuse to write behind a segment that is a link or a folder: what it stands for may still exist, and closing the
-    journal without it would make its loss final.
+    """DamagedError if a segment is a link or a folder. The original file may still exist elsewhere, and writing a fence
+    behind it would make the loss of its records final.
     """
     for file in chain.segments:
         if file.header is None:
@@ -93,24 +107,28 @@ def _require_files(disk: Disk, chain: Chain) -> None:
                 disk.close(disk.open(file.path))
             except NotAFileError as error:
                 raise DamagedError(
-                    f"{file.path} is a folder, a link or a device instead of a file; put the file back, or remove what "
-                    "is in its place to ask for its answers again; nothing was changed"
+                    f"{file.path} is a folder, a link or a device instead of a file; put the file back, or remove that "
+                    "entry to request its answers again; nothing was changed"
                 ) from error
 
 
 def _skip_acknowledged(fence: Fence | None, acknowledged_n: int, number: int) -> tuple[Fence, Damage]:
-    """Someone knows of records that the file does not have. Their numbers were told, so they are never used again."""
+    """Move the fence past acknowledged records that the journal has lost, and return the loss.
+
+    Other places (a mirror, an index) refer to these records by number, so the numbers are never used again.
+    """
     end = fence or Fence(0, 0, 0, "")
     detail = f"records up to {acknowledged_n} were acknowledged; the journal ends with {end.n}"
-    place = end.segment or number
-    unseen = Damage("lost", place, end.bytes, end.bytes, end.n + 1, acknowledged_n, detail=detail)
-    return msgspec.structs.replace(end, n=acknowledged_n), unseen
+    segment = end.segment or number
+    missing = Damage("lost", segment, end.bytes, end.bytes, end.n + 1, acknowledged_n, detail=detail)
+    return msgspec.structs.replace(end, n=acknowledged_n), missing
 
 
-def _tidy(disk: Disk, folder: str, chain: Chain) -> None:
+def _remove_leftovers(disk: Disk, folder: str, chain: Chain) -> None:
     """Remove what an interrupted opening or sealing left: temporary files, and second files of a segment.
 
-    A plain file is equal to the whole sealed one that counts; a sealed one that is not whole is kept in quarantine.
+    A plain second file equals the whole sealed file, which is the one that counts. A sealed second file is damaged, so
+    a copy goes to quarantine first.
     """
     for name in disk.names(folder):
         if name.endswith(".tmp"):
@@ -123,15 +141,17 @@ def _tidy(disk: Disk, folder: str, chain: Chain) -> None:
     disk.sync_folder(folder)
 
 
-def _find_end(disk: Disk, folder: str, chain: Chain) -> _End:
-    """Verify the last segment, keep copies of what is broken in it, and make it end with a whole record."""
+def _repair_last_segment(disk: Disk, folder: str, chain: Chain) -> _End:
+    """Verify the last segment, copy damaged bytes to quarantine, repair its torn tail. Returns where it ends."""
     if not chain.segments:
         return _End(None)
     last = chain.segments[-1]
     n = last.header.line.n - 1 if last.header else _last_number_before(disk, folder, chain, last)
     scanner = Scanner(last.number, seed_of(chain.uid), n)
     if not last.sealed:
-        _sync(disk, last.path)  # what we are about to trust must not be only in the page cache
+        # A record that a dead process wrote and did not sync may be only in the page cache. It reads as valid now, and
+        # the fence is about to promise it, so it must be on disk first.
+        _sync(disk, last.path)
     content = open_segment(disk, last.path)
     try:
         damage = [each for each in _scan(scanner, content) if isinstance(each, Damage)]
@@ -140,49 +160,58 @@ def _find_end(disk: Disk, folder: str, chain: Chain) -> _End:
             damage += [each for each in scanner.accept_tail(tail) if isinstance(each, Damage)]
         else:
             damage += end_of(scanner, last, content)
-        kept = {area: _keep(disk, folder, last, area) for area in damage}
+        copies = {area: _quarantine_damage(disk, folder, last, area) for area in damage}
         size = content.size()
     finally:
         content.close()
     if not last.sealed:
-        size = _mend(disk, last.path, tail, size)
-    lost = tuple((area, file) for area, file in kept.items() if _matters(area))
+        # Only now: the quarantine copies of the bytes that are cut here are durable.
+        size = _repair_torn_tail(disk, last.path, tail, size)
+    lost = tuple((area, file) for area, file in copies.items() if _is_loss(area))
     n_last = max([scanner.n, *(area.n_last for area, _ in lost)])
     return _End(Fence(last.number, size, n_last, scanner.x), lost)
 
 
-def _scan(scanner: Scanner, content: Content) -> Iterator[Entry | Damage]:
+def _scan(scanner: Scanner, content: SegmentContent) -> Iterator[Entry | Damage]:
     for piece in content.pieces(0):
         yield from scanner.feed(piece)
 
 
-def _matters(damage: Damage) -> bool:
-    """A torn tail is no loss: nobody was told of it. It goes to quarantine without a record."""
+def _is_loss(damage: Damage) -> bool:
+    """Whether damage is recorded as a loss. A torn tail is not: its record was never acknowledged."""
     return damage.kind != "torn" or damage.records_lost > 0
 
 
-def _mend(disk: Disk, path: str, tail: Tail | None, size: int) -> int:
-    """Make the file end with a newline: complete a whole last record, cut an unfinished one. Returns the new size."""
+def _repair_torn_tail(disk: Disk, path: str, tail: Tail | None, size: int) -> int:
+    """Repair a torn tail: make a plain segment end with a whole record and a newline. Returns the new size.
+
+    A crash during an append leaves bytes behind the last newline. If they are a whole record, only its newline is
+    added. Otherwise they are cut; a copy is in quarantine. Running this twice gives the same file.
+    """
     if tail is None:
         return size
     handle = disk.open(path, write=True)
     try:
         size = tail.line_end if tail.whole else tail.first
-        disk.truncate(handle, size)  # what goes is NULs, or is in quarantine, durable
+        disk.truncate(handle, size)  # removes only NULs, or bytes with a durable copy in quarantine
+        # Sync before the newline is added: else a power loss could keep the newline and not the cut, and leave a line
+        # of NULs between two records.
         disk.sync(handle)
         if tail.whole:
             size += write_all(disk, handle, [b"\n"])
-            disk.sync(handle)
+            disk.sync(handle)  # the fence names this size, so it must be durable before the fence is
     finally:
         disk.close(handle)
     return size
 
 
 def _last_number_before(disk: Disk, folder: str, chain: Chain, last: SegmentFile) -> int:
-    """The header is lost, so its number follows from the records before it, and from the headers of other segments that
-    are lost as well: each had a number. Rare: reads the journal once.
+    """The number of the last record before a segment whose header is lost.
+
+    It follows from the last record before it, plus one for each other lost header in between, because each header has a
+    number too. Rare, so it may read the whole journal.
     """
-    n = told = segment = 0
+    n = lost_n = segment = 0
     for found in Reader(folder, chain.uid, disk=disk).read():
         if found.segment >= last.number:
             if isinstance(found, Entry):
@@ -191,9 +220,9 @@ def _last_number_before(disk: Disk, folder: str, chain: Chain, last: SegmentFile
         if isinstance(found, Entry):
             n, segment = found.line.n, found.segment
         else:
-            told = max(told, found.n_last)
+            lost_n = max(lost_n, found.n_last)
     headless = sum(each.header is None for each in chain.segments if segment < each.number < last.number)
-    return max(n + headless, told)
+    return max(n + headless, lost_n)
 
 
 def _sync(disk: Disk, path: str) -> None:
@@ -204,25 +233,28 @@ def _sync(disk: Disk, path: str) -> None:
         disk.close(handle)
 
 
-def _keep(disk: Disk, folder: str, file: SegmentFile, damage: Damage) -> str:
-    """Copy the broken bytes of a plain segment to quarantine. A sealed one is immutable and keeps them itself."""
+def _quarantine_damage(disk: Disk, folder: str, file: SegmentFile, damage: Damage) -> str:
+    """Copy damaged bytes of a plain segment to quarantine; returns the copy's name. Sealed files are never changed, so
+    for them no copy is needed.
+    """
     if file.sealed or damage.last <= damage.first:
         return ""
     return _quarantine(disk, folder, file.path, damage.first, damage.last)
 
 
 def _quarantine(disk: Disk, folder: str, path: str, first: int, last: int | None) -> str:
-    """A durable copy of bytes [first, last) of a file, before they are cut or removed. The same bytes get the same
-    name.
+    """Make a durable copy of bytes [first, last) of a file, before they are cut or removed. Returns its name.
+
+    The name depends only on the file and the range, so an opening that is repeated after a crash makes no second copy.
     """
-    place = quarantine_folder(folder)
-    disk.make_folder(place)
+    target_folder = quarantine_folder(folder)
+    disk.make_folder(target_folder)
     disk.sync_folder(folder)
     source = disk.open(path)
     try:
         end = disk.size(source) if last is None else last
         name = f"{os.path.basename(path)}.{first}-{end}"
-        target = os.path.join(place, name)
+        target = os.path.join(target_folder, name)
         remove_if_there(disk, target)
         handle = disk.create(target)
         try:
@@ -233,5 +265,5 @@ def _quarantine(disk: Disk, folder: str, path: str, first: int, last: int | None
             disk.close(handle)
     finally:
         disk.close(source)
-    disk.sync_folder(place)
+    disk.sync_folder(target_folder)  # the copy must not lose its name: the caller removes the original next
     return f"quarantine/{name}"

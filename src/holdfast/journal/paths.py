@@ -1,7 +1,8 @@
 """Where a run lives on disk, and how its files are named.
 
-Owns the translation of free names into folder names. Invariant: the result is one path component, never hidden, never
-`..`, and two names never share a folder. It refuses what no one means: empty, with control characters, too long.
+Owns the translation of names that users choose into folder names. Invariant: the result is one path component, never
+hidden, never `..`, and two names never share a folder. Names that are empty, too long or contain control characters are
+refused.
 """
 
 import os
@@ -37,8 +38,9 @@ def parse_segment_name(name: str) -> SegmentName | None:
 
 
 def folder_name(name: str) -> str:
-    """One path component for a run id or experiment. Other letters than ASCII are percent-escaped: look-alikes stay
-    apart.
+    """One path component for a run id or experiment. BadNameError if the name cannot be used.
+
+    Letters outside ASCII are percent-escaped, so that names which look alike get different folders.
     """
     if not name.strip():
         raise BadNameError("a run or experiment name is empty; give it at least one letter")
@@ -61,7 +63,7 @@ def folder_name(name: str) -> str:
 
 
 def run_folder(store: str, experiment: str, run_id: str) -> str:
-    """The folder of a run, always exactly two levels below the store."""
+    """The folder of a run. It is always exactly two levels below the store."""
     return os.path.join(os.path.abspath(store), folder_name(experiment), folder_name(run_id))
 
 
@@ -83,7 +85,7 @@ _FILES = re.compile(
 
 
 def find_links(run: str) -> Iterator[NotAFileError | NotAFolderError]:
-    """An error for each own entry that is neither a file nor a folder."""
+    """An error for each of Holdfast's entries in a run folder that is a link, pipe or device."""
     with os.scandir(run) as entries:
         for entry in sorted(entries, key=lambda each: each.name):
             mode = entry.stat(follow_symlinks=False).st_mode
@@ -96,6 +98,6 @@ def find_links(run: str) -> Iterator[NotAFileError | NotAFolderError]:
 
 
 def refuse_links(run: str) -> None:
-    """DamagedError that names the first one."""
+    """DamagedError for the first entry that `find_links` finds."""
     for error in find_links(run):
         raise error

@@ -1,4 +1,4 @@
-"""What the journal's parts tell each other: where a record is, what was read, what was lost."""
+"""Types that the modules of the journal exchange: where a record is, what was read, what was lost."""
 
 from collections.abc import Iterable, Sequence
 from typing import Protocol
@@ -17,7 +17,7 @@ class Position(msgspec.Struct, frozen=True, gc=False):
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """Where a reader is: behind record `n` with checksum `x`, which ends at `offset` of `segment`."""
+    """A reader's position: behind record `n` with checksum `x`, which ends at `offset` of `segment`."""
 
     segment: int
     offset: int
@@ -38,18 +38,18 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_copy(self) -> bool:
-        """Whether the journal has lost this record, and it was read from started.jsonl. It has no offset then."""
+        """Whether the journal has lost this record and it was read from started.jsonl. Then it has no offset."""
         return self.offset < 0
 
 
 class Damage(msgspec.Struct, frozen=True):
-    """Bytes [first, last) of a segment that are not records, or numbers n_first..n_last that are nowhere.
+    """Bytes [first, last) of a segment that are not records, or record numbers n_first..n_last that are missing.
 
     `n_last < n_first` means that no record was lost (foreign bytes between two good ones). Kinds: `line` (wrong
     checksum), `hole` (numbers missing, no bytes), `repeat` (a record that was already read), `frame` (a compressed
-    block that cannot be unpacked), `cut` (a segment shorter than its successor says), `fence` (a segment that does
-    not end in the record its successor names), `missing`, `foreign` and `stray` segments, `torn` (an unfinished last
-    line), `void` (bytes beyond a fence), `lost` (the tail is shorter than someone knew).
+    block that cannot be unpacked), `cut` (a segment shorter than its successor's fence), `fence` (a segment that does
+    not end with the record that its successor names), `missing`, `foreign` and `stray` segments, `torn` (an unfinished
+    last line), `void` (bytes behind a fence), `lost` (acknowledged records are missing at the end).
     """
 
     kind: str
@@ -79,7 +79,7 @@ class Damage(msgspec.Struct, frozen=True):
         )
 
     def is_known_by(self, anomaly: Anomaly) -> bool:
-        """Whether this loss is the one that an anomaly record already tells of."""
+        """Whether an anomaly record already covers this loss."""
         return (
             self.segment == anomaly.segment
             and anomaly.first <= self.first
@@ -90,12 +90,12 @@ class Damage(msgspec.Struct, frozen=True):
 
 
 def unrecorded(damage: Iterable[Damage], anomalies: Sequence[Anomaly]) -> list[Damage]:
-    """Losses that no anomaly record mentions yet. A torn tail is none: its record was never acknowledged."""
+    """The losses that no anomaly record mentions yet. A torn tail is no loss: its record was never acknowledged."""
     return [each for each in damage if each.kind != "torn" and not any(map(each.is_known_by, anomalies))]
 
 
 class Journal(Protocol):
-    """What code that records something needs of a writer."""
+    """The part of a writer that code needs to save records."""
 
     async def append(self, record: Draft) -> Position: ...
 

@@ -1,10 +1,10 @@
-"""Reading a journal: from any cursor, while it is written, sealed and repaired.
+"""Reading a journal: from any cursor, also while it is written, sealed and repaired.
 
-A reader yields verified entries in order, and a `Damage` for everything between them that is not one. It never
-writes. It holds no lock: a file that vanishes was sealed or quarantined, so it lists again. What it has read can be
-voided behind it (a sync failed, another epoch took over): then the cursor no longer matches and `StaleCursorError`
-says to start over. Records that the journal has lost and that started.jsonl still holds are yielded in their place,
-behind the damage.
+A reader yields verified entries in order, and a `Damage` for everything between them that is not a record. It never
+writes and holds no lock. If a file vanishes, it was sealed or quarantined, so the reader lists the folder again.
+Records that were read can become void later (a sync failed, another epoch took over). Then the cursor no longer matches
+and reading raises StaleCursorError. Records that the journal has lost, but started.jsonl still holds, are yielded in
+order, after the damage.
 """
 
 import os
@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 
 from holdfast.errors import DamagedError, StaleCursorError
-from holdfast.journal.content import LOOKUP_BYTES, LOOKUP_RECENT_BYTES, Content, line_at, open_segment, read_line
+from holdfast.journal.content import LOOKUP_BYTES, LOOKUP_RECENT_BYTES, SegmentContent, line_at, open_segment, read_line
 from holdfast.journal.disk import OS_DISK, Disk
 from holdfast.journal.positions import START, Cursor, Damage, Entry
 from holdfast.journal.scan import RECORD_START, Scanner
@@ -24,7 +24,7 @@ _GLUED_BYTES_MAX = 1 << 20
 
 
 class Reader:
-    """Reads what is there now; call `read` again for what came since."""
+    """Reads the journal as it is now. Call `read` again for records that were appended since."""
 
     def __init__(self, folder: str, uid: str | None = None, cursor: Cursor = START, disk: Disk = OS_DISK) -> None:
         self.cursor = cursor
@@ -32,10 +32,10 @@ class Reader:
         self._uid = uid
         self._disk = disk
         self._headers: HeaderCache = {}
-        self._strays_told: set[Damage] = set()
+        self._strays_seen: set[Damage] = set()
         self._checked = cursor == START
-        self._lookup: tuple[str, Content] | None = None
-        self._tail_told = 0  # a last record without its newline that was yielded already
+        self._lookup: tuple[str, SegmentContent] | None = None
+        self._tail_n = 0  # the last record, if it was yielded although its newline is missing
         self._start: StartCopy | None = None
         self._copied_n = 0  # the last record that was yielded from started.jsonl
         self.start_n = 0
@@ -45,9 +45,9 @@ class Reader:
         self._n = cursor.n  # every number up to this one was yielded or reported as lost
 
     def read(self, *, live: bool = False) -> Iterator[Entry | Damage]:
-        """Everything from the cursor to the end.
+        """Yield everything from the cursor to the end.
 
-        `live`: a writer may be at work, so an unfinished or bad end is not reported before something follows it.
+        `live`: a writer may be appending, so an incomplete or damaged end is reported only when something follows it.
         """
         copies = self._find_copies()
         entries = self._read(live=live)
@@ -68,8 +68,10 @@ class Reader:
         yield from entries
 
     def _find_copies(self) -> deque[CopiedLine]:
-        """The lines of started.jsonl that were not read yet. The file is read before the journal is listed: each of
-        them was durable in the journal before that.
+        """The lines of started.jsonl behind the cursor.
+
+        The file is read before the journal is listed, because its lines were durable in the journal before they were
+        copied. In the other order a new line would look like a lost record.
         """
         self._start = read_start(self._disk, os.path.dirname(self._folder))
         if not self._start.lines:
@@ -77,7 +79,7 @@ class Reader:
         chain = self._list()
         valid = self._start.valid_in(chain) if self._start.uid == self._uid else []
         self.start_n = max((each.line.n for each in valid), default=0)
-        read_n = max(self.cursor.n, self._tail_told, self._copied_n)
+        read_n = max(self.cursor.n, self._tail_n, self._copied_n)
         return deque(each for each in valid if each.line.n > read_n)
 
     def _take(self, copies: deque[CopiedLine]) -> Entry:
@@ -86,14 +88,14 @@ class Reader:
         return copied.entry()
 
     def _end_with(self, copies: deque[CopiedLine], lost_n: int, live: bool) -> Iterator[Entry | Damage]:
-        """What started.jsonl holds beyond the last record. Of a journal without any record nothing is restored: it is
-        lost as a whole, and a copy of it may exist elsewhere.
+        """Yield the lines of started.jsonl behind the last record. If the journal has no record at all, yield nothing:
+        the whole journal is lost, and a copy of it may exist elsewhere.
         """
-        if self.cursor == START and not self._tail_told:
+        if self.cursor == START and not self._tail_n:
             return
         last = copies[-1].line.n
         if not live and last > lost_n:
-            first = max(self.cursor.n, self._tail_told, lost_n) + 1
+            first = max(self.cursor.n, self._tail_n, lost_n) + 1
             detail = f"{START_FILE} shows that record {last} was durable"
             yield Damage("lost", self._segment, self._offset, self._offset, first, last, detail=detail)
         while copies:
@@ -134,20 +136,20 @@ class Reader:
         if fence is not None and offset >= fence.bytes:
             return None  # void
         try:
-            raw = line_at(self._looked_up(files[0].path), offset, LINE_BYTES_MAX + 1)
+            raw = line_at(self._open_for_lookup(files[0].path), offset, LINE_BYTES_MAX + 1)
         except FileNotFoundError:
             return self.record_at(segment, offset)
         line = parse(raw.removesuffix(b"\n"), self._seed)
         return None if line is None else Entry(line, segment, offset, offset + len(raw))
 
     def close(self) -> None:
-        """Let go of the file that `record_at` keeps open."""
+        """Close the file that `record_at` keeps open."""
         if self._lookup is not None:
             self._lookup[1].close()
             self._lookup = None
 
-    def _looked_up(self, path: str) -> Content:
-        """The segment of the last lookup stays open: the next one is mostly near."""
+    def _open_for_lookup(self, path: str) -> SegmentContent:
+        """Open a segment. It stays open, because the next lookup is usually in the same segment."""
         if self._lookup is None or self._lookup[0] != path:
             self.close()
             self._lookup = (path, open_segment(self._disk, path, LOOKUP_BYTES, LOOKUP_RECENT_BYTES))
@@ -155,7 +157,7 @@ class Reader:
 
     @property
     def uid(self) -> str:
-        """The run that this journal belongs to; empty if neither a segment nor started.jsonl names it."""
+        """The uid of the journal's run; empty if neither a segment nor started.jsonl names it."""
         return self._list().uid
 
     @property
@@ -170,7 +172,7 @@ class Reader:
         return chain
 
     def _uid_of_copy(self) -> str | None:
-        """Without a readable header nothing else names the run, and no record can be verified."""
+        """The uid in started.jsonl, for a journal without readable headers: no record can be verified without a uid."""
         if self._start is None:
             self._start = read_start(self._disk, os.path.dirname(self._folder))
         return self._start.uid or None
@@ -185,12 +187,12 @@ class Reader:
 
     def _new_strays(self, chain: Chain) -> Iterator[Damage]:
         for stray in chain.strays:
-            if stray not in self._strays_told:
-                self._strays_told.add(stray)
+            if stray not in self._strays_seen:
+                self._strays_seen.add(stray)
                 yield stray
 
     def _check_cursor(self, file: SegmentFile | None) -> None:
-        """The record that the cursor names must end where it says: else the journal is another one than was read."""
+        """StaleCursorError unless the cursor's record still ends at the cursor's offset."""
         tail = b',"x":"%b"}\n' % self.cursor.x.encode()
         found = b""
         if file is not None and file.number == self.cursor.segment and self.cursor.offset >= len(tail):
@@ -205,10 +207,10 @@ class Reader:
         self._checked = True
 
     def _enter(self, file: SegmentFile) -> Iterator[Damage]:
-        """Go on to a segment; name those that should lie between and are gone."""
+        """Move to a segment, and report the segments before it that are missing."""
         prev = file.header.segment.prev if file.header else None
         if file.number > self._segment and prev is not None and prev.segment == self._segment - 1:
-            self._segment = file.number  # the numbers between belong to stray files and were never used
+            self._segment = file.number  # the writer skipped the numbers between: stray files had them
         if file.number == self._segment:
             return
         n_last = file.header.line.n - 1 if file.header else self._n
@@ -216,28 +218,29 @@ class Reader:
         yield Damage("missing", self._segment, 0, 0, self._n + 1, n_last, detail=detail)
         self._segment, self._offset, self._n = file.number, 0, n_last
 
-    def _read_last(self, file: SegmentFile, content: Content, live: bool) -> Iterator[Entry | Damage]:
+    def _read_last(self, file: SegmentFile, content: SegmentContent, live: bool) -> Iterator[Entry | Damage]:
+        """Read the last segment. Its end is not known: a writer may be appending, or may have died in the middle."""
         if content.size() < self._offset:
             raise self._stale(f"segment {file.number} has become shorter")
         scanner = self._scanner()
         yield from self._scan(scanner, content, None, None)
-        if live and not file.sealed:  # a sealed segment is complete: what is missing from it is lost
+        if live and not file.sealed:  # nothing is appended to a sealed segment, so there an incomplete end is damage
             return
         tail = scanner.tail()
         if tail is not None and tail.whole:
             for found in scanner.accept_tail(tail):
                 if isinstance(found, Entry):
-                    if found.line.n == self._tail_told:
+                    if found.line.n == self._tail_n:
                         continue
-                    self._tail_told = found.line.n
+                    self._tail_n = found.line.n
                 yield found
             return
         yield from end_of(scanner, file, content)
 
     def _read_closed(
-        self, file: SegmentFile, successor: SegmentFile, content: Content, n_end: int | None
+        self, file: SegmentFile, successor: SegmentFile, content: SegmentContent, n_end: int | None
     ) -> Iterator[Entry | Damage]:
-        """A segment with a successor ends where that says; what follows is void."""
+        """Read a segment that has a successor. It ends at the fence in the successor's header; the rest is void."""
         fence = fence_between(file, successor)
         scanner = self._scanner()
         if fence is None:
@@ -259,17 +262,17 @@ class Reader:
         self._segment, self._offset = file.number + 1, 0
 
     def _first_number(self, files: Sequence[SegmentFile]) -> int | None:
-        """The first number that the segments behind the first have taken, when no header says where that one ends."""
+        """The first record number after the first of these segments, if no readable header says where that one ends."""
         if len(files) < 2 or fence_between(files[0], files[1]) is not None:
             return None
         for unreadable, file in enumerate(files[1:]):
             found = file.header.line.n if file.header else self._first_record(file)
             if found is not None:
-                return found - unreadable  # each header between had a number too
+                return found - unreadable  # each unreadable header in between has a number too
         return None
 
     def _first_record(self, file: SegmentFile) -> int | None:
-        """The number of a segment's unreadable header, as the first readable record behind it tells."""
+        """The number of a segment's unreadable header, computed from the first readable record behind it."""
         content = open_segment(self._disk, file.path)
         try:
             scanner = Scanner(file.number, self._seed, 0)
@@ -285,8 +288,10 @@ class Reader:
     def _scanner(self) -> Scanner:
         return Scanner(self._segment, self._seed, self._n, self.cursor.x, self._offset)
 
-    def _scan(self, scanner: Scanner, content: Content, end: int | None, n_end: int | None) -> Iterator[Entry | Damage]:
-        """Yield up to byte `end` or, where that is not known, up to number `n_end`."""
+    def _scan(
+        self, scanner: Scanner, content: SegmentContent, end: int | None, n_end: int | None
+    ) -> Iterator[Entry | Damage]:
+        """Yield entries and damage up to byte `end` or, if that is not known, up to record number `n_end`."""
         for piece in content.pieces(self._offset, end):
             for found in scanner.feed(piece):
                 if isinstance(found, Entry):
@@ -294,21 +299,21 @@ class Reader:
                         return
                     self._offset, self._n = found.end, found.line.n
                     self.cursor = Cursor(found.segment, found.end, found.line.n, found.line.x)
-                    if found.line.n == self._tail_told:
-                        continue
+                    if found.line.n == self._tail_n:
+                        continue  # it was yielded before its newline was repaired
                 yield found
 
     def _stale(self, why: str) -> StaleCursorError:
-        return StaleCursorError(f"{self._folder}: {why}, where this reader has been: read again from the start")
+        return StaleCursorError(f"{self._folder}: {why}, so the reader's cursor is stale: read again from the start")
 
 
-def end_of(scanner: Scanner, file: SegmentFile, content: Content) -> Iterator[Damage]:
-    """What is wrong at the end of a segment without a successor."""
+def end_of(scanner: Scanner, file: SegmentFile, content: SegmentContent) -> Iterator[Damage]:
+    """The damage at the end of a segment without a successor."""
     scanner.blame_tail("torn")
     if content.cut:
-        scanner.blame_missing_end("the sealed file is shorter than it was; how much is lost cannot be told")
+        scanner.blame_missing_end("the end of the sealed file is missing; how many records it held is not known")
     elif file.header is None and scanner.end == 0:
-        scanner.blame_missing_end("its header is gone")
+        scanner.blame_missing_end("its header is missing")
     damage = scanner.trailing()
     if damage is not None:
         yield damage

@@ -1,8 +1,8 @@
-"""From bytes to verified records: finds every line of a segment, and names what is not one.
+"""From bytes to verified records: finds every valid line of a segment, and describes the bytes that are none.
 
 A scanner is fed pieces in order. It accepts a line only if its checksum is right and its number is greater than the
-last; everything between two accepted lines that is not accepted becomes one `Damage`. Memory is bounded by the
-longest line that may exist, whatever the file holds.
+last one. Everything between two accepted lines becomes one `Damage`. Memory is bounded by the longest line that may
+exist, whatever the file holds.
 """
 
 import re
@@ -24,11 +24,10 @@ _KEYS_MAX = 100
 
 
 class Tail(msgspec.Struct, frozen=True):
-    """The bytes behind the last newline. `whole`: they are a record that only lacks its newline; it ends at
-    `line_end`.
+    """The bytes behind the last newline. `whole`: they are a record that only lacks its newline; it ends at `line_end`.
 
-    Where a newline was written and lost with the power, a file system may leave a NUL in its place: that counts as
-    lacking.
+    After a power loss a file system may show NULs instead of bytes that were written last. So trailing NULs are
+    ignored: a record with a NUL instead of its newline is whole.
     """
 
     first: int
@@ -37,7 +36,7 @@ class Tail(msgspec.Struct, frozen=True):
 
 
 class Scanner:
-    """Where the scan stands: the last accepted record (`n`, `x`, `end`), and what is wrong since then."""
+    """The state of a scan: the last accepted record (`n`, `x`, `end`), and the damage since then."""
 
     def __init__(self, segment: int, seed: int, n: int, x: str = "", offset: int = 0) -> None:
         self.segment = segment
@@ -46,7 +45,7 @@ class Scanner:
         self.end = offset
         self._seed = seed
         self._read_to = offset
-        self._line_at = offset  # where the line begins that is not complete yet
+        self._line_at = offset  # where the current, still incomplete line begins
         self._parts: list[bytes] = []
         self._parts_bytes = 0
         self._bad: _Area | None = None
@@ -68,7 +67,7 @@ class Scanner:
         self._read_to = piece.offset + len(piece.data)
 
     def tail(self) -> Tail | None:
-        """What is left at the end of the bytes; None if they end with a newline."""
+        """The bytes behind the last newline; None if there are none."""
         if self._read_to == self._line_at:
             return None
         raw = b"".join(self._parts).rstrip(b"\0")
@@ -76,34 +75,34 @@ class Scanner:
         return Tail(self._line_at, self._line_at + len(raw), line is not None and line.n > self.n)
 
     def accept_tail(self, tail: Tail) -> Iterator[Entry | Damage]:
-        """Take a whole last record as if it had its newline."""
+        """Accept a whole last record as if it had its newline."""
         self._parts = [b"".join(self._parts).rstrip(b"\0")]
         self._read_to = tail.line_end
         yield from self._judge()
 
     def blame_tail(self, kind: str) -> None:
-        """Count the unfinished last line as damage: nothing will complete it."""
+        """Count the unfinished last line as damage, because nothing will complete it."""
         if self._read_to > self._line_at:
             self._blame(kind, b"".join(self._parts))
 
     def blame_missing_bytes(self, last: int) -> None:
-        """The segment should reach to `last` and does not."""
+        """Count the bytes up to `last` as damage if the segment ends before it."""
         if last > self._read_to:
             self._read_to = last
             self._blame("cut", b"".join(self._parts))
 
     def blame_missing_end(self, detail: str) -> None:
-        """Something stood behind what was read, and is gone: one record at least."""
+        """Count at least one record as lost behind the bytes that were read."""
         self._blame("cut", b"")
         assert self._bad is not None
         self._bad.pieces = max(self._bad.lines, 1)
         self._bad.detail = detail
 
     def trailing(self, n_last: int | None = None) -> Damage | None:
-        """What is wrong behind the last accepted record, when no further one comes.
+        """The damage behind the last accepted record, when the scan has ended.
 
-        The numbers lost are known from the successor (`n_last`). Without one, each damaged line counts as a record,
-        and so does each number that can still be read in them; a lost piece counts as one at least.
+        With a successor, its fence gives the last lost number (`n_last`). Without one it is estimated: each damaged
+        line counts as one record, each number that is readable in them too, and a lost piece as at least one.
         """
         area, self._bad = self._bad, None
         if area is not None:
@@ -113,7 +112,7 @@ class Scanner:
         return Damage("hole", self.segment, self.end, self.end, self.n + 1, n_last)
 
     def _keep(self, part: bytes) -> None:
-        """Collect an incomplete line, but only as long as it can still be a record."""
+        """Collect an incomplete line. One that is too long to be a record is dropped, to bound memory."""
         self._parts_bytes += len(part)
         if self._parts_bytes <= LINE_BYTES_MAX:
             self._parts.append(part)
@@ -121,6 +120,7 @@ class Scanner:
             del self._parts[1:]
 
     def _judge(self) -> Iterator[Entry | Damage]:
+        """Decide about the current line: yield it as an entry, with the damage before it, or count it as damage."""
         line = self._parse()
         if line is None:
             self._blame("line", b"".join(self._parts), lines=1)
@@ -146,11 +146,11 @@ class Scanner:
         if self._parts_bytes > LINE_BYTES_MAX:
             return None
         if len(self._parts) > 1:
-            self._parts = [b"".join(self._parts)]  # in place of the parts: a large line is in memory once
+            self._parts = [b"".join(self._parts)]  # drop the parts, so that a large line is in memory only once
         return parse(self._parts[0], self._seed)
 
     def _blame(self, kind: str, raw: bytes, lines: int = 0) -> None:
-        """What was read since the last line end is not a record."""
+        """Count the bytes since the last line end as damage."""
         if self._bad is None:
             self._bad = _Area(kind, self._line_at, self._read_to)
         self._bad.last = self._read_to
@@ -170,7 +170,7 @@ class Scanner:
 
 
 class _Area:
-    """A stretch of bytes between two accepted records."""
+    """Damaged bytes between two accepted records."""
 
     def __init__(self, kind: str, first: int, last: int) -> None:
         self.kind = kind
@@ -191,7 +191,7 @@ class _Area:
         self._numbers = max([self._numbers, *(int(found) for found in RECORD_START.findall(raw))])
 
     def add_key(self, quoted: bytes) -> None:
-        """A key that can still be read in a damaged line tells the user which sample is concerned."""
+        """Remember a key that is readable in a damaged line: it shows the user which sample is affected."""
         if len(self._keys) < _KEYS_MAX:
             try:
                 self._keys[msgspec.json.decode(quoted, type=str)] = None

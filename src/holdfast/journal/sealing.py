@@ -1,9 +1,9 @@
 """Sealing: a finished segment becomes a compressed, immutable file.
 
-Order, and what is true if we die there: temporary file, sync (a leftover temporary), read back and compare, rename
-(both files exist and are equal), sync the folder, remove the plain file, sync the folder. The plain file is removed
-only when the sealed one has been read back, so no line of this can lose a record. A failure leaves the plain file,
-which stays fully usable.
+Order: write a temporary file and sync it, read it back and compare, rename it, sync the folder, remove the plain file,
+sync the folder. A crash before the rename leaves a temporary file; after it, two equal files. The plain file is removed
+only after the sealed file was read back and its name is durable, so no crash loses a record. A failure leaves the plain
+file, which stays fully usable.
 """
 
 import queue
@@ -20,7 +20,7 @@ from holdfast.journal.paths import segment_path
 
 
 def seal(disk: Disk, folder: str, number: int) -> None:
-    """Seal one plain segment of which no writer holds the end any more."""
+    """Seal one plain segment that no writer appends to any more. JournalError if the copy does not read back."""
     plain, sealed = segment_path(folder, number), segment_path(folder, number, sealed=True)
     temporary = f"{sealed}.tmp"
     remove_if_there(disk, temporary)
@@ -29,7 +29,7 @@ def seal(disk: Disk, folder: str, number: int) -> None:
         disk.remove(temporary)
         raise JournalError(f"{sealed}: the compressed copy reads back differently; the plain segment is kept")
     disk.replace(temporary, sealed)
-    disk.sync_folder(folder)
+    disk.sync_folder(folder)  # the sealed name must be durable before the plain file is removed
     disk.remove(plain)
     disk.sync_folder(folder)
 
@@ -70,7 +70,7 @@ def _content_digest(disk: Disk, sealed: str) -> bytes:
 
 
 class Sealer:
-    """Seals in the background, one segment at a time. Compression runs outside the interpreter's lock."""
+    """Seals in a background thread, one segment at a time. Compression releases the GIL, so the run is not slowed."""
 
     def __init__(self, disk: Disk, folder: str, on_failure: Callable[[int, Exception], None]) -> None:
         self._disk = disk
@@ -84,7 +84,7 @@ class Sealer:
         self._queue.put(number)
 
     def finish(self) -> None:
-        """Seal what was submitted, then end."""
+        """Seal everything that was submitted, then end the thread."""
         self._queue.put(None)
         self._thread.join()
 
@@ -92,5 +92,5 @@ class Sealer:
         while (number := self._queue.get()) is not None:
             try:
                 seal(self._disk, self._folder, number)
-            except (OSError, JournalError) as error:  # the plain segment stays; the next opening tries again
+            except (OSError, JournalError) as error:  # the plain segment stays; the next opening retries
                 self._on_failure(number, error)

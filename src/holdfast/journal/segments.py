@@ -1,8 +1,8 @@
 """The segments of a journal folder, in order, each with its verified header.
 
-The header, not the file name, says which segment a file is: swapped names lose nothing. Of several files of one
-segment a whole sealed one under its own name counts most, then a plain one. A file whose header belongs to another
-run, or that is a further copy of a segment, is a stray: it is reported and never read.
+The header, not the file name, determines which segment a file is, so swapped file names lose nothing. If several files
+hold one segment, a whole sealed file with the right name is preferred, then a plain file. A file of another run, or
+another copy of a segment, is a stray: it is reported and never read. Nothing here writes.
 """
 
 import os
@@ -24,7 +24,7 @@ _LISTINGS_MAX = 100
 
 
 class Header(msgspec.Struct, frozen=True):
-    """A segment record that was verified."""
+    """A verified segment record: the first line of a segment."""
 
     line: Line
     segment: Segment
@@ -48,7 +48,7 @@ class SegmentFile(msgspec.Struct, frozen=True):
 
 
 class Chain(msgspec.Struct, frozen=True):
-    """A journal's segments. `strays` are files that are none of them; `twins` are second files of a segment."""
+    """A journal's segments. `strays` are files that do not belong to it; `twins` are second files of a segment."""
 
     uid: str
     segments: tuple[SegmentFile, ...]
@@ -58,12 +58,12 @@ class Chain(msgspec.Struct, frozen=True):
 
     @property
     def epoch(self) -> int:
-        """The greatest epoch that may have written here: a header that cannot be read may have had one of its own."""
+        """The greatest epoch that may have written here. Each unreadable header may have had an epoch of its own."""
         known = max((file.header.segment.epoch for file in self.segments if file.header), default=0)
         return known + sum(file.header is None for file in self.segments)
 
     def next_number(self) -> int:
-        """For a new segment: greater than all, and not the name of a stray file."""
+        """The number of a new segment: greater than all others, and not the name of a stray file."""
         number = self.segments[-1].number + 1 if self.segments else 1
         while number in self.names:
             number += 1
@@ -78,8 +78,9 @@ HeaderCache = dict[str, Header]
 
 
 def list_chain(disk: Disk, folder: str, uid: str | None = None, cache: HeaderCache | None = None) -> Chain:
-    """Look at the folder. A file that vanishes meanwhile was sealed or quarantined: look again. A folder that is
-    missing, or is none, has no segments.
+    """List the segments. A missing folder has none.
+
+    If a file vanishes between listing and reading, it was sealed or quarantined: list again.
     """
     for attempt in range(_LISTINGS_MAX):
         try:
@@ -95,7 +96,7 @@ def list_chain(disk: Disk, folder: str, uid: str | None = None, cache: HeaderCac
 
 
 def fence_between(file: SegmentFile, successor: SegmentFile) -> Fence | None:
-    """Where `file` ends, as its successor's header says; None if that cannot be known."""
+    """Where `file` ends according to its successor's header; None if that is not known."""
     if successor.header is None or successor.header.segment.prev is None:
         return None
     prev = successor.header.segment.prev
@@ -120,7 +121,7 @@ def _list_once(disk: Disk, folder: str, uid: str | None, cache: HeaderCache) -> 
         candidates.setdefault(number, []).append(file)
     chosen, twins = [], []
     for number in sorted(candidates):
-        best, *others = _ranked(disk, candidates[number])
+        best, *others = _rank(disk, candidates[number])
         chosen.append(best)
         if best.misnamed:
             strays.append(_stray("stray", best.name, f"{best.name} holds segment {number}; it is read as that"))
@@ -133,13 +134,15 @@ def _list_once(disk: Disk, folder: str, uid: str | None, cache: HeaderCache) -> 
 
 
 def _is_plausible(name: SegmentName, names: Sequence[SegmentName], headers: Sequence[Header | None]) -> bool:
-    """Whether an unreadable file can be a segment: numbers grow one by one, so it is among others or right behind."""
+    """Whether a file without a readable header can be a segment. Numbers grow one by one, so it must lie between other
+    segments or directly behind them.
+    """
     before = {other.number for other in names} | {header.segment.segment for header in headers if header}
     return name.number == 1 or name.number - 1 in before or any(number > name.number for number in before)
 
 
-def _ranked(disk: Disk, files: list[SegmentFile]) -> list[SegmentFile]:
-    """Best first."""
+def _rank(disk: Disk, files: list[SegmentFile]) -> list[SegmentFile]:
+    """The files of one segment, the most trustworthy first."""
     if len(files) == 1:
         return files
 
@@ -152,7 +155,7 @@ def _ranked(disk: Disk, files: list[SegmentFile]) -> list[SegmentFile]:
 
 
 def is_whole_file(disk: Disk, path: str) -> bool:
-    """Whether a sealed file is what was written. Something that is not a file is not."""
+    """Whether every byte of a sealed file is as it was written. False for something that is not a file."""
     try:
         handle = disk.open(path)
     except NotAFileError:
@@ -165,7 +168,7 @@ def is_whole_file(disk: Disk, path: str) -> bool:
 
 
 def _cached_header(disk: Disk, path: str, uid: str | None, cache: HeaderCache) -> Header | None:
-    """A header never changes, so a valid one is read once."""
+    """The header of a file. Headers never change, so each valid one is read once."""
     header = cache.get(path)
     if header is None:
         header = _read_header(disk, path, uid)
@@ -175,7 +178,7 @@ def _cached_header(disk: Disk, path: str, uid: str | None, cache: HeaderCache) -
 
 
 class _Claim(msgspec.Struct):
-    """What a segment record of any format says of itself."""
+    """The fields that segment records of every format version have."""
 
     format: int
     run: str
@@ -192,8 +195,8 @@ def _read_header(disk: Disk, path: str, uid: str | None) -> Header | None:
 
 
 def parse_header(raw: bytes, uid: str | None, path: str) -> Header | None:
-    """The header in a line of the file at `path`; None if it is none, or does not verify. One of another run than `uid`
-    names only that run.
+    """The header in a line of the file at `path`; None if the line is no valid header. FormatError if its format is
+    newer. Of a header of another run than `uid`, only the run is returned.
     """
     try:
         data = _unverified.decode(raw).d
@@ -204,8 +207,8 @@ def parse_header(raw: bytes, uid: str | None, path: str) -> Header | None:
     if line is None or line.t != "segment":
         return None
     if uid and claimed.run != uid:
-        return Header(line, Segment(claimed.format, claimed.run, 0, 0, 0))  # foreign: what else it says is not ours
-    if claimed.format > FORMAT:  # its own record says so, and is whole: not damage
+        return Header(line, Segment(claimed.format, claimed.run, 0, 0, 0))  # the rest means nothing here
+    if claimed.format > FORMAT:  # the record verifies, so this is a newer version and not damage
         raise FormatError(
             f"{path} has format {claimed.format}; this version reads up to {FORMAT}: use a newer Holdfast for this run"
         )
@@ -216,7 +219,7 @@ def parse_header(raw: bytes, uid: str | None, path: str) -> Header | None:
 
 
 def _majority(headers: Iterable[Header | None]) -> str:
-    """Whose journal this is when nobody says: what most segments say, so that one foreign file cannot take it over."""
+    """The run that most headers name, so that one foreign file cannot make the whole journal look foreign."""
     votes = Counter(header.segment.run for header in headers if header is not None)
     return votes.most_common(1)[0][0] if votes else ""
 

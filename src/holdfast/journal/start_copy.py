@@ -1,9 +1,9 @@
-"""started.jsonl: a second copy, beside the plan, of the records without which no other record can be understood.
+"""started.jsonl: a second copy of the records without which no other record can be understood.
 
-It holds `run.started` and every `run.extended`, each behind the header of its segment. The lines are those of the
-journal, with their checksums. The file is replaced atomically right after such a record is durable, so its lines are in
-the journal, or were lost from it. A crash before that leaves an older copy, or none: the next resume writes it. Losing
-only this file loses nothing.
+It holds `run.started` and every `run.extended`, each after the header of its segment. The lines are the same bytes as
+in the journal, with their checksums. Invariant: the file is replaced atomically only after such a record is durable in
+the journal, so a line that is here and not there was lost from the journal. A crash before the replacement leaves an
+older copy or none; the next resume writes it. Losing only this file loses nothing.
 """
 
 import logging
@@ -24,7 +24,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class CopiedLine(msgspec.Struct, frozen=True):
-    """A record, or the header of its segment, and where it was written."""
+    """A record or segment header, and the segment and epoch in which it was written."""
 
     line: Line
     segment: int
@@ -35,15 +35,17 @@ class CopiedLine(msgspec.Struct, frozen=True):
 
 
 class StartCopy(msgspec.Struct, frozen=True):
-    """What the file holds. `flaw`: what is wrong with it, in words that follow its name; empty if nothing is."""
+    """The content of the file. `flaw`: what is wrong, as the rest of a sentence that starts with the file's name; empty
+    if nothing is.
+    """
 
     uid: str = ""
     lines: tuple[CopiedLine, ...] = ()
     flaw: str = ""
 
     def valid_in(self, chain: Chain) -> list[CopiedLine]:
-        """Without lines that a later epoch has replaced: another machine took the run over before they reached the
-        mirror, and gave their numbers to other records.
+        """The lines that no later epoch has replaced. If another machine took the run over before a line reached the
+        mirror, it has given the line's number to another record.
         """
         headers = [file.header for file in chain.segments if file.header is not None]
         return [each for each in self.lines if not any(_replaces(header, each) for header in headers)]
@@ -54,7 +56,7 @@ def _replaces(header: Header, copied: CopiedLine) -> bool:
 
 
 def read_start(disk: Disk, run: str) -> StartCopy:
-    """The copy in a run's folder. Lines that do not verify are left out."""
+    """The copy in a run folder. Lines with a wrong checksum are left out."""
     try:
         handle = disk.open(os.path.join(run, START_FILE))
     except FileNotFoundError:
@@ -74,7 +76,7 @@ def read_start(disk: Disk, run: str) -> StartCopy:
 
 
 def parse_start(data: bytes) -> StartCopy:
-    """What the bytes of such a file say."""
+    """Parse the bytes of a started.jsonl."""
     *raws, rest = data.split(b"\n")
     uid, lines = "", list[CopiedLine]()
     header: Header | None = None
@@ -96,20 +98,20 @@ def parse_start(data: bytes) -> StartCopy:
 def _header_in(raw: bytes, uid: str) -> Header | None:
     try:
         found = parse_header(raw, uid or None, START_FILE)
-    except FormatError:  # the journal has that format too, and reports it
+    except FormatError:  # the journal has the same format, and reading it reports the error
         return None
     return found if found is not None and found.segment.run == (uid or found.segment.run) else None
 
 
 class StartLines:
-    """Collects what belongs into the file while a journal is read."""
+    """Collects the lines for the file while a journal is read."""
 
     def __init__(self) -> None:
         self._lines: list[Line] = []
         self._header: Line | None = None
 
     def watch(self, entries: Iterable[Entry | Damage]) -> Iterator[Entry | Damage]:
-        """The entries, unchanged."""
+        """Pass the entries through unchanged and collect the start records among them."""
         for each in entries:
             if isinstance(each, Entry):
                 if each.line.t == "segment":
@@ -128,22 +130,22 @@ class StartLines:
 
     def encoded(self, uid: str) -> bytes:
         """The bytes of the file: the same lines as in the journal."""
-        return b"".join(_bytes_of(line, seed_of(uid)) for line in self._lines)
+        return b"".join(_encode_line(line, seed_of(uid)) for line in self._lines)
 
 
-def _bytes_of(line: Line, seed: int) -> bytes:
+def _encode_line(line: Line, seed: int) -> bytes:
     data = bytes(line.d)
     head, tail, _ = frame(Draft(_encode(line.t), b"", data, 0), line.n, line.at.encode(), seed)
     return head + data + tail
 
 
 def is_start_new(run: str, uid: str, lines: StartLines, disk: Disk = OS_DISK) -> bool:
-    """Whether the file holds all of these lines, and nothing else."""
+    """Whether the file holds exactly these lines."""
     return _read_bytes(disk, os.path.join(run, START_FILE)) == lines.encoded(uid)
 
 
 def write_start(run: str, uid: str, lines: StartLines, disk: Disk = OS_DISK) -> None:
-    """Replace the file, unless it is up to date. The run does not depend on it, so a failure is only reported."""
+    """Replace the file, unless it is up to date. The run does not depend on it, so a failure is only logged."""
     data = lines.encoded(uid)
     path = os.path.join(run, START_FILE)
     if not data or len(data) > LINE_BYTES_MAX or _read_bytes(disk, path) == data:
@@ -157,7 +159,7 @@ def write_start(run: str, uid: str, lines: StartLines, disk: Disk = OS_DISK) -> 
 
 
 def copy_start(run: str, uid: str, entries: Iterable[Entry | Damage]) -> None:
-    """Write the file for a journal that was just made."""
+    """Write the file for a journal that was just created."""
     lines = StartLines()
     for _ in lines.watch(entries):
         pass

@@ -1,7 +1,7 @@
-"""Checking a whole journal: what is wrong, what it cost, and what of it is already known.
+"""Checking a whole journal: what is damaged, which records are lost, and which losses are recorded already.
 
-Reads everything once, in bounded memory, and changes nothing. An error is a loss or a risk that no record tells of
-yet; a warning is something that is known, harmless or void.
+Reads every byte once, in bounded memory, and changes nothing. An error is a loss or a risk that no anomaly record
+mentions yet. A warning is damage that is recorded, harmless or in void bytes.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from holdfast.errors import DamagedError, FormatError
-from holdfast.journal.content import Content, SealedContent, open_segment
+from holdfast.journal.content import SealedContent, SegmentContent, open_segment
 from holdfast.journal.disk import OS_DISK, Disk
 from holdfast.journal.positions import Damage
 from holdfast.journal.reader import Reader
@@ -19,12 +19,13 @@ from holdfast.journal.segments import Chain, SegmentFile, fence_between, list_ch
 from holdfast.journal.start_copy import START_FILE, read_start
 from holdfast.records import Anomaly, Line
 
-Told = Callable[[int, int], None]
+Progress = Callable[[int, int], None]
+"""Receives the number of bytes checked so far, and of all bytes."""
 _anomaly = msgspec.json.Decoder(Anomaly)
 
 
 class Verification(msgspec.Struct, frozen=True):
-    """The result. `errors` is empty if and only if nothing is wrong that the journal does not tell of itself."""
+    """The result. `errors` is empty if and only if every loss is recorded in the journal itself."""
 
     uid: str
     segments: int
@@ -33,11 +34,11 @@ class Verification(msgspec.Struct, frozen=True):
     errors: tuple[str, ...]
     warnings: tuple[str, ...]
     damage: tuple[Damage, ...]
-    """Losses that no anomaly record tells of."""
+    """Losses that no anomaly record mentions."""
     known: tuple[Damage, ...]
-    """Losses that an anomaly record tells of already."""
+    """Losses that an anomaly record mentions already."""
     keys: tuple[str, ...]
-    """Keys that could be read in or next to what was lost, known and unknown."""
+    """Keys that are readable in damaged bytes or named by anomaly records: their samples may be affected."""
 
     @property
     def ok(self) -> bool:
@@ -48,11 +49,11 @@ def verify(
     folder: str,
     uid: str | None = None,
     disk: Disk = OS_DISK,
-    told: Told | None = None,
+    told: Progress | None = None,
     check: Callable[[Line], None] = lambda line: None,
 ) -> Verification:
-    """Check every byte of a journal that is not being written. `told`: how many bytes were checked, of how many.
-    `check` raises DamagedError for a record whose data cannot be right.
+    """Check every byte of a journal that is not being written. `check` raises DamagedError for a record whose data
+    cannot be right.
     """
     reader = Reader(folder, uid, disk=disk)
     damage: list[Damage] = []
@@ -74,7 +75,7 @@ def verify(
                 told(before.get(found.segment, 0) + found.end, total)
             errors += _check_data(found.line, check)
             if found.line.t == "anomaly":
-                anomalies += _decoded(found.line)
+                anomalies += _decode_anomaly(found.line)
         chain = list_chain(disk, folder, uid or reader.uid)
     except (DamagedError, FormatError) as error:
         errors.append(str(error))
@@ -111,7 +112,7 @@ def verify(
 
 
 def _layout(disk: Disk, folder: str, uid: str | None) -> tuple[dict[int, int], int]:
-    """How many bytes there are before each segment, and in all."""
+    """The number of bytes before each segment, and in all segments."""
     before: dict[int, int] = {}
     total = 0
     for file in list_chain(disk, folder, uid).segments:
@@ -121,8 +122,8 @@ def _layout(disk: Disk, folder: str, uid: str | None) -> tuple[dict[int, int], i
     return before, total
 
 
-def _decoded(line: Line) -> list[Anomaly]:
-    """The journal's own anomalies tell of bytes; those of other rooms do not, and are theirs to read."""
+def _decode_anomaly(line: Line) -> list[Anomaly]:
+    """The anomaly, if it is about lost bytes. Anomaly records about a sample's answer have other fields."""
     try:
         return [_anomaly.decode(line.d)]
     except (msgspec.DecodeError, RecursionError):
@@ -138,7 +139,7 @@ def _check_data(line: Line, check: Callable[[Line], None]) -> list[str]:
 
 
 def describe(damage: Damage) -> str:
-    """One line for a person: what, where, how many records."""
+    """One line for people: the kind of damage, where it is, and which records are lost."""
     lost = damage.records_lost
     what = {0: "no record lost", 1: f"record {damage.n_first} lost"}.get(
         lost, f"records {damage.n_first} to {damage.n_last} lost"
@@ -157,28 +158,30 @@ def _check_file(
     errors: list[str],
     warnings: list[str],
 ) -> None:
-    """What reading records cannot see: bytes that carry no record. `recorded`: segments whose losses are known."""
+    """Check what reading records cannot show: changed bytes that hold no record, and void bytes. `recorded`: segments
+    whose losses are recorded.
+    """
     content = open_segment(disk, file.path)
     try:
         if isinstance(content, SealedContent) and not content.is_whole():
-            told = errors if file.number not in recorded else warnings
-            told.append(f"{file.path}: the sealed file has changed since it was written")
-        warnings += _void(content, file, successors)
+            messages = errors if file.number not in recorded else warnings
+            messages.append(f"{file.path}: the sealed file has changed since it was written")
+        warnings += _describe_void(content, file, successors)
     finally:
         content.close()
 
 
 def voids(folder: str, uid: str | None = None, disk: Disk = OS_DISK) -> list[str]:
-    """What was written beyond the fences, in one line for each segment. Cheap: no record is read."""
+    """Void bytes behind the fences, one line of text per segment. Cheap: no record is read."""
     segments = list_chain(disk, folder, uid).segments
     found: list[str] = []
     for index, file in enumerate(segments):
         with contextlib.closing(open_segment(disk, file.path)) as content:
-            found += _void(content, file, segments[index + 1 : index + 2])
+            found += _describe_void(content, file, segments[index + 1 : index + 2])
     return found
 
 
-def _void(content: Content, file: SegmentFile, successors: Sequence[SegmentFile]) -> list[str]:
+def _describe_void(content: SegmentContent, file: SegmentFile, successors: Sequence[SegmentFile]) -> list[str]:
     fence = fence_between(file, successors[0]) if successors else None
     if fence is None or content.size() <= fence.bytes:
         return []

@@ -1,8 +1,14 @@
-"""Saving from an event loop: records go through a capped queue to one thread, and come back acknowledged, in order.
+"""The journal's writer: saves records from an event loop through a bounded queue and one writer thread.
 
-Invariants: the loop never waits for the disk; an append is acknowledged only when it is durable; memory is bounded by
-the queue's cap. When the thread ends, for whatever reason, every pending append raises, and so does every later one.
-Once a second the thread checks that its files are still at their paths, and stops if they are not (`location`).
+The thread takes what is queued, writes it, calls sync once, and then acknowledges the records in order. Invariants:
+
+- The event loop never waits for the disk.
+- An append is acknowledged only when its record is durable (with `mirror.wait`: durable in the mirror too).
+- Memory is bounded by the size of the queue.
+- When the thread ends, for whatever reason, every pending append raises, and so does every later one.
+
+Once a second the thread checks that the run is still its own and that its files are still at their paths (`location`).
+A crash loses only records that were not acknowledged.
 """
 
 import asyncio
@@ -44,39 +50,40 @@ QUEUE_BYTES = 64 * 1024 * 1024
 _BATCH_BYTES = 8 * 1024 * 1024
 _BATCH_RECORDS = 4096
 SLOW_SECONDS = 1.0
-"""A commit that takes longer is told of: the disk, not the model, holds up the run."""
+"""A slower commit is reported as an event: the disk, not the model, slows the run down."""
 _SPACE_PAUSE_SECONDS = 1.0
-_TOLD_AGAIN_SECONDS = 60.0
+_REPORT_AGAIN_SECONDS = 60.0
 _SMALL_BATCH = 64
 _BUSY_SECONDS = 0.001
 _GATHER_SECONDS = 0.0005
 _FLOWING = 3
 _FLOWING_SECONDS = 0.0035
 _FADING = 0.9
-"""When several records came at once and the next comes at their heels, wait a moment and sync more of them together. If
-they flow, and fewer are here than came together of late, wait once more: a sync and the switch between threads cost as
-much for one record as for fifty. A record that comes alone does not wait, and no group waits for more than itself."""
+"""Group commit. One sync costs as much for fifty records as for one, so under load the thread waits a moment to collect
+more of them. It waits `_GATHER_SECONDS` if the last batches had several records and the next record arrives within
+`_BUSY_SECONDS` of the last commit. If at least `_FLOWING` records are queued by then, but fewer than in recent batches
+(the maximum, fading by `_FADING` per batch), it waits `_FLOWING_SECONDS` once more. A single record never waits."""
 
 Tell = Callable[[str, str], None]
-_Waiting = tuple[Draft, "asyncio.Future[Position] | None"]  # None: nobody waits for it
+_Waiting = tuple[Draft, "asyncio.Future[Position] | None"]  # None: no caller waits for the acknowledgement
 
 
 class Mirroring(msgspec.Struct, frozen=True):
-    """Where the run's mirror is, and how it is kept. `wait`: nothing is acknowledged that is not durable there too."""
+    """The run's mirror and its settings. `wait`: acknowledge a record only when it is durable in the mirror too."""
 
     objects: Objects
     epoch: int | None = None
-    """The one that was claimed there; None if nobody else may write the run."""
+    """The epoch that was claimed in the mirror; None if the mirror is not shared (`mirror.exclusive: false`)."""
     seconds: float = 5.0
     wait: bool = False
     beat_seconds: float = BEAT_SECONDS
     last_seconds: float = 60.0
-    """How long the end of a run waits for what is not there yet."""
+    """How long `close` waits for the last records to reach the mirror."""
 
 
 class Options(msgspec.Struct, frozen=True):
-    """How a journal is written; none of it changes what is written. `tell` gets a dotted event name and a sentence,
-    from any thread.
+    """Settings of a writer. None of them changes the bytes that are written. `tell` reports an event: it receives a
+    dotted name and a sentence, from any thread.
     """
 
     queue_bytes: int = QUEUE_BYTES
@@ -88,13 +95,13 @@ class Options(msgspec.Struct, frozen=True):
 
 
 class _FullDisk:
-    """Why the writer waits for free disk space; empty if it does not. Set by its thread, read by any."""
+    """Why the writer waits for free disk space; empty if it does not. Set by the writer's thread, read by any."""
 
     reason = ""
 
 
 class _Parts(msgspec.Struct, frozen=True):
-    """What a writer is made of, once the journal is open."""
+    """Everything that `_open` creates in its thread and the writer owns from then on."""
 
     run: str
     uid: str
@@ -107,18 +114,18 @@ class _Parts(msgspec.Struct, frozen=True):
 
 
 async def open_writer(run: str, request: Request, options: Options | None = None, lock: Lock | None = None) -> "Writer":
-    """Lock, repair and open the journal in a run's folder, which exists. HeldError if another process writes it.
+    """Lock, repair and open the journal in an existing run folder. HeldError if another process writes it.
 
-    A lock that the caller holds already is taken over, and released with the writer or if this fails.
+    `lock`: one that the caller already holds. The writer releases it when it closes, and also if opening fails.
     """
-    chosen = options or Options()
-    opening = asyncio.ensure_future(asyncio.to_thread(_open, run, request, chosen, lock))
+    settings = options or Options()
+    opening = asyncio.ensure_future(asyncio.to_thread(_open, run, request, settings, lock))
     try:
         parts = await asyncio.shield(opening)
     except asyncio.CancelledError:
-        opening.add_done_callback(_abandon)  # the thread cannot be stopped half-way; let go when it is through
+        opening.add_done_callback(_abandon)  # the thread cannot be interrupted; release everything when it is done
         raise
-    return Writer(parts, chosen, asyncio.get_running_loop())
+    return Writer(parts, settings, asyncio.get_running_loop())
 
 
 class Writer:
@@ -132,9 +139,9 @@ class Writer:
         self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
         self._queued_bytes = 0
         self._promised_bytes = 0
-        self._waiting_room: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._space_waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self.commits = Durations()
-        """How long whoever waited for a record to be durable has waited."""
+        """How long callers of `append` waited for their records to become durable."""
         self._open = True
         self._stopped: StoppedError | None = None
         self._on_failure: list[Callable[[], None]] = []
@@ -142,10 +149,10 @@ class Writer:
         self._checked = time.monotonic()
         self._check_soon = False
         self._committed = 0.0  # when the last batch was durable, on the monotonic clock
-        self._together = 0.0  # how many records came together of late: the largest batch, fading
+        self._recent_batch = 0.0  # records in recent batches: the maximum, fading with each batch
         self._ended: asyncio.Future[None] = loop.create_future()
-        self._held: deque[tuple[_Waiting, Position]] = deque()  # durable here, and somebody waits for there too
-        self.mirror = self._mirror_of(options.mirror)
+        self._held: deque[tuple[_Waiting, Position]] = deque()  # durable here, not yet in the mirror
+        self.mirror = self._start_mirror(options.mirror)
         for number in parts.opened.unsealed:
             parts.sealer.submit(number)
         threading.Thread(target=self._work, name="holdfast-writer", daemon=True).start()
@@ -156,11 +163,11 @@ class Writer:
 
     @property
     def lost(self) -> bool:
-        """Whether this process may no longer write to the run's folder: another one has taken the run over, or the
-        folder is not the one that was opened. From any thread.
+        """Whether this process may no longer write: another one has taken the run over, or the run folder is not the
+        one that was opened. Safe from any thread.
         """
         if self._parts.lock.location.is_gone():
-            self._check_soon = True  # the writer's thread reports it, before it commits anything
+            self._check_soon = True  # the writer's thread stops and reports it before its next commit
             return True
         return self._parts.lock.look()
 
@@ -170,17 +177,17 @@ class Writer:
 
     @property
     def disk_wait(self) -> str:
-        """Why nothing is recorded at the moment, if the disk is full; else empty."""
+        """Why nothing is saved at the moment, if the disk is full; else empty."""
         reason = self._parts.full_disk.reason
         return f"waits for free disk space ({reason})" if reason else ""
 
     def on_failure(self, call: Callable[[], None]) -> None:
-        """Call it in the event loop when the writer stops by itself, also if nothing is being appended."""
+        """Register a function to call in the event loop when the writer fails, also if nothing is being appended."""
         self._on_failure.append(call)
 
     @property
     def damage(self) -> tuple[Damage, ...]:
-        """What opening found lost, and recorded."""
+        """The losses that opening found and recorded."""
         return self._parts.opened.damage
 
     @property
@@ -190,22 +197,22 @@ class Writer:
         return self._appender.tip
 
     def mirrored(self) -> tuple[int | None, float]:
-        """The last record that is durable in the mirror, and for how many seconds there has been more; None without a
-        mirror.
+        """The last record that is durable in the mirror (None without a mirror), and for how many seconds the mirror
+        has been incomplete.
         """
         return (None, 0.0) if self.mirror is None else (self.mirror.mirrored, self.mirror.behind_seconds)
 
     async def append(self, record: Draft) -> Position:
-        """Save a record; returns when it is durable. Waits first if too much is queued.
+        """Save a record and return its position when it is durable. Waits first if the queue is full.
 
-        Cancelling while it waits for room saves nothing; cancelling later saves the record without telling anyone.
+        Cancelling it while it waits for space in the queue saves nothing. Cancelled later, the record is still saved.
         """
         size = record.size
         if not self._open:
             raise self._refusal()
         began = time.monotonic()
-        if self._waiting_room or not self._fits(size):
-            await self._room_for(size)
+        if self._space_waiters or not self._fits(size):
+            await self._wait_for_space(size)
             if not self._open:
                 raise self._refusal()
         acknowledged: asyncio.Future[Position] = self._loop.create_future()
@@ -216,84 +223,87 @@ class Writer:
         return position
 
     def append_soon(self, record: Draft) -> None:
-        """Save a record without waiting, behind everything queued so far; lost if the writer has stopped.
+        """Queue a record without waiting for it to be durable. It is dropped if the writer has stopped.
 
-        It counts as queued, so that whoever appends next waits for room.
+        It may exceed the queue's limit, but it is counted, so the next `append` waits.
         """
         if self._open:
             self._queued_bytes += record.size
             self._queue.put((record, None))
 
     async def close(self, *, seal_last: bool = False) -> None:
-        """Save what is queued, let sealing finish, let go of the lock. StoppedError if the writer had failed, or if the
-        mirror tells only now that the run is another's: what was saved since then does not count.
+        """Save what is queued, finish sealing and mirroring, release the lock.
+
+        StoppedError if the writer had failed. FencedError if the mirror shows only now that another process owns the
+        run: then the records since the takeover are void.
         """
         if not self._parts.closing.is_set():
             self._open = False
             self._parts.closing.set()
             self._queue.put(None)
-            self._admit()  # those who still wait for room are told that it is closed
+            self._admit()  # callers that still wait for space wake up and raise
         await asyncio.shield(self._ended)
-        await asyncio.to_thread(self._let_go, seal_last and self._stopped is None)
-        self._give_up_held()
+        await asyncio.to_thread(self._release_all, seal_last and self._stopped is None)
+        self._fail_held()
         if self._stopped is None and self._parts.lock.lost:
             self._stopped = self._fenced()
         if self._stopped is not None:
             raise self._stopped
 
-    # The event loop's side: counts bytes, wakes those who wait.
+    # In the event loop: count queued bytes, wake waiting callers.
 
     def _fits(self, size: int) -> bool:
         taken = self._queued_bytes + self._promised_bytes
         return taken == 0 or taken + size <= self._options.queue_bytes
 
     def _refusal(self) -> StoppedError:
-        """A new one for each who is told: an exception that is raised twice gathers both tracebacks."""
+        """A new error for each caller: an exception that is raised twice collects both tracebacks."""
         if self._stopped is None:
             return StoppedError(f"{self._parts.folder}: the journal is closed")
         return type(self._stopped)(str(self._stopped))
 
-    async def _room_for(self, size: int) -> None:
+    async def _wait_for_space(self, size: int) -> None:
         turn: asyncio.Future[None] = self._loop.create_future()
-        self._waiting_room.append((size, turn))
+        self._space_waiters.append((size, turn))
         try:
             await turn
         except asyncio.CancelledError:
-            if (size, turn) in self._waiting_room:
-                self._waiting_room.remove((size, turn))
-            self._loop.call_soon(self._admit)
+            if (size, turn) in self._space_waiters:
+                self._space_waiters.remove((size, turn))
+            self._loop.call_soon(self._admit)  # the ones behind it may fit now
             raise
         self._promised_bytes -= size
 
     def _admit(self) -> None:
-        """Wake as many as there is room for, in order; what they will queue is counted from now on."""
-        while self._waiting_room:
-            size, turn = self._waiting_room[0]
+        """Wake as many waiting callers as fit, in order. Their bytes are reserved at once, before they queue them."""
+        while self._space_waiters:
+            size, turn = self._space_waiters[0]
             if self._open and not self._fits(size):
                 return
-            self._waiting_room.popleft()
+            self._space_waiters.popleft()
             if not turn.done():
                 self._promised_bytes += size
                 turn.set_result(None)
 
     def _hold(self, batch: Sequence[_Waiting], positions: Sequence[Position]) -> None:
+        """Keep a locally durable batch unacknowledged until the mirror has it too (`mirror.wait`)."""
         self._held.extend(zip(batch, positions, strict=True))
         assert self.mirror is not None
         self.mirror.nudge()
         self._release(self.mirror.mirrored)
         if self._parts.lock.lost:
-            self._give_up_held()
+            self._fail_held()
 
     def _release(self, n: int) -> None:
-        """What is durable in the mirror too."""
-        there: list[tuple[_Waiting, Position]] = []
+        """Acknowledge the held records up to number `n`: they are durable in the mirror."""
+        mirrored: list[tuple[_Waiting, Position]] = []
         while self._held and self._held[0][1].n <= n:
-            there.append(self._held.popleft())
-        if there:
-            self._acknowledge([waiting for waiting, _ in there], [position for _, position in there])
+            mirrored.append(self._held.popleft())
+        if mirrored:
+            self._acknowledge([waiting for waiting, _ in mirrored], [position for _, position in mirrored])
 
-    def _give_up_held(self) -> None:
-        """What the mirror does not have is not acknowledged to those who wait for it to be there."""
+    def _fail_held(self) -> None:
+        """Raise in the callers whose records will not reach the mirror any more."""
         if self.mirror is not None:
             self._release(self.mirror.mirrored)
         for (record, acknowledged), _ in self._held:
@@ -310,21 +320,21 @@ class Writer:
         because = self._parts.lock.lost_because
         return FencedError(because or f"{self._parts.folder} was taken over by another process: this one stops")
 
-    def _tell_lost(self) -> None:
+    def _report_lost(self) -> None:
         because = self._parts.lock.lost_because
         self._options.tell("lease.lost", because or f"{self._parts.folder}: another process has taken the run over")
 
     def hurry(self) -> None:
-        """Whoever closes the journal does not wait for the mirror any longer: the next start sends the rest."""
+        """Make `close` stop waiting for the mirror. The next start of the run sends the rest."""
         if self.mirror is not None:
             self.mirror.hurry()
 
     def _lose(self) -> None:
-        """The mirror's thread calls this when another machine has the run, or its mirror was removed. The writer's
+        """Called by the mirror's thread when another machine owns the run, or the mirror was removed. The writer's
         thread sees it at its next commit.
         """
         self._parts.lock.lose(self.mirror.lost_because if self.mirror is not None else "")
-        self._in_loop(self._give_up_held)
+        self._in_loop(self._fail_held)
 
     def _acknowledge(self, batch: Sequence[_Waiting], positions: Sequence[Position]) -> None:
         for (record, acknowledged), position in zip(batch, positions, strict=True):
@@ -340,7 +350,7 @@ class Writer:
             for _, acknowledged in self._in_hand + self._drain():
                 if acknowledged is not None and not acknowledged.done():
                     acknowledged.set_exception(self._refusal())
-            self._give_up_held()
+            self._fail_held()
             for call in self._on_failure:
                 call()
         self._admit()
@@ -355,7 +365,7 @@ class Writer:
                     left.append(waiting)
         return left
 
-    # The thread's side: takes what is queued, makes it durable, tells the loop.
+    # In the writer's thread: take what is queued, make it durable, notify the event loop.
 
     def _work(self) -> None:
         failure: JournalError | None = None
@@ -364,10 +374,10 @@ class Writer:
                 pass
         except JournalError as error:
             failure = error
-        except BaseException as error:  # noqa: BLE001 - whatever ends this thread, those who wait must hear of it
+        except BaseException as error:  # noqa: BLE001 - whatever ends this thread, waiting callers must raise
             kind = WriteFailedError if isinstance(error, OSError) else StoppedError
             failure = kind(f"{self._parts.folder}: the writer failed ({error!r}); everything acknowledged is kept")
-        with contextlib.suppress(OSError):  # everything acknowledged was synced
+        with contextlib.suppress(OSError):  # closing syncs nothing: everything acknowledged was synced before
             self._appender.close()
         if failure is not None:
             self._options.tell("journal.stopped", str(failure))
@@ -376,14 +386,14 @@ class Writer:
     def _commit_next(self) -> bool:
         """Commit one batch; False when the queue has been closed."""
         last = len(self._in_hand)
-        self._together = max(last, self._together * _FADING)
+        self._recent_batch = max(last, self._recent_batch * _FADING)
         self._in_hand = []
         size = 0
         waiting = self._next_waiting()
-        flows = self._together >= 2 and last < _SMALL_BATCH
-        if flows and waiting is not None and time.monotonic() - self._committed < _BUSY_SECONDS:
-            time.sleep(_GATHER_SECONDS)
-            if _FLOWING <= self._queue.qsize() < self._together - 1:
+        is_busy = self._recent_batch >= 2 and last < _SMALL_BATCH
+        if is_busy and waiting is not None and time.monotonic() - self._committed < _BUSY_SECONDS:
+            time.sleep(_GATHER_SECONDS)  # group commit: see the constants
+            if _FLOWING <= self._queue.qsize() < self._recent_batch - 1:
                 time.sleep(_FLOWING_SECONDS)
         while waiting is not None:
             self._in_hand.append(waiting)
@@ -395,14 +405,17 @@ class Writer:
             except queue.Empty:
                 break
         if self._in_hand:
-            self._check_location()  # a process that was stopped for a while must check before it writes
+            # Before the write, not after it: a process that was paused may have lost the run meanwhile, and must not
+            # acknowledge a record that the new owner's fence voids.
+            self._check_location()
             if self._parts.lock.lost:
-                self._tell_lost()
+                self._report_lost()
                 raise self._fenced()
             began = time.monotonic()
             positions = self._appender.commit([record for record, _ in self._in_hand])
             self._parts.full_disk.reason = ""
             waits = self._options.mirror is not None and self._options.mirror.wait
+            # After `commit` the batch is synced. Nothing is acknowledged before this line.
             self._in_loop(self._hold if waits else self._acknowledge, self._in_hand, positions)
             self._committed = time.monotonic()
             if self._committed - began > SLOW_SECONDS:
@@ -411,7 +424,7 @@ class Writer:
         return waiting is not None
 
     def _next_waiting(self) -> _Waiting | None:
-        """The next record; until one comes, check the files once a second."""
+        """The next queued record; None if the queue was closed. While it waits, it checks the files once a second."""
         while True:
             try:
                 return self._queue.get(timeout=CHECK_SECONDS)
@@ -419,46 +432,49 @@ class Writer:
                 self._check_location()
 
     def _check_location(self) -> None:
-        """Whether the run was taken over comes first: the new writer seals, and so removes, our segment."""
+        """At most once a second: FencedError if the run was taken over, WriteFailedError if its files are gone."""
         if not self._check_soon and time.monotonic() - self._checked < CHECK_SECONDS:
             return
+        # The takeover is checked first: a new owner seals our segment, so a missing file alone would be misreported.
         if self._parts.lock.look():
-            self._tell_lost()
+            self._report_lost()
             raise self._fenced()
         self._parts.lock.location.check(self._appender.hot_file())
         self._checked = time.monotonic()
 
     def _in_loop(self, function: Callable[..., None], *arguments: object) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed, so no caller waits any more
             self._loop.call_soon_threadsafe(function, *arguments)
 
-    def _let_go(self, seal_last: bool) -> None:
+    def _release_all(self, seal_last: bool) -> None:
+        """Finish sealing, then the mirror, then release the lock. The lock comes last: the others still write."""
         self._parts.sealer.finish()
         if seal_last:
             try:
                 seal(self._options.disk, self._parts.folder, self.acknowledged.segment)
             except (OSError, JournalError) as error:
                 self._options.tell("journal.seal_failed", str(error))
-        self._let_mirror_go()
+        self._close_mirror()
         self._parts.lock.release()
 
-    def _let_mirror_go(self) -> None:
-        wanted, run = self._options.mirror, self._parts.run
-        if self.mirror is None or wanted is None:
+    def _close_mirror(self) -> None:
+        """Wait until the mirror is complete, at most `last_seconds`, and report what is missing then."""
+        settings, run = self._options.mirror, self._parts.run
+        if self.mirror is None or settings is None:
             return
-        done = self.mirror.close(wanted.last_seconds)
+        done = self.mirror.close(settings.last_seconds)
         if self._parts.lock.lost:
             return
         last, lease = self.acknowledged.n, read_lease(run)
-        if lease is not None:  # the watermark, as it is at the end
+        if lease is not None:  # so that the last lease shows the final watermark
             write_lease(run, msgspec.structs.replace(lease, mirrored=self.mirror.mirrored, mirror_behind=0.0))
         if not done:
-            left = f"{last - self.mirror.mirrored} of {last} records are not in {wanted.objects.url} yet"
+            left = f"{last - self.mirror.mirrored} of {last} records are not in {settings.objects.url} yet"
             again = f"holdfast resume {shlex.quote(run)}"
             self._options.tell("mirror.behind", f"{left}; they are safe here, and the next start sends them: {again}")
 
-    def _mirror_of(self, wanted: Mirroring | None) -> Mirror | None:
-        if wanted is None:
+    def _start_mirror(self, settings: Mirroring | None) -> Mirror | None:
+        if settings is None:
             return None
         parts = self._parts
         keeping = Keeping(
@@ -466,30 +482,31 @@ class Writer:
             tell=self._options.tell,
             lost=self._lose,
             confirmed=lambda n: self._in_loop(self._release, n),
-            waits=wanted.wait,
-            seconds=wanted.seconds,
-            beat_seconds=wanted.beat_seconds,
+            waits=settings.wait,
+            seconds=settings.seconds,
+            beat_seconds=settings.beat_seconds,
         )
-        mirror = Mirror(parts.run, parts.uid, wanted.objects, wanted.epoch, keeping)
+        mirror = Mirror(parts.run, parts.uid, settings.objects, settings.epoch, keeping)
         mirror.start()
         return mirror
 
 
 def _open(run: str, request: Request, options: Options, held: Lock | None) -> _Parts:
+    """Take the lock, start the sealer, repair and open the journal. Runs in a thread, because it reads and syncs."""
     with _naming(run):
         lock = held or Lock(run, options.lock_seconds)
     folder = journal_folder(run)
     closing = threading.Event()
 
     full_disk = _FullDisk()
-    told_at = -_TOLD_AGAIN_SECONDS
+    reported_at = -_REPORT_AGAIN_SECONDS
 
     def wait_for_space(error: OSError) -> None:
-        nonlocal told_at
+        nonlocal reported_at
         full_disk.reason = error.strerror or str(error)
-        if time.monotonic() - told_at >= _TOLD_AGAIN_SECONDS:
-            told_at = time.monotonic()
-            advice = "free some space, and it goes on by itself; nothing is lost meanwhile, nor by stopping it"
+        if time.monotonic() - reported_at >= _REPORT_AGAIN_SECONDS:
+            reported_at = time.monotonic()
+            advice = "free some space, and the run continues by itself; nothing is lost, also if you stop it"
             options.tell("journal.disk_full", f"{folder}: {error.strerror}; {advice}")
         lock.location.check()
         if closing.wait(_SPACE_PAUSE_SECONDS):
@@ -502,8 +519,8 @@ def _open(run: str, request: Request, options: Options, held: Lock | None) -> _P
 
     def poisoned(number: int, error: OSError) -> None:
         if error.errno == errno.ENOSPC:
-            return  # that the disk is full is told by itself
-        options.tell("journal.poisoned", f"{folder}: segment {number}: {error.strerror}; going on in a new segment")
+            return  # a full disk has its own event
+        options.tell("journal.poisoned", f"{folder}: segment {number}: {error.strerror}; continuing in a new segment")
 
     sealer = Sealer(options.disk, folder, seal_failed)
     hooks = Hooks(options.clock, sealer.submit, poisoned, wait_for_space)
@@ -523,8 +540,8 @@ def _open(run: str, request: Request, options: Options, held: Lock | None) -> _P
 
 @contextlib.contextmanager
 def _naming(run: str) -> Iterator[None]:
-    """Turn what the operating system says into an error that names the run. Permissions are the user's to change, links
-    in the run are damage (and name themselves); anything else that keeps a journal from being opened is the storage's.
+    """Turn an OSError into an error that names the run: UsageError for missing permissions, which the user can change,
+    DiskError for anything else. Links inside the run are damage and have their own message.
     """
     try:
         yield
@@ -536,6 +553,7 @@ def _naming(run: str) -> Iterator[None]:
 
 
 def _abandon(opening: "asyncio.Future[_Parts]") -> None:
+    """Release everything that a cancelled `open_writer` has opened."""
     if not opening.cancelled() and opening.exception() is None:
         parts = opening.result()
         parts.opened.appender.close()

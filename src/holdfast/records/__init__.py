@@ -1,8 +1,8 @@
-"""What one line of a journal is: its bytes, its checksum and its types.
+"""Records: the lines of a journal, with their bytes, checksums and data types.
 
-Invariant: a line that was torn, glued, flipped or written for another run never parses as a record of this one. Pure:
-no clock, no files, no event loop; the journal room brings those. `exchange` holds what passes between rooms, `facts`
-the data of each record type, `keys` the identity of an answer.
+Invariant: a line that was torn, glued, flipped or written for another run never parses as a record of this run. Pure:
+no clock, no files, no event loop. `line` has the bytes, `record_types` and `facts` the data of each record type,
+`samples` the types that all packages share (Sample, Answer, Score), `keys` the identity of an answer.
 """
 
 from holdfast.records.line import LINE_BYTES_MAX, Draft, Line, draft, frame, parse, seed_of, writable

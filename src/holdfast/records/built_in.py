@@ -103,22 +103,22 @@ _NAMES_IN_0_1_0 = {
 }
 _NESTED = ("args", "extract", "extract_target")
 _DEEPEST = 50
-"""A record may be a stranger's: deeper values are compared as they are."""
+"""A record may come from somebody else. Deeper values are compared as they are, to bound the recursion."""
 
 
 def normalized(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """The identity of a scorer or an extractor as the current version records it, its parts too."""
+    """The identity of a scorer or an extractor, and of its parts, as the current version records it."""
     found: dict[str, Any] = _normalized(identity, 0)
     return found
 
 
 def comparable(identity: Mapping[str, Any]) -> bytes:
-    """Equal for identities of the same scorer, whatever version recorded them."""
+    """Bytes that are equal for identities of the same scorer, whatever version recorded them."""
     return msgspec.json.encode(normalized(identity), order="deterministic")
 
 
 def comparable_by_task(scorers: Iterable[Mapping[str, Any]]) -> dict[str, list[bytes]]:
-    """Equal for evaluations of the same scorers."""
+    """The comparable bytes of all scorers, by task. Equal for evaluations with the same scorers."""
     found: dict[str, list[bytes]] = {}
     for each in scorers:
         found.setdefault(str(each.get("task", "")), []).append(comparable(each))

@@ -1,8 +1,8 @@
-"""Decoding the data of records. All readers of journals use this module, never msgspec itself.
+"""Decoding the data of records. All readers of journals use this module instead of msgspec.
 
-A right checksum does not prove that Holdfast wrote a record: its seed is the run's uid, which everybody who has the run
-knows. Data that Holdfast cannot have written (a wrong type, a number out of range, a key that is none) is damage, and
-nothing of that run is counted.
+A right checksum does not prove that Holdfast wrote a record: anybody who has the run knows its uid, which is the seed.
+Data that Holdfast cannot have written (a wrong type, a number out of range, an invalid key) raises DamagedError, and
+no result of that run is reported.
 """
 
 from typing import Any, Generic, TypeVar
@@ -20,15 +20,15 @@ Fact = TypeVar("Fact", bound=msgspec.Struct)
 
 
 class FactDecoder(Generic[Fact]):
-    """Of one struct, which may be only a part of what records of its type hold."""
+    """Decodes the data of records into one struct, which may have only some of their fields."""
 
     def __init__(self, kind: type[Fact]) -> None:
         self._decode = msgspec.json.Decoder(kind).decode
 
     def decode(self, line: Line) -> Fact:
-        """DamagedError, which names the record, if Holdfast cannot have written it."""
+        """The record's data. DamagedError, which names the record, if Holdfast cannot have written it."""
         if line.t in _OF_KEYS and (line.k is None or not is_key(line.k)):
-            raise _damaged(line, "it names no key of a sample")
+            raise _damaged(line, "it has no valid key of a sample")
         try:
             return self._decode(line.d)
         except (ValueError, RecursionError, OverflowError) as error:  # msgspec's errors are ValueErrors
@@ -39,7 +39,7 @@ _decoders: dict[type[msgspec.Struct], FactDecoder[Any]] = {}
 
 
 def decode(line: Line, kind: type[Fact]) -> Fact:
-    """The data of a record that is not read often."""
+    """The data of a record. For records that are read rarely; a loop uses a FactDecoder."""
     if kind not in _decoders:
         _decoders[kind] = FactDecoder(kind)
     found: Fact = _decoders[kind].decode(line)
@@ -47,7 +47,7 @@ def decode(line: Line, kind: type[Fact]) -> Fact:
 
 
 def check_fact(line: Line) -> None:
-    """Decode all of a record's data. DamagedError if Holdfast cannot have written it."""
+    """DamagedError if Holdfast cannot have written this record: decodes all fields of its data."""
     kind = "anomaly of a key" if line.t == "anomaly" and line.k is not None else line.t
     if kind in FACTS:
         decode(line, FACTS[kind])

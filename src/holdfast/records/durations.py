@@ -1,7 +1,7 @@
-"""Many durations in little room: how many fell into buckets that grow by 5 percent.
+"""A histogram of durations with buckets that grow by 5 percent.
 
-What is read back is within 2.5 percent of what was put in; what is below 0.1 ms counts as nothing. Two of them are
-added by adding their counts, so a run's processes, and a reader that goes on later, come to the same as one pass.
+Quantiles are exact to 2.5 percent; durations below 0.1 ms count as 0. Histograms are merged by adding their counts, so
+several processes, or a reader that continues later, get the same result as one pass.
 """
 
 import math
@@ -16,16 +16,16 @@ SHORTEST = 1e-4
 _GROWTH = math.log(1.05)
 _BUCKETS = 1 / _GROWTH
 _LAST = 700
-"""More than a life: a clock that was set must not make the buckets many."""
+"""The last bucket. It bounds the number of buckets if a clock was set and a duration is absurdly long."""
 
 
 class Durations(msgspec.Struct, omit_defaults=True):
-    """In seconds. Grows by `add` and `merge`."""
+    """The histogram, in seconds. `add` and `merge` change it."""
 
     counts: dict[Annotated[int, msgspec.Meta(ge=0, le=_LAST)], Count] = msgspec.field(default_factory=dict)
-    """By bucket: number 0 is nothing, number i is about 0.1 ms times 1.05 to the i - 1."""
+    """By bucket: bucket 0 is below 0.1 ms, bucket i is about 0.1 ms times 1.05 to the power of i - 1."""
     seconds: Total = 0.0
-    """Of all of them."""
+    """The sum of all durations."""
     longest: Seconds = 0.0
 
     def add(self, seconds: float) -> None:
@@ -50,7 +50,7 @@ class Durations(msgspec.Struct, omit_defaults=True):
         return sum(self.counts.values())
 
     def quantile(self, share: float) -> float:
-        """The smallest that so large a share of all does not exceed; 0 if there are none."""
+        """The smallest duration that at least this share of all durations does not exceed; 0 if there are none."""
         left = max(math.ceil(share * self.count), 1)
         for bucket in sorted(self.counts):
             left -= self.counts[bucket]
@@ -60,8 +60,8 @@ class Durations(msgspec.Struct, omit_defaults=True):
 
 
 def rounded(seconds: float, per_second: int = 1_000_000) -> float:
-    """To so many parts of a second. `round(seconds, 6)` makes a text of it and reads that, and every step pays for it
-    several times.
+    """Seconds, rounded to 1/per_second. Faster than `round(seconds, 6)`, which formats and parses a text; every step
+    calls this several times.
     """
     return round(seconds * per_second) / per_second if seconds else 0.0
 

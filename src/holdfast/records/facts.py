@@ -1,6 +1,7 @@
 """The data of the records that an evaluation writes. Every struct is one `d` of docs/format.md.
 
-`o` is the key's plan ordinal: a fold marks it in a bitmap without looking at the key.
+Field names are part of the format and never change. `o` is the key's ordinal in the plan: readers mark it in a bitmap
+without parsing the key.
 """
 
 from collections.abc import Mapping
@@ -17,12 +18,12 @@ from holdfast.records.samples import Answer, Message, Row, Usage
 
 
 class Stored(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A file beside the journal, pinned: how many lines, and the digest of its content."""
+    """A file beside the journal (plan or data), pinned by its number of lines and the digest of its content."""
 
     count: Count
     digest: str
     size: Count = 0
-    """Bytes of the file as it is stored; 0 in runs of earlier versions, which did not record it."""
+    """Bytes of the stored file; 0 in runs of earlier versions, which did not record it."""
 
 
 class Cell(msgspec.Struct, frozen=True):
@@ -35,9 +36,9 @@ class Cell(msgspec.Struct, frozen=True):
     plan_at: Count
     data_at: Count
     block: Count = 1
-    """Which of the run's plan and data files its lines are in."""
+    """The number of the plan and data files that hold its lines."""
     data_block: Count | msgspec.UnsetType = msgspec.UNSET
-    """Where its rows are in the data file of another block: the number of that block."""
+    """The number of the data file that holds its rows, if it is not `block`."""
 
     @property
     def rows_block(self) -> int:
@@ -45,25 +46,27 @@ class Cell(msgspec.Struct, frozen=True):
 
     @property
     def identity(self) -> tuple[str, str, int]:
-        """What a cell has in common with the one that replaces it. A cell without keys has the ordinal of the next."""
+        """Equal for a cell and the one that replaces it. The first ordinal alone is not enough: a cell without keys has
+        the same as the next cell.
+        """
         return self.task, self.model, self.first
 
 
 class Block(msgspec.Struct, frozen=True):
-    """A part of the plan with its data: the first that a run began with, one that an extension added, or one that
+    """A part of the plan with its data: the one that a run started with, one that an extension added, or one that
     replaces cells.
     """
 
     number: Count
     plan: Stored
     data: Stored | None
-    """None if it replaces cells: their rows stay where they are."""
+    """None if it replaces cells: their rows stay in the old data file."""
     cells: tuple[Cell, ...]
-    """Those that no later block replaces."""
+    """The cells that no later block replaces."""
 
 
 class Parent(msgspec.Struct, frozen=True):
-    """The run that a fork comes from, and how many of its steps were taken over."""
+    """The run that was forked, and how many of its steps were copied."""
 
     run_id: str
     experiment: str
@@ -72,7 +75,7 @@ class Parent(msgspec.Struct, frozen=True):
 
 
 class RunStarted(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The first fact of a run: what was asked, exactly, and where the plan and the data are pinned."""
+    """The first fact of a run: the exact spec, and the digests of plan and data."""
 
     run_id: str
     spec: dict[str, Any]
@@ -83,14 +86,14 @@ class RunStarted(msgspec.Struct, frozen=True, omit_defaults=True):
     host: dict[str, Any] = msgspec.field(default_factory=dict)
     version: str = ""
     source: str = ""
-    """The file that the spec was read from: the user's own modules lie beside it."""
+    """The file that the spec was read from. The user's own modules are beside it."""
     inputs: dict[str, "TaskInputs"] = msgspec.field(default_factory=dict)
-    """By task: what no field of the spec shows."""
+    """By task: inputs that no field of the spec shows."""
     parent: Parent | None = None
 
 
 class TaskInputs(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a task is asked with beside its spec and its rows: the solver's code, and the examples shown first."""
+    """Inputs of a task beside its spec and its rows: the solver's code, and the few-shot examples."""
 
     solver: str = ""
     """A digest of the solver's source."""
@@ -98,7 +101,7 @@ class TaskInputs(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One accepted difference between what is stored and what a resume brings."""
+    """One accepted difference between the stored spec and that of a resume."""
 
     field: str
     old: Any
@@ -107,7 +110,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class RunExtended(msgspec.Struct, frozen=True, omit_defaults=True):
-    """More keys: a block of the plan, and the spec that means all of it."""
+    """More keys: a new block of the plan, and the spec of the whole extended run."""
 
     changes: tuple[Change, ...]
     spec: dict[str, Any]
@@ -121,8 +124,8 @@ class RunExtended(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RunReplanned(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Models were corrected before they gave an answer: plan block number `block` replaces their cells. Ordinals stay
-    the same, and so do keys unless a model was renamed; `run.resumed` follows.
+    """Models were corrected before they had given an answer: plan block number `block` replaces their cells. Ordinals
+    stay the same, and so do keys unless a model was renamed. `run.resumed` follows.
     """
 
     changes: tuple[Change, ...]
@@ -134,16 +137,16 @@ class RunReplanned(msgspec.Struct, frozen=True, omit_defaults=True):
     host: dict[str, Any] = msgspec.field(default_factory=dict)
     version: str = ""
     renamed: dict[str, str] = msgspec.field(default_factory=dict)
-    """Old names of models, with the new ones."""
+    """The new names of models, by their old names."""
 
     def replaced(self) -> dict[tuple[str, str, int], Cell]:
-        """The new cells, by the identities of those that they replace."""
+        """The new cells, by the identities of the cells that they replace."""
         old = {new: was for was, new in self.renamed.items()}
         return {(cell.task, old.get(cell.model, cell.model), cell.first): cell for cell in self.cells}
 
 
 class RunResumed(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A process goes on with the run. `retried`: the ordinals of failed keys that get new attempts; None is all."""
+    """A process continues the run. `retried`: the ordinals of failed keys that get new attempts; None means all."""
 
     changes: tuple[Change, ...] = ()
     spec: dict[str, Any] | None = None
@@ -152,11 +155,11 @@ class RunResumed(msgspec.Struct, frozen=True, omit_defaults=True):
     version: str = ""
     retried: tuple[Ordinal, ...] | None = None
     live: bool = False
-    """The process that wrote the run was told of other limits; nothing was interrupted."""
+    """The running process received other limits (`tune`); nothing was interrupted."""
 
 
 class Note(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a person says of a run: a text, tags that are added or taken away."""
+    """A person's note about a run: a text, tags to add, tags to remove."""
 
     text: str = ""
     add: list[str] = []
@@ -171,14 +174,16 @@ class RunEnded(msgspec.Struct, frozen=True, omit_defaults=True):
     unfinished: Count
     reason: str = ""
     commits: Durations | None = None
-    """How long records of this process took from being handed over to being durable, as far as somebody waited."""
+    """How long records of this process took from `append` to being durable. Records without a waiting caller are not
+    included.
+    """
 
 
 class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A request without what earlier steps of the same key already hold.
+    """A request, stored without the parts that earlier steps of the same key already contain.
 
-    The messages are the first `keep` of step `after`'s messages followed by its answer, then `new`. Parameters and
-    tools are in this record, or in the step that `params_of` or `tools_of` names, which holds them itself.
+    Its messages are the first `keep` messages of step `after`, that step's answer, and then `new`. Its parameters and
+    tools are in this record, or in the step that `params_of` or `tools_of` names.
     """
 
     new: list[Message]
@@ -192,24 +197,24 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def needs(self) -> set[int]:
-        """The numbers of the steps without which this cannot be read."""
+        """The numbers of the steps that are needed to reconstruct this request."""
         return {self.after, self.params_of, self.tools_of} - {0}
 
     def renumbered(self, numbers: dict[int, int]) -> "Asked":
-        """The same where the steps that it needs have other numbers."""
+        """The same request with new numbers for the steps that it needs."""
         after, params_of, tools_of = (
             numbers[each] if each else 0 for each in (self.after, self.params_of, self.tools_of)
         )
         return msgspec.structs.replace(self, after=after, params_of=params_of, tools_of=tools_of)
 
     def filled(self, earlier: Mapping[int, "Asked"]) -> "Asked":
-        """With the parameters and tools that earlier steps hold. Those of a step that was lost stay away."""
+        """The same request with the parameters and tools of earlier steps. Those of a lost step are left out."""
         params, tools = earlier.get(self.params_of, self).params, earlier.get(self.tools_of, self).tools
         return msgspec.structs.replace(self, params=params, tools=tools)
 
 
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something that went wrong, with a kind that a policy or a person can act on."""
+    """A failure, with a kind that a retry policy or a person can act on."""
 
     kind: str
     message: str
@@ -217,14 +222,14 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Called(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A call of a tool: its name, and what it was given."""
+    """A tool call: the tool's name and its arguments."""
 
     tool: str
     arguments: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class StepStarted(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A call that must not be made twice is about to be made. Without the step that follows, nobody knows whether."""
+    """A call that must not be made twice is about to be made. If no step follows, it is unknown whether it was made."""
 
     o: Ordinal
     scope: str
@@ -234,7 +239,9 @@ class StepStarted(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class StepId(msgspec.Struct, frozen=True, array_like=True):
-    """What names a step before there is one: the key's ordinal, the scope, the request and its count there."""
+    """The identity of a step before it is recorded: the key's ordinal, the scope, the request digest, and its count
+    among equal requests in that scope.
+    """
 
     o: Ordinal
     scope: str
@@ -243,25 +250,26 @@ class StepId(msgspec.Struct, frozen=True, array_like=True):
 
 
 class BatchJob(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A job of a batch API, in up to three records: it is about to be sent (`requests`), the server has it (`id`), it
-    has ended (`status`). Without the second nobody knows whether the server has it; the token finds it there.
+    """A job of a batch API, in up to three records: it is about to be sent (`requests`), the server has accepted it
+    (`id`), it has ended (`status`). Without the second record it is unknown whether the server has it; then the job is
+    searched on the server by its token.
     """
 
     token: str
-    """Ours. Request number i is called `<token>-<i>` in the job."""
+    """Holdfast's id of the job. Request number i has the id `<token>-<i>`."""
     line: str = ""
-    """The field of the spec whose model is asked: `models.<name>` or `roles.<name>`."""
+    """The field of the spec with the model: `models.<name>` or `roles.<name>`."""
     requests: tuple[StepId, ...] = ()
     id: str = ""
-    """The server's name for it."""
+    """The server's id of the job."""
     status: str = ""
-    """How it ended: the server's word, or `never sent` or `refused`."""
+    """How it ended: the server's status, or `never sent` or `refused`."""
     answered: Count = 0
-    """How many of its requests have a result that can be used: each becomes a step."""
+    """How many of its requests have a usable result. Each becomes a step."""
 
 
 class KeptFile(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One entry of a sandbox: a file with its content in `blobs/<blob>`, a symbolic link, or a folder (neither)."""
+    """One entry of a sandbox: a file with its content in `blobs/<blob>`, a symbolic link, or else a folder."""
 
     mode: Mode
     """Its permission bits."""
@@ -274,27 +282,27 @@ class Files(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a call changed in its sample's sandbox. All content is durable before the step is."""
 
     before: str
-    """A digest of the sandbox that the call began with: these changes mean something only there."""
+    """A digest of the sandbox before the call. The changes apply only to that state."""
     changed: dict[str, KeptFile] = msgspec.field(default_factory=dict)
-    """By path, new or other than before."""
+    """New and changed entries, by path."""
     removed: list[str] = msgspec.field(default_factory=list)
     lost: str = ""
-    """Why the sandbox could not be kept as the call left it. If the process ends here, the sample must begin anew."""
+    """Why the sandbox's state after the call could not be saved. After a crash the sample must start again."""
 
 
 class Timing(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where the time of a request went, in seconds. What is not here was nothing, or is not known."""
+    """Where the time of a request went, in seconds. 0 also means unknown."""
 
     queue: Seconds = 0.0
-    """Before it was sent, over all of its tries. No part of the step's `seconds`."""
+    """Waiting before it was sent, over all tries. Not a part of the step's `seconds`."""
     limited: Seconds = 0.0
-    """Of these, while a rate limit held back all requests to its model."""
+    """The part of `queue` in which a rate limit blocked all requests to the model."""
     connect: Seconds = 0.0
-    """Until there was a connection. Nothing if one was there."""
+    """Establishing a connection; 0 if one was open."""
     first: Seconds = 0.0
-    """From sending it to the first byte of the response."""
+    """From sending the request to the first byte of the response."""
     lost: Seconds = 0.0
-    """Under way in tries that failed."""
+    """Spent in tries that failed."""
 
 
 class Step(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -308,30 +316,30 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     asked: Asked | None = None
     called: Called | None = None
     once: bool = False
-    """The call must not be made twice: a later attempt gets this one, however the attempt ended."""
+    """The call must not be made twice: a later attempt receives this result, however the first attempt ended."""
     answer: Answer | None = None
     value: Any = msgspec.UNSET
     failure: Failure | None = None
     cancelled: bool = False
     files: Files | None = None
-    """If the call changed files of its sample's sandbox."""
+    """Set if the call changed files of its sample's sandbox."""
     seconds: Seconds = 0.0
     timing: Timing | None = None
-    """Of a request to a model."""
+    """Set for requests to a model."""
     tries: Count = 1
     batch: str = ""
-    """The token of the job of a batch API in which it was answered, for half the price."""
+    """The token of the batch job that answered it, usually for half the price."""
     origin: Count = 0
-    """In a fork: the number that the parent's journal has for it. It was paid for there."""
+    """In a fork: the step's record number in the parent's journal. The parent paid for it."""
 
     @property
     def usage(self) -> Usage:
-        """Of its answer, if it has one, as a part of a sum."""
+        """The usage of its answer, if it has one, as a part of a sum."""
         return Usage() if self.answer is None else self.answer.usage.of_one(bool(self.batch))
 
 
 class RoleSpent(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What of an attempt's tokens is of the model of one role."""
+    """The part of an attempt's tokens that the model of one role used."""
 
     usage: Usage = Usage()
     saved: Usage = Usage()
@@ -345,8 +353,8 @@ class RoleSpent(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Spent(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What an attempt took: steps asked live, replayed and orphaned; working seconds; the tokens of the steps asked
-    live (`usage`) and of those replayed (`saved`).
+    """What an attempt used: the number of live, replayed and orphaned steps, working seconds, and the tokens of live
+    steps (`usage`) and of replayed ones (`saved`).
     """
 
     live: Count = 0
@@ -357,10 +365,10 @@ class Spent(msgspec.Struct, frozen=True, omit_defaults=True):
     saved: Usage = Usage()
     seconds: Seconds = 0.0
     roles: dict[str, RoleSpent] = msgspec.field(default_factory=dict)
-    """Of these tokens, by role, those that are not the evaluated model's."""
+    """The part of these tokens that other models than the evaluated one used, by role."""
 
     def by_role(self) -> dict[str, RoleSpent]:
-        """All of the tokens; the evaluated model's under the empty role."""
+        """All tokens by role; those of the evaluated model have the empty role."""
         own = RoleSpent(self.usage, self.saved, self.orphaned_usage)
         for each in self.roles.values():
             own -= each
@@ -368,20 +376,20 @@ class Spent(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Bill(msgspec.Struct, omit_defaults=True):
-    """What one model used in one cell. It holds no prices: they may still change."""
+    """What one model used in one cell. It has no prices, because they may still change."""
 
     requests: Count = 0
-    """Requests that were sent, with retries."""
+    """Requests that were sent, including retries."""
     usage: Usage = Usage()
-    """Of the responses that this run paid for."""
+    """Tokens of the responses that this run paid for."""
     taken: Usage = Usage()
-    """Of the responses that a fork took over: its parent paid for them."""
+    """Tokens of the responses that a fork copied. The parent paid for them."""
     saved: Usage = Usage()
-    """Of the responses that were replayed instead of being requested again."""
+    """Tokens of the responses that were replayed instead of requested again."""
     orphaned: Usage = Usage()
-    """Of recorded responses that the code did not request again after a resume. They are a part of `usage`."""
+    """Tokens of recorded responses that the code did not request again after a resume. A part of `usage`."""
     largest: Usage = Usage()
-    """The largest of each number over all responses, also those that were taken over."""
+    """The largest of each number over all responses, including copied ones."""
 
     def note(self, usage: Usage) -> None:
         most = self.largest
@@ -392,9 +400,9 @@ class Bill(msgspec.Struct, omit_defaults=True):
 
 
 class Totals(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a run had used when steps were removed from its journal (`recover --no-events`).
+    """The sums of a run at the time when steps were removed from its journal (`recover --no-events`).
 
-    The numbers replace what the records before this one add up to. Records behind it are added to them.
+    They replace the sums over the records before this one. Later records are added to them.
     """
 
     steps: Count = 0
@@ -407,9 +415,9 @@ class Totals(msgspec.Struct, frozen=True, omit_defaults=True):
     """By cell (`task/model`) and role; the evaluated model has the empty role."""
     worked_seconds: Total = 0.0
     sitting: str = ""
-    """When the last process began, if it did not record its end."""
+    """When the last process started, if it did not record its end."""
     jobs: dict[str, Count] = msgspec.field(default_factory=dict)
-    """By token of an open batch job: how many of its responses were steps."""
+    """By token of an open batch job: how many of its responses are recorded as steps."""
     profile: msgspec.Raw = msgspec.Raw(b"{}")
     """Durations, as `holdfast.state.Profile` stores them."""
 
@@ -426,11 +434,11 @@ class SampleFinished(msgspec.Struct, frozen=True, omit_defaults=True):
     answer: Answer
     spent: Spent = Spent()
     scorers: Count = 0
-    """How many scorers will judge it: an answer with none is never waiting for scores."""
+    """How many scorers will score it. An answer with none never waits for scores."""
     anomalies: dict[str, str] = msgspec.field(default_factory=dict)
-    """What is odd about the answer, by kind, each with what shows it."""
+    """Anomalies of the answer, by kind, each with its evidence."""
     looked: Count = 0
-    """The version of the list of anomalies that it was looked at with; 0 if it was not."""
+    """The version of the anomaly checks that were applied; 0 if none were."""
 
 
 class SampleFailed(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -444,8 +452,8 @@ class SampleFailed(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ScoreGiven(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One scorer's word on the answer in record `of`, within an evaluation. A failed scorer gives a failure, never a
-    zero.
+    """One scorer's result for the answer in record `of`, within an evaluation. A scorer that fails gives a failure,
+    never a zero.
     """
 
     o: Ordinal
@@ -457,22 +465,23 @@ class ScoreGiven(msgspec.Struct, frozen=True, omit_defaults=True):
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
     failure: Failure | None = None
     spent: Spent = Spent()
-    """What asking a judge took, if this answer's scorers asked any: in the last of its scores."""
+    """What the judges of this answer's scorers used. Only in the last score of the answer."""
     seconds: Seconds = 0.0
-    """What the scorer took, with the judges that it asked; in the first of the scores that it gave at a time."""
+    """The scorer's duration, including its judges. If it gave several scores at once, only in the first one."""
     last: bool = False
     """The last score of this answer in this evaluation: with it the answer is fully scored."""
     author: str = ""
-    """Who set it by hand; what a scorer says has none. It counts over what the scorer says, before it or after it."""
+    """The person who set the score by hand; empty for scorers. It overrides the scorer's result, earlier or later."""
     at: str = ""
-    """Of one that was set by hand: when. Where it is taken over into another evaluation, the record is younger."""
+    """When a score was set by hand. The record itself is later if the score was copied to another evaluation."""
     taken: str = ""
-    """The evaluation that it was taken over from: its scorer was not asked again."""
+    """The evaluation from which the score was copied. The scorer did not run again."""
 
 
 class LookedAgain(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What another list of anomalies finds in the answer in record `of`; it stands in place of what was found before.
-    An `anomaly` record with a key; those without one tell of losses of the journal.
+    """The anomalies that another version of the checks finds in the answer in record `of`. They replace earlier ones.
+
+    It is an `anomaly` record with a key; anomaly records without a key are about lost bytes of the journal.
     """
 
     o: Ordinal
@@ -482,7 +491,7 @@ class LookedAgain(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ScoringStarted(msgspec.Struct, frozen=True):
-    """An evaluation: one scorer configuration over a run."""
+    """An evaluation: one scorer configuration applied to a run."""
 
     evaluation: str
     scorers: list[dict[str, Any]]
@@ -512,18 +521,18 @@ FACTS: dict[str, type[msgspec.Struct]] = {
     "totals": Totals,
     "note": Note,
 }
-"""By type of record: what its data is. An anomaly with a key tells of an answer, one without tells of lost bytes."""
+"""The struct of each record type. An anomaly with a key is about an answer, one without is about lost bytes."""
 _decoders: dict[type[msgspec.Struct], msgspec.json.Decoder[Any]] = {}
 Fact = TypeVar("Fact", bound=msgspec.Struct)
 
 
 def draft_fact(kind: str, data: msgspec.Struct, key: str | None) -> Draft:
-    """A draft of a record of a key. A long text of an answer is stored once (`Answer.as_stored`)."""
+    """A draft of a record. A long text of its answer is stored only once (`Answer.as_stored`)."""
     return draft(kind, as_stored(data), key)
 
 
 def as_stored(data: Fact) -> Fact:
-    """The same fact with its answer, if it has one, as a record holds it. Only for encoding."""
+    """The same fact with its answer, if it has one, as a record stores it. Only for encoding."""
     if not isinstance(data, Step | SampleFinished) or not isinstance(data.answer, Answer):
         return data
     stored = data.answer.as_stored()
@@ -531,9 +540,10 @@ def as_stored(data: Fact) -> Fact:
 
 
 def checked(kind: str, data: Fact, key: str) -> tuple[Draft, Fact]:
-    """A draft that can be read again as what it is, and what is read: a copy that shares nothing with `data`.
+    """A draft of a record, and its data decoded again: a copy that shares nothing with `data`.
 
-    A number where a text belongs is refused before it is saved.
+    BadRecordError if it could not be decoded, for example a number instead of a text. So it is refused before it is
+    saved.
     """
     made = draft_fact(kind, data, key)
     decoder = _decoders.get(type(data))

@@ -1,6 +1,6 @@
 """Keys: the identity of one answer, `task/model/sample_id/repeat`.
 
-Each part is escaped so that a key splits back into exactly what it was made of, whatever names people use:
+Each part is escaped, so that a key can always be split into its parts again, whatever names people use:
 `Qwen/Qwen3-8B`, `a%b`, ids with slashes and line breaks.
 """
 
@@ -36,7 +36,7 @@ def is_key(text: str) -> bool:
 
 
 def parse_key(text: str) -> Key:
-    """The parts of a key. ValueError if it is none."""
+    """The parts of a key. ValueError if the text is not a key."""
     parts = text.split("/")
     if len(parts) != 4 or not parts[3].isascii() or not parts[3].isdigit():
         raise ValueError(f"{text!r} is not a key: expected task/model/sample_id/repeat")
@@ -44,24 +44,24 @@ def parse_key(text: str) -> Key:
 
 
 def cell_of(key: str) -> str:
-    """Task and model of a key, as they stand in it."""
+    """The cell (`task/model`) of a key, still escaped."""
     return key.rsplit("/", 2)[0]
 
 
 def cell_names(cell: str) -> tuple[str, str]:
-    """The task and the model of what `cell_of` gives."""
+    """The task and the model of a cell, unescaped."""
     task, _, model = cell.partition("/")
     return unescape(task), unescape(model)
 
 
 def with_model(cell: str, names: Mapping[str, str]) -> str:
-    """What `cell_of` gives, with the new name of its model if that is among `names`."""
+    """The cell with the new name of its model, if `names` has one."""
     task, model = cell_names(cell)
     return f"{escape(task)}/{escape(names.get(model, model))}"
 
 
 def escape(part: str) -> str:
-    """Percent-escape (UTF-8) what would break a key into other parts or lines."""
+    """Percent-escape (UTF-8) the characters that would split a key into other parts or lines."""
     return _ESCAPE.sub(_escaped, part) if _ESCAPE.search(part) else part
 
 

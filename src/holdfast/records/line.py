@@ -1,8 +1,8 @@
 """The bytes of one record: `{"n":…,"at":…,"t":…,"k":…,"d":{…},"x":"…"}` and a newline.
 
-`x` is the xxh3-64 of every byte of the line before `,"x":"`, seeded with the run's uid. The tail that holds it has a
-fixed length, so a line is checked without parsing it: a flipped bit, two glued lines or a line of another run all
-fail the same test.
+`x` is the xxh3-64 of every byte of the line before `,"x":"`, seeded with the run's uid. It has a fixed length at the
+end of the line, so a line is checked before it is parsed. A flipped bit, two glued lines and a line of another run all
+fail the same check.
 """
 
 import functools
@@ -17,15 +17,15 @@ from holdfast.records.ranges import COUNT_MAX
 from holdfast.records.record_types import is_known
 
 LINE_BYTES_MAX = 64 * 1024 * 1024
-"""Longer lines are refused when written and are damage when read: a reader's memory is bounded by this."""
+"""Longer lines are refused on writing and are damage on reading. This bounds the memory of readers."""
 
 _CHECK_OPEN = b',"x":"'
 _CHECK_CLOSE = b'"}'
 _CHECK_BYTES = len(_CHECK_OPEN) + 16 + len(_CHECK_CLOSE)
-_DATA = b',"d":'  # cannot stand inside a key: quotes are escaped there
+_DATA = b',"d":'  # cannot occur inside a key, where quotes are escaped
 _BRACE = ord("{")
 _NEWLINE = ord("\n")
-_HEAD_BYTES_MAX = 256  # n, at and the punctuation; type and key are counted by themselves
+_HEAD_BYTES_MAX = 256  # `n`, `at` and the punctuation; type and key are counted separately
 _SLICE_BYTES_MAX = 256 * 1024
 _COPY_BYTES_MAX = 4096  # below this, hashing one joined piece is cheaper than hashing two
 _encode = msgspec.json.Encoder().encode
@@ -37,7 +37,7 @@ _ADVICE = {
 
 
 class Line(msgspec.Struct, frozen=True, gc=False):
-    """A verified record. `d` is still JSON: the room that knows the type decodes it."""
+    """A verified record. `d` is still JSON; `decoder` decodes it."""
 
     n: int
     at: str
@@ -48,9 +48,9 @@ class Line(msgspec.Struct, frozen=True, gc=False):
 
 
 class Draft(msgspec.Struct, frozen=True, gc=False):
-    """A record that has no number yet: the writer gives it one when it is about to be written.
+    """A serialised record without a number. The appender numbers it when it writes it.
 
-    `size` is about the bytes that it will take in the journal; never less.
+    `size` is an upper bound of its bytes in the journal.
     """
 
     t: bytes
@@ -74,18 +74,21 @@ _encoded_kinds: dict[str, bytes] = {}
 
 
 def seed_of(uid: str) -> int:
-    """The checksum's seed for a run, so that a line of another run is never taken for one of this run."""
+    """The checksum's seed for a run. Because of it, a line of another run never has a right checksum."""
     return xxhash.xxh3_64_intdigest(uid.encode())
 
 
 def draft(kind: str, data: object, key: str | None = None) -> Draft:
-    """Serialise a record where it was made, so that bad data fails there and not in the writer thread."""
+    """Serialise a record. BadRecordError if it cannot be saved.
+
+    The producer calls this, so that bad data fails there and not in the writer's thread.
+    """
     try:
         encoded_kind = _encoded_kinds.get(kind) or _encoded(kind)
         encoded = _encode(data)
         encoded_key = b"" if key is None else b'"k":%b,' % _encode(key)
         if type(data) is msgspec.Raw:
-            msgspec.json.decode(encoded)  # nobody has looked at it yet
+            msgspec.json.decode(encoded)  # raw bytes were never validated
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise BadRecordError(f"a {kind!r} record{_about(key)} cannot be written as JSON: {error}") from error
     if encoded[0] != _BRACE or _NEWLINE in encoded:
@@ -100,12 +103,12 @@ def draft(kind: str, data: object, key: str | None = None) -> Draft:
 
 
 def writable(text: str) -> str:
-    """Half a character (a lone surrogate) cannot be written as JSON: a mark stands in its place."""
+    """The text with `?` instead of lone surrogates, which cannot be written as UTF-8."""
     return text.encode("utf-8", "replace").decode()
 
 
 def frame(record: Draft, n: int, at: bytes, seed: int) -> tuple[bytes, bytes, str]:
-    """The bytes before and after `d`, and the checksum: `d` itself is not copied if it is large."""
+    """The bytes before and after `d`, and the checksum. Does not copy a large `d`."""
     head = b'{"n":%d,"at":"%b","t":%b,%b"d":' % (n, at, record.t, record.k)
     if len(record.d) <= _COPY_BYTES_MAX:
         check = xxhash.xxh3_64_hexdigest(head + record.d, seed)
@@ -117,9 +120,9 @@ def frame(record: Draft, n: int, at: bytes, seed: int) -> tuple[bytes, bytes, st
 
 
 def parse(raw: bytes, seed: int) -> Line | None:
-    """The record in a line without its newline, or None if it is not, bit for bit, what this run wrote.
+    """The record in a line without its newline; None if it is not, bit for bit, what this run wrote.
 
-    The data is cut out, not parsed: a checksum that is right says that it is what was written.
+    The data is cut out without parsing it, because the right checksum shows that it is what was written.
     """
     cut = len(raw) - _CHECK_BYTES
     if cut <= 0 or raw[cut : cut + 6] != _CHECK_OPEN or raw[-2:] != _CHECK_CLOSE:
@@ -135,14 +138,14 @@ def parse(raw: bytes, seed: int) -> Line | None:
     if not is_time(head.at):
         return None
     start = data + len(_DATA)
-    # a view keeps the whole line in memory, and a slice copies: for large records the copy costs more
+    # A view keeps the whole line in memory, a slice makes a copy. For large records the copy costs more.
     found = raw[start:cut] if cut <= _SLICE_BYTES_MAX else memoryview(raw)[start:cut]
     return Line(head.n, head.at, head.t, msgspec.Raw(found), check.decode(), head.k)
 
 
-@functools.lru_cache(64)  # records of one batch have the same
+@functools.lru_cache(64)  # all records of a batch have the same time
 def is_time(text: str) -> bool:
-    """Whether it is a moment in UTC, as every record has one; readers compute with it."""
+    """Whether it is a valid UTC time of a record. Readers compute with these times, so they must be valid."""
     found = _TIME.fullmatch(text)
     if found is None:
         return False

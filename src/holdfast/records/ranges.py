@@ -1,4 +1,4 @@
-"""The ranges of numbers in records. Decoding refuses others: Holdfast cannot have written them."""
+"""The ranges of numbers in records. Decoding refuses numbers outside of them: Holdfast cannot have written them."""
 
 from typing import Annotated
 
@@ -7,7 +7,7 @@ from msgspec import Meta
 COUNT_MAX = 2**53
 """The largest count that is accepted, of tokens or of anything else. Every JSON reader and SQLite can hold it."""
 ORDINALS_MAX = 1 << 30
-"""Of the keys of a run. What a stranger's journal says takes no more memory than so many bits."""
+"""The limit for plan ordinals. Readers keep a bitmap by ordinal, so this bounds what a forged journal can allocate."""
 
 Count = Annotated[int, Meta(ge=0, le=COUNT_MAX)]
 CountOrMinusOne = Annotated[int, Meta(ge=-1, le=COUNT_MAX)]

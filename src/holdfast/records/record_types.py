@@ -1,7 +1,7 @@
 """The types of records, and the data of those that the journal itself writes.
 
-A type that is not listed is an error, on writing and on reading: a newer program's facts must not be ignored by an
-older one. Names that start with `x-` are free for extensions.
+An unknown type is an error on writing and on reading, because an older version must not ignore records of a newer one.
+Names that start with `x-` are free for extensions.
 """
 
 import msgspec
@@ -38,7 +38,7 @@ _KNOWN = frozenset(
 
 
 class Fence(msgspec.Struct, frozen=True):
-    """The last record of the segment before that counts. Bytes of that segment beyond `bytes` are void."""
+    """The last record of the previous segment that counts. Bytes of that segment behind `bytes` are void."""
 
     segment: Count
     bytes: Count
@@ -47,9 +47,7 @@ class Fence(msgspec.Struct, frozen=True):
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """The first record of every segment: whose it is, under which epoch it is written, and where the one before it
-    ends.
-    """
+    """The header, the first record of every segment: its run, its epoch, and where the previous segment ends."""
 
     format: Count
     run: str
@@ -60,7 +58,7 @@ class Segment(msgspec.Struct, frozen=True):
 
 
 class Anomaly(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A loss that was found and is recorded once: which bytes, which numbers, which keys if still readable."""
+    """A loss, recorded once when it was found: which bytes, which record numbers, which keys if still readable."""
 
     kind: str
     segment: Count

@@ -1,7 +1,7 @@
-"""Taking credentials out of text: as they are, and in the encodings in which a server may repeat them. Pure.
+"""Removing credentials from text: as they are, and in the encodings in which a server may repeat them. Pure.
 
 A server that refuses a request may repeat parts of it: a header as it was sent, the base64 of `user:password`, a URL
-with its query percent-encoded, JSON inside of JSON. What is recorded or shown must hold none of these.
+with its query percent-encoded, JSON inside of JSON. Nothing that is recorded or shown may contain any of these.
 """
 
 import base64
@@ -17,7 +17,7 @@ import msgspec
 
 REDACTED = "[redacted]"
 _CHARACTERS_MIN = 4
-"""Anything shorter is no secret, and would remove ordinary text."""
+"""Shorter texts are not treated as secrets: redacting them would damage ordinary text."""
 _BASE64_CHARACTERS_MIN = 8
 _SURE_CHARACTERS_MIN = 8
 _SURE_ALONE_MIN = 20
@@ -35,7 +35,7 @@ KEY_SHAPE = re.compile(
 
 
 def without_shapes(text: str) -> str:
-    """A text of which no secret is known, without what looks like one."""
+    """The text without everything that has the shape of a credential. For texts whose secrets are not known."""
     return KEY_SHAPE.sub(REDACTED, text)
 
 
@@ -45,20 +45,20 @@ def is_credential_name(name: str) -> bool:
 
 
 def is_unmistakable(secret: str) -> bool:
-    """Whether a text is so long or mixed that it occurs in an answer only if somebody repeated it. `EMPTY`, which many
-    servers accept as a key, is not.
+    """Whether a secret is so long or mixed that it cannot occur in ordinary text by chance. `EMPTY`, which many servers
+    accept as a key, can.
     """
     mixed = any(map(str.isdigit, secret)) and any(map(str.isalpha, secret))
     return len(secret) >= (_SURE_CHARACTERS_MIN if mixed else _SURE_ALONE_MIN)
 
 
 def redact(text: str, secrets: Iterable[str]) -> str:
-    """Must come before any cutting of the text: half a key is not found."""
+    """The text without the secrets. Call it before the text is shortened: half a key is not found."""
     return Redactor(secrets).text(text)
 
 
 class Redactor:
-    """Takes the same secrets out of many values."""
+    """Removes the same secrets from many values."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         found = {spelling for secret in secrets for spelling in spellings(secret)}
@@ -74,12 +74,12 @@ class Redactor:
         return text
 
     def json(self, value: Any) -> Any:
-        """Like `value`, for what is large and can be written as JSON: it is searched as a whole first."""
+        """Like `value`, for large JSON values: they are searched as one text first, and copied only if needed."""
         text = msgspec.json.encode(value).decode()
         return self.value(value) if any(spelling in text for spelling in self._spellings) else value
 
     def value(self, value: Any) -> Any:
-        """The same value, or a copy without the secrets: all texts in it, also the keys of mappings."""
+        """The value, or a copy with the secrets removed from all its texts, also from the keys of mappings."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
@@ -93,7 +93,7 @@ class Redactor:
 
 @functools.lru_cache(maxsize=1024)
 def spellings(secret: str) -> tuple[str, ...]:
-    """A secret in every usual encoding. Most keys need no escaping: for them only base64 differs."""
+    """A secret in every usual encoding. Most keys need no escaping; for them only base64 and hex differ."""
     if len(secret) < _CHARACTERS_MIN:
         return ()
     found = {secret, secret.strip(), *_escaped(secret), *_inside_base64(secret)}
@@ -120,9 +120,10 @@ def _escaped(secret: str) -> Iterator[str]:
 
 
 def _inside_base64(secret: str) -> Iterator[str]:
-    """What base64 makes of a secret at any position of the encoded text: `user:password`, `Bearer key`. Three
-    alignments; the characters at the edges, which depend on the neighbours too, are left out. The whole encoding comes
-    first, so that of a secret alone nothing is left.
+    """The base64 of a secret at any position of an encoded text, as in `user:password` or `Bearer key`.
+
+    There are three alignments. Characters at the edges depend on the neighbours and are left out. The encoding of the
+    secret alone comes first, so that nothing of it is left.
     """
     data = secret.encode()
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
@@ -145,8 +146,8 @@ NO_CREDENTIALS = (
 
 
 def holds_credentials(url: str) -> bool:
-    """Before the host, or behind a question mark: either would end up in files and error texts. In the name of a
-    folder of this machine a question mark is a letter like any other.
+    """Whether a URL has a user before its host or a query: both would end up in files and error messages. In a file://
+    URL a question mark is an ordinary character.
     """
     scheme, _, rest = url.partition("://")
     return "@" in rest.partition("/")[0] or ("?" in rest and scheme != "file")

@@ -1,8 +1,8 @@
-"""References to the content of files: `blob:sha256-<64 hex digits>;<type>`, the only form in which rows, messages and
-records hold one.
+"""References to the content of files: `blob:sha256-<64 hex digits>;<type>`. Rows, messages and records contain only
+these, never the content.
 
-Invariant: a reference depends on the content and its type alone, never on where the file was. It is short, so a
-journal does not grow with pictures; what it stands for is put in when a request is sent.
+Invariant: a reference depends only on the content and its type, never on the path of the file. It is short, so
+pictures do not enlarge the journal. The content replaces it when a request is sent.
 """
 
 import re
@@ -16,7 +16,7 @@ _REFERENCE = re.compile(r"blob:sha256-([0-9a-f]{64});([\w.+-]+/[\w.+-]+)", re.AS
 
 
 class Reference(msgspec.Struct, frozen=True):
-    """Content, by its SHA-256 in hex, and what it is: `image/png`."""
+    """The SHA-256 of a content in hex, and its media type, such as `image/png`."""
 
     digest: str
     type: str
@@ -26,7 +26,7 @@ class Reference(msgspec.Struct, frozen=True):
 
 
 def parse_reference(text: object) -> Reference | None:
-    """None if it is anything else than exactly one reference."""
+    """The reference; None if the value is not exactly one reference."""
     if not isinstance(text, str) or not text.startswith(_PREFIX):
         return None
     match = _REFERENCE.fullmatch(text)
@@ -34,7 +34,7 @@ def parse_reference(text: object) -> Reference | None:
 
 
 def references_in(value: Any) -> Iterator[str]:
-    """Every reference in plain data, as it stands there."""
+    """Every reference in plain data, as text."""
     if isinstance(value, str):
         if parse_reference(value) is not None:
             yield value
@@ -47,7 +47,7 @@ def references_in(value: Any) -> Iterator[str]:
 
 
 def with_strings(value: Any, change: Callable[[str, str], str], name: str = "") -> Any:
-    """A copy of plain data in which each text is another; `change` is told the name that it has in its mapping."""
+    """A copy of plain data with every text replaced by `change(text, name)`; `name` is its key in the mapping."""
     if isinstance(value, str):
         return change(value, name)
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""What passes between rooms: a sample, a model's answer, a score."""
+"""Types that all packages share: a sample, a model's answer, its token usage, a score."""
 
 from typing import Any
 
@@ -16,21 +16,21 @@ Row = dict[str, Any]
 
 _SHOWN = 100
 MARKS = ("filtered", "empty", "truncated")
-"""Of answers that are no ordinary ones, the worst first."""
+"""Marks of unusual answers, the worst first."""
 _FILTERED = frozenset({"content_filter", "safety", "recitation", "blocklist", "prohibited_content", "spii"})
 _CUT = frozenset({"length", "max_tokens", "max_output_tokens", "model_length"})
 
 
 TEXT_ONCE_CHARACTERS = 1024
-"""A text of an answer that is at least so long is stored once in a record."""
+"""The text of an answer that is at least so long is stored only once in a record, not in `text` and in `message`."""
 
 
 class NotJsonError(HoldfastError):
-    """An answer that should be JSON and is none."""
+    """An answer that should be JSON and is not."""
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Tokens of one or more requests. Zero means none, or that the server did not say.
+    """Tokens of one or more requests. Zero means none, or that the server did not report it.
 
     Every count is between 0 and `COUNT_MAX`. Providers drop other values before they are recorded; journals of older
     versions contain some, so decoding drops them too. Sums stop at `COUNT_MAX`.
@@ -40,13 +40,13 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     output_tokens: int = 0
     cached_tokens: int = 0
     reasoning_tokens: int = 0
-    """Of `output_tokens`."""
+    """A part of `output_tokens`."""
     cache_write_tokens: int = 0
-    """Of the input, as are `cached_tokens`: put into the server's cache for requests to come."""
+    """A part of the input, like `cached_tokens`: stored in the server's cache for later requests."""
     requests: int = 0
-    """In a sum: how many answers it is made of. The usage of one answer does not count itself."""
+    """In a sum: the number of responses. 0 in the usage of a single response."""
     batched: "Usage | None" = None
-    """Of all this, what was answered in jobs of a batch API, which costs less."""
+    """The part of all this that was answered by jobs of a batch API, which costs less."""
 
     def __post_init__(self) -> None:
         if not (
@@ -88,7 +88,7 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return self.input_tokens + self.output_tokens
 
     def of_one(self, batched: bool = False) -> "Usage":
-        """The same as a part of a sum: one answer."""
+        """The usage of one response as a part of a sum."""
         one = Usage(
             self.input_tokens,
             self.output_tokens,
@@ -100,13 +100,13 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return one.as_batched() if batched else one
 
     def at_least(self, other: "Usage") -> "Usage":
-        """Of each number the greater. In jobs only if both are."""
+        """The greater of each number. Batched only if both are."""
         pairs = zip(msgspec.structs.astuple(self)[:-1], msgspec.structs.astuple(other)[:-1], strict=True)
         most = Usage(*(max(pair) for pair in pairs))
         return most.as_batched() if self.batched is not None and other.batched is not None else most
 
     def as_batched(self) -> "Usage":
-        """The same, all of it in jobs of a batch API."""
+        """The same usage, all of it batched."""
         return msgspec.structs.replace(self, batched=msgspec.structs.replace(self, batched=None))
 
 
@@ -118,7 +118,7 @@ def _left(whole: Usage, part: Usage) -> Usage | None:
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a model said, or what a solver made of it."""
+    """A model's response, or the answer that a solver made from responses."""
 
     text: str
     message: Message = msgspec.field(default_factory=dict)
@@ -126,13 +126,13 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     finish_reason: str = ""
     usage: Usage = Usage()
     logprobs: list[dict[str, Any]] = msgspec.field(default_factory=list)
-    """For each token, if they were asked for: `token`, `logprob`, `top_logprobs`."""
+    """For each token, if requested: `token`, `logprob`, `top_logprobs`."""
     raw: Any = None
-    """What the server sent, where a model's `record_raw` says so: the body, or a list of the events of a stream."""
+    """The server's response if the model has `record_raw`: the body, or a list of the events of a stream."""
     dropped: tuple[str, ...] = ()
-    """Values of the server's response that were dropped because they are impossible, as `usage.prompt_tokens: -1`."""
+    """Impossible values of the server's response that were dropped, as `usage.prompt_tokens: -1`."""
     text_once: bool = False
-    """Only in records, never in memory: `message.content` is null there, and equals `text`."""
+    """Only in records, never in memory: `message.content` is stored as null because it equals `text`."""
 
     def __post_init__(self) -> None:
         if self.text_once:
@@ -140,54 +140,56 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
             msgspec.structs.force_setattr(self, "text_once", False)
 
     def as_stored(self) -> "Answer":
-        """What a record holds: `message.content` is left out if it is long and equal to `text`. Only for encoding."""
+        """The answer as a record stores it: without `message.content` if that is long and equals `text`. Only for
+        encoding.
+        """
         text, message = self.text, self.message
         if not isinstance(text, str) or len(text) < TEXT_ONCE_CHARACTERS or not isinstance(message, dict):
-            return self  # a solver's answer may hold anything
+            return self  # a solver's answer may contain values of any type
         if message.get("content") != text:
             return self
         fields = msgspec.structs.asdict(self)
-        # the key keeps its place: digests of later requests depend on the order of a message's keys
+        # The key keeps its position: digests of later requests depend on the order of a message's keys.
         return _StoredAnswer(**{**fields, "message": {**message, "content": None}, "text_once": True})
 
     @property
     def reasoning(self) -> str:
-        """What the model thought before it answered, as far as its server tells."""
-        said = self.message.get("reasoning_content") or self.message.get("reasoning")
-        return said if isinstance(said, str) else ""
+        """The model's reasoning text; empty if the server did not send one."""
+        text = self.message.get("reasoning_content") or self.message.get("reasoning")
+        return text if isinstance(text, str) else ""
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """What is wrong with it as an answer, the worst first: `filtered`, `empty`, `truncated`. Follows from what is
-        recorded of every answer, so it is known of old runs too.
+        """What is unusual about the answer, the worst first: `filtered`, `empty`, `truncated`. Computed from fields
+        that every version has recorded, so it works for old runs too.
         """
         why = self.finish_reason.lower()
         is_empty = not self.text or self.text.isspace()
-        if why == "stop" and not is_empty:  # nearly all are like this
+        if why == "stop" and not is_empty:  # fast path: nearly all answers
             return ()
         called = self.tool_calls or self.message.get("tool_calls")
         found = (why in _FILTERED, not called and is_empty, why in _CUT)
         return tuple(mark for mark, is_so in zip(MARKS, found, strict=True) if is_so)
 
     def json(self) -> Any:
-        """The text as JSON, for structured output. NotJsonError, with the beginning of the text, if it is none."""
+        """The text parsed as JSON, for structured output. NotJsonError, with the start of the text, if it is not."""
         try:
             return msgspec.json.decode(self.text)
         except (msgspec.DecodeError, RecursionError) as error:
-            said = self.text if len(self.text) <= _SHOWN else f"{self.text[:_SHOWN]}…"
+            shown = self.text if len(self.text) <= _SHOWN else f"{self.text[:_SHOWN]}…"
             cut = " (it was cut off: raise max_tokens)" if self.finish_reason == "length" else ""
-            raise NotJsonError(f"the answer is not JSON: {error}{cut}; it says: {said!r}") from error
+            raise NotJsonError(f"the answer is not JSON: {error}{cut}; it says: {shown!r}") from error
 
 
 class _StoredAnswer(Answer, frozen=True, omit_defaults=True):
-    """An answer as a record holds it: decoding it gives the whole `Answer`."""
+    """An answer as a record stores it. Decoding the record gives the complete `Answer`."""
 
     def __post_init__(self) -> None:
-        """Leave `message` without its text."""
+        """Do not restore the text in `message`: this object is about to be encoded."""
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """One data row in one cell, as solvers and scorers see it."""
+    """One data row in one cell, as solvers and scorers receive it."""
 
     id: str
     input: Any
@@ -196,7 +198,7 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 class Score(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one scorer says of one answer. `value` None is "no score": counted and shown, never averaged in."""
+    """One scorer's result for one answer. `value` None means "no score": counted and shown, but not averaged."""
 
     value: bool | int | float | str | dict[str, Any] | None
     reason: str = ""

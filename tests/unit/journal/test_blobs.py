@@ -83,7 +83,7 @@ def test_a_file_in_a_text_is_refused(tmp_path: Path) -> None:
         plan_of(tmp_path / "run", spec, {"t": [{"q": 1, "picture": PNG}]})
 
 
-def test_missing_and_damaged_content_is_told_with_its_file(tmp_path: Path) -> None:
+def test_missing_and_damaged_content_is_reported_with_its_file(tmp_path: Path) -> None:
     reference = stored(tmp_path)
     path = Path(blob_path(str(tmp_path), reference))
     path.write_bytes(PNG[:-1] + b"!")
@@ -128,7 +128,7 @@ def test_a_fork_takes_content_over(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert os.stat(tmp_path / "fork" / "blobs" / name[0]).st_nlink == (2 if links else 1)
 
 
-def test_content_that_the_parent_has_lost_is_told(tmp_path: Path) -> None:
+def test_content_that_the_parent_has_lost_is_reported(tmp_path: Path) -> None:
     reference = stored(tmp_path / "elsewhere")
     store = BlobStore(str(tmp_path / "fork"), str(tmp_path / "parent"))
     with pytest.raises(JournalError, match=f"parent/blobs/{reference.digest} is missing"):
@@ -186,22 +186,22 @@ class RecordingDisk(OsDisk):
     """Writes down what becomes durable, and when."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.events: list[str] = []
 
     def write(self, handle: int, buffers: Sequence[bytes | memoryview]) -> int:
-        self.told.append("write")
+        self.events.append("write")
         return super().write(handle, buffers)
 
     def sync(self, handle: int) -> None:
-        self.told.append("sync")
+        self.events.append("sync")
         super().sync(handle)
 
     def replace(self, temporary: str, path: str) -> None:
-        self.told.append("name")
+        self.events.append("name")
         super().replace(temporary, path)
 
     def sync_folder(self, path: str) -> None:
-        self.told.append(f"sync {os.path.basename(path)}")
+        self.events.append(f"sync {os.path.basename(path)}")
         super().sync_folder(path)
 
 
@@ -212,7 +212,7 @@ def test_content_is_durable_before_it_has_its_name_and_all_names_at_the_end(tmp_
         store.keep(Content(data=data), Digests())
     store.sync()
     folders = [f"sync {tmp_path.name}", "sync run"]
-    assert disk.told == [*folders, *(["write", "sync", "name"] * 2), "sync blobs"]
+    assert disk.events == [*folders, *(["write", "sync", "name"] * 2), "sync blobs"]
 
 
 def test_names_that_a_died_process_left_are_made_durable_too(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_names_that_a_died_process_left_are_made_durable_too(tmp_path: Path) -> 
     store = BlobStore(str(tmp_path), disk=disk)
     store.keep(Content(data=PNG), Digests())
     store.sync()
-    assert disk.told == ["sync blobs"]
+    assert disk.events == ["sync blobs"]
 
 
 def test_content_in_pieces_is_durable_before_it_has_its_name_and_stored_once(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_content_in_pieces_is_durable_before_it_has_its_name_and_stored_once(tmp
     digest = store.keep_pieces([b"one ", b"and ", b"two"])
     assert store.keep_pieces([b"one and two"]) == digest
     store.sync()
-    assert disk.told == [f"sync {tmp_path.name}", "write", "write", "write", "sync", "name", "sync blobs"]
+    assert disk.events == [f"sync {tmp_path.name}", "write", "write", "write", "sync", "name", "sync blobs"]
     assert b"".join(read_pieces(str(tmp_path), digest)) == b"one and two"
 
 

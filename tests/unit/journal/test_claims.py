@@ -1,4 +1,4 @@
-"""Claims: one writer among many machines, whatever the store mumbles."""
+"""Claims: one writer among many machines, whatever the store answers."""
 
 import os
 import subprocess
@@ -70,7 +70,7 @@ def test_an_epoch_is_never_below_what_the_journal_has_seen() -> None:
 
 
 @in_every_kind_of_store
-def test_of_several_takers_at_once_one_wins_and_the_others_are_told(bucket: Bucket) -> None:
+def test_if_several_processes_claim_at_once_one_wins_and_the_others_get_held_error(bucket: Bucket) -> None:
     for round_number in range(3):
         url = f"{bucket.url}/run{round_number}"
         barrier = threading.Barrier(4)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.journal.object_store import told_by_store
+from holdfast.journal.object_store import describe_store_error
 
 NO_BUCKET = """Generic S3 error: Error performing GET http://h:1/nob?list-type=2 in 1ms - \
 Server returned non-2xx status code: 404 Not Found: <?xml version="1.0" encoding="utf-8"?>
@@ -36,11 +36,11 @@ PROXY = "Generic S3 error: PUT http://h/b - Server returned non-2xx status code:
         ("", "ValueError"),
     ],
 )
-def test_the_most_telling_part_is_told(text: str, told: str) -> None:
-    assert told_by_store(ValueError(text), {"AWS_SESSION_TOKEN": "token-123456", "HOME": "bad"}) == told
+def test_the_most_useful_part_of_a_store_error_is_shown(text: str, told: str) -> None:
+    assert describe_store_error(ValueError(text), {"AWS_SESSION_TOKEN": "token-123456", "HOME": "bad"}) == told
 
 
-def test_a_machine_without_credentials_is_told_where_they_go() -> None:
-    told = told_by_store(ValueError(NO_CREDENTIALS), {})
+def test_without_credentials_the_error_names_where_to_set_them() -> None:
+    told = describe_store_error(ValueError(NO_CREDENTIALS), {})
     assert told.startswith("no credentials were found; set them in the environment (AWS_ACCESS_KEY_ID")
     assert "169.254" not in told

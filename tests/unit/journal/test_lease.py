@@ -110,7 +110,7 @@ def test_too_little_memory_is_named_as_the_cause(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("at", [1e300, -1e300, -1e18, 1e18])
-def test_a_time_that_no_calendar_has_is_told_somehow(at: float) -> None:
+def test_an_impossible_time_is_still_formatted(at: float) -> None:
     assert "killed" in how_it_died(lease(at=at))
 
 

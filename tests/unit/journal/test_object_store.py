@@ -112,7 +112,7 @@ def test_a_url_of_no_store_is_refused(url: str) -> None:
         open_objects(url)
 
 
-def test_a_plain_path_is_told_how_a_folder_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_for_a_plain_path_the_error_shows_the_file_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=r"for a folder write file:///var/a b$"):
         open_objects("/var/a b")

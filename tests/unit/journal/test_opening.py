@@ -222,7 +222,7 @@ def test_an_unreadable_header_still_counts_as_an_epoch(folder: str) -> None:
 
 
 def test_the_classic_first_bytes_then_crash_then_retry_then_crash_then_resume(folder: str) -> None:
-    """First bytes written, crash before any other file exists; the retry crashes too; the third goes on."""
+    """First bytes written, crash before any other file exists; the retry crashes too; the third continues."""
 
     class Dying(QuickDisk):
         """Dies at the n-th step that changes the disk."""

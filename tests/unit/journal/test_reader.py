@@ -65,7 +65,7 @@ def test_a_readers_own_cursor_is_behind_what_it_has_yielded(folder: str) -> None
         assert reader.cursor == cursor_behind(found)
 
 
-def test_a_reader_that_is_not_told_the_run_finds_it_out(folder: str) -> None:
+def test_a_reader_without_a_uid_finds_it_in_the_headers(folder: str) -> None:
     written = small_journal(folder)
     reader = Reader(folder, disk=QUICK)
     assert numbers(reader) == sorted(written.lines)

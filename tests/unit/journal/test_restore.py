@@ -188,7 +188,7 @@ def test_what_a_zombie_wrote_is_never_counted(tmp_path: Path, sources: str) -> N
     assert verify(str(place / "journal")).ok
 
 
-def test_segments_that_a_zombie_began_are_kept_in_quarantine_and_told(tmp_path: Path) -> None:
+def test_segments_that_a_zombie_began_are_kept_in_quarantine_and_reported(tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
     write_session(str(run / "journal"), notes("both", 2))
@@ -222,7 +222,7 @@ def test_two_who_went_on_under_the_same_epoch_are_not_mixed(tmp_path: Path, long
     if sealed:
         seal(QUICK, str(there / "journal"), 2)
     objects, before = chunked(there), tree_of(str(here))
-    with pytest.raises(JournalError, match="both gone on with under epoch 2"):
+    with pytest.raises(JournalError, match="both continued under epoch 2"):
         restore(str(here), [MirrorSource(objects)], pytest.fail)
     assert tree_of(str(here)) == before
 
@@ -272,7 +272,7 @@ def test_nothing_to_restore_is_said(tmp_path: Path) -> None:
 
 
 def test_a_store_that_fails_for_a_moment_is_an_error_where_a_run_goes_on(run: Path, tmp_path: Path) -> None:
-    """What cannot be read now must not be taken for lost: going on would ask again, and seal the gap."""
+    """What cannot be read now must not be taken for lost: continuing would request it again, and seal the gap."""
     objects = chunked(run)
     chunk = sorted(name for name in objects.held if "-0000" in name)[-1]
 
@@ -293,7 +293,7 @@ def test_a_store_that_fails_for_a_moment_is_an_error_where_a_run_goes_on(run: Pa
 
 
 def test_chunks_that_were_sealed_since_they_were_listed_are_not_lost(run: Path, tmp_path: Path) -> None:
-    """Who reads the mirror of a run that goes on sees a moment of it."""
+    """A reader of the mirror of a live run sees one moment of it."""
     objects, later = chunked(run, sealed=False), chunked(run)
     source = MirrorSource(objects)
     sealed = next(name for name in later.held if name.endswith(".jsonl.zst") and parse_piece(name, 0))

@@ -1,4 +1,4 @@
-"""Terms of office: numbered, created once, expired when their beat stands still on the judge's own clock."""
+"""Terms: numbered, created once, expired when their beat does not change on the observer's own clock."""
 
 import errno
 import fcntl
@@ -18,7 +18,7 @@ NEVER = 3600.0
 
 
 class Clock:
-    """Goes on only when someone sleeps."""
+    """Moves only when someone sleeps."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -49,7 +49,7 @@ def test_a_term_that_was_ended_is_followed_at_once(tmp_path: Path) -> None:
     assert not is_term_held(str(tmp_path))
 
 
-def test_a_term_whose_beat_stands_still_has_expired_and_its_holder_learns_that_it_lost(tmp_path: Path) -> None:
+def test_a_term_whose_beat_does_not_change_expires_and_its_holder_learns_that_it_lost(tmp_path: Path) -> None:
     first = take(tmp_path, beat_seconds=0.02)
     first._over.set()  # noqa: SLF001 - its process is stopped
     time.sleep(0.05)
@@ -115,7 +115,7 @@ def test_a_term_that_ends_while_it_beats_stays_ended(tmp_path: Path) -> None:
     assert set(ends) == {"-1"}
 
 
-def test_a_look_at_a_term_that_stands_still_says_that_nobody_holds_it(tmp_path: Path) -> None:
+def test_a_term_whose_beat_does_not_change_is_shown_as_free(tmp_path: Path) -> None:
     term = take(tmp_path)
     assert is_term_held(str(tmp_path))
     old = time.time() - terms.EXPIRY_SECONDS - 1

@@ -40,7 +40,7 @@ class Session:
         self.folder = str(run / "journal")
         run.mkdir(exist_ok=True)
         self.opened = open_to_write(disk, self.folder, request(uid, epoch=epoch), hooks())
-        self.told: list[tuple[str, str]] = []
+        self.events_seen: list[tuple[str, str]] = []
         self.confirmed: list[int] = []
         self.observe: Callable[[int], None] = lambda n: None
         self.was_lost = threading.Event()
@@ -72,7 +72,7 @@ class Session:
 
     def until(self, happened: Callable[[], bool]) -> None:
         with self._news:
-            assert self._news.wait_for(happened, PATIENCE_SECONDS), self.told
+            assert self._news.wait_for(happened, PATIENCE_SECONDS), self.events_seen
 
     def sent(self) -> None:
         self.until(lambda: self.mirror.mirrored >= self.tip.n)
@@ -83,11 +83,11 @@ class Session:
         return done
 
     def events(self) -> list[str]:
-        return [event for event, _ in self.told]
+        return [event for event, _ in self.events_seen]
 
     def _tell(self, event: str, message: str) -> None:
         with self._news:
-            self.told.append((event, message))
+            self.events_seen.append((event, message))
             self._news.notify_all()
 
     def _confirm(self, n: int) -> None:
@@ -181,7 +181,7 @@ def test_a_sealed_segment_takes_the_place_of_its_chunks(tmp_path: Path) -> None:
 
 
 class Corrupting(MemoryObjects):
-    """Keeps every sealed segment with one byte changed, until it is mended."""
+    """Keeps every sealed segment with one byte changed, until it is repaired."""
 
     corrupt = True
 
@@ -200,7 +200,7 @@ def test_chunks_stay_while_the_sealed_object_does_not_read_back(tmp_path: Path) 
         session.seal()
         session.until(lambda: "mirror.failed" in session.events())
         assert chunks <= set(names(objects)), "a chunk is gone whose sealed object is damaged"
-        assert "reads back differently" in dict(session.told)["mirror.failed"]
+        assert "reads back differently" in dict(session.events_seen)["mirror.failed"]
         place, warnings = tmp_path / "meanwhile", list[str]()
         restore(str(place), [MirrorSource(MemoryObjects(dict(objects.held)))], warnings.append)
         assert read_all(str(place / "journal")).lines == here(session)
@@ -265,7 +265,7 @@ def test_a_store_that_fails_every_third_time_gets_everything(
     assert restored(objects, tmp_path / "again") == here(session)
 
 
-def test_an_outage_is_told_once_and_nothing_is_lost(tmp_path: Path) -> None:
+def test_an_outage_is_reported_once_and_nothing_is_lost(tmp_path: Path) -> None:
     objects, outage = MemoryObjects(), Outage()
     with writing(tmp_path / "run", Broken(objects, outage)) as session:
         session.write(*notes("before", 3))
@@ -327,7 +327,7 @@ def test_segments_that_are_sealed_while_they_are_sent_are_no_trouble(tmp_path: P
     session.write(*notes("a", 30))
     session.mirror.start()
     assert session.end()
-    assert session.told == []
+    assert session.events_seen == []
     assert restored(objects, tmp_path / "again") == here(session)
 
 
@@ -478,7 +478,7 @@ def test_a_holder_beats_and_says_that_it_has_ended(tmp_path: Path) -> None:
     assert beat.mirrored == session.tip.n
 
 
-def test_whoever_finds_a_greater_epoch_stops_and_confirms_nothing_more(tmp_path: Path) -> None:
+def test_a_holder_that_finds_a_greater_epoch_stops_and_confirms_nothing_more(tmp_path: Path) -> None:
     objects = MemoryObjects()
     epoch = take_epoch(objects, 1)
     with writing(tmp_path / "run", objects, epoch, beat_seconds=0.0) as session:
@@ -537,9 +537,9 @@ def test_without_an_epoch_nobody_claims_and_a_beat_tells_those_who_look(tmp_path
         assert session.end()
     assert [name for name in objects.held if name.startswith("lease/")] == ["lease/000009", "lease/000000.beat"]
     assert read_beat(objects, 9) is None
-    told = read_beat(objects, 0)
-    assert told is not None
-    assert (told.ended, told.mirrored) == (True, session.tip.n)
+    last_beat = read_beat(objects, 0)
+    assert last_beat is not None
+    assert (last_beat.ended, last_beat.mirrored) == (True, session.tip.n)
 
 
 def test_the_end_does_not_wait_for_a_store_that_is_gone(tmp_path: Path) -> None:

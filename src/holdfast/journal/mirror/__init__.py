@@ -1,1 +1,5 @@
-"""The mirror: a copy of a journal in an object store, how it is written, read back and removed."""
+"""The mirror: a copy of a run in an object store.
+
+`uploader` writes it while the run works. `pieces` names its objects, and `assembly` and `restore` put a run together
+from them. `removal` and `tombstones` delete it in a way that no late upload can bring it back.
+"""

@@ -1,9 +1,13 @@
-"""Putting a run's journal together from what is left of it: its folder, its mirror, copies.
+"""Assembling a run's journal from everything that is left of it: its folder, its mirror, copies.
 
-The greatest epoch wins: of an older one only what lies before the first segment of the next counts. Inside one epoch
-all sources are united, record by record: the same record has the same place in each. What none of them has is left as a
-blank of its size, which reads as damage, so that everything behind it keeps its place. Nothing in a folder is changed
-that is not replaced by more; what lost the run is put into quarantine.
+The greatest epoch wins: of an older epoch, only the segments before the first segment of the next one count. Within one
+epoch all sources are merged, record by record, because the same record has the same offset in each of them. Records
+that no source has are replaced by blanks of the same size, so that later records keep their offsets; readers report the
+blanks as damage.
+
+Invariant: a file of the folder is only ever replaced by one with at least the same records. Segments that were written
+by a process after it had lost the run go to quarantine. A crash leaves a journal in which some segments are still old;
+assembling again completes it.
 """
 
 import contextlib
@@ -16,7 +20,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 import msgspec
 
 from holdfast.errors import JournalError, StoreError
-from holdfast.journal.content import Content, open_content
+from holdfast.journal.content import SegmentContent, open_content
 from holdfast.journal.disk import OS_DISK, Disk, make_folders, remove_if_there, write_all
 from holdfast.journal.mirror.pieces import UNKNOWN, FolderSource, SegmentPiece, Source, sealed_name
 from holdfast.journal.paths import journal_folder, quarantine_folder, segment_path
@@ -28,24 +32,24 @@ Warn = Callable[[str], None]
 
 
 class Layer(msgspec.Struct, frozen=True):
-    """What one source has of one segment."""
+    """The pieces that one source has of one segment."""
 
     source: Source
     pieces: tuple[SegmentPiece, ...]
 
 
-class Chosen(msgspec.Struct, frozen=True):
-    """A segment that counts, with all that is left of it."""
+class ChosenSegment(msgspec.Struct, frozen=True):
+    """A segment that counts, with all its pieces."""
 
     epoch: int
     number: int
     layers: tuple[Layer, ...]
 
 
-class Choice(msgspec.Struct, frozen=True):
-    """The segments that count, in order, and the pieces of those that a greater epoch has taken the run from."""
+class SegmentChoice(msgspec.Struct, frozen=True):
+    """The segments that count, in order, and the void pieces: those written after a greater epoch took the run over."""
 
-    segments: tuple[Chosen, ...]
+    segments: tuple[ChosenSegment, ...]
     void: tuple[SegmentPiece, ...]
 
     @property
@@ -53,41 +57,43 @@ class Choice(msgspec.Struct, frozen=True):
         return max((each.epoch for each in self.segments), default=0)
 
 
-def choose(sources: Sequence[Source], proved: Container[int] | None = None) -> Choice:
-    """Which segments count. An epoch's segments are followed by those of the next, so a segment of an older one with a
-    number that the next has reached was written by a process that had lost the run. Only an epoch that is `proved` (one
-    of its headers can be read) takes a run from another: what cannot be read is no evidence of a takeover.
+def choose(sources: Sequence[Source], proved: Container[int] | None = None) -> SegmentChoice:
+    """Choose the segments that count.
+
+    The segments of an epoch are followed by those of the next. So a segment of an older epoch is void if the next epoch
+    has a segment with the same or a smaller number: its writer had lost the run. Only an epoch in `proved` (one of its
+    headers is readable) can void others, because unreadable data is no evidence of a takeover.
     """
     held = _by_epoch(sources)
-    nameless = held.pop(UNKNOWN, {})
-    segments: dict[int, Chosen] = {}
+    headerless = held.pop(UNKNOWN, {})
+    segments: dict[int, ChosenSegment] = {}
     void: list[Layer] = []
     bound: int | None = None
     for epoch in sorted((each for each in held if proved is None or each in proved), reverse=True):
         for number, layers in held[epoch].items():
             if bound is None or number < bound:
-                segments[number] = Chosen(epoch, number, tuple(layers))
+                segments[number] = ChosenSegment(epoch, number, tuple(layers))
             else:
                 void += layers
         bound = min(held[epoch]) if bound is None else min(bound, *held[epoch])
     for epoch in sorted((each for each in held if proved is not None and each not in proved), reverse=True):
         for number, layers in held[epoch].items():
             if _fits(epoch, number, segments):
-                segments[number] = Chosen(epoch, number, tuple(layers))
+                segments[number] = ChosenSegment(epoch, number, tuple(layers))
             else:
                 void += layers
-    for number, layers in nameless.items():
-        if sum(number in each for each in held.values()) > 1:  # whose of them it is, nothing tells
+    for number, layers in headerless.items():
+        if sum(number in each for each in held.values()) > 1:  # it may belong to any of these epochs
             void += layers
         else:
-            near = segments.get(number) or Chosen(_epoch_near(number, segments), number, ())
+            near = segments.get(number) or ChosenSegment(_epoch_near(number, segments), number, ())
             segments[number] = msgspec.structs.replace(near, layers=(*layers, *near.layers))
     pieces = tuple(piece for layer in void for piece in layer.pieces)
-    return Choice(tuple(segments[number] for number in sorted(segments)), pieces)
+    return SegmentChoice(tuple(segments[number] for number in sorted(segments)), pieces)
 
 
 def _by_epoch(sources: Sequence[Source]) -> dict[int, dict[int, list[Layer]]]:
-    """What there is of each segment of each epoch."""
+    """All pieces, by epoch and segment number, one layer per source."""
     held: dict[int, dict[int, list[Layer]]] = {}
     for source in sources:
         mine: dict[tuple[int, int], list[SegmentPiece]] = {}
@@ -98,32 +104,32 @@ def _by_epoch(sources: Sequence[Source]) -> dict[int, dict[int, list[Layer]]]:
     return held
 
 
-def _epoch_near(number: int, segments: Mapping[int, Chosen]) -> int:
-    """That of the segment before; of the first, that of the one behind."""
+def _epoch_near(number: int, segments: Mapping[int, ChosenSegment]) -> int:
+    """The epoch of the segment before this number, or, for the first segment, of the one after it."""
     before = [each for each in segments if each < number]
     if before:
         return segments[max(before)].epoch
     return segments[min(segments)].epoch if segments else UNKNOWN
 
 
-def _fits(epoch: int, number: int, segments: Mapping[int, Chosen]) -> bool:
-    """Whether a segment can stand among others: epochs and numbers grow together."""
+def _fits(epoch: int, number: int, segments: Mapping[int, ChosenSegment]) -> bool:
+    """Whether a segment fits between the others: epochs and numbers grow together."""
     return number not in segments and all(
         each.epoch <= epoch if each.number < number else each.epoch >= epoch for each in segments.values()
     )
 
 
 class Assembler:
-    """Brings the journal of one run folder up to what is left of the run anywhere. The caller holds the run's lock, or
-    is the only one who knows of the folder.
+    """Adds to the journal of one run folder what other sources have. The caller holds the run's lock, or the folder is
+    private to it.
     """
 
     def __init__(
         self, run: str, uid: str, warn: Warn, disk: Disk = OS_DISK, *, lossy: bool = True, trusting: bool = False
     ) -> None:
-        """`lossy`: what a source cannot give now is told, and left blank. Else it is an error: it may come back.
-        `trusting`: sealed files of the folder need not be read to be believed: somebody has just read them, or the
-        folder is a copy of our own making.
+        """`lossy`: warn about what a source cannot deliver and leave it blank. Without it that is an error, because the
+        source may be reachable again later. `trusting`: do not read the folder's sealed files to check them, because
+        they have just been read, or the folder is our own copy.
         """
         self.changed = False
         self._trusting = trusting
@@ -136,23 +142,24 @@ class Assembler:
         self._warn = warn
         self._disk = disk
 
-    def assemble(self, choice: Choice) -> None:
-        """Dying on the way leaves a journal that is older in parts; doing it again completes it."""
+    def assemble(self, choice: SegmentChoice) -> None:
+        """Bring every chosen segment up to date. After a crash, calling it again completes the work."""
         make_folders(self._disk, self._folder)
-        shutil.rmtree(self._incoming, ignore_errors=True)  # of one that was cut off
-        self._set_lost_aside(choice)
+        shutil.rmtree(self._incoming, ignore_errors=True)  # left by an assembly that was interrupted
+        self._quarantine_void(choice)
         for segment in choice.segments:
             others = [layer for layer in segment.layers if layer.source.place != self._run]
             mine = [layer for layer in segment.layers if layer.source.place == self._run]
             here = os.path.join(self._run, mine[0].pieces[0].name) if mine else ""
-            if others and not self._is_settled(here, others):
-                self._bring(segment, here, others)
+            if others and not self._is_complete(here, others):
+                self._fetch_segment(segment, here, others)
         shutil.rmtree(self._incoming, ignore_errors=True)
-        self._set_strangers_aside()
+        self._quarantine_unfenced()
 
-    def _set_strangers_aside(self) -> None:
-        """Where an epoch's first segments are lost, what an older epoch wrote under their numbers has come in between.
-        The fence of the next segment that is left does not know it.
+    def _quarantine_unfenced(self) -> None:
+        """Quarantine segments of an older epoch that the next segment's fence does not name.
+
+        If the first segments of an epoch are lost, void segments of an older epoch with the same numbers were chosen.
         """
         segments = list_chain(self._disk, self._folder, self._uid).segments
         for file, successor in itertools.pairwise(segments):
@@ -161,77 +168,81 @@ class Assembler:
                 continue
             older = file.header.segment.epoch < successor.header.segment.epoch
             if older and not self._has(file.path, fence):
-                self._set_aside(file.path, f"epoch{file.header.segment.epoch}")
-                self._warn(f"{file.name} is not what the segment after it follows; it does not count")
+                self._quarantine(file.path, f"epoch{file.header.segment.epoch}")
+                self._warn(f"{file.name} is not the segment that the next one follows; it does not count")
 
-    def _set_lost_aside(self, choice: Choice) -> None:
-        """Segments of ours that were written after a greater epoch had taken the run."""
+    def _quarantine_void(self, choice: SegmentChoice) -> None:
+        """Quarantine segments of this folder that were written after a greater epoch had taken the run over."""
         for piece in FolderSource(self._run, self._disk).pieces():
             if piece not in choice.void:
                 continue
-            self._set_aside(os.path.join(self._run, piece.name), f"epoch{piece.epoch}")
+            self._quarantine(os.path.join(self._run, piece.name), f"epoch{piece.epoch}")
             what = f"was written under epoch {piece.epoch} after another process had taken the run over"
             if piece.epoch == UNKNOWN:
-                what = "has no beginning that can be read, and two processes have written a segment of that number"
+                what = "has no readable header, and two processes have written a segment of that number"
             self._warn(f"{piece.name} {what}; it does not count, and is kept in quarantine")
 
-    def _set_aside(self, path: str, why: str) -> None:
-        place = quarantine_folder(self._folder)
-        make_folders(self._disk, place)
-        self._disk.replace(path, os.path.join(place, f"{os.path.basename(path)}.{why}"))
-        self._disk.sync_folder(place)
+    def _quarantine(self, path: str, suffix: str) -> None:
+        target_folder = quarantine_folder(self._folder)
+        make_folders(self._disk, target_folder)
+        self._disk.replace(path, os.path.join(target_folder, f"{os.path.basename(path)}.{suffix}"))
+        self._disk.sync_folder(target_folder)  # the new name first: a power loss may leave both names, never neither
         self._disk.sync_folder(self._folder)
         self.changed = True
 
-    def _is_settled(self, here: str, others: Sequence[Layer]) -> bool:
-        """Whether nothing elsewhere can add to what we have."""
+    def _is_complete(self, here: str, others: Sequence[Layer]) -> bool:
+        """Whether no other source can add to our file `here`."""
         if here.endswith(".zst"):
             return self._trusting or is_whole_file(self._disk, here)
         if not here or any(piece.sealed for layer in others for piece in layer.pieces):
             return False
-        return self._whole_to(here) >= max(piece.last for layer in others for piece in layer.pieces)
+        return self._intact_bytes(here) >= max(piece.last for layer in others for piece in layer.pieces)
 
-    def _whole_to(self, path: str) -> int:
-        """How far a plain segment is records without a gap."""
+    def _intact_bytes(self, path: str) -> int:
+        """How many bytes from the start of a plain segment are records without a gap."""
         first, last = next(self._spans(path), (0, 0))
         return 0 if first else last
 
-    def _bring(self, segment: Chosen, here: str, others: Sequence[Layer]) -> None:
-        """Make the best of a segment, under its name."""
+    def _fetch_segment(self, segment: ChosenSegment, here: str, others: Sequence[Layer]) -> None:
+        """Fetch what other sources have of a segment, and merge it with our file `here`."""
         make_folders(self._disk, self._incoming)
         found = [here] if here else []
-        have = self._whole_to(here) if here.endswith(".jsonl") else 0
+        have = self._intact_bytes(here) if here.endswith(".jsonl") else 0
         fetched: list[str] = []
         try:
             for index, layer in enumerate(others):
                 fetched += self._fetch(layer, os.path.join(self._incoming, f"{segment.number}-{index}"), have)
-            self._settle(segment, here, [*found, *fetched])
+            self._install(segment, here, [*found, *fetched])
         finally:
             for path in fetched:
                 remove_if_there(self._disk, path)
 
-    def _settle(self, segment: Chosen, here: str, candidates: Sequence[str]) -> None:
-        """Each line of it leaves at least what was there before."""
+    def _install(self, segment: ChosenSegment, here: str, candidates: Sequence[str]) -> None:
+        """Give a segment its best content: a whole sealed file, else all records of all candidates, merged.
+
+        A crash at any line leaves at least the records that were there before.
+        """
         plain, sealed = (segment_path(self._folder, segment.number, sealed=each) for each in (False, True))
         whole = next((path for path in candidates if path.endswith(".zst") and is_whole_file(self._disk, path)), None)
         if whole is not None:
             self._disk.replace(whole, sealed)
-            self._disk.sync_folder(self._folder)
+            self._disk.sync_folder(self._folder)  # the sealed name is durable before the plain file is removed
             remove_if_there(self._disk, plain)
         else:
-            united = os.path.join(self._incoming, f"{segment.number}.united.jsonl")
+            merged = os.path.join(self._incoming, f"{segment.number}.united.jsonl")
             pieces = (piece for layer in segment.layers for piece in layer.pieces if layer.source.place != self._run)
-            self._unite(candidates, united, max((piece.last for piece in pieces if not piece.sealed), default=0))
-            self._disk.replace(united, plain)
-            if here.endswith(".zst"):  # beside a plain one, a sealed one that is damaged does not count
+            self._merge(candidates, merged, max((piece.last for piece in pieces if not piece.sealed), default=0))
+            self._disk.replace(merged, plain)
+            if here.endswith(".zst"):  # it is damaged, and its records are in the plain file, which is durable first
                 self._disk.sync_folder(self._folder)
-                self._set_aside(here, "damaged")
+                self._quarantine(here, "damaged")
         self._disk.sync_folder(self._folder)
         self.changed = True
 
     def _fetch(self, layer: Layer, name: str, have: int) -> list[str]:
-        """Copies of what a source has: a sealed file as it is, chunks at their places in one file. Those of the first
-        `have` bytes are not needed. Chunks that are gone since they were listed have been sealed meanwhile.
+        """Copy what a source has to files, and return their paths: a sealed file as it is, chunks at their offsets in
+        one file. Chunks of the first `have` bytes are skipped. If chunks have vanished since they were listed, the
+        segment has been sealed in the meantime, so the sealed object is fetched.
         """
         made: list[str] = []
         source, packed = layer.source, f"{name}.jsonl.zst"
@@ -251,15 +262,15 @@ class Assembler:
                 if is_whole_file(self._disk, packed):
                     return made
         for error in gone:
-            self._put_up_with(error)
+            self._warn_or_raise(error)
         return made
 
     def _write(self, path: str, content: Callable[[], Iterator[bytes]]) -> bool:
-        """Durable, or told why not: what one source has lost another may have."""
+        """Write a durable file. False, with a warning, if the source fails: another source may have the content."""
         try:
             self._copy(path, content)
         except StoreError as error:
-            self._put_up_with(error)
+            self._warn_or_raise(error)
             return False
         return True
 
@@ -273,7 +284,7 @@ class Assembler:
         finally:
             self._disk.close(handle)
 
-    def _put_up_with(self, error: StoreError) -> None:
+    def _warn_or_raise(self, error: StoreError) -> None:
         if not self._lossy:
             raise error
         self._warn(str(error))
@@ -281,7 +292,7 @@ class Assembler:
     def _laid_out(
         self, source: Source, chunks: Sequence[SegmentPiece], have: int, gone: list[StoreError]
     ) -> Iterator[bytes]:
-        """Chunks one after the other, each at its place; what is missing or short is left blank."""
+        """The bytes of chunks, each at its offset. Missing or short chunks are filled with blanks."""
         at = min(have, min(piece.first for piece in chunks))
         yield from _blank(at)
         for piece in sorted(chunks, key=lambda each: (each.first, -each.last)):
@@ -302,8 +313,11 @@ class Assembler:
             yield from _blank(piece.last - max(at, piece.first + len(data)))
             at = piece.last
 
-    def _unite(self, candidates: Sequence[str], target: str, size: int) -> None:
-        """Every record that any of them has, at its place, up to where the longest of them is known to have gone."""
+    def _merge(self, candidates: Sequence[str], target: str, size: int) -> None:
+        """Write every record that any candidate has, at its offset, filled with blanks to the greatest known length.
+
+        JournalError if the result does not read back with all of these records.
+        """
         streams = [zip(self._spans(path), itertools.repeat(index)) for index, path in enumerate(candidates)]
         contents = [open_content(self._disk, path) for path in candidates]
         sealed = (content.size() for content, path in zip(contents, candidates, strict=True) if path.endswith(".zst"))
@@ -322,7 +336,7 @@ class Assembler:
                 for piece in contents[index].pieces(max(first, at), last):
                     yield piece.data
                 at = last
-            yield from _blank(max(end - at, int(cut)))  # how long a file was that is cut, nobody knows
+            yield from _blank(max(end - at, int(cut)))  # the length of a cut file is unknown: one blank shows it
 
         try:
             if not self._write(target, records):
@@ -334,7 +348,7 @@ class Assembler:
                 content.close()
 
     def _has(self, path: str, fence: Fence) -> bool:
-        """Whether the record that a fence names ends where it says."""
+        """Whether the file has the record that a fence names, at the fence's offset."""
         tail = b',"x":"%b"}\n' % fence.x.encode()
         content = open_content(self._disk, path)
         try:
@@ -344,7 +358,7 @@ class Assembler:
             content.close()
 
     def _spans(self, path: str) -> Iterator[tuple[int, int]]:
-        """Bytes that are whole records, one after the other without a gap."""
+        """The byte ranges of a file that consist of valid records without a gap."""
         content = open_content(self._disk, path)
         try:
             first = end = 0
@@ -360,8 +374,8 @@ class Assembler:
             content.close()
 
 
-def _records(content: Content, seed: int) -> Iterator[tuple[int, int]]:
-    """Where the whole records of a segment are."""
+def _records(content: SegmentContent, seed: int) -> Iterator[tuple[int, int]]:
+    """The byte ranges of the valid records of a segment."""
     rest, at = b"", 0
     for piece in content.pieces(0):
         if piece.offset != at + len(rest) or piece.gap:
@@ -378,7 +392,7 @@ def _records(content: Content, seed: int) -> Iterator[tuple[int, int]]:
 
 
 def _blank(size: int) -> Iterator[bytes]:
-    """A line that is no record, in the place of what is lost."""
+    """A line of spaces that replaces `size` lost bytes. It is no valid record, so readers report it as damage."""
     while size > _BLANK_BYTES:
         yield b" " * _BLANK_BYTES
         size -= _BLANK_BYTES

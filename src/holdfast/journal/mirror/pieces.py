@@ -1,7 +1,8 @@
-"""Where the bytes of a journal lie outside of its folder: pieces of segments, by epoch, in a mirror or another folder.
+"""Pieces of journal segments, and the sources that hold them: a mirror or a run folder.
 
-A piece is a whole sealed segment, or bytes [first, last) of a plain one, cut at record ends. Pieces never change: two
-of the same name have the same bytes. One interface, two sources; whoever puts a run together again knows no other.
+A piece is a whole sealed segment, or bytes [first, last) of a plain one, cut at record ends. Invariant: pieces never
+change, so two pieces with the same name have the same bytes. Both kinds of source have the same interface (`Source`),
+and `assembly` and `restore` use only that.
 """
 
 import errno
@@ -24,18 +25,18 @@ from holdfast.journal.start_copy import START_FILE
 FOLDER = "journal"
 SPEC = "spec.yaml"
 BEHIND_RECORDS = (SPEC, START_FILE)
-"""Files that repeat what records say. In a mirror they never are ahead of the records."""
+"""Files that repeat the content of records. They are uploaded after those records, so they are never ahead of them."""
 UNKNOWN = 0
 """The epoch of a segment whose header cannot be read."""
 _BYTES_MAX = 1 << 32
-"""No segment is so long; what claims to lie behind it would be put there behind as many blanks."""
+"""No segment is so long. A piece that claims a greater offset is ignored: it would create a file full of blanks."""
 _CHUNK = re.compile(rf"{FOLDER}/(\d{{6,12}})/(\d{{6,12}})/(\d{{12,}})-(\d{{12,}})")
 _ORIGINAL = re.compile(r"[^/.][^/]*\.jsonl\.zst|blobs/[^/.][^/]*")
 _SEALED = re.compile(rf"{FOLDER}/(\d{{6,12}})/(\d{{6,12}})\.jsonl\.zst")
 
 
 class SegmentPiece(msgspec.Struct, frozen=True):
-    """Bytes [first, last) of a segment; of a sealed one all, compressed. `size`: how many bytes it really has."""
+    """Bytes [first, last) of a plain segment, or a whole sealed one. `size`: the bytes that the object really has."""
 
     epoch: int
     segment: int
@@ -47,7 +48,7 @@ class SegmentPiece(msgspec.Struct, frozen=True):
 
 
 class Source(Protocol):
-    """Something that a run's journal and files can be read from."""
+    """A place from which a run's journal and files can be read."""
 
     @property
     def kind(self) -> str:
@@ -59,10 +60,10 @@ class Source(Protocol):
     def pieces(self) -> list[SegmentPiece]: ...
 
     def files(self) -> list[str]:
-        """The names of the run's other originals, and of its blobs."""
+        """The names of the run's other original files and blobs."""
 
     def read(self, name: str) -> Iterator[bytes]:
-        """A piece's bytes, or a file's."""
+        """The bytes of a piece or file."""
 
 
 def chunk_name(epoch: int, segment: int, first: int, last: int) -> str:
@@ -87,19 +88,20 @@ def parse_piece(name: str, size: int) -> SegmentPiece | None:
 
 
 def is_original(name: str) -> bool:
-    """Whether a file of a run's folder belongs into a copy of the run: spec, start records, plan, data, blobs. No other
-    name is ever made a path, whoever put it there.
+    """Whether a file belongs to a copy of a run: spec, start records, plan, data, blobs.
+
+    Only these names are ever used as paths, so an object that somebody else put into a mirror cannot write elsewhere.
     """
     return name in BEHIND_RECORDS or _ORIGINAL.fullmatch(name) is not None
 
 
 def is_no_blob(name: str) -> bool:
-    """An original that a report reads: blobs are only needed to ask."""
+    """Whether it is an original that reports read. Blobs are needed only to send requests."""
     return is_original(name) and not name.startswith("blobs/")
 
 
 def is_behind_records(name: str) -> bool:
-    """One of the small files that repeat what records say."""
+    """Whether it is one of the small files that repeat the content of records."""
     return name in BEHIND_RECORDS
 
 
@@ -111,7 +113,7 @@ _numbered = msgspec.json.Decoder(_Numbered)
 
 
 def last_number(data: bytes) -> int:
-    """The number of the last record in a chunk; 0 if that is damaged."""
+    """The number of the last record in a chunk; 0 if that record is damaged."""
     start = data.rfind(b"\n", 0, len(data) - 1) + 1
     try:
         return _numbered.decode(data[start:]).n
@@ -120,7 +122,7 @@ def last_number(data: bytes) -> int:
 
 
 class MirrorSource:
-    """A run's mirror. It is listed once."""
+    """A run's mirror, as it was when it was listed: once, at construction."""
 
     kind = "mirror"
 
@@ -129,10 +131,10 @@ class MirrorSource:
         self.place = objects.url
         self._listed = list(objects.listed(""))
         self.tombstones = read_tombstones(objects, self.names())
-        """Of runs that were removed from this place, the newest first."""
+        """The tombstones of runs that were removed from here, the newest first."""
 
     def pieces(self) -> list[SegmentPiece]:
-        """Where a new run has taken the place of a removed one, what the old one sent late does not count."""
+        """The run's pieces. If a new run has replaced a removed one, late uploads of the removed run are left out."""
         found = list(filter(None, (parse_piece(each.name, each.size) for each in self._listed)))
         removed = max((each.epoch for each in self.tombstones), default=0)
         return [piece for piece in found if piece.epoch > removed] or found
@@ -141,21 +143,20 @@ class MirrorSource:
         return [each.name for each in self._listed if is_original(each.name)]
 
     def names(self) -> list[str]:
-        """Of every object there."""
+        """The names of all objects."""
         return [each.name for each in self._listed]
 
     def strangers(self) -> list[str]:
-        """Objects that no mirror has put there."""
-        known = (is_original(each.name) or each.name.startswith("lease/") for each in self._listed)
-        names = [each.name for each, known in zip(self._listed, known, strict=True) if not known]
-        return [name for name in names if parse_piece(name, 0) is None]
+        """The names of objects that Holdfast did not write."""
+        others = (name for name in self.names() if not is_original(name) and not name.startswith("lease/"))
+        return [name for name in others if parse_piece(name, 0) is None]
 
     def read(self, name: str) -> Iterator[bytes]:
         return self.objects.pieces(name)
 
 
 class FolderSource:
-    """A run's folder, as it is or as it was copied from somewhere."""
+    """A run folder: the run's own, or a copy of it."""
 
     kind = "local"
 
@@ -174,7 +175,7 @@ class FolderSource:
             if about is None:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), file.path)
             if not stat.S_ISREG(about.st_mode):
-                continue  # a link or folder in the place of a segment holds nothing of the run
+                continue  # a link or folder with the name of a segment holds no records
             size = about.st_size
             name = f"{FOLDER}/{file.name}"
             found.append(SegmentPiece(epoch, file.number, 0, size, file.sealed, name, size))
@@ -184,8 +185,8 @@ class FolderSource:
         blobs = os.path.join(self.place, "blobs")
         names = files.list_names(self.place) if files.is_folder(self.place) else []
         held = [f"blobs/{name}" for name in files.list_names(blobs)] if files.is_folder(blobs) else []
-        wanted = [name for name in (*names, *held) if is_original(name) and not name.endswith(".tmp")]
-        return [name for name in wanted if files.is_file(os.path.join(self.place, name))]
+        originals = [name for name in (*names, *held) if is_original(name) and not name.endswith(".tmp")]
+        return [name for name in originals if files.is_file(os.path.join(self.place, name))]
 
     def read(self, name: str) -> Iterator[bytes]:
         with open(files.open_file(os.path.join(self.place, name)), "rb") as file:

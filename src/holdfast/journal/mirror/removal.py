@@ -19,7 +19,6 @@ from holdfast.journal.ownership.claims import FOLDER as LEASES
 from holdfast.journal.ownership.claims import Patience, greatest_epoch, is_silent, take_epoch
 
 _ROUNDS = 3
-"""How often the mirror is listed again: a process that has not seen the tombstone may still send."""
 
 
 class Removed(msgspec.Struct, frozen=True):
@@ -31,7 +30,7 @@ class Removed(msgspec.Struct, frozen=True):
 
 
 def removed_run(source: MirrorSource) -> Removed | None:
-    """None if there is a run: no tombstone is there, or a new run has taken the place of the removed one."""
+    """The removed run; None if there is no tombstone, or if a new run has replaced the removed one."""
     tombstones = source.tombstones
     if not tombstones:
         return None
@@ -66,41 +65,43 @@ def refuse_remains(source: MirrorSource) -> Tombstone | None:
 
 
 def newest_epoch(objects: Objects) -> int:
-    """The greatest of a removed run: a new run starts above it."""
+    """The greatest epoch of the runs that were removed here; 0 if none was. A new run starts above it."""
     names = [each.name for each in objects.listed(LEASES)]
     return max((each.epoch for each in read_tombstones(objects, names)), default=0)
 
 
 def remove_run(objects: Objects, uid: str = "", patience: Patience | None = None) -> None:
-    """Remove the run that a mirror holds. `uid`: the run that is meant; else whichever is there. HeldError if a live
-    process writes it; UsageError if the mirror holds another run.
+    """Remove the run that a mirror holds. `uid`: the run to remove; empty removes any. HeldError if a live process
+    writes it; UsageError if the mirror holds another run.
     """
     source = MirrorSource(objects)
     if not any(map(_is_ours, source.names())):
         return
     if removed_run(source) is None:
-        there = uid_of(source)
-        if uid and there and uid != there:
+        found = uid_of(source)
+        if uid and found and uid != found:
             raise UsageError(
                 f"{source.place} holds another run of the same name; it stays. To remove it: "
                 f"holdfast gc {shlex.quote(source.place)} --mirror --yes"
             )
         epoch = _claim(objects, source, patience or Patience())
-        write_tombstone(objects, Tombstone(there or uid, time.time(), epoch))
+        # The tombstone is created before the first delete: a crash in between is then recognised as a removal.
+        write_tombstone(objects, Tombstone(found or uid, time.time(), epoch))
     _delete_rest(objects)
 
 
 def _claim(objects: Objects, source: MirrorSource, patience: Patience) -> int:
-    """The greatest epoch of the run, after making sure that no live process writes it."""
+    """Make sure that no live process writes the run. Returns the greatest epoch of the run."""
     last = max((piece.epoch for piece in source.pieces()), default=0)
     if greatest_epoch(objects):
         return take_epoch(objects, last + 1, patience)
-    if not is_silent(objects, 0, patience):  # with mirror.exclusive: false nobody claims the run
+    if not is_silent(objects, 0, patience):  # with mirror.exclusive: false a run has no claim
         raise HeldError(f"{source.place} is being written by a live process; stop it first")
     return last
 
 
 def _delete_rest(objects: Objects) -> None:
+    """Delete the run's objects, and list again: a process that has not seen the tombstone may still upload."""
     for _ in range(_ROUNDS):
         names = sorted((each.name for each in objects.listed("") if _is_ours(each.name)), key=_order)
         if not names:
@@ -110,6 +111,7 @@ def _delete_rest(objects: Objects) -> None:
 
 
 def _order(name: str) -> tuple[int, int, int, int, str]:
+    """Sort key for deletion: leases, other files, then pieces of the journal, the first piece last."""
     piece = parse_piece(name, 0)
     if piece is not None:
         return 2, -piece.epoch, -piece.segment, -piece.first, name

@@ -1,4 +1,8 @@
-"""From what is left of a run, wherever it is, to a folder that can be read and gone on with."""
+"""Restoring a run folder from everything that is left of the run: the folder itself, its mirror, copies.
+
+Invariant: nothing in the folder is lost, and each file appears whole or not at all. A crash leaves a folder that is
+restored in part; restoring it again completes it.
+"""
 
 import os
 import stat
@@ -11,7 +15,7 @@ from holdfast.errors import JournalError, StoreError
 from holdfast.files import status_of
 from holdfast.journal.disk import OS_DISK, make_folders, make_run_folder, remove_if_there, write_all
 from holdfast.journal.frames import FRAME_BYTES_MAX, salvage
-from holdfast.journal.mirror.assembly import Assembler, Choice, choose
+from holdfast.journal.mirror.assembly import Assembler, SegmentChoice, choose
 from holdfast.journal.mirror.pieces import FolderSource, SegmentPiece, Source, is_original
 from holdfast.journal.start_copy import START_FILE, parse_start
 from holdfast.records import Line, Segment, parse, seed_of
@@ -23,10 +27,10 @@ _segment = msgspec.json.Decoder(Segment)
 
 
 class Restored(msgspec.Struct, frozen=True):
-    """What was put together."""
+    """The result: the run's uid, the segments that count, and whether the folder changed."""
 
     uid: str
-    choice: Choice
+    choice: SegmentChoice
     changed: bool
 
 
@@ -39,17 +43,18 @@ def restore(
     lossy: bool = True,
     trusting: bool = False,
 ) -> Restored:
-    """Bring a run's folder up to what its sources hold. Nothing in it is lost; doing it again completes what was cut
-    off. JournalError if the sources hold nothing, or another run than the folder; StoreError, unless `lossy`, if one of
-    them cannot give what it has. `files`: which of the other originals to bring. `trusting`: sealed files of the folder
-    need not be read to be believed.
+    """Add to a run folder everything that the sources hold and it does not.
+
+    `files` selects which of the other original files to fetch. `trusting`: do not read the folder's sealed files to
+    check them. JournalError if the sources hold nothing, or another run than the folder. StoreError if an object cannot
+    be read; with `lossy` it is left out with a warning.
     """
     here = FolderSource(run)
     every = [here, *sources]
     heads = _Heads(lossy=lossy)
     uids = {source.place: uid for source in every if (uid := _uid_of(source, heads))}
     if not uids:
-        raise heads.problem or _nothing(sources)
+        raise heads.problem or _error_for_nothing(sources)
     uid = uids.get(run) or next(iter(uids.values()))
     for place, found in uids.items():
         if found != uid:
@@ -58,24 +63,25 @@ def restore(
                 "recover it into another folder with --output, or mirror one of them elsewhere"
             )
     known = [source for source in every if source.place in uids]
-    _refuse_two_lines(known, uid, heads)
-    choice = choose(known, {epoch for source in known for epoch in _proved(source, uid, heads)})
+    _refuse_diverged(known, uid, heads)
+    choice = choose(known, {epoch for source in known for epoch in _proven_epochs(source, uid, heads)})
     assembler = Assembler(run, uid, warn, lossy=lossy, trusting=trusting)
     make_run_folder(OS_DISK, run)
     assembler.assemble(choice)
-    changed = _bring_files(run, sources, warn if lossy else None, files)
+    changed = _fetch_files(run, sources, warn if lossy else None, files)
     return Restored(uid, choice, assembler.changed or changed)
 
 
 def uid_of(source: Source) -> str:
-    """Whose journal it is, as most headers of its segments say, so that one foreign object cannot take it over; empty
-    if none can be read. Only some are looked at: they are as many as the segments.
+    """The uid that most segment headers name, so that one foreign object cannot change it; empty if none is readable.
+
+    A run may have many segments, so only a sample of the headers is read.
     """
     return _uid_of(source, _Heads())
 
 
 def fetch_file(source: Source, name: str, path: str) -> None:
-    """A durable copy, in the place of what was there. StoreError leaves part of it."""
+    """Write a durable copy of a source's file to `path`, replacing what is there. StoreError leaves a partial file."""
     remove_if_there(OS_DISK, path)
     handle = OS_DISK.create(path)
     try:
@@ -87,15 +93,15 @@ def fetch_file(source: Source, name: str, path: str) -> None:
 
 
 class _Head(msgspec.Struct, frozen=True):
-    """What a segment's first record says; `line` is that record, if it is whole."""
+    """A segment's header; `line` is its line if that is intact, else None."""
 
     segment: Segment
     line: bytes | None
 
 
 class _Heads:
-    """The first records of segments, each read once. `lossy`: a store may be unable to give some of them; one that
-    cannot give many is away.
+    """Reads segment headers, each once. With `lossy`, a few failed reads are tolerated; more mean that the store is
+    unreachable, and raise.
     """
 
     def __init__(self, *, lossy: bool = False) -> None:
@@ -131,43 +137,45 @@ def _uid_of(source: Source, heads: _Heads) -> str:
 
 
 def _uid_of_copy(source: Source) -> str:
-    """Of a journal whose headers are all lost."""
+    """The uid in started.jsonl, for a journal whose headers are all lost."""
     if not source.pieces() or START_FILE not in source.files():
         return ""
     return parse_start(b"".join(source.read(START_FILE))).uid
 
 
-def _refuse_two_lines(sources: Sequence[Source], uid: str, heads: _Heads) -> None:
-    """An epoch has one writer, so a segment of it begins with the same record everywhere. Where two differ, processes
-    went on each on its own, one of them without a claim there; united they would be neither.
+def _refuse_diverged(sources: Sequence[Source], uid: str, heads: _Heads) -> None:
+    """JournalError if two sources were continued independently under the same epoch.
+
+    An epoch has one writer, so a segment of it starts with the same header everywhere. Two different headers mean that
+    one process continued the run without a claim. Merged, their records would belong to neither history.
     """
     begun: dict[tuple[int, int], list[tuple[Source, SegmentPiece]]] = {}
     for source in sources:
         for piece in source.pieces():
             if piece.first == 0:
                 begun.setdefault((piece.epoch, piece.segment), []).append((source, piece))
-    alike: set[int] = set()
+    equal_epochs: set[int] = set()
     for (epoch, _), every in sorted(begun.items(), key=lambda each: each[0]):
-        if epoch in alike or len({source.place for source, _ in every}) < 2:
+        if epoch in equal_epochs or len({source.place for source, _ in every}) < 2:
             continue
         found = ((source.place, heads.of(source, piece)) for source, piece in every)
         lines = {place: head.line for place, head in found if head and head.line and _is_of(head, uid, epoch)}
         if len({*lines.values()}) > 1:
             raise JournalError(
-                f"{' and '.join(lines)} were both gone on with under epoch {epoch}, each without the other; nothing "
-                "was changed: go on with one of them, in another store (--store DIR) or with another mirror "
+                f"{' and '.join(lines)} were both continued under epoch {epoch}, each without the other; nothing "
+                "was changed: continue one of them, in another store (--store DIR) or with another mirror "
                 "(--set mirror.url=URL)"
             )
         if len(lines) > 1:
-            alike.add(epoch)
+            equal_epochs.add(epoch)
 
 
 def _is_of(head: _Head, uid: str, epoch: int) -> bool:
     return (head.segment.run, head.segment.epoch) == (uid, epoch)
 
 
-def _proved(source: Source, uid: str, heads: _Heads) -> Iterator[int]:
-    """Epochs that a header of the run tells of."""
+def _proven_epochs(source: Source, uid: str, heads: _Heads) -> Iterator[int]:
+    """The epochs for which this source has a readable header of the run."""
     mine: dict[int, list[SegmentPiece]] = {}
     for piece in source.pieces():
         if piece.first == 0:
@@ -177,7 +185,7 @@ def _proved(source: Source, uid: str, heads: _Heads) -> Iterator[int]:
             yield epoch
 
 
-def _nothing(sources: Sequence[Source]) -> JournalError:
+def _error_for_nothing(sources: Sequence[Source]) -> JournalError:
     places = ", ".join(source.place for source in sources)
     if any(source.pieces() for source in sources):
         return JournalError(
@@ -188,8 +196,10 @@ def _nothing(sources: Sequence[Source]) -> JournalError:
 
 
 def _read_head(source: Source, piece: SegmentPiece) -> _Head | None:
-    """What the first record says, if it can be believed: its checksum is right, or, where that record is damaged, that
-    of another one behind it is right for the run that it names.
+    """The header of a segment; None if it cannot be trusted.
+
+    It is trusted if its checksum is right, or, if its line is damaged, if a later record's checksum is right for the
+    run that it names.
     """
     data = b""
     for part in source.read(piece.name):
@@ -201,7 +211,7 @@ def _read_head(source: Source, piece: SegmentPiece) -> _Head | None:
             data = salvage(data, FRAME_BYTES_MAX)
         first, *others = data.splitlines()
         found = _segment.decode(_line.decode(first).d)
-    except (ValueError, msgspec.DecodeError):  # damaged: another segment's will do
+    except (ValueError, msgspec.DecodeError):  # damaged; the header of another segment names the run too
         return None
     seed = seed_of(found.run)
     if parse(first, seed) is not None:
@@ -209,13 +219,13 @@ def _read_head(source: Source, piece: SegmentPiece) -> _Head | None:
     return _Head(found, None) if any(parse(line, seed) is not None for line in others) else None
 
 
-def _bring_files(
-    run: str, sources: Sequence[Source], warn: Callable[[str], None] | None, wanted: Callable[[str], bool]
+def _fetch_files(
+    run: str, sources: Sequence[Source], warn: Callable[[str], None] | None, is_selected: Callable[[str], bool]
 ) -> bool:
-    """Those that the folder does not have. Each appears whole, or not at all. Without `warn`, a failure is raised."""
+    """Fetch the files that the folder does not have; returns whether any was added. Without `warn`, failures raise."""
     changed = False
     for source in sources:
-        for name in filter(wanted, source.files()):
+        for name in filter(is_selected, source.files()):
             path = os.path.join(run, name)
             found = status_of(path)
             is_there = found is not None and not stat.S_ISLNK(found.st_mode)  # a link is replaced, never followed
@@ -230,7 +240,7 @@ def _bring_files(
                     raise
                 warn(str(error))
                 continue
-            OS_DISK.replace(temporary, path)
+            OS_DISK.replace(temporary, path)  # the content is synced already, so the name never shows a partial file
             OS_DISK.sync_folder(os.path.dirname(path))
             changed = True
     return changed

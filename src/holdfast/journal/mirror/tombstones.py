@@ -29,7 +29,7 @@ class Tombstone(msgspec.Struct, frozen=True, omit_defaults=True):
     at: float = 0.0
     """When the removal began; 0 if the tombstone is damaged."""
     epoch: int = 0
-    """The greatest epoch of the removed run."""
+    """The greatest epoch of the removed run. A new run starts above it."""
 
     @property
     def when(self) -> str:
@@ -55,7 +55,7 @@ def read_tombstone(objects: Objects, uid: str) -> Tombstone | None:
 
 
 def read_tombstones(objects: Objects, names: Iterable[str]) -> list[Tombstone]:
-    """Those among some names of objects, the newest first."""
+    """The tombstones among these object names, the newest first."""
     found = [_read(objects, name) for name in names if is_tombstone(name)]
     return sorted(filter(None, found), key=lambda each: each.at, reverse=True)
 

@@ -1,10 +1,14 @@
-"""The mirror: a copy of a run in an object store, kept by a thread that nobody waits for.
+"""The uploader: a thread that copies a run to its mirror in an object store while the run continues.
 
-Only acknowledged bytes go up, cut at record ends, as objects that never change; a sealed segment's object replaces its
-chunks once it has been read back. What a record may refer to (plan, data, blobs) goes up before it; spec.yaml and
-started.jsonl, which repeat what records say, go up behind them. The backlog is the journal itself, on disk. Invariant:
-`mirrored` is the number of a record that is durable there with everything before it. Whatever the store does, the run
-continues; only a greater epoch in it, or a tombstone of the run, ends the run.
+Only acknowledged bytes are uploaded, cut at record ends, as objects that never change. Order of uploads:
+
+- Files that records refer to (plan, data, blobs) before the records.
+- spec.yaml and started.jsonl, which repeat the content of records, after them.
+- A sealed segment is read back before its chunks are deleted.
+
+There is no separate backlog: the journal on disk is the backlog. Invariant: record `mirrored` and everything before it
+are durable in the store. If the store fails, the run continues and the upload is retried. Only a greater epoch in the
+store, or a tombstone of the run, stops the run. A crash leaves an incomplete mirror; the next start completes it.
 """
 
 import contextlib
@@ -41,46 +45,46 @@ from holdfast.records import Fence
 
 CHUNK_BYTES = 8 << 20
 BEATS = 3
-"""So often a holder beats before it is taken for dead."""
+"""A holder beats so often within one expiry."""
 BEAT_SECONDS = EXPIRY_SECONDS / BEATS
 _BACKOFF_SECONDS_MAX = 60.0
 _LOOKS_MAX = 100
-_GOES_ON = {
-    False: "the run goes on, and it is tried again",
-    True: "the run waits for it (mirror.wait), and it is tried again",
+_WHAT_NEXT = {
+    False: "the run continues, and the upload is retried",
+    True: "the run waits for the mirror (mirror.wait), and the upload is retried",
 }
 _SILENT_SECONDS = 2.0
-"""Whoever waits longer at the end is told for what."""
+"""If `close` has to wait longer, it reports what it waits for."""
 
 
 class Keeping(msgspec.Struct, frozen=True):
-    """How a mirror is kept. `tip` is the last acknowledged record; the rest is told from the mirror's thread."""
+    """Settings of an uploader, and callbacks that its thread calls. `tip` returns the last acknowledged record."""
 
     tip: Callable[[], Fence]
     tell: Callable[[str, str], None] = lambda event, message: None
     lost: Callable[[], None] = lambda: None
     """A greater epoch was found: this process has lost the run."""
     confirmed: Callable[[int], None] = lambda n: None
-    """Everything up to this number is durable there."""
+    """Everything up to this number is durable in the mirror."""
     waits: bool = False
-    """Nothing is acknowledged that is not there."""
+    """The writer acknowledges a record only when it is in the mirror."""
     seconds: float = 5.0
     beat_seconds: float = BEAT_SECONDS
     chunk_bytes: int = CHUNK_BYTES
 
 
 class _Sent(msgspec.Struct):
-    """What the store has of one segment: its first so many bytes, in chunks, or all of it."""
+    """What the store has of one segment: the first `bytes` bytes in chunks, or the sealed file."""
 
     bytes: int = 0
     chunks: set[str] = msgspec.field(default_factory=set)
     sealed: bool = False
     unread: bool = False
-    """There is a sealed object that nobody is known to have read back."""
+    """The sealed object exists, but it is not known whether it was read back."""
 
 
 class Mirror:
-    """Keeps one run's mirror, from `start` to `close`. `epoch` None: no other process may write it."""
+    """Uploads one run, from `start` to `close`. `epoch` None: the mirror has no claims (`mirror.exclusive: false`)."""
 
     def __init__(self, run: str, uid: str, objects: Objects, epoch: int | None, keeping: Keeping) -> None:
         self.mirrored = 0
@@ -92,16 +96,16 @@ class Mirror:
         self._keeping = keeping
         self._headers: HeaderCache = {}
         self._segments: dict[tuple[int, int], _Sent] = {}
-        self._files: dict[str, tuple[int, int] | None] | None = None  # what is there; None: not looked yet
-        self._put: dict[str, tuple[int, int]] = {}  # what we have put there ourselves, and were told so
+        self._files: dict[str, tuple[int, int] | None] | None = None  # files in the store; None: not listed yet
+        self._put: dict[str, tuple[int, int]] = {}  # files that this process has uploaded successfully
         self._blobs_seen: tuple[int, int] = (0, 0)
         self._beats = 0
         self._beat_at = -1e9
         self._caught_up_at = time.monotonic()
         self.trouble = ""
-        """What the store last answered instead of taking what it was given; empty if it takes it."""
+        """The last error of the store; empty if the last upload succeeded."""
         self.lost_because = ""
-        """Why this process must not write the run any longer; empty as long as it may."""
+        """Why this process must not write the run any longer; empty while it may."""
         self._wake = threading.Event()
         self._closing = threading.Event()
         self._ended = threading.Event()
@@ -113,21 +117,21 @@ class Mirror:
         self._thread.start()
 
     def nudge(self) -> None:
-        """There is something new, and somebody waits for it."""
+        """Upload at once: there is a new record, and a caller waits for it."""
         self._wake.set()
 
     @property
     def behind_seconds(self) -> float:
-        """For how long there has been something that is durable here and not there."""
+        """For how many seconds the mirror has been incomplete."""
         return 0.0 if self.mirrored >= self._keeping.tip().n else time.monotonic() - self._caught_up_at
 
     def close(self, seconds: float) -> bool:
-        """Send what is left, for at most so long, and let the run go. False if not all of it is there."""
+        """Upload the rest, for at most `seconds`, and end the claim. False if the mirror is incomplete."""
         self._closing.set()
         self._wake.set()
         if not self._ended.wait(min(seconds, _SILENT_SECONDS)) and seconds > _SILENT_SECONDS:
-            left = f"{self._objects.url} does not have {self._keeping.tip().n - self.mirrored} records yet"
-            self._keeping.tell("mirror.waiting", f"{left}; waiting for at most {seconds:g} s, they are safe here")
+            missing = f"{self._objects.url} does not have {self._keeping.tip().n - self.mirrored} records yet"
+            self._keeping.tell("mirror.waiting", f"{missing}; waiting for at most {seconds:g} s, they are safe here")
             self._ended.wait(seconds - _SILENT_SECONDS)
         through = self._ended.is_set() and not self._hurried
         done = through and not self.trouble and self.mirrored >= self._keeping.tip().n
@@ -135,17 +139,17 @@ class Mirror:
         return done
 
     def hurry(self) -> None:
-        """Whoever waits in `close` waits no longer."""
+        """Make `close` return at once."""
         self._hurried = True
         self._ended.set()
 
     def _work(self) -> None:
         try:
-            self._keep()
+            self._run_loop()
         finally:
             self._ended.set()
 
-    def _keep(self) -> None:
+    def _run_loop(self) -> None:
         failures = 0
         while not self._gone:
             if failures:
@@ -155,36 +159,37 @@ class Mirror:
             self._wake.clear()
             last = self._closing.is_set()
             try:
-                self._beat()  # a process that was stopped for long learns first whether the run is still its own
+                self._beat()  # first: a process that was paused must learn whether it still owns the run
                 self._send()
                 self._beat(ended=last)
                 failures = 0
-                self._tell_of_trouble("")
+                self._report_trouble("")
             except FencedError as error:
                 self.lost_because = str(error)
                 self._keeping.tell("lease.lost", str(error))
                 self._keeping.lost()
                 return
-            except Exception as error:  # noqa: BLE001 - a thread that ended in silence would let everyone wait for ever
+            except Exception as error:  # noqa: BLE001 - if this thread ended silently, callers would wait for ever
                 failures += 1
-                self._files = None  # nobody knows what of it landed: look again
+                self._files = None  # some of the uploads may have succeeded: list the store again
                 known = isinstance(error, StoreError | JournalError | OSError)
-                self._tell_of_trouble(str(error) if known else told(error))
+                self._report_trouble(str(error) if known else told(error))
                 if last:
                     time.sleep(min(1.0, self._keeping.seconds))
                     continue
             if last:
                 return
 
-    def _tell_of_trouble(self, error: str) -> None:
+    def _report_trouble(self, error: str) -> None:
+        """Report when the store begins to fail, and when it works again (`error` is empty)."""
         before, self.trouble = self.trouble, error
         if error and not before:
-            self._keeping.tell("mirror.failed", f"{error}; {_GOES_ON[self._keeping.waits]}")
+            self._keeping.tell("mirror.failed", f"{error}; {_WHAT_NEXT[self._keeping.waits]}")
         elif before and not error:
             self._keeping.tell("mirror.restored", f"{self._objects.url} takes records again")
 
     def _send(self) -> None:
-        """Everything that is not there. A segment that vanishes meanwhile has just been sealed: look again."""
+        """Upload everything that is missing. If a segment vanishes meanwhile, it has just been sealed: list again."""
         for attempt in range(_LOOKS_MAX):
             try:
                 return self._send_once()
@@ -194,7 +199,10 @@ class Mirror:
         raise AssertionError("unreachable")
 
     def _send_once(self) -> None:
-        files = self._look()
+        files = self._list_store()
+        # The order of these three lines matters. Files that repeat records are read before the tip, so that all records
+        # they repeat are below it, and uploaded after the records. Files that records refer to are uploaded after
+        # reading the tip and before the records, so that every record finds its files in the mirror.
         behind = [(name, new) for name in BEHIND_RECORDS if (new := self._new_version(name, files)) is not None]
         tip = self._keeping.tip()
         self._send_files(files)
@@ -215,7 +223,7 @@ class Mirror:
         self._caught_up_at = time.monotonic()
 
     def _end_of(self, file: SegmentFile, successor: SegmentFile | None, tip: Fence) -> Fence:
-        """How far a segment's bytes count."""
+        """How far a segment's bytes count: to its fence, or to the last acknowledged record."""
         fence = None if successor is None else fence_between(file, successor)
         if fence is not None:
             return fence
@@ -231,7 +239,7 @@ class Mirror:
                 if not self._reads_back(name, file.path):
                     raise StoreError(f"{self._objects.url}: {name!r} reads back differently than it was written")
             sent.sealed = True
-            for chunk in sorted(sent.chunks):  # dying here leaves some: the next look finds them
+            for chunk in sorted(sent.chunks):  # a crash here leaves some; the next listing finds and deletes them
                 self._objects.delete(chunk)
             sent.chunks.clear()
             return
@@ -240,7 +248,8 @@ class Mirror:
                 plain.seek(sent.bytes)
                 data = plain.read(min(self._keeping.chunk_bytes, end.bytes - sent.bytes))
                 if sent.bytes + len(data) < end.bytes:
-                    data = data[: data.rfind(b"\n") + 1] or data + plain.readline()  # one record, longer than a chunk
+                    # Cut at a record end; if one record is longer than a chunk, read all of it.
+                    data = data[: data.rfind(b"\n") + 1] or data + plain.readline()
                 if not data:
                     raise JournalError(f"{file.path} is shorter than what was acknowledged of it")
                 name = chunk_name(epoch, file.number, sent.bytes, sent.bytes + len(data))
@@ -250,26 +259,28 @@ class Mirror:
                 self._confirm(last_number(data))
 
     def _reads_back(self, name: str, path: str) -> bool:
-        """Only what was seen to be there may take the place of its chunks."""
-        there, here = xxhash.xxh3_128(), xxhash.xxh3_128()
+        """Whether an uploaded object equals the local file. Only then may its chunks be deleted."""
+        remote, local = xxhash.xxh3_128(), xxhash.xxh3_128()
         for piece in self._objects.pieces(name):
-            there.update(piece)
+            remote.update(piece)
         with open(open_file(path), "rb") as file:
             while piece := file.read(PIECE_BYTES):
-                here.update(piece)
-        return there.digest() == here.digest()
+                local.update(piece)
+        return remote.digest() == local.digest()
 
     def _confirm(self, n: int) -> None:
-        """What a process that has lost the run puts there counts for nothing, so the beat comes first."""
+        """Count the records up to `n` as durable in the mirror."""
         if n > self.mirrored:
+            # Beat and check the ownership first: uploads of a process that has lost the run do not count, so they must
+            # not be confirmed (see `claims`).
             self._beat()
             self.mirrored = n
             self._keeping.confirmed(n)
 
     # Spec, plan, data and blobs.
 
-    def _look(self) -> dict[str, tuple[int, int] | None]:
-        """What the store has: once at the start, and again after trouble."""
+    def _list_store(self) -> dict[str, tuple[int, int] | None]:
+        """The files in the store. It is listed once at the start, and again after an error."""
         if self._files is not None:
             return self._files
         self._files = {}
@@ -284,7 +295,7 @@ class Mirror:
                 elif piece.last - piece.first == each.size:
                     sent.chunks.add(each.name)
                 else:
-                    self._objects.delete(each.name)  # damaged; what it should hold is here, and goes up again
+                    self._objects.delete(each.name)  # damaged: the bytes are here, and are uploaded again
             elif is_original(each.name):
                 mine = self._put.get(each.name)
                 self._files[each.name] = mine if mine and mine[1] == each.size else None
@@ -292,14 +303,16 @@ class Mirror:
             sent.bytes = _sent_bytes(sent.chunks)
             path = segment_path(self._journal, key[1], sealed=True)
             same = key in sealed and is_file(path) and _size_of(path) == sealed[key]
-            sent.unread = same and bool(sent.chunks)  # whoever sent it did not come to removing them
+            sent.unread = same and bool(sent.chunks)  # its uploader died before it deleted them
             sent.sealed = same and not sent.chunks
         self._blobs_seen = (0, 0)
         return self._files
 
     def _new_version(self, name: str, there: dict[str, tuple[int, int] | None]) -> tuple[tuple[int, int], bytes] | None:
-        """A file that repeats what records say, as it was before we looked how far they go. If it got ahead of its
-        journal, spec.yaml would look edited, and started.jsonl would show records as lost.
+        """The state and bytes of a file that repeats records, if it has changed since its upload; else None.
+
+        In a mirror such a file must never be ahead of the records: spec.yaml would look edited, and started.jsonl would
+        make records look lost.
         """
         try:
             with open(open_file(os.path.join(self._run, name)), "rb") as file:
@@ -309,12 +322,12 @@ class Mirror:
             return None
 
     def _send_files(self, there: dict[str, tuple[int, int] | None]) -> None:
-        """Those that are new or have changed; blobs never change."""
+        """Upload plan and data files that are new or have changed, and new blobs. Blobs never change."""
         names = sorted(name for name in list_names(self._run) if is_original(name) and name not in BEHIND_RECORDS)
         for name in names:
             found = status_of(os.path.join(self._run, name))
             if found is None or not stat.S_ISREG(found.st_mode):
-                continue  # a link is not followed into somebody else's file
+                continue  # a link could name any file of the user: never upload through it
             state = _state(found)
             if there.get(name) != state:
                 self._objects.put_file(name, os.path.join(self._run, name))
@@ -334,8 +347,10 @@ class Mirror:
         self._blobs_seen = (seen, len(held))
 
     def _beat(self, *, ended: bool = False) -> None:
-        """Write a heartbeat, then check that the run is still ours; a process that takes it over, or removes it, does
-        these two in the other order.
+        """Write a heartbeat, then check that the run is still ours. FencedError if it is not.
+
+        This order matters: a process that takes the run over, or removes it, creates its claim or tombstone first and
+        then reads the heartbeat. So at least one of the two sees the other.
         """
         now = time.monotonic()
         if now - self._beat_at < self._keeping.beat_seconds and not ended:
@@ -344,15 +359,15 @@ class Mirror:
         expiry = self._keeping.beat_seconds * BEATS
         lease = read_lease(self._run)
         beat = Beat(self._beats, ended, self.mirrored, lease, expiry)
-        write_beat(self._objects, self._epoch or 0, beat)  # 0: of a run that nobody claims, for those who look
+        write_beat(self._objects, self._epoch or 0, beat)  # 0: a run without claims, for readers only
         self._check_ownership()
-        if lease is not None and self._epoch in (None, lease.epoch):  # else its first lease is about to come
+        if lease is not None and self._epoch in (None, lease.epoch):  # else beat again soon, with the first own lease
             self._beat_at = now
 
     def _check_ownership(self) -> None:
         names = list_leases(self._objects)
         if tombstone_name(self._uid) in names:
-            with contextlib.suppress(StoreError):  # a heartbeat that stays would look like that of a new run
+            with contextlib.suppress(StoreError):  # a leftover heartbeat would look like that of a new run
                 delete_beat(self._objects, self._epoch or 0)
             raise FencedError(
                 f"the mirror {self._objects.url} was removed (holdfast gc --mirror), so this process stops; every "
@@ -369,12 +384,12 @@ def _size_of(path: str) -> int:
 
 
 def _state(found: os.stat_result) -> tuple[int, int]:
-    """As long as it is the same, the file is."""
+    """Modification time and size. While they are equal, the file counts as unchanged."""
     return found.st_mtime_ns, found.st_size
 
 
 def _sent_bytes(chunks: Iterable[str]) -> int:
-    """How far chunks go without a gap."""
+    """How many bytes from the start the chunks cover without a gap."""
     end = 0
     for piece in sorted(filter(None, (parse_piece(name, 0) for name in chunks)), key=lambda each: each.first):
         if piece.first <= end:

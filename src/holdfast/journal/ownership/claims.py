@@ -1,13 +1,20 @@
-"""One writer among several machines: epochs claimed in the mirror's store.
+"""Claims: ownership of a run among machines that share only its mirror, by epochs in the object store.
 
-Taking a run over is the create-only making of `lease/<epoch>` with a nonce; on "exists", or when nobody knows what
-came of it, it is read back: my nonce is mine. The holder overwrites `lease/<epoch>.beat`. It has gone when it said so,
-when its process is known to be dead on this machine, or when its beat has not changed for so long on the judge's own
-monotonic clock: no two clocks are compared. Whoever finds a greater epoch has lost the run; what it wrote since is
-fenced off by the journal itself. A holder beats before it looks for a greater epoch, and counts on nothing that it has
-put there until it has looked; a taker claims before it looks at the beat for the last time. So one of them sees the
-other, and what the holder counted on is there when the taker reads it. A store that ignores the create-only condition
-is found by a probe, and refused.
+Protocol (`terms` does the same in a folder):
+
+- A process takes the run by creating `lease/<epoch>`, create-only, with a random nonce. If the object exists already,
+  or the result of the request is unknown, it reads the object back and owns the run if the nonce is its own.
+- The holder overwrites `lease/<epoch>.beat` several times per expiry.
+- A holder is dead if its beat is marked `ended`, if its process is known to be dead on this machine, or if the beat did
+  not change for one expiry on the observer's monotonic clock. Clocks of two machines are never compared.
+- A holder that finds a greater epoch has lost the run. The journal's fence voids what it writes after that.
+
+Why no acknowledged record is lost: the holder writes its beat, then checks for a greater epoch, and only then counts
+its uploads as durable. The new owner claims first, then reads the beat once more. So at least one of them sees the
+other, and everything that the holder counted is in the store when the new owner reads it.
+
+A store that ignores create-if-absent is detected with a probe and refused. A crash leaves a claim without a living
+holder; the next owner takes the next epoch.
 """
 
 import contextlib
@@ -33,11 +40,11 @@ class Claim(msgspec.Struct, frozen=True, omit_defaults=True):
     nonce: str
     holder: Holder
     expiry_seconds: float = EXPIRY_SECONDS
-    """What the holder promises: it beats several times in so long. Whoever would take over waits for no less."""
+    """The holder beats several times in this period. A process that wants to take over waits at least so long."""
 
 
 class Beat(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One beat, with what the holder last said of itself."""
+    """One heartbeat, with the holder's last lease."""
 
     count: int
     ended: bool = False
@@ -45,11 +52,11 @@ class Beat(msgspec.Struct, frozen=True, omit_defaults=True):
     """The number of the last record that is durable in the store."""
     lease: Lease | None = None
     expiry_seconds: float = EXPIRY_SECONDS
-    """The holder beats several times in so long."""
+    """The holder beats several times in this period."""
 
 
 class Patience(msgspec.Struct, frozen=True):
-    """How long others wait for us when we are silent, and the clock by which we wait for them."""
+    """The expiry that this process promises to others, and the clock with which it waits for them."""
 
     expiry_seconds: float = EXPIRY_SECONDS
     clock: Callable[[], float] = time.monotonic
@@ -57,24 +64,27 @@ class Patience(msgspec.Struct, frozen=True):
 
 
 def take_epoch(objects: Objects, at_least: int, patience: Patience | None = None) -> int:
-    """The run, for this process, under an epoch that is greater than every other and not below `at_least`. HeldError if
-    a living process holds it; UsageError if the store cannot tell one taker from two.
+    """Take the run for this process. Returns an epoch that is greater than every other and at least `at_least`.
+
+    HeldError if a live process owns the run; UsageError if the store ignores create-if-absent.
     """
-    chosen = patience or Patience()
+    timing = patience or Patience()
     last = greatest_epoch(objects)
-    held = _read_claim(objects, last) if last else None
-    seen = read_beat(objects, last) if last else None
-    if last and not _is_over(objects, last, held, seen, chosen):
+    claim = _read_claim(objects, last) if last else None
+    beat = read_beat(objects, last) if last else None
+    if last and not _is_over(objects, last, claim, beat, timing):
         raise HeldError(
-            f"{objects.url} is being written by another live process{_named(held)}; wait for it, or stop it "
-            f"first (one that died is recognised after {_expiry(held):g} s)"
+            f"{objects.url} is being written by another live process{_describe_holder(claim)}; wait for it, or stop it "
+            f"first (one that died is recognised after {_expiry(claim):g} s)"
         )
-    _probe(objects)
+    _require_create_only(objects)
     epoch = max(last + 1, at_least)
-    if not _claim(objects, epoch, chosen.expiry_seconds) or any(last < each != epoch for each in epochs(objects)):
+    # Two processes can create two different epochs at the same time (`at_least` differs). Each lists the epochs after
+    # its own create, so at least one sees the other and gives up; both may, but never do both continue.
+    if not _claim(objects, epoch, timing.expiry_seconds) or any(last < each != epoch for each in epochs(objects)):
         raise HeldError(f"{objects.url} was taken over by another process a moment ago; wait for it, or stop it first")
     if last:
-        _let_it_notice(objects, last, held, seen, chosen)
+        _wait_until_noticed(objects, last, claim, beat, timing)
     return epoch
 
 
@@ -83,7 +93,7 @@ def greatest_epoch(objects: Objects) -> int:
 
 
 def epochs(objects: Objects) -> list[int]:
-    """Every one that was claimed."""
+    """All claimed epochs, from one list request."""
     return epochs_in(list_leases(objects))
 
 
@@ -93,12 +103,12 @@ def list_leases(objects: Objects) -> list[str]:
 
 
 def epochs_in(names: Iterable[str]) -> list[int]:
-    """The epochs that were claimed, from the names of objects."""
+    """The claimed epochs among these object names."""
     return [int(match[1]) for match in map(_EPOCH.fullmatch, names) if match]
 
 
 def is_silent(objects: Objects, epoch: int, patience: Patience) -> bool:
-    """Whether no live process writes a heartbeat for this epoch. Takes up to one expiry."""
+    """Whether no live process writes a heartbeat for this epoch. Blocks for up to one expiry."""
     beat = read_beat(objects, epoch)
     if beat is None:
         return True
@@ -116,7 +126,7 @@ def delete_beat(objects: Objects, epoch: int) -> None:
 
 
 def read_beat(objects: Objects, epoch: int) -> Beat | None:
-    """None if there is none, or none that can be read."""
+    """The last heartbeat; None if it is missing or unreadable."""
     data = objects.get(_beat_name(epoch))
     try:
         return None if data is None else msgspec.json.decode(data, type=Beat)
@@ -125,7 +135,7 @@ def read_beat(objects: Objects, epoch: int) -> Beat | None:
 
 
 def _is_over(objects: Objects, epoch: int, claim: Claim | None, first: Beat | None, patience: Patience) -> bool:
-    """Watch the beat: ended, of a process that is dead, or unchanged for the whole of the expiry."""
+    """Whether the holder ended, is dead, or did not change its beat for one whole expiry. Blocks while it watches."""
     if (first is not None and first.ended) or (claim is not None and is_gone(claim.holder)):
         return True
     end = patience.clock() + _expiry(claim)
@@ -139,49 +149,55 @@ def _is_over(objects: Objects, epoch: int, claim: Claim | None, first: Beat | No
     return True
 
 
-def _let_it_notice(objects: Objects, epoch: int, claim: Claim | None, seen: Beat | None, patience: Patience) -> None:
-    """A holder that woke up after our last look at it, and looked before our claim, counts on what it puts there until
-    its next look, which is sooner than its expiry. Only then is what we read all that it counts on.
+def _wait_until_noticed(
+    objects: Objects, epoch: int, claim: Claim | None, before: Beat | None, patience: Patience
+) -> None:
+    """Wait until the previous holder has noticed our claim, if its beat changed since we declared it dead.
+
+    Such a holder was paused and woke up. If it checked for a greater epoch just before our claim, it counts its uploads
+    as durable until its next check, which comes within one expiry. Only after that do we see all that it counted.
     """
     end = patience.clock() + _expiry(claim)
     while patience.clock() < end and not (claim is not None and is_gone(claim.holder)):
         now = read_beat(objects, epoch)
-        if now == seen or (now is not None and now.ended):
+        if now == before or (now is not None and now.ended):
             return
         patience.sleep(min(_PAUSE_SECONDS, _expiry(claim) / 10))
 
 
 def _claim(objects: Objects, epoch: int, expiry_seconds: float) -> bool:
-    """An answer that was lost may have been a yes: reading back tells."""
+    """Create the claim of this epoch. True if it is ours.
+
+    The request may have succeeded even if its response was lost, so an unknown result is resolved by reading back.
+    """
     claim = Claim(uuid.uuid4().hex, this_process(), expiry_seconds)
     name = f"{FOLDER}/{epoch:06d}"
-    problem: StoreError | None = None
+    last_error: StoreError | None = None
     for _ in range(_TRIES):
         try:
             if objects.create(name, msgspec.json.encode(claim)):
                 return True
         except StoreError as error:
-            problem = error
+            last_error = error
         with contextlib.suppress(StoreError):
             if objects.get(name) is not None:
                 found = _read_claim(objects, epoch)
                 return found is not None and found.nonce == claim.nonce
-    raise problem or StoreError(f"{objects.url}: {name!r} is refused as if it were there, and is not there")
+    raise last_error or StoreError(f"{objects.url}: creating {name!r} fails with 'exists', but there is no such object")
 
 
-def _probe(objects: Objects) -> None:
-    """Whether a second making of the same object is refused."""
+def _require_create_only(objects: Objects) -> None:
+    """UsageError if the store lets the same object be created twice: then it cannot separate two writers."""
     name = f"{FOLDER}/probe-{uuid.uuid4().hex}"
     objects.create(name, b"1")
     try:
         if objects.create(name, b"2"):
             raise UsageError(
-                f"{objects.url}: this store makes an object twice that may only be made once, so it cannot tell two "
-                "writers apart; use another store, or, if only one machine will ever write this run, say "
-                "mirror.exclusive: false"
+                f"{objects.url}: this store ignores create-if-absent, so it cannot keep two writers apart; use another "
+                "store, or, if only one machine will ever write this run, set mirror.exclusive: false"
             )
     finally:
-        with contextlib.suppress(StoreError):  # a probe that stays is in nobody's way
+        with contextlib.suppress(StoreError):  # a leftover probe is harmless: its name is no epoch
             objects.delete(name)
 
 
@@ -197,7 +213,7 @@ def _expiry(claim: Claim | None) -> float:
     return claim.expiry_seconds if claim else EXPIRY_SECONDS
 
 
-def _named(claim: Claim | None) -> str:
+def _describe_holder(claim: Claim | None) -> str:
     return f" (process {claim.holder.pid} on {claim.holder.host})" if claim else ""
 
 

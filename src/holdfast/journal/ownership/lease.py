@@ -1,8 +1,8 @@
-"""The lease: what the process that writes a run says of itself, for others to judge. Derived; never the truth.
+"""The lease: `lease.json`, the heartbeat and progress of the process that writes a run, for readers of the run.
 
-`lease.json` is replaced atomically and not synced: after a power loss nobody holds the run anyway. Its beat comes from
-the event loop, so a loop that is blocked, or a process that is stopped, shows by its silence. Who may write is decided
-by the lock, never by this file.
+It is derived data. The lock decides who may write, never this file. It is replaced atomically and not synced, because
+after a power loss no process holds the run. The beat comes from the event loop, so a blocked loop or a paused process
+shows as a beat that does not change. A crash leaves the last lease; readers find from it that the process is dead.
 """
 
 import contextlib
@@ -22,28 +22,28 @@ from holdfast.records.durations import Durations
 LEASE = "lease.json"
 _CHECKSUM = re.compile(rb',"x":"([0-9a-f]{16})"\}\s*\Z')
 OWNER = "owner.json"
-"""In a folder that belongs to one process: which one."""
+"""The file in a private folder of one process that names this process."""
 FRESH_SECONDS = 20.0
-"""A heartbeat of another machine that is older says nothing of a live process."""
+"""An older heartbeat from another machine is no evidence of a live process."""
 _BOOT = "/proc/sys/kernel/random/boot_id"
 _SPACE = "/proc/self/ns/pid"
 _OOM = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 
 
 class Holder(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A process, so that it is not taken for another one that got its number later."""
+    """The identity of a process. The boot id and start time separate it from a later process with the same pid."""
 
     pid: int
     host: str
     boot: str = ""
     started: str = ""
-    """When the process began, as the kernel counts it."""
+    """The start time of the process, in the kernel's clock ticks since boot."""
     space: str = ""
-    """The name space that its number belongs to: containers of one machine number their processes each for itself."""
+    """The pid namespace: each container of a machine has its own pids."""
 
 
 class InFlight(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A sample that is being answered, and what it is doing since when."""
+    """A sample in progress, its current activity, and when this activity began."""
 
     key: str
     doing: str
@@ -53,7 +53,7 @@ class InFlight(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Stall(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Nothing moves: since when, why, and which samples hold it up."""
+    """No progress: since when, why, and which samples block it."""
 
     since: float
     why: str
@@ -61,7 +61,7 @@ class Stall(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Lease(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One beat."""
+    """One heartbeat."""
 
     holder: Holder
     epoch: int
@@ -75,32 +75,34 @@ class Lease(msgspec.Struct, frozen=True, omit_defaults=True):
     in_flight: int = 0
     acknowledged: int = 0
     mirrored: int | None = None
-    """The last record that is durable in the mirror; None without one."""
+    """The number of the last record that is durable in the mirror; None without a mirror."""
     mirror_behind: float = 0.0
-    """For how many seconds there has been something that is not there yet."""
+    """For how many seconds the mirror has been incomplete."""
     progress_at: float = 0.0
     held: str = ""
-    """What the run waits for, if not for an answer: a rate limit, a server that is down, free disk space."""
+    """What the run waits for other than a response: a rate limit, a server that is down, free disk space."""
     oldest: list[InFlight] = []
     stall: Stall | None = None
     oom_kills: int = 0
-    """How many processes of this control group had been killed for memory when the run began."""
+    """The number of out-of-memory kills in this control group when the run began."""
     released: bool = False
     scoring: bool = False
-    """It scores the answers of a run that has ended, and answers nothing."""
+    """The process only scores the answers of a run that has ended."""
     commits: Durations | None = None
-    """How long its records took to be durable."""
+    """How long records took to become durable."""
     lock: int = 0
-    """The inode of the lock file that the holder has locked; 0 if it is not known. Another one at its path means that
-    the lock protects nothing (`lock`).
+    """The inode of the lock file that the holder has locked; 0 if unknown. If the path has another inode, the lock
+    protects nothing (`lock`).
     """
     end: str = ""
-    """The kind of the record that ended the run, for whoever sees its heartbeat and not its journal."""
+    """The type of the record that ended the run, for readers that see the heartbeat but not the journal."""
 
 
 def write_lease(run: str, lease: Lease) -> None:
-    """A lease that cannot be written does not stop the run. On a full disk it is written over the last one, which needs
-    no new space on most file systems: readers then learn that the run is alive and waits.
+    """Replace the lease. A failure does not stop the run and is ignored.
+
+    On a full disk the old lease is overwritten where it is, which needs no new space on most file systems. So readers
+    still see that the run is alive and waits for space.
     """
     path, data = os.path.join(run, LEASE), _with_checksum(msgspec.json.encode(lease))
     try:
@@ -112,8 +114,9 @@ def write_lease(run: str, lease: Lease) -> None:
 
 
 def _overwrite(path: str, data: bytes) -> None:
-    """In one call, and never shorter than before: spaces after JSON mean nothing. A reader that still sees a mixture
-    cannot decode it and takes it for no lease, until the next beat.
+    """Overwrite a file with one write, padded with spaces to its old length: JSON ignores trailing spaces.
+
+    A reader that sees a mixture of old and new cannot decode it, and treats it as no lease until the next beat.
     """
     handle = files.open_to_overwrite(path)
     try:
@@ -123,7 +126,7 @@ def _overwrite(path: str, data: bytes) -> None:
 
 
 def read_lease(run: str) -> Lease | None:
-    """The last beat; None if there is none, or none that can be read."""
+    """The last heartbeat; None if it is missing or unreadable."""
     try:
         return _read_lease(run)
     except OSError:
@@ -131,8 +134,9 @@ def read_lease(run: str) -> Lease | None:
 
 
 def is_held_by_lease(run: str) -> bool:
-    """Whether a live process writes the run, as far as its lease tells: for a lock that cannot be opened. A lease that
-    may not be read either counts as held: nothing proves that the run is free.
+    """Whether a live process writes the run according to its lease. For runs whose lock file cannot be opened.
+
+    True also if there is no permission to read the lease: then nothing proves that the run is free.
     """
     try:
         lease = _read_lease(run)
@@ -157,12 +161,12 @@ def _read_lease(run: str) -> Lease | None:
 
 
 def _with_checksum(encoded: bytes) -> bytes:
-    """The same JSON object with its checksum as the last field: a flipped digit of a count must not be believed."""
+    """The same JSON object with a checksum as its last field, so that a flipped digit in a count is detected."""
     return b'%s,"x":"%s"}' % (encoded[:-1], xxhash.xxh3_64_hexdigest(encoded).encode())
 
 
 def _is_intact(data: bytes) -> bool:
-    """Leases of older versions have no checksum."""
+    """Whether the checksum is right. Leases of older versions have none and are accepted."""
     mark = _CHECKSUM.search(data)
     return mark is None or xxhash.xxh3_64_hexdigest(data[: mark.start()] + b"}") == mark[1].decode()
 
@@ -172,12 +176,12 @@ def this_process() -> Holder:
 
 
 def own(folder: str) -> None:
-    """Say in a folder that it belongs to this process."""
+    """Record that a folder belongs to this process."""
     files.replace_file(os.path.join(folder, OWNER), msgspec.json.encode(this_process()))
 
 
 def owner_of(folder: str) -> Holder | None:
-    """The process that a folder belongs to; None if it does not say, because it is being made, or removed."""
+    """The process that a folder belongs to; None if that is not recorded (the folder is being created or removed)."""
     try:
         return msgspec.json.decode(files.read_file(os.path.join(folder, OWNER)), type=Holder)
     except (OSError, msgspec.DecodeError):
@@ -185,7 +189,7 @@ def owner_of(folder: str) -> Holder | None:
 
 
 def is_alive(holder: Holder) -> bool | None:
-    """Whether that very process still runs; None if it cannot be known from here."""
+    """Whether exactly this process still runs; None if it is on another host, where this cannot be checked."""
     if holder.host != socket.gethostname():
         return None
     if holder.pid <= 0 or holder.pid >= 1 << 31 or (holder.boot and boot_id() and holder.boot != boot_id()):
@@ -202,14 +206,15 @@ def is_alive(holder: Holder) -> bool | None:
 
 
 def is_gone(holder: Holder) -> bool:
-    """Whether that very process is dead for certain, for whoever would take what it holds. Machines and containers may
-    share a name, so it must be one of this boot, and of those that are numbered as ours are.
+    """Whether exactly this process is certainly dead, so that its run may be taken over.
+
+    Machines and containers may share a host name, so boot id and pid namespace must be ours too.
     """
     return holder.boot == boot_id() and holder.space == _space() and is_alive(holder) is False
 
 
 def how_it_died(lease: Lease) -> str:
-    """What can be known of the end of a process that said nothing: a reboot, too little memory, or a kill."""
+    """Why a process ended without recording its end: a reboot, an out-of-memory kill, or another kill."""
     when = clock_time(lease.at)
     if lease.holder.host != socket.gethostname():
         return f"its process on {lease.holder.host} was last seen at {when}"
@@ -221,7 +226,7 @@ def how_it_died(lease: Lease) -> str:
 
 
 def clock_time(at: float) -> str:
-    """As people say it; whatever a damaged lease may hold."""
+    """Date and time for people. Never raises: a damaged lease may hold any number."""
     try:
         return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
     except (OverflowError, OSError, ValueError):
@@ -233,7 +238,7 @@ def boot_id() -> str:
 
 
 def oom_kills() -> int:
-    """How often the kernel has killed for memory in this control group; 0 where it does not tell."""
+    """The number of out-of-memory kills in this control group; 0 if the kernel does not report it."""
     for path in _OOM:
         with contextlib.suppress(OSError, ValueError), open(path, encoding="ascii") as file:
             counts = dict(line.split() for line in file if len(line.split()) == 2)
@@ -242,7 +247,10 @@ def oom_kills() -> int:
 
 
 def _started(pid: int) -> str:
-    """Field 22 of the process's line, counted behind its name, which may hold anything."""
+    """The start time of a process (field 22 of /proc/<pid>/stat); empty if it is unknown or the process is a zombie.
+
+    Fields are counted after the last `)`, because the process name before it may contain anything.
+    """
     line = _line_of(f"/proc/{pid}/stat")
     fields = line.rpartition(")")[2].split()
     return "" if not fields or fields[0] == "Z" else fields[19]

@@ -1,12 +1,13 @@
 """Whether the files that a writer holds open are still the ones at their paths.
 
 An open file survives its deletion: writes and syncs succeed, and every record is lost when the handle is closed. So a
-writer compares what it holds with what the path names, once a second and before it trusts a long pause. A file or
+writer compares its open files with their paths once a second, and before its first write after a pause. A file or
 folder is gone if its link count is 0, or if its path is missing or has another device or inode. Hard links (backups
 made with `cp -al`) raise the link count and are no reason to stop.
 
-Folders are held open too: a kernel keeps the inode number of an open folder stable, also where numbers are made up
-(FUSE, overlayfs). An error that proves nothing (EIO, a network that is away) is not reported here: the next write will.
+Folders are kept open too: the kernel keeps the inode number of an open folder stable, also on file systems that invent
+inode numbers (FUSE, overlayfs). An error that proves nothing (EIO, an unreachable network) is ignored here, because the
+next write reports it.
 """
 
 import contextlib
@@ -27,7 +28,7 @@ _DELETED = " (deleted)"
 
 
 class _Watched(msgspec.Struct, frozen=True):
-    """A file or folder, by the handle that is open and the path that must name it."""
+    """An open file or folder, and the path that must still name it."""
 
     name: str
     path: str
@@ -35,7 +36,7 @@ class _Watched(msgspec.Struct, frozen=True):
 
 
 class Location:
-    """The folder of one run, and the files in it that a writer depends on. Used by one thread at a time."""
+    """A run folder and the files in it that its writer has open. Used by one thread at a time."""
 
     def __init__(self, run: str) -> None:
         self._run = run
@@ -49,7 +50,7 @@ class Location:
         self.watch_file(name, path, handle)
 
     def watch_file(self, name: str, path: str, handle: int) -> None:
-        """`handle` belongs to the caller."""
+        """Add an open file to the checks. The caller closes `handle`."""
         self._watched.append(_Watched(name, path, handle))
 
     def check(self, hot: "tuple[str, int] | None" = None) -> None:
@@ -69,7 +70,7 @@ class Location:
         self._own, self._watched = [], []
 
     def _describe(self, gone: _Watched) -> str:
-        """What happened, what is left, and the next command."""
+        """The message for the user: what happened, what is left, and the next command."""
         folder = self._watched[0]
         moved = _new_path(folder)
         if _is_gone(folder) and moved:
@@ -97,7 +98,7 @@ def inode_of(handle: int) -> int:
 
 
 def is_same_file(path: str, handle: int) -> bool:
-    """Whether the path names the open file, as of now."""
+    """Whether the path names the open file at this moment. True if that cannot be determined."""
     return not _is_gone(_Watched("", path, handle))
 
 
@@ -114,7 +115,7 @@ def _is_gone(watched: _Watched) -> bool:
 
 
 def _stat(look: Callable[[], os.stat_result]) -> os.stat_result | None:
-    """None if nothing is known; a result without links if there is certainly no such file."""
+    """The file's status; a result with no links if the file certainly does not exist; None if nothing is known."""
     try:
         return look()
     except OSError as error:
@@ -122,7 +123,7 @@ def _stat(look: Callable[[], os.stat_result]) -> os.stat_result | None:
 
 
 def _new_path(folder: _Watched) -> str:
-    """Where an open folder is now, if the kernel tells; empty if it was deleted."""
+    """The current path of an open folder that was moved; empty if it was deleted or the path is unknown."""
     if sys.platform != "linux":
         return ""
     try:

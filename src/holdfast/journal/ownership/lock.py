@@ -1,14 +1,14 @@
-"""The run's lock: one writer.
+"""The run's lock: an empty file that its one writer holds with flock.
 
-An empty file, flocked by the writer. The kernel releases it when the process dies, however it dies, so a stale lock
-cannot exist. A forked child closes it at once: it must not keep a dead run locked.
+The kernel releases the lock when the process dies, however it dies, so a stale lock cannot exist. A forked child closes
+its copy at once, so that it does not keep a dead run locked.
 
 Holdfast never replaces or deletes the file, but people do, and a lock on a deleted file protects nothing. Two checks
-cover that. The holder compares its open file with the path once a second and stops (`location`). A process that takes
-the lock reads the lease: if it names another lock file than this one, a live holder may not have noticed yet, so the
-process watches the heartbeat for a few seconds and refuses if it changes.
+cover that. The holder compares its open file with the path once a second and stops if they differ (`location`). A
+process that takes the lock reads the lease: if it names another lock file than this one, a live holder may not have
+noticed yet, so the process watches the heartbeat for a few seconds and refuses if it changes.
 
-Where the file system has no flock, numbered leases and their beats take its place (`terms`).
+On a file system without flock, numbered terms are used instead (`terms`).
 """
 
 import contextlib
@@ -27,11 +27,11 @@ from holdfast.journal.ownership.terms import TERMS, Term
 
 LOCK = "lock"
 LOCK_NAMES = (LOCK, TERMS)
-"""What in a run's folder says who writes it."""
+"""Entries of a run folder that record its owner."""
 WAIT_SECONDS = 2.0
 _PAUSE_SECONDS = 0.05
 BEAT_WATCH_SECONDS = 3.0
-"""How long the heartbeat of a holder that has another lock file is watched: it beats once a second."""
+"""How long to watch the heartbeat of a holder with another lock file. Holders beat once a second."""
 KERNEL_LIST = "/proc/locks"
 NO_FLOCK = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 _held: "weakref.WeakSet[Lock]" = weakref.WeakSet()
@@ -57,7 +57,7 @@ class Lock:
         end = clock() + wait_seconds
         while not self._try(run):
             if clock() >= end:
-                holder = _holder(self._handle)
+                holder = _describe_holder(self._handle)
                 self.forget()
                 raise HeldError(
                     f"{run} is being written by another live process{holder}; wait for it, or stop it with: "
@@ -86,16 +86,16 @@ class Lock:
 
     @property
     def lost(self) -> bool:
-        """Another writer has taken the run over: where there is no flock, or in the mirror."""
+        """Whether another writer is known to have taken the run over, by a term or a claim. Does no I/O."""
         return self._taken or (self._term is not None and self._term.lost)
 
     def lose(self, because: str = "") -> None:
-        """The mirror says that this process must not write the run any longer. From any thread."""
+        """Mark the run as lost; called by the mirror's thread. Safe from any thread."""
         self.lost_because = because
         self._taken = True
 
     def look(self) -> bool:
-        """Whether it is lost, as of now. A released lock counts as lost: a thread that ends late must not write."""
+        """Check now whether the run is lost. A released lock counts as lost: a thread that ends late must not write."""
         return not self._active or self._taken or (self._term is not None and self._term.look())
 
     def release(self) -> None:
@@ -106,7 +106,7 @@ class Lock:
         self.forget()
 
     def forget(self) -> None:
-        """Close our handles and nothing else: in a forked child, the parent still holds the run."""
+        """Close this process's handles without ending the ownership: after a fork, the parent still owns the run."""
         if self._location is not None:
             self._location.close()
         if self._handle >= 0:
@@ -114,7 +114,7 @@ class Lock:
             self._handle = -1
 
     def _open(self) -> int:
-        """Links are not followed: a lock on another run's file would stop that run and protect nothing here."""
+        """Open the lock file without following links: locking another run's file would block that run, not this one."""
         try:
             return open_or_create(self._path)
         except PermissionError as error:
@@ -126,6 +126,7 @@ class Lock:
             ) from error
 
     def _try(self, run: str) -> bool:
+        """Try once to take the lock, or a term where there is no flock. HeldError if a term is held."""
         if self._handle < 0:
             self._handle = self._open()
         try:
@@ -143,7 +144,7 @@ class Lock:
                 raise
         if is_same_file(self._path, self._handle):
             return True
-        self.release()  # it was deleted or replaced between opening and locking: lock the file that is there now
+        self.release()  # the file was deleted or replaced between open and flock: retry with the one there now
         return False
 
     def _refuse_live_holder(self, run: str, clock: Callable[[], float], sleep: Callable[[float], None]) -> None:
@@ -163,8 +164,8 @@ class Lock:
 
 
 def _may_be_held(lease: Lease, inode: int) -> bool:
-    """Whether a lease is of a process that locked another file, and may still run. Its lock is 0 if an older version
-    wrote it: then the flock decides alone.
+    """Whether the lease's process locked another file and may still run. Leases of older versions have lock 0: for
+    them only the flock decides.
     """
     if lease.released or lease.lock in (0, inode) or lease.holder == this_process():
         return False
@@ -181,7 +182,7 @@ os.register_at_fork(after_in_child=_forget_all)
 
 
 def owner_of(handle: int) -> int:
-    """The process that took the lock, where the kernel tells it (Linux, a process of this host); else 0."""
+    """The id of the process that holds the lock, from /proc/locks; 0 if unknown (not Linux, or another host)."""
     found = os.fstat(handle)
     place = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
     try:
@@ -191,17 +192,17 @@ def owner_of(handle: int) -> int:
         return 0
 
 
-def _holder(handle: int) -> str:
-    """Whom to stop, for a refusal. Nothing if it is not known for certain."""
+def _describe_holder(handle: int) -> str:
+    """The process to stop, for an error message; empty if it is not known for certain."""
     process = owner_of(handle)
-    if not process or not os.path.exists(f"/proc/{process}"):  # of another container, or a child has inherited it
+    if not process or not os.path.exists(f"/proc/{process}"):  # in another container, or a child inherited the lock
         return ""
     return f" (process {process} on {os.uname().nodename})"
 
 
 def writer_of(place: str, lines: Iterable[str]) -> int:
     """The process with an exclusive flock on a file, from lines such as `1: FLOCK ADVISORY WRITE 4711 fe:00:12 0 EOF`;
-    0 if there is none. Those that wait have an arrow before their kind.
+    0 if there is none. Waiting processes have an arrow before FLOCK, so they do not match.
     """
     for line in lines:
         match line.split():

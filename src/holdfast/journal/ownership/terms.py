@@ -1,9 +1,15 @@
-"""One writer where there is no flock: terms of office, numbered and created only once.
+"""Terms: ownership of a run on a file system without flock, by numbered files in `<run>/lease/`.
 
-Taking over is the create-only making of `lease/<number>` with a nonce; on an unknown outcome it is read back: my nonce
-is mine. The holder beats `lease/<number>.beat` from a thread of its own. A term has expired when its beat has not
-changed for so long on the judge's own monotonic clock: no two clocks are compared. Whoever finds a greater number has
-lost the run and stops; what it wrote since is fenced off by the journal itself.
+Protocol (`claims` does the same in an object store):
+
+- A process takes the run by creating `lease/<number>`, create-only, with a random nonce. It reads the file back and
+  owns the run if the nonce is its own: a network file system may report "exists" for a create that succeeded.
+- The holder overwrites `lease/<number>.beat` every two seconds, from its own thread. The text `-1` means ended.
+- A term has expired if its beat did not change for one expiry on the observer's monotonic clock. Clocks of two machines
+  are never compared.
+- A holder that finds a greater number has lost the run and stops. The journal's fence voids what it writes after that.
+
+A crash leaves a term that expires.
 """
 
 import contextlib
@@ -32,7 +38,7 @@ class _Claim(msgspec.Struct, frozen=True):
 
 
 class Term:
-    """Held from construction to `end`, or until it is lost."""
+    """One ownership, held from construction to `end` or until it is lost. HeldError if another process owns the run."""
 
     def __init__(
         self,
@@ -48,8 +54,8 @@ class Term:
         last = _greatest(self._folder)
         if last and not _is_over(self._folder, last, expiry_seconds, clock, sleep):
             raise HeldError(
-                f"{run} is being written by another live process{_named(self._folder, last)}; wait for it, or stop it "
-                "first (this file system has no locks: a process that died is recognised after "
+                f"{run} is being written by another live process{_describe_holder(self._folder, last)}; wait for it, "
+                "or stop it first (this file system has no locks: a process that died is recognised after "
                 f"{expiry_seconds:g} s)"
             )
         self._number = last + 1
@@ -63,9 +69,9 @@ class Term:
         self._beating.start()
 
     def end(self) -> None:
-        """The next writer need not wait."""
+        """Mark the term as ended, so that the next writer does not have to wait for its expiry."""
         self._over.set()
-        self._beating.join(5.0)  # its last beat must not come after ours
+        self._beating.join(5.0)  # a late beat of the thread would overwrite the end mark
         if not self.lost:
             self._beat(-1)
 
@@ -78,14 +84,15 @@ class Term:
             self._beat(count)
 
     def look(self) -> bool:
-        """Whether it is lost, as of now: a process that was stopped may not have come to its next beat. A claim that
-        was deleted is lost too: the next process would take the same number.
+        """Check now whether the term is lost. A paused process may have lost it long before its next beat.
+
+        A deleted claim file counts as lost: the next process would take the same number.
         """
         self.lost = self.lost or _greatest(self._folder) > self._number or self._is_deleted()
         return self.lost
 
     def _is_deleted(self) -> bool:
-        """Whether the claim file is certainly not ours any more; one that cannot be read proves nothing."""
+        """Whether the claim file is missing or another process's. A file that cannot be read proves nothing."""
         try:
             if files.status_of(os.path.join(self._folder, f"{self._number:06}")) is None:
                 return True
@@ -96,12 +103,15 @@ class Term:
 
     def _beat(self, count: int) -> None:
         path = _beat_path(self._folder, self._number)
-        with contextlib.suppress(OSError):  # a beat that is missed is made up by the next
+        with contextlib.suppress(OSError):  # one missed beat is harmless: an expiry has ten
             files.replace_file(path, str(count).encode())
 
 
 def is_term_held(run: str) -> bool:
-    """For a look: the greatest term was not ended, and its beat is not older than its expiry by the file's own time."""
+    """Whether a live process seems to own the run, for status displays only: one look, without waiting for an expiry.
+
+    It compares the beat's modification time with this machine's clock, so it is never used to take a run over.
+    """
     folder = os.path.join(run, TERMS)
     last = _greatest(folder)
     claim = _read_claim(folder, last)
@@ -117,7 +127,7 @@ def is_term_held(run: str) -> bool:
 def _is_over(
     folder: str, number: int, expiry: float, clock: Callable[[], float], sleep: Callable[[float], None]
 ) -> bool:
-    """Watch the beat: ended, or unchanged for the whole of the expiry."""
+    """Whether the term was ended, or its beat did not change for one whole expiry. Blocks while it watches."""
     first, end = _read_beat(folder, number), clock() + expiry
     while clock() < end:
         now = _read_beat(folder, number)
@@ -130,13 +140,14 @@ def _is_over(
 
 
 def _claim(folder: str, number: int, nonce: str) -> bool:
+    """Create the claim file of this number. True if it is ours."""
     path = os.path.join(folder, f"{number:06}")
     claim = _Claim(nonce, this_process())
     with contextlib.suppress(FileExistsError):
         handle = files.create_file(path)
         try:
             os.write(handle, msgspec.json.encode(claim))
-            os.fsync(handle)
+            os.fsync(handle)  # on a network file system, other machines see the nonce only after this
         finally:
             os.close(handle)
     found = _read_claim(folder, number)
@@ -150,7 +161,7 @@ def _read_claim(folder: str, number: int) -> _Claim | None:
         return None
 
 
-def _named(folder: str, number: int) -> str:
+def _describe_holder(folder: str, number: int) -> str:
     claim = _read_claim(folder, number)
     return f" (process {claim.holder.pid} on {claim.holder.host})" if claim else ""
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
+from holdfast.spec.providers import PROVIDERS
+
 PACKAGE = "genai-prices"
-_LISTED = {"openai": "openai", "anthropic": "anthropic", "google": "google"}
-"""Providers with a server of their own, as the list calls them."""
 
 
 class Rates(msgspec.Struct, frozen=True):
@@ -33,7 +33,9 @@ def find_rates(provider: str, model: str, base_url: str) -> Rates | None:
     """
     if _is_at_home(base_url):
         return None
-    where = {"provider_api_url": base_url} if base_url else {"provider_id": _LISTED.get(provider)}
+    info = PROVIDERS.get(provider)
+    listed_as = "" if info is None else info.price_list
+    where = {"provider_api_url": base_url} if base_url else {"provider_id": listed_as}
     if not model or not all(where.values()):
         return None
     try:

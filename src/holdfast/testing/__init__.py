@@ -16,9 +16,8 @@ Importing this imports no HTTP server: that happens when `ModelServer` is first 
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.testing.batch import BatchBehaviour, BatchStats
-from holdfast.testing.behaviour import Behaviour, Fault, Load, Storm
-from holdfast.testing.counts import Seen, Stats
+from holdfast.testing.behaviour import BatchBehaviour, Behaviour, Fault, Load, Storm
+from holdfast.testing.counts import BatchStats, Seen, Stats
 from holdfast.testing.process import ServerProcess, ServerStartError, start_server_process
 from holdfast.testing.replies import digest_of, foretell
 

@@ -37,6 +37,28 @@ class Seen(msgspec.Struct, frozen=True):
     body: dict[str, Any]
 
 
+class JobStats(msgspec.Struct, frozen=True):
+    """One job, as it came."""
+
+    id: str
+    token: str
+    requests: int
+    status: str
+
+
+class BatchStats(msgspec.Struct, frozen=True):
+    """`GET /batch-stats`. `by_digest`: how often each request was in a job."""
+
+    jobs: list[JobStats]
+    by_digest: dict[str, int]
+    uploads: int
+    looks: int
+    lists: int
+    downloads: int
+    hanging: str
+    """What hangs, or has hung."""
+
+
 class Counts:
     """The running counts of one server."""
 

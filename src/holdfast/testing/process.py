@@ -12,9 +12,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from holdfast.errors import HoldfastError
-from holdfast.testing.batch import BatchStats
 from holdfast.testing.behaviour import Behaviour
-from holdfast.testing.counts import Seen, Stats
+from holdfast.testing.counts import BatchStats, Seen, Stats
 
 _STOP_SECONDS = 10.0
 _STATS_SECONDS = 30.0

@@ -160,8 +160,8 @@ def test_what_is_no_result_is_none(style: str, line: bytes) -> None:
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"provider": "google"}, "has no batch API"),
-        ({"provider": "openai", "base_url": ["http://a/v1", "http://b/v1"]}, "a job is with one server"),
+        ({"provider": "google"}, "has no batch API; remove `batch`, or use anthropic or openai"),
+        ({"provider": "openai", "base_url": ["http://a/v1", "http://b/v1"]}, "a job belongs to one server"),
     ],
     ids=str,
 )

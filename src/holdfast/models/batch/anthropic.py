@@ -21,7 +21,7 @@ from holdfast.models.http.bodies import Values, decode, mapping
 from holdfast.models.http.endpoint import Endpoint, build, read_key
 from holdfast.models.http.statuses import detail_of, shorten
 from holdfast.models.provider import Connection, Request
-from holdfast.models.providers.anthropic import DEFAULT_KEY_VARIABLE, DEFAULT_URL, Messages
+from holdfast.models.providers.anthropic import INFO, Messages
 
 _OPENING, _CLOSING = b'{"requests":[', b"]}"
 _PART_BYTES = 256 * 1024
@@ -33,9 +33,9 @@ class AnthropicBatches:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._dialect = Messages()
-        base = url_of(connection, DEFAULT_URL)
+        base = url_of(connection, INFO.base_url)
         self._url = (base / "messages" / "batches").with_query(base.query)
-        key = read_key(connection, DEFAULT_KEY_VARIABLE)
+        key = read_key(connection, *INFO.key_variables)
         self._endpoint = Endpoint(connection, self._url, key, self._dialect.headers(key.value))
         self._wire = BatchWire(self._endpoint)
 

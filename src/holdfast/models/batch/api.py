@@ -12,7 +12,9 @@ import msgspec
 
 from holdfast.models.failures import BadConnectionError, ModelError
 from holdfast.models.provider import Connection, Request
+from holdfast.models.providers.registry import load_factory
 from holdfast.records.samples import Answer
+from holdfast.spec.providers import LOCAL_BATCHES, PROVIDERS
 
 TOKEN_NAME = "holdfast"
 """Under this name a job's metadata hold its token, where jobs have metadata."""
@@ -90,19 +92,12 @@ class BatchApi(Protocol):
 
 
 def open_batches(connection: Connection) -> BatchApi:
-    """BadConnectionError for a provider that has no batch API."""
-    if connection.provider == "openai":
-        from holdfast.models.batch.openai import OpenAIBatches
-
-        return OpenAIBatches(connection)
-    if connection.provider == "anthropic":
-        from holdfast.models.batch.anthropic import AnthropicBatches
-
-        return AnthropicBatches(connection)
-    if connection.provider == "mock" or ":" in connection.provider:
-        from holdfast.models.batch.local import BatchesHere
-
-        return BatchesHere(connection)
-    raise BadConnectionError(
-        f"batch: the provider {connection.provider!r} has no batch API; take `batch` away, or use openai or anthropic"
-    )
+    """The batch API of a connection's provider. BadConnectionError if it has none."""
+    info = PROVIDERS.get(connection.provider)
+    factory = LOCAL_BATCHES if info is None else info.batch_factory
+    if not factory:
+        hosted = [name for name, each in PROVIDERS.items() if each.batch_factory not in ("", LOCAL_BATCHES)]
+        advice = f"remove `batch`, or use {' or '.join(hosted)}"
+        raise BadConnectionError(f"batch: the provider {connection.provider!r} has no batch API; {advice}")
+    api: BatchApi = load_factory(factory)(connection)
+    return api

@@ -31,7 +31,7 @@ _line = msgspec.json.Decoder(_Line)
 _done = msgspec.json.Decoder(_Done)
 
 
-class BatchesHere:
+class LocalBatches:
     """One provider's jobs."""
 
     def __init__(self, connection: Connection) -> None:

@@ -18,7 +18,7 @@ from holdfast.models.http.bodies import decode
 from holdfast.models.http.endpoint import Endpoint, build, read_key
 from holdfast.models.http.statuses import detail_of, kind_of, shorten
 from holdfast.models.provider import Connection, Request
-from holdfast.models.providers.openai import DEFAULT_KEY_VARIABLE, DEFAULT_URL, make_dialect
+from holdfast.models.providers.openai import INFO, make_dialect
 
 _WINDOW = "24h"
 _ENDED = {"completed", "failed", "expired", "cancelled"}
@@ -31,8 +31,8 @@ class OpenAIBatches:
         self._connection = connection
         self._dialect = make_dialect(connection)
         self._single = str(self._dialect.url(URL("/v1"), connection.model, stream=False))
-        self._base = url_of(connection, DEFAULT_URL)
-        key = read_key(connection, DEFAULT_KEY_VARIABLE)
+        self._base = url_of(connection, INFO.base_url)
+        key = read_key(connection, *INFO.key_variables)
         self._endpoint = Endpoint(connection, self._url("batches"), key, self._dialect.headers(key.value))
         self._wire = BatchWire(self._endpoint)
 

@@ -161,7 +161,7 @@ def url_of(connection: Connection, usual: str) -> URL:
     if isinstance(given, list) and len(given) == 1:
         given = given[0]
     if not isinstance(given, str):
-        raise BadConnectionError("batch: a job is with one server: give one base_url, or take `batch` away")
+        raise BadConnectionError("batch: a job belongs to one server: give one base_url, or remove `batch`")
     return parse_url(given)
 
 

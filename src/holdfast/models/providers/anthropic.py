@@ -34,9 +34,9 @@ from holdfast.models.http.bodies import (
 from holdfast.models.http.endpoint import HttpProvider, parse_url, read_key
 from holdfast.models.provider import Connection, Request
 from holdfast.records.samples import COUNT_MAX, Answer, Message, Usage
+from holdfast.spec.providers import PROVIDERS
 
-DEFAULT_URL = "https://api.anthropic.com/v1"
-DEFAULT_KEY_VARIABLE = "ANTHROPIC_API_KEY"
+INFO = PROVIDERS["anthropic"]
 MAX_TOKENS = 8192
 _VERSION = "2023-06-01"
 _WRITTEN = "partial_json"
@@ -61,8 +61,8 @@ def make_anthropic(connection: Connection) -> HttpProvider:
     if connection.options:
         named = ", ".join(connection.options)
         raise BadConnectionError(f"anthropic has no options; what a request should hold ({named}) belongs in `params`")
-    base = parse_url(str(connection.base_url or DEFAULT_URL))
-    return HttpProvider(connection, Messages(), base, read_key(connection, DEFAULT_KEY_VARIABLE))
+    base = parse_url(str(connection.base_url or INFO.base_url))
+    return HttpProvider(connection, Messages(), base, read_key(connection, *INFO.key_variables))
 
 
 class Messages:

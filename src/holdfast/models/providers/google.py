@@ -33,9 +33,9 @@ from holdfast.models.http.bodies import (
 from holdfast.models.http.endpoint import HttpProvider, parse_url, read_key
 from holdfast.models.provider import Connection, Request
 from holdfast.records.samples import COUNT_MAX, Answer, Message, Usage
+from holdfast.spec.providers import PROVIDERS
 
-DEFAULT_URL = "https://generativelanguage.googleapis.com/v1beta"
-KEY_VARIABLES = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
+INFO = PROVIDERS["google"]
 _CONFIG = {
     "max_tokens": "maxOutputTokens",
     "max_completion_tokens": "maxOutputTokens",
@@ -58,8 +58,8 @@ def make_google(connection: Connection) -> HttpProvider:
     if connection.options:
         named = ", ".join(connection.options)
         raise BadConnectionError(f"google has no options; what a request should hold ({named}) belongs in `params`")
-    base = parse_url(str(connection.base_url or DEFAULT_URL))
-    return HttpProvider(connection, GenerateContent(), base, read_key(connection, *KEY_VARIABLES))
+    base = parse_url(str(connection.base_url or INFO.base_url))
+    return HttpProvider(connection, GenerateContent(), base, read_key(connection, *INFO.key_variables))
 
 
 class GenerateContent:

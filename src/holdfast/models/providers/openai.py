@@ -17,9 +17,9 @@ from holdfast.models.http.endpoint import Dialect, HttpProvider, parse_url, read
 from holdfast.models.provider import Connection, Request
 from holdfast.models.providers.chat_completions import answer_of, join_chunks, parse_models
 from holdfast.records.samples import Answer
+from holdfast.spec.providers import PROVIDERS
 
-DEFAULT_URL = "https://api.openai.com/v1"
-DEFAULT_KEY_VARIABLE = "OPENAI_API_KEY"
+INFO = PROVIDERS["openai"]
 
 
 class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -30,8 +30,8 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def make_openai(connection: Connection) -> HttpProvider:
     dialect = make_dialect(connection)
-    base = parse_url(str(connection.base_url or DEFAULT_URL))
-    return HttpProvider(connection, dialect, base, read_key(connection, DEFAULT_KEY_VARIABLE))
+    base = parse_url(str(connection.base_url or INFO.base_url))
+    return HttpProvider(connection, dialect, base, read_key(connection, *INFO.key_variables))
 
 
 def make_dialect(connection: Connection) -> Dialect:

@@ -16,7 +16,7 @@ import xxhash
 from aiohttp import BodyPartReader, web
 
 from holdfast.testing.behaviour import BatchBehaviour
-from holdfast.testing.chat import Chat
+from holdfast.testing.chat import ChatServer
 from holdfast.testing.counts import BatchStats, JobStats
 from holdfast.testing.protocols import Refusal
 
@@ -24,13 +24,13 @@ Complete = Callable[[str, dict[str, Any]], dict[str, Any]]
 """From where a request would be sent, and its body, to the body of its answer."""
 Requests = list[tuple[str, dict[str, Any]]]
 """The requests of a job: their custom ids, and what they ask."""
-_CHAT = Chat()
+_CHAT = ChatServer()
 _OTHER = {"messages": [{"role": "user", "content": "1 + 1"}], "input": "1 + 1"}
 """What is asked in the place of a request to get another answer."""
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 
 
-class Job(msgspec.Struct):
+class SimulatedJob(msgspec.Struct):
     """One job: its requests by their custom ids, in their order."""
 
     id: str
@@ -52,7 +52,7 @@ class Jobs:
 
     def __init__(self, behaviour: BatchBehaviour, closing: asyncio.Event) -> None:
         self.behaviour = behaviour
-        self.jobs: dict[str, Job] = {}
+        self.jobs: dict[str, SimulatedJob] = {}
         self.files: dict[str, Requests] = {}
         self._by_digest: Counter[str] = Counter()
         self._counts: Counter[str] = Counter()
@@ -87,9 +87,9 @@ class Jobs:
         refusals, number = self.behaviour.refusals, self.count("submission")
         return refusals[number - 1] if number <= len(refusals) else 0
 
-    def create(self, name: str, requests: Requests, metadata: dict[str, Any], path: str) -> Job:
+    def create(self, name: str, requests: Requests, metadata: dict[str, Any], path: str) -> SimulatedJob:
         number = len(self.jobs) + 1
-        job = Job(f"{name}_{number}", number, requests, metadata, time.time(), path)
+        job = SimulatedJob(f"{name}_{number}", number, requests, metadata, time.time(), path)
         self.jobs[job.id] = job
         for _, body in requests:
             self._by_digest[xxhash.xxh3_64_hexdigest(_canonical(body))] += 1
@@ -99,14 +99,14 @@ class Jobs:
         """Whether this look at a job is refused."""
         return self.count("lock") <= self.behaviour.locked
 
-    def look(self, job: Job) -> None:
+    def look(self, job: SimulatedJob) -> None:
         self.count("look")
         job.looked += 1
         if job.looked >= self.behaviour.polls and job.status == "in_progress":
             ends = self.behaviour.ends
             job.status = ends[job.number - 1] if job.number <= len(ends) else "completed"
 
-    def looked_at(self, name: str) -> Job | Refusal:
+    def looked_at(self, name: str) -> SimulatedJob | Refusal:
         """A job as somebody asks for it."""
         job = self.jobs.get(name)
         if job is None:
@@ -116,7 +116,7 @@ class Jobs:
         self.look(job)
         return job
 
-    def listed(self, after: str | None) -> list[Job]:
+    def listed(self, after: str | None) -> list[SimulatedJob]:
         """The newest first; only those behind one."""
         if self.count("list") <= self.behaviour.unlisted:
             return []
@@ -124,7 +124,7 @@ class Jobs:
         return jobs if after is None else jobs[[job.id for job in jobs].index(after) + 1 :]
 
 
-class OpenAIDesk:
+class OpenAIBatchRoutes:
     """Files and jobs."""
 
     def __init__(self, jobs: Jobs, complete: Complete) -> None:
@@ -167,29 +167,29 @@ class OpenAIDesk:
         return as_json({"id": name, "object": "file", "purpose": "batch", "bytes": len(fields["file"])})
 
     async def _create(self, request: web.BaseRequest) -> web.StreamResponse:
-        asked = msgspec.json.decode(await request.content.read())
+        job_request = msgspec.json.decode(await request.content.read())
         if status := self._jobs.refusal():
             return _refuse(status, f"test server: no job, {status}")
-        requests = self._jobs.files.get(asked.get("input_file_id", ""))
-        if requests is None or asked.get("completion_window") != "24h":
+        requests = self._jobs.files.get(job_request.get("input_file_id", ""))
+        if requests is None or job_request.get("completion_window") != "24h":
             return _refuse(400, "input_file_id must be a file, completion_window must be 24h")
-        if asked.get("endpoint") not in ("/v1/chat/completions", "/v1/responses"):
+        if job_request.get("endpoint") not in ("/v1/chat/completions", "/v1/responses"):
             return _refuse(400, "endpoint must be /v1/chat/completions or /v1/responses")
-        metadata = {} if self._jobs.behaviour.forgets else asked.get("metadata") or {}
-        job = self._jobs.create("batch", requests, metadata, asked["endpoint"])
+        metadata = {} if self._jobs.behaviour.forgets else job_request.get("metadata") or {}
+        job = self._jobs.create("batch", requests, metadata, job_request["endpoint"])
         await self._jobs.hang_at("create")
-        return as_json(_told(job))
+        return as_json(_describe(job))
 
     def _look(self, name: str) -> web.StreamResponse:
         job = self._jobs.looked_at(name)
-        return as_json(_told(job)) if isinstance(job, Job) else _refuse(job.status, job.text)
+        return as_json(_describe(job)) if isinstance(job, SimulatedJob) else _refuse(job.status, job.text)
 
     def _list(self, request: web.BaseRequest) -> web.StreamResponse:
         jobs, limit = (
             self._jobs.listed(request.rel_url.query.get("after")),
             int(request.rel_url.query.get("limit", "20")),
         )
-        return as_json({"object": "list", "data": list(map(_told, jobs[:limit])), "has_more": len(jobs) > limit})
+        return as_json({"object": "list", "data": list(map(_describe, jobs[:limit])), "has_more": len(jobs) > limit})
 
     async def _download(self, request: web.BaseRequest, name: str) -> web.StreamResponse:
         kind, _, job = name.partition("-")
@@ -199,17 +199,17 @@ class OpenAIDesk:
         lines = list(self._lines(self._jobs.jobs[job], kind))
         return await send_lines(request, self._jobs, lines)
 
-    def _lines(self, job: Job, wanted: str) -> "itertools.chain[bytes]":
+    def _lines(self, job: SimulatedJob, chosen_kind: str) -> "itertools.chain[bytes]":
         chosen = (
             line
             for number, (name, body) in enumerate(job.requests, 1)
             for kind, line in self._line(job, number, name, body)
-            if kind == wanted
+            if kind == chosen_kind
         )
         unknown = [_result(f"nobody-{i}", 200, {}) for i in range(self._jobs.behaviour.unknown)]
-        return itertools.chain(unknown if wanted == "output" else [], chosen)
+        return itertools.chain(unknown if chosen_kind == "output" else [], chosen)
 
-    def _line(self, job: Job, number: int, name: str, body: dict[str, Any]) -> list[tuple[str, bytes]]:
+    def _line(self, job: SimulatedJob, number: int, name: str, body: dict[str, Any]) -> list[tuple[str, bytes]]:
         fault = line_fault(self._jobs.behaviour, number)
         if job.status != "completed" and number % 2 == 0:
             error = {"code": "batch_expired", "message": "This request could not be executed in time."}
@@ -219,9 +219,9 @@ class OpenAIDesk:
         if fault == "malformed":
             return [("output", b'{"custom_id": "' + name.encode())]
         if fault == "overloaded":
-            return [("error", _result(name, 503, msgspec.Raw(_CHAT.refused(Refusal(503, "overloaded")))))]
+            return [("error", _result(name, 503, msgspec.Raw(_CHAT.error_body(Refusal(503, "overloaded")))))]
         if fault == "refused":
-            return [("error", _result(name, 400, msgspec.Raw(_CHAT.refused(_CHAT.refusals["content-filter"]))))]
+            return [("error", _result(name, 400, msgspec.Raw(_CHAT.error_body(_CHAT.refusals["content-filter"]))))]
         lines = [("output", _result(name, 200, self._complete(job.path, body)))]
         if fault == "doubled":
             lines.append(("output", _result(name, 200, self._complete(job.path, {**body, **_OTHER}))))
@@ -256,7 +256,7 @@ def _result(name: str, status: int, body: Any) -> bytes:
     return msgspec.json.encode({"id": f"batch_req_{name}", "custom_id": name, "response": response, "error": None})
 
 
-def _told(job: Job) -> dict[str, Any]:
+def _describe(job: SimulatedJob) -> dict[str, Any]:
     has_results = job.status in ("completed", "expired", "cancelled")
     why = [{"code": "invalid", "message": "test server: the job failed"}]
     return {
@@ -280,4 +280,4 @@ def as_json(content: Any, status: int = 200) -> web.Response:
 
 
 def _refuse(status: int, text: str) -> web.Response:
-    return as_json(_CHAT.refused(Refusal(status, text)), status)
+    return as_json(_CHAT.error_body(Refusal(status, text)), status)

@@ -33,7 +33,7 @@ class Load(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tells: bool = False
 
 
-class Bearing:
+class LoadState:
     """How much a server bears at the moment."""
 
     def __init__(self) -> None:

@@ -59,7 +59,7 @@ class BatchStats(msgspec.Struct, frozen=True):
     """What hangs, or has hung."""
 
 
-class Counts:
+class RequestCounts:
     """The running counts of one server."""
 
     def __init__(self) -> None:

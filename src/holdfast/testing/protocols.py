@@ -17,7 +17,7 @@ SIGNATURE = "c2lnbmVkLWJ5LXRoZS10ZXN0LXNlcnZlcg=="
 """What stands for the signature of reasoning, where a protocol has one."""
 
 
-class Asked(msgspec.Struct, frozen=True):
+class ServerRequest(msgspec.Struct, frozen=True):
     """A request, its messages in OpenAI's shape."""
 
     model: str
@@ -25,7 +25,7 @@ class Asked(msgspec.Struct, frozen=True):
     stream: bool = False
 
 
-class Told(msgspec.Struct, frozen=True):
+class ServerAnswer(msgspec.Struct, frozen=True):
     """An answer on its way out."""
 
     id: str
@@ -46,11 +46,11 @@ class BadRequestError(HoldfastError):
     """A request that the real server would refuse."""
 
 
-class Tongue(Protocol):
+class ServerProtocol(Protocol):
     """One protocol, as a server speaks it."""
 
     @property
-    def hollow(self) -> bytes:
+    def empty_body(self) -> bytes:
         """A body in which there is no answer."""
         ...
 
@@ -59,21 +59,21 @@ class Tongue(Protocol):
         """By fault: what the real server says."""
         ...
 
-    def read(self, raw: bytes, path: str) -> Asked:
+    def read(self, raw: bytes, path: str) -> ServerRequest:
         """BadRequestError or msgspec.DecodeError for what is no request."""
         ...
 
-    def body(self, told: Told) -> dict[str, Any]: ...
+    def body(self, reply: ServerAnswer) -> dict[str, Any]: ...
 
-    def events(self, told: Told) -> Iterator[bytes]:
+    def events(self, reply: ServerAnswer) -> Iterator[bytes]:
         """A stream; without the last of them it has no end."""
         ...
 
-    def broken(self, refusal: Refusal) -> bytes:
+    def error_event(self, refusal: Refusal) -> bytes:
         """An event that tells of a failure."""
         ...
 
-    def refused(self, refusal: Refusal) -> bytes:
+    def error_body(self, refusal: Refusal) -> bytes:
         """The body of a failure."""
         ...
 

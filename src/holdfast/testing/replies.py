@@ -17,10 +17,10 @@ _TOKEN = re.compile(rf"([-+*/])?\s*(-?{_NUMBER})\s*")
 
 def answer_for(behaviour: Behaviour, messages: list[Message], digest: str) -> Answer:
     """A whole answer. Nothing in it depends on when or how often it was asked."""
-    said = behaviour.reply(messages) if behaviour.reply else _say(behaviour, messages, digest)
-    if isinstance(said, Answer):
-        return said if said.message else msgspec.structs.replace(said, message={"content": said.text})
-    message: Message = {"content": said} if isinstance(said, str) else said
+    reply = behaviour.reply(messages) if behaviour.reply else _compute_or_echo(behaviour, messages, digest)
+    if isinstance(reply, Answer):
+        return reply if reply.message else msgspec.structs.replace(reply, message={"content": reply.text})
+    message: Message = {"content": reply} if isinstance(reply, str) else reply
     calls = message.get("tool_calls") or []
     usage = Usage(sum(map(_words, messages)), _words(message))
     return Answer(_text(message), message, calls, "tool_calls" if calls else "stop", usage)
@@ -57,7 +57,7 @@ def compute(text: str) -> Fraction | None:
     return sum(terms, Fraction(0))
 
 
-def _say(behaviour: Behaviour, messages: list[Message], digest: str) -> str:
+def _compute_or_echo(behaviour: Behaviour, messages: list[Message], digest: str) -> str:
     text = _last_user_text(messages)
     value = compute(text)
     if value is None:

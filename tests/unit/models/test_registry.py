@@ -10,7 +10,7 @@ import pytest
 from holdfast.models import (
     BadConnectionError,
     Connection,
-    Mark,
+    JobMark,
     ModelError,
     Request,
     UnknownProviderError,
@@ -92,7 +92,7 @@ def test_an_installed_package_offers_a_provider(function: str, monkeypatch: pyte
     known = "anthropic, google, litellm, mock, openai, theirs"
     with pytest.raises(UnknownProviderError, match=rf"did you mean 'theirs'\?; use {known} or module:function"):
         make_provider(Connection("thiers", "m"))
-    assert asyncio.run(open_batches(Connection("theirs", "m1")).find(Mark("token", 1, 0.0))).id == ""
+    assert asyncio.run(open_batches(Connection("theirs", "m1")).find(JobMark("token", 1, 0.0))).id == ""
 
 
 @pytest.mark.parametrize("name", ["openai", "mock", "groq", "vllm"])

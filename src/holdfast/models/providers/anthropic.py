@@ -16,7 +16,7 @@ from yarl import URL
 
 from holdfast.models.failures import BadConnectionError, ModelError
 from holdfast.models.http.bodies import (
-    Event,
+    SseEvent,
     Values,
     as_object,
     check_tool_calls,
@@ -97,7 +97,7 @@ class Messages:
             raise malformed("the body has no content", body)
         return _answer(body, objects(body["content"]))
 
-    def joined(self, events: Sequence[Event]) -> Any:
+    def joined(self, events: Sequence[SseEvent]) -> Any:
         body: dict[str, Any] = {}
         blocks: dict[int, dict[str, Any]] = {}
         for event in events:

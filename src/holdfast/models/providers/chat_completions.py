@@ -15,7 +15,7 @@ import msgspec
 from holdfast.models.failures import Kind, ModelError
 from holdfast.models.http.bodies import (
     END,
-    Event,
+    SseEvent,
     Values,
     check_tool_calls,
     cut_off,
@@ -57,7 +57,7 @@ def answer_of(decoded: Any) -> Answer:
     return Answer(text, kept, tool_calls, finish_reason, usage, logprobs, dropped=values.dropped)
 
 
-def join_chunks(events: Sequence[Event]) -> dict[str, Any]:
+def join_chunks(events: Sequence[SseEvent]) -> dict[str, Any]:
     """The completion that the chunks of a stream amount to. ModelError if its end is missing, or it tells of a failure.
 
     Texts and the arguments of calls come in pieces; of everything else the last word counts.

@@ -15,7 +15,7 @@ from yarl import URL
 
 from holdfast.models.failures import BadConnectionError
 from holdfast.models.http.bodies import (
-    Event,
+    SseEvent,
     Values,
     as_object,
     check_tool_calls,
@@ -104,7 +104,7 @@ class GenerateContent:
             raise malformed("the body has no candidates", body)
         return _answer(body, candidates[0])
 
-    def joined(self, events: Sequence[Event]) -> Any:
+    def joined(self, events: Sequence[SseEvent]) -> Any:
         """The end is a candidate that says why it ended, or a blocked prompt."""
         body: dict[str, Any] = {}
         candidate: dict[str, Any] = {}

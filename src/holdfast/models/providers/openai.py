@@ -12,7 +12,7 @@ import msgspec
 from yarl import URL
 
 from holdfast.models.failures import BadConnectionError
-from holdfast.models.http.bodies import Event
+from holdfast.models.http.bodies import SseEvent
 from holdfast.models.http.endpoint import Dialect, HttpProvider, parse_url, read_key
 from holdfast.models.provider import Connection, Request
 from holdfast.models.providers.chat_completions import answer_of, join_chunks, parse_models
@@ -22,7 +22,7 @@ from holdfast.spec.providers import PROVIDERS
 INFO = PROVIDERS["openai"]
 
 
-class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class OpenAIOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """See the module's docstring."""
 
     api: Literal["chat", "responses"] = "chat"
@@ -37,7 +37,7 @@ def make_openai(connection: Connection) -> HttpProvider:
 def make_dialect(connection: Connection) -> Dialect:
     """What the options say. BadConnectionError if they say anything else."""
     try:
-        options = msgspec.convert(connection.options, Options)
+        options = msgspec.convert(connection.options, OpenAIOptions)
     except msgspec.ValidationError as error:
         raise BadConnectionError(
             f"bad options for the openai provider: {error}; it knows api: chat or responses, and what a request "
@@ -81,7 +81,7 @@ class Chat:
     def answer(self, body: Any) -> Answer:
         return answer_of(body)
 
-    def joined(self, events: Sequence[Event]) -> Any:
+    def joined(self, events: Sequence[SseEvent]) -> Any:
         return join_chunks(events)
 
     def models(self, body: bytes) -> list[str] | None:

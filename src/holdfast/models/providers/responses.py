@@ -15,7 +15,7 @@ from typing import Any
 from yarl import URL
 
 from holdfast.models.http.bodies import (
-    Event,
+    SseEvent,
     Values,
     check_tool_calls,
     cut_off,
@@ -69,7 +69,7 @@ class Responses:
             raise malformed("the body has no output", body)
         return _answer(body, objects(body["output"]))
 
-    def joined(self, events: Sequence[Event]) -> Any:
+    def joined(self, events: Sequence[SseEvent]) -> Any:
         """The last event holds the whole response."""
         for event in events:
             data = decode(event.data.encode())

@@ -1,4 +1,4 @@
-"""The test server's Messages API, after Anthropic's. It refuses what the real one refuses."""
+"""The test server's Messages API, like Anthropic's. It rejects what the real one rejects."""
 
 from collections.abc import Iterator
 from typing import Any, ClassVar
@@ -94,7 +94,7 @@ class MessagesServer:
 
 
 def _message(message: dict[str, Any], where: str) -> Iterator[Message]:
-    """One message as the chat shape has it: the results of tools are messages of their own."""
+    """One message in OpenAI's format, where tool results are separate messages."""
     role, content = message.get("role"), message.get("content")
     if role not in ("user", "assistant"):
         refuse(f"{where}.role: Input should be 'user' or 'assistant'")
@@ -131,7 +131,7 @@ def _add_block(parsed: Message, block: dict[str, Any], where: str) -> None:
 
 
 def _check_results(waiting: list[str], read: list[Message]) -> None:
-    """Every call is answered in the very next message, and nothing else is."""
+    """Reject unless the next message has the results of all tool calls, and no others."""
     results = [each["tool_call_id"] for each in read if each["role"] == "tool"]
     missing = sorted(set(waiting) - set(results))
     if missing:
@@ -141,7 +141,7 @@ def _check_results(waiting: list[str], read: list[Message]) -> None:
 
 
 def _plain(content: list[dict[str, Any]]) -> Any:
-    """One text where it is only text."""
+    """One text if all parts are texts; else the parts."""
     if all(part["type"] == "text" for part in content):
         return "".join(part["text"] for part in content)
     return content

@@ -1,7 +1,7 @@
-"""Jobs of the test server, and their endpoints in the style of OpenAI: upload, create, look, list, read the results.
+"""Batch jobs of the test server, and OpenAI's endpoints for them: upload, create, poll, list, download results.
 
-What is in a job is counted apart from single requests: `GET /batch-stats`. A job is done when it was looked at often
-enough, so that a test decides when that is, and no clock does.
+Requests in jobs are counted separately from single requests: `GET /batch-stats`. A job ends when it was polled often
+enough, so that the test decides when that is, not a clock.
 """
 
 import asyncio
@@ -21,17 +21,17 @@ from holdfast.testing.counts import BatchStats, JobStats
 from holdfast.testing.protocols import Refusal
 
 Complete = Callable[[str, dict[str, Any]], dict[str, Any]]
-"""From where a request would be sent, and its body, to the body of its answer."""
+"""From the path and the body of a request to the body of its response."""
 Requests = list[tuple[str, dict[str, Any]]]
-"""The requests of a job: their custom ids, and what they ask."""
+"""The requests of a job: custom ids and bodies."""
 _CHAT = ChatServer()
 _OTHER = {"messages": [{"role": "user", "content": "1 + 1"}], "input": "1 + 1"}
-"""What is asked in the place of a request to get another answer."""
+"""Replaces a request's prompt, to produce a different answer."""
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 
 
 class SimulatedJob(msgspec.Struct):
-    """One job: its requests by their custom ids, in their order."""
+    """One job, with its requests in their order."""
 
     id: str
     number: int
@@ -48,7 +48,7 @@ class SimulatedJob(msgspec.Struct):
 
 
 class Jobs:
-    """All jobs of a server, of whatever style, with what is counted."""
+    """All jobs of a server, of every API, with their counts."""
 
     def __init__(self, behaviour: BatchBehaviour, closing: asyncio.Event) -> None:
         self.behaviour = behaviour
@@ -77,13 +77,13 @@ class Jobs:
         return self._counts[what]
 
     async def hang_at(self, what: str) -> None:
-        """Once, and until the server ends."""
+        """Hang at a configured point, once, until the server closes."""
         if self.behaviour.hang == what and not self._hanging:
             self._hanging = what
             await self._closing.wait()
 
     def refusal(self) -> int:
-        """The status that a submission gets; 0 if it is taken."""
+        """The error status of a submission; 0 if it is accepted."""
         refusals, number = self.behaviour.refusals, self.count("submission")
         return refusals[number - 1] if number <= len(refusals) else 0
 
@@ -96,7 +96,7 @@ class Jobs:
         return job
 
     def is_locked(self) -> bool:
-        """Whether this look at a job is refused."""
+        """Whether this poll is rejected."""
         return self.count("lock") <= self.behaviour.locked
 
     def look(self, job: SimulatedJob) -> None:
@@ -107,7 +107,7 @@ class Jobs:
             job.status = ends[job.number - 1] if job.number <= len(ends) else "completed"
 
     def looked_at(self, name: str) -> SimulatedJob | Refusal:
-        """A job as somebody asks for it."""
+        """Poll a job: it, or the failure to send."""
         job = self.jobs.get(name)
         if job is None:
             return Refusal(404, f"no such job: {name}")
@@ -117,7 +117,7 @@ class Jobs:
         return job
 
     def listed(self, after: str | None) -> list[SimulatedJob]:
-        """The newest first; only those behind one."""
+        """The jobs, newest first; only those after one of them, if given."""
         if self.count("list") <= self.behaviour.unlisted:
             return []
         jobs = list(self.jobs.values())[::-1]
@@ -125,14 +125,14 @@ class Jobs:
 
 
 class OpenAIBatchRoutes:
-    """Files and jobs."""
+    """OpenAI's endpoints for files and jobs."""
 
     def __init__(self, jobs: Jobs, complete: Complete) -> None:
         self._jobs = jobs
         self._complete = complete
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse | None:
-        """None: it is not about jobs."""
+        """The response; None if the path is not about jobs."""
         parts = request.rel_url.path.strip("/").split("/")
         if request.method == "GET" and parts == ["batch-stats"]:
             return as_json(self._jobs.stats())
@@ -229,7 +229,7 @@ class OpenAIBatchRoutes:
 
 
 def line_fault(behaviour: BatchBehaviour, number: int) -> str:
-    """What goes wrong with a line; the first that applies."""
+    """The fault of a line: the first that applies, or empty."""
     for fault in ("missing", "malformed", "overloaded", "refused", "doubled"):
         every = getattr(behaviour, f"{fault}_every")
         if every and number % every == 0:
@@ -238,7 +238,7 @@ def line_fault(behaviour: BatchBehaviour, number: int) -> str:
 
 
 async def send_lines(request: web.BaseRequest, jobs: Jobs, lines: list[bytes]) -> web.StreamResponse:
-    """Results as lines."""
+    """Send results as lines, with the configured hangs and cuts."""
     response = web.StreamResponse(headers={"Content-Type": "application/octet-stream"})
     await response.prepare(request)
     half = len(lines) // 2

@@ -1,4 +1,4 @@
-"""The test server's jobs in the style of Anthropic's message batches: no files, no metadata, one URL of results."""
+"""The test server's endpoints for Anthropic's message batches: no files, no metadata, one URL of results."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,14 +16,14 @@ _NOT_DONE = {"expired": "expired", "cancelled": "canceled", "failed": "errored"}
 
 
 class AnthropicBatchRoutes:
-    """Message batches."""
+    """Anthropic's endpoints for message batches."""
 
     def __init__(self, jobs: Jobs, complete: Complete) -> None:
         self._jobs = jobs
         self._complete = complete
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse | None:
-        """None: it is not about jobs."""
+        """The response; None if the path is not about jobs."""
         match (request.method, request.rel_url.path.strip("/").split("/")[1:]):
             case "POST", ["messages", "batches"]:
                 return await self._create(request)
@@ -55,7 +55,7 @@ class AnthropicBatchRoutes:
     def _list(self, request: web.BaseRequest) -> web.StreamResponse:
         query = request.rel_url.query
         jobs, limit = self._jobs.listed(query.get("after_id")), int(query.get("limit", "20"))
-        for job in jobs:  # whoever cannot see whose a job is has to wait for its end
+        for job in jobs:  # without metadata, a client must wait for the end of a job to see whose it is
             self._jobs.look(job)
         page = jobs[:limit]
         last = page[-1].id if page else None

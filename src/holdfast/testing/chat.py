@@ -1,4 +1,4 @@
-"""The test server's chat completions. The fast path: benchmarks ask here."""
+"""The test server's chat completions. Benchmarks use this protocol, so it is fast."""
 
 from collections.abc import Iterator
 from typing import Any, ClassVar

@@ -1,7 +1,7 @@
-"""What the test server counts, and how it tells.
+"""What the test server counts, and the structs that report it.
 
-Invariant: a request is counted when its body has arrived, whatever becomes of it then; so the count is what a client
-has sent, not what it has got.
+Invariant: a request is counted when its body has arrived, whatever happens then. So the count is what a client has
+sent, not what it has received.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from holdfast.testing.behaviour import Arrival
 class Stats(msgspec.Struct, frozen=True):
     """`GET /stats`. A digest is of a request's model and messages; `repeats` = requests - distinct digests.
 
-    `answered`: answers that were sent, all in all, and `answers` by digest; `faults`: how often each kind
+    `answered`: answers that were sent in total, and `answers` by digest; `faults`: how often each kind
     happened; `connections`: accepted so far.
     """
 
@@ -31,14 +31,14 @@ class Stats(msgspec.Struct, frozen=True):
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """One request as it came."""
+    """One request as received."""
 
     headers: dict[str, str]
     body: dict[str, Any]
 
 
 class JobStats(msgspec.Struct, frozen=True):
-    """One job, as it came."""
+    """One job as received."""
 
     id: str
     token: str
@@ -56,7 +56,7 @@ class BatchStats(msgspec.Struct, frozen=True):
     lists: int
     downloads: int
     hanging: str
-    """What hangs, or has hung."""
+    """The simulated hang that has happened; empty if none."""
 
 
 class RequestCounts:

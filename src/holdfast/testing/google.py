@@ -1,4 +1,4 @@
-"""The test server's Gemini API, after Google's. It refuses what the real one refuses: above all, unknown fields."""
+"""The test server's Gemini API, like Google's. It rejects what the real one rejects, above all unknown fields."""
 
 import re
 from collections.abc import Iterator
@@ -86,7 +86,7 @@ class GenerateContentServer:
         return {**_head(reply), "candidates": [candidate], "usageMetadata": _usage(reply)}
 
     def events(self, reply: ServerAnswer) -> Iterator[bytes]:
-        """There is no last line: the end is the reason for it."""
+        """There is no end marker: the last chunk is the one with a finish reason."""
         for part in _parts(reply):
             for piece in [{**part, "text": text} for text in pieces(part["text"])] if "text" in part else [part]:
                 yield _chunk(reply, [piece])
@@ -120,7 +120,7 @@ def _messages(content: dict[str, Any]) -> Iterator[Message]:
 
 
 def _camel(given: dict[str, Any]) -> dict[str, Any]:
-    """The real server takes names in both spellings."""
+    """Names in camelCase: the real server accepts both spellings."""
     return {_UNDERSCORED.sub(lambda match: match[1].upper(), name): value for name, value in given.items()}
 
 

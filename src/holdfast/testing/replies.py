@@ -1,4 +1,4 @@
-"""What the test server says: sums computed, everything else echoed. Pure, and the same in every protocol."""
+"""The answers of the test server: sums are computed, everything else is echoed. Pure, and equal in every protocol."""
 
 import re
 from fractions import Fraction
@@ -16,7 +16,7 @@ _TOKEN = re.compile(rf"([-+*/])?\s*(-?{_NUMBER})\s*")
 
 
 def answer_for(behaviour: Behaviour, messages: list[Message], digest: str) -> Answer:
-    """A whole answer. Nothing in it depends on when or how often it was asked."""
+    """The whole answer to a request. It does not depend on when or how often the request is sent."""
     reply = behaviour.reply(messages) if behaviour.reply else _compute_or_echo(behaviour, messages, digest)
     if isinstance(reply, Answer):
         return reply if reply.message else msgspec.structs.replace(reply, message={"content": reply.text})
@@ -27,7 +27,7 @@ def answer_for(behaviour: Behaviour, messages: list[Message], digest: str) -> An
 
 
 def reshape(answer: Answer, kind: str) -> Answer:
-    """The same answer, as a fault has it."""
+    """The answer as a fault changes it."""
     if kind == "filtered":
         return Answer("", {"content": None}, [], "content_filter", answer.usage)
     if kind == "empty-answer":
@@ -90,12 +90,12 @@ _canonical = msgspec.json.Encoder(order="deterministic")
 
 
 def digest_of(model: str, messages: list[Message]) -> str:
-    """What a request is counted under: it is the same in every protocol."""
+    """The digest that a request is counted under: equal in every protocol."""
     return xxhash.xxh3_64_hexdigest(_canonical.encode([model, messages]))
 
 
 def foretell(behaviour: Behaviour, model: str, messages: list[Message]) -> Answer | str:
-    """The answer, or the kind of the fault that it never gets beyond."""
+    """The final outcome of a request: its answer, or the kind of the fault that it always meets."""
     digest = digest_of(model, messages)
     fault = lasting_fault(behaviour, digest)
     answer = answer_for(behaviour, messages, digest)

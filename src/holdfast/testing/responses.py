@@ -20,7 +20,7 @@ from holdfast.testing.protocols import (
 )
 
 _UNKNOWN = ("messages", "max_tokens", "max_completion_tokens", "response_format", "stop", "seed", "n", "logprobs")
-"""Of chat completions: the real server has no such parameters here."""
+"""Parameters of chat completions that the real server rejects here."""
 _CUT = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
@@ -91,7 +91,7 @@ def _items(reply: ServerAnswer) -> list[dict[str, Any]]:
 
 
 def _filling(item: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What comes between the beginning of an item and its end."""
+    """The events between the beginning of an item and its end."""
     if item["type"] == "function_call":
         for piece in pieces(item["arguments"]):
             yield "function_call_arguments.delta", {"delta": piece}

@@ -1,8 +1,8 @@
-"""The test server in an event loop. Bound to the loopback only; any model name is served, in every protocol:
+"""The test server in an event loop. It listens on the loopback interface only and serves any model name:
 
 `POST …/chat/completions`, `POST …/responses`, `POST …/messages`, `POST …/models/MODEL:generateContent` and
-`:streamGenerateContent`, `GET …/models`, `GET /stats`, `GET /requests`. Built on aiohttp's low-level server, without
-routing, so that it is not what a benchmark measures.
+`:streamGenerateContent`, `GET …/models`, `GET /stats`, `GET /requests`. It uses aiohttp's low-level server,
+without routing, so that benchmarks do not measure the server.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from holdfast.testing.responses import ResponsesServer
 
 _HOST = "127.0.0.1"
 _CLOSING_SECONDS = 0.05
-_RESET = struct.pack("ii", 1, 0)  # linger for zero seconds: the peer gets a reset, not an end
+_RESET = struct.pack("ii", 1, 0)  # linger for zero seconds: the peer receives a reset, not a normal end
 _MODELS = (
     b'{"object":"list","data":[{"id":"test-model","object":"model","owned_by":"holdfast"}],'
     b'"models":[{"name":"models/test-model"}]}'
@@ -72,14 +72,14 @@ class ModelServer:
 
     @property
     def base_url(self) -> str:
-        """For a provider of any protocol."""
+        """The base URL, for a provider of any protocol."""
         return f"http://{_HOST}:{self._port}/v1"
 
     def stats(self) -> Stats:
         return self._counts.stats()
 
     def requests(self) -> list[Seen]:
-        """The last ones, oldest first: as many as the behaviour says are kept."""
+        """The latest requests, oldest first: as many as `Behaviour.kept`."""
         return list(self._kept)
 
     async def start(self) -> None:
@@ -89,7 +89,7 @@ class ModelServer:
         self._port = self._listener.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
-        """Ends every connection; requests that hang or wait get no answer."""
+        """Close every connection; requests that hang or wait get no response."""
         if self._listener is None or self._web is None:
             return
         self._closing.set()
@@ -154,17 +154,17 @@ class ModelServer:
             self._counts.leave()
 
     def _refuse_more(self, protocol: ServerProtocol) -> web.StreamResponse:
-        """At once: whatever bears no more takes no time over saying so."""
+        """Reject a request at once, without latency: an overloaded server does that too."""
         load = self.behaviour.load
         self._counts.faults[str(load.status)] += 1
-        response = _json(protocol.error_body(Refusal(load.status, "more than the test server bears")), load.status)
+        response = _json(protocol.error_body(Refusal(load.status, "more than the test server accepts")), load.status)
         if load.retry_after:
             response.headers["Retry-After"] = load.retry_after
         response.headers.update(self._load_state.headers(load))
         return response
 
     def _complete_line(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """The answer to one request of a job."""
+        """The response body of one request of a job."""
         protocol = _protocol_at(path) or _CHAT
         parsed = protocol.read(encode(body), path)
         digest = digest_of(parsed.model, parsed.messages)
@@ -179,7 +179,7 @@ class ModelServer:
     def _refuse_bad(self, protocol: ServerProtocol, raw: bytes, error: Exception) -> web.StreamResponse:
         self._counts.arrive(_digest(raw))
         self._counts.leave()
-        return _json(protocol.error_body(Refusal(400, f"the body is no such request: {error}")), 400)
+        return _json(protocol.error_body(Refusal(400, f"the request is invalid: {error}")), 400)
 
     async def _respond(
         self, request: web.BaseRequest, protocol: ServerProtocol, parsed: ServerRequest, arrival: Arrival
@@ -236,7 +236,7 @@ class ModelServer:
     async def _break(
         self, request: web.BaseRequest, protocol: ServerProtocol, reply: ServerAnswer, fault: Fault
     ) -> web.StreamResponse:
-        """A stream that goes wrong after it has begun."""
+        """A stream that fails after it has begun."""
         events = list(protocol.events(reply))
         if fault.kind == "unended":
             return await _stream(request, events[:-1])
@@ -257,9 +257,9 @@ class ModelServer:
 
 _ANSWERED = {*SHAPES, *ENDINGS, "filtered"}
 _WHOLE = {"wrong-type", "trickle"}
-"""Faults that are the whole of an answer, in a way that may be none."""
+"""Faults that send a whole answer, but in a way that a client may reject."""
 _BREAKS = {"unended", "malformed", "empty", "no-choices", "broken-off", "stall", "cut"}
-"""Faults that a stream has in a way of its own."""
+"""Faults that look different in a stream."""
 
 
 def _protocol_at(path: str) -> ServerProtocol | None:
@@ -271,7 +271,7 @@ def _digest(content: bytes) -> str:
 
 
 def _misshape(body: dict[str, Any], fault: Fault) -> dict[str, Any]:
-    """The same answer, as other servers write it."""
+    """The body as a fault changes it, still a valid answer."""
     kind = fault.kind
     if kind == "same-id":
         return {**body, "id": "the-same"}
@@ -291,7 +291,7 @@ def _json(body: bytes, status: int = 200, content_type: str = "application/json"
 
 
 def _refuse(request: web.BaseRequest, protocol: ServerProtocol, fault: Fault) -> web.Response:
-    """A status. Like some real servers it repeats the key that it was given."""
+    """An error response. Like some real servers, a 401 repeats the API key."""
     refusal = protocol.refusals.get(fault.kind)
     if refusal is None:
         status = _STATUSES.get(fault.kind) or int(fault.kind)
@@ -335,7 +335,7 @@ async def _stream(request: web.BaseRequest, events: list[bytes]) -> web.StreamRe
 
 
 async def _trickle(request: web.BaseRequest, body: bytes) -> web.StreamResponse:
-    """Whoever waits for the end of it waits long."""
+    """Send the body byte by byte, with pauses."""
     response = await _begin(request, {"Content-Type": "application/json", "Content-Length": str(len(body))})
     for place in range(len(body)):
         await response.write(body[place : place + 1])

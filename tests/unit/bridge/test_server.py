@@ -127,7 +127,7 @@ async def leave(session: aiohttp.ClientSession, door: AttemptDoor, host: FakeHos
 
 
 async def noticed(door: AttemptDoor) -> None:
-    while any(errand.waiting for errand in door.errands()):  # noqa: ASYNC110 - nothing tells of it
+    while any(step.waiting for step in door.steps()):  # noqa: ASYNC110 - no event reports it
         await asyncio.sleep(0.001)
 
 

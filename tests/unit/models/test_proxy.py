@@ -354,5 +354,5 @@ def test_a_proxy_that_cannot_be_used_is_refused_before_anything_is_sent(
     with pytest.raises(BadConnectionError, match=text) as raised:
         make_provider(Connection("openai", "m", base_url="https://models.example/v1"))
     assert "model 'm': " in str(raised.value)
-    assert "put models.example into NO_PROXY" in str(raised.value)
+    assert "add models.example to NO_PROXY" in str(raised.value)
     assert "hush" not in str(raised.value)

@@ -51,8 +51,8 @@ def _entry_point(name: str) -> str:
 
 
 class FunctionProvider:
-    """An async function as a provider. What it raises passes through, except that a time-out and a lost connection
-    are given their kinds, so that they are tried again; it may raise ModelError itself.
+    """An async function as a provider. Its errors pass through, except that TimeoutError and ConnectionError become
+    ModelErrors, so that they are retried. It may raise ModelError itself.
     """
 
     def __init__(self, name: str, function: Callable[[Request], Awaitable[Any]]) -> None:
@@ -73,7 +73,7 @@ class FunctionProvider:
         raise ModelError("malformed", f"{self._name} returned {type(answer).__name__}: return a string or an Answer")
 
     async def close(self) -> None:
-        """A function holds nothing open."""
+        """Nothing to close."""
 
 
 def _from_function(function: Any, connection: Connection) -> Provider:

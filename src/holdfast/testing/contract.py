@@ -115,9 +115,9 @@ class ProviderContract:
         parts = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
         content = [{"type": "text", "text": "What is this?"}, *parts]
         received = self._received(Request([{"role": "user", "content": content}]))
-        told = received[-1]["content"]
-        assert [part["text"] for part in told if part["type"] == "text"] == ["What is this?"]
-        assert [part["image_url"]["url"] for part in told if part["type"] == "image_url"] == urls
+        parts = received[-1]["content"]
+        assert [part["text"] for part in parts if part["type"] == "text"] == ["What is this?"]
+        assert [part["image_url"]["url"] for part in parts if part["type"] == "image_url"] == urls
 
     def test_the_usual_parameters_are_taken(self) -> None:
         """The server rejects unknown parameters: so none is sent that the protocol does not have."""
@@ -174,10 +174,10 @@ class ProviderContract:
     def test_logprobs_come_through(self) -> None:
         if "logprobs" in self.lacks:
             return
-        told = [{"token": "42", "logprob": -0.5, "top_logprobs": [{"token": "43", "logprob": -1.5}]}]
-        behaviour = Behaviour(reply=lambda messages: Answer("42", finish_reason="stop", logprobs=told))
+        logprobs = [{"token": "42", "logprob": -0.5, "top_logprobs": [{"token": "43", "logprob": -1.5}]}]
+        behaviour = Behaviour(reply=lambda messages: Answer("42", finish_reason="stop", logprobs=logprobs))
         answer, _ = self._ask(Request(SUM.messages, {"logprobs": True, "top_logprobs": 1}), behaviour)
-        assert answer.logprobs == told
+        assert answer.logprobs == logprobs
 
     def test_cached_tokens_are_part_of_the_input(self) -> None:
         if "cache" in self.lacks:
@@ -206,7 +206,7 @@ class ProviderContract:
             found[fault] = (error.kind, expected[fault][1] if fault == "broken-off" else error.status)
         assert found == expected
 
-    def test_retry_after_is_told(self) -> None:
+    def test_retry_after_is_reported(self) -> None:
         error = self._failure("429-retry-after", Fault("429-retry-after", retry_after="7"))
         assert (error.kind, error.retry_after) == ("rate_limit", 7.0)
 

@@ -49,7 +49,7 @@ class Figures(msgspec.Struct, frozen=True):
     reading: dict[str, list[Pass]]
 
 
-class Places(msgspec.Struct, frozen=True):
+class PreparedFiles(msgspec.Struct, frozen=True):
     """The same records: in one plain segment, in one sealed one, in many sealed ones and a plain one, in SQLite."""
 
     hot: str
@@ -73,7 +73,7 @@ async def fill(run: str, data: list[Payload], segment_bytes: int) -> list[Positi
     return list(positions)
 
 
-def prepare(folder: str) -> Places:
+def prepare(folder: str) -> PreparedFiles:
     data = payloads(SEED, DISTINCT, RECORD_BYTES)
     hot, sealed, many = (os.path.join(folder, name) for name in ("hot", "sealed", "many"))
     positions = asyncio.run(fill(hot, data, 2 * SEGMENT_BYTES))
@@ -87,7 +87,7 @@ def prepare(folder: str) -> Places:
         rows = ((position.n, line) for position, line in zip(positions, lines, strict=True))
         connection.executemany("insert into record values (?, ?)", rows)
     connection.close()
-    return Places(hot, sealed, many, database, positions, positions_many)
+    return PreparedFiles(hot, sealed, many, database, positions, positions_many)
 
 
 def _segment(run: str) -> Path:

@@ -131,7 +131,7 @@ def test_what_a_job_leaves_out_garbles_or_doubles_is_asked_alone_or_passed_over(
         assert [job.requests for job in it.server.batches().jobs] == [120]
         assert it.outputs() == right(120)
         assert f"{120 - len(alone)} of 120 answers" in said
-        assert "they are passed over" in said
+        assert "they are skipped" in said
 
 
 @each_style
@@ -178,7 +178,7 @@ def test_a_submission_that_is_refused_stops_the_cell_and_buys_nothing_at_the_ful
         said = it.go_on(1)
         assert it.server.stats().requests == 0
         assert it.server.batches().jobs == []
-        assert "no job can be made" in said
+        assert "the server rejects the job" in said
         assert (shown(RUN, it.store)["failed"], shown(RUN, it.store)["unfinished"]) == (0, 5)
         it.go_on()
         assert it.outputs() == right(5)

@@ -236,7 +236,7 @@ def test_judges_in_storms_give_verdicts_or_fail_and_never_a_zero(tmp_path: Path)
     failed = [each for each in scores if each != 4.0]
     for each in failed:
         why = each["failure"]["message"]
-        assert "content filter took the whole answer" in why or why.startswith(
+        assert "content filter removed the whole answer" in why or why.startswith(
             "the judge 'judge' was asked 11 times"
         ), why
     assert 0 < len(failed) < samples / 2

@@ -67,7 +67,7 @@ def test_a_url_that_is_down_rests_and_the_run_says_so(tmp_path: Path) -> None:
     rests = [event for event in events if event["event"] == "model.rests"]
     assert rests
     assert rests[0]["message"].startswith(
-        f"arith: {tired.base_url} rests for 1 s, 1 other(s) go on: overload: HTTP 503"
+        f"arith: {tired.base_url} is paused for 1 s, 1 other(s) continue: overload: HTTP 503"
     )
 
 

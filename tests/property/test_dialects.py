@@ -9,30 +9,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.models import ModelError, Request
-from holdfast.models.http.bodies import Event, parse_events
+from holdfast.models.http.bodies import SseEvent, parse_events
 from holdfast.models.http.endpoint import Dialect, build
 from holdfast.models.providers.anthropic import Messages
 from holdfast.models.providers.google import GenerateContent
 from holdfast.models.providers.openai import Chat
 from holdfast.models.providers.responses import Responses
 from holdfast.records.samples import Answer, Usage
-from holdfast.testing.anthropic import Messages as MessagesServer
-from holdfast.testing.chat import Chat as ChatServer
-from holdfast.testing.google import GenerateContent as GoogleServer
-from holdfast.testing.protocols import Told, Tongue
-from holdfast.testing.responses import Responses as ResponsesServer
+from holdfast.testing.anthropic import MessagesServer
+from holdfast.testing.chat import ChatServer
+from holdfast.testing.google import GenerateContentServer
+from holdfast.testing.protocols import ServerAnswer, ServerProtocol
+from holdfast.testing.responses import ResponsesServer
 
-PAIRS: list[tuple[Dialect, Tongue]] = [
+PAIRS: list[tuple[Dialect, ServerProtocol]] = [
     (Chat(), ChatServer()),
     (Responses(), ResponsesServer()),
     (Messages(), MessagesServer()),
-    (GenerateContent(), GoogleServer()),
+    (GenerateContent(), GenerateContentServer()),
 ]
 IDS = ["chat", "responses", "messages", "google"]
 CALL = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a":1}'}}
 MESSAGE = {"content": "42", "reasoning_content": "hm", "tool_calls": [CALL]}
 LOGPROBS = [{"token": "42", "logprob": -0.5, "top_logprobs": [{"token": "43", "logprob": -1.5}]}]
-TOLD = Told("id", "m", Answer("42", MESSAGE, [CALL], "tool_calls", Usage(9, 5, 3, 2, 1), LOGPROBS))
+ANSWER = ServerAnswer("id", "m", Answer("42", MESSAGE, [CALL], "tool_calls", Usage(9, 5, 3, 2, 1), LOGPROBS))
 JUNK = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.floats(allow_nan=False) | st.text(max_size=3),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
@@ -62,10 +62,12 @@ def damaged(value: Any, data: st.DataObject) -> Any:
     return made
 
 
-@pytest.mark.parametrize(("dialect", "tongue"), PAIRS, ids=IDS)
+@pytest.mark.parametrize(("dialect", "protocol"), PAIRS, ids=IDS)
 @given(data=st.data())
-def test_a_damaged_body_is_an_answer_or_a_failure(dialect: Dialect, tongue: Tongue, data: st.DataObject) -> None:
-    body = damaged(tongue.body(TOLD), data)
+def test_a_damaged_body_is_an_answer_or_a_failure(
+    dialect: Dialect, protocol: ServerProtocol, data: st.DataObject
+) -> None:
+    body = damaged(protocol.body(ANSWER), data)
     try:
         answer = dialect.answer(body)
     except ModelError:
@@ -73,17 +75,19 @@ def test_a_damaged_body_is_an_answer_or_a_failure(dialect: Dialect, tongue: Tong
     assert msgspec.json.decode(msgspec.json.encode(answer), type=Answer).text == answer.text
 
 
-@pytest.mark.parametrize(("dialect", "tongue"), PAIRS, ids=IDS)
+@pytest.mark.parametrize(("dialect", "protocol"), PAIRS, ids=IDS)
 @given(data=st.data())
-def test_a_damaged_stream_is_an_answer_or_a_failure(dialect: Dialect, tongue: Tongue, data: st.DataObject) -> None:
-    events = list(parse_events(b"".join(tongue.events(TOLD))))
+def test_a_damaged_stream_is_an_answer_or_a_failure(
+    dialect: Dialect, protocol: ServerProtocol, data: st.DataObject
+) -> None:
+    events = list(parse_events(b"".join(protocol.events(ANSWER))))
     index = data.draw(st.integers(0, len(events) - 1))
     try:
         decoded = msgspec.json.decode(events[index].data)
     except msgspec.DecodeError:
         return  # the last line of a chat has nothing that could be damaged
     changed = msgspec.json.encode(damaged(decoded, data)).decode()
-    kept = [] if data.draw(st.booleans()) else [Event(events[index].name, changed)]
+    kept = [] if data.draw(st.booleans()) else [SseEvent(events[index].name, changed)]
     try:
         answer = dialect.answer(dialect.joined([*events[:index], *kept, *events[index + 1 :]]))
     except ModelError:
@@ -91,15 +95,15 @@ def test_a_damaged_stream_is_an_answer_or_a_failure(dialect: Dialect, tongue: To
     assert msgspec.json.decode(msgspec.json.encode(answer), type=Answer).text == answer.text
 
 
-@pytest.mark.parametrize(("dialect", "tongue"), PAIRS, ids=IDS)
-def test_a_stream_and_a_whole_body_are_the_same_answer(dialect: Dialect, tongue: Tongue) -> None:
-    events = list(parse_events(b"".join(tongue.events(TOLD))))
-    assert dialect.answer(dialect.joined(events)) == dialect.answer(tongue.body(TOLD))
+@pytest.mark.parametrize(("dialect", "protocol"), PAIRS, ids=IDS)
+def test_a_stream_and_a_whole_body_are_the_same_answer(dialect: Dialect, protocol: ServerProtocol) -> None:
+    events = list(parse_events(b"".join(protocol.events(ANSWER))))
+    assert dialect.answer(dialect.joined(events)) == dialect.answer(protocol.body(ANSWER))
 
 
-@pytest.mark.parametrize(("dialect", "tongue"), PAIRS, ids=IDS)
-def test_a_stream_that_is_cut_anywhere_is_never_an_answer(dialect: Dialect, tongue: Tongue) -> None:
-    whole = b"".join(tongue.events(TOLD))
+@pytest.mark.parametrize(("dialect", "protocol"), PAIRS, ids=IDS)
+def test_a_stream_that_is_cut_anywhere_is_never_an_answer(dialect: Dialect, protocol: ServerProtocol) -> None:
+    whole = b"".join(protocol.events(ANSWER))
     kinds = set()
     for length in range(len(whole.rstrip())):  # the line breaks behind the last event tell nothing
         with pytest.raises(ModelError) as raised:
@@ -108,9 +112,11 @@ def test_a_stream_that_is_cut_anywhere_is_never_an_answer(dialect: Dialect, tong
     assert kinds == {"connection"}
 
 
-@pytest.mark.parametrize(("dialect", "tongue"), PAIRS, ids=IDS)
+@pytest.mark.parametrize(("dialect", "protocol"), PAIRS, ids=IDS)
 @given(data=st.data())
-def test_a_damaged_conversation_is_a_body_or_a_refusal(dialect: Dialect, tongue: Tongue, data: st.DataObject) -> None:
+def test_a_damaged_conversation_is_a_body_or_a_refusal(
+    dialect: Dialect, protocol: ServerProtocol, data: st.DataObject
+) -> None:
     image = {"type": "image_url", "image_url": {"url": "https://x/y.png"}}
     talk = [
         {"role": "system", "content": "s"},

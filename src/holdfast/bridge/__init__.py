@@ -1,1 +1,1 @@
-"""The bridge: an OpenAI-compatible endpoint on the loopback, so that existing agents can be evaluated unchanged."""
+"""The bridge: an OpenAI-compatible endpoint on the loopback interface, to evaluate existing agents unchanged."""

@@ -1,9 +1,8 @@
-"""The other side of a chat completion: from the body that a client sends to what it asks, and from an answer to what a
-server says. Pure.
+"""The server side of chat completions: parse a client's request body, and write an answer as a response body. Pure.
 
-What only concerns the way (`stream`, `stream_options`, `n: 1`) ends here; every other field is a parameter of the
-request. A null means "not said". Nothing in what is said depends on the clock or the process, so a client that puts a
-part of it into its next request asks the same thing again after a crash.
+Fields about the transport (`stream`, `stream_options`, `n: 1`) end here; every other field is a parameter of the
+request. A null counts as missing. Invariant: nothing in a response depends on the clock or the process. So after a
+crash, a client that copies parts of a response into its next request sends the same request again, and it is replayed.
 """
 
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from holdfast.records.samples import Answer, Message, Usage
 
 _encode = msgspec.json.Encoder().encode
 _CREATED = 0
-"""The time of an answer is in the journal; here it would make a replay differ."""
+"""Always 0: the real time would make a replay differ, and it is in the journal."""
 _OWN = {"model", "messages", "tools", "stream", "stream_options", "n"}
 
 _STATUSES: dict[str, tuple[int, str]] = {
@@ -37,11 +36,11 @@ _STATUSES: dict[str, tuple[int, str]] = {
 
 
 class BadBodyError(HoldfastError):
-    """A request that cannot be understood. Nothing was asked."""
+    """The client's request is invalid. Nothing was sent to the model."""
 
 
-class Wanted(msgspec.Struct, frozen=True):
-    """What a client asks for."""
+class ClientRequest(msgspec.Struct, frozen=True):
+    """A parsed request of a client."""
 
     model: str
     messages: list[Message]
@@ -50,53 +49,58 @@ class Wanted(msgspec.Struct, frozen=True):
     stream: bool = False
     include_usage: bool = False
     before: list[Message] = []
-    """Comes before everything, and is not kept for a request that follows."""
+    """Sent before all other messages, and not part of the conversation that later requests continue."""
     previous: str = ""
-    """The id of an answer in the same attempt that this request goes on from."""
+    """The id of the response in the same attempt that this request continues; empty if none."""
 
 
-class Said(msgspec.Struct, frozen=True):
-    """An answer on its way to a client: its id, and the model that the client named."""
+class ServedAnswer(msgspec.Struct, frozen=True):
+    """An answer for a client: its id, and the model that the client named."""
 
     id: str
     model: str
     answer: Answer
 
 
-def parse_request(body: bytes) -> Wanted:
-    """BadBodyError, in one sentence, for what is no chat request."""
-    given = decode_body(body)
-    if given.get("n", 1) != 1:
-        refuse("n: one answer a request; ask as often as you want answers")
-    options = given.get("stream_options", {})
-    return Wanted(
-        model=typed(given, "model", str, ""),
-        messages=objects(given, "messages", required=True),
-        tools=objects(given, "tools"),
-        params={name: value for name, value in given.items() if name not in _OWN},
-        stream=typed(given, "stream", bool, False),
+def parse_request(body: bytes) -> ClientRequest:
+    """Parse a chat completion request. BadBodyError, in one sentence, if it is not one."""
+    fields = decode_body(body)
+    if fields.get("n", 1) != 1:
+        refuse("n: a request returns one answer; send it as often as you need answers")
+    options = fields.get("stream_options", {})
+    return ClientRequest(
+        model=typed(fields, "model", str, ""),
+        messages=objects(fields, "messages", required=True),
+        tools=objects(fields, "tools"),
+        params={name: value for name, value in fields.items() if name not in _OWN},
+        stream=typed(fields, "stream", bool, False),
         include_usage=isinstance(options, dict) and bool(options.get("include_usage")),
     )
 
 
-def completion_body(said: Said) -> bytes:
-    choice = {"index": 0, "message": message_of(said.answer), "finish_reason": _reason(said.answer), "logprobs": None}
-    return _encode({**_head(said, "chat.completion"), "choices": [choice], "usage": usage_of(said.answer.usage)})
+def completion_body(served: ServedAnswer) -> bytes:
+    choice = {
+        "index": 0,
+        "message": message_of(served.answer),
+        "finish_reason": _reason(served.answer),
+        "logprobs": None,
+    }
+    return _encode({**_head(served, "chat.completion"), "choices": [choice], "usage": usage_of(served.answer.usage)})
 
 
-def completion_chunks(said: Said, wanted: Wanted) -> Iterator[bytes]:
-    """The same as events of a stream: who speaks, what it says, the calls, why it ended."""
-    message = message_of(said.answer)
+def completion_chunks(served: ServedAnswer, request: ClientRequest) -> Iterator[bytes]:
+    """The same as events of a stream: the role, the content, the tool calls, the finish reason."""
+    message = message_of(served.answer)
     calls, content = message.pop("tool_calls", None) or [], message.pop("content", None)
-    yield _chunk(said, {**message, "content": "" if content is not None else None})
+    yield _chunk(served, {**message, "content": "" if content is not None else None})
     if content:
-        yield _chunk(said, {"content": content})
+        yield _chunk(served, {"content": content})
     for index, call in enumerate(calls):
-        yield _chunk(said, {"tool_calls": [{"index": index, **call}]})
-    yield _chunk(said, {}, _reason(said.answer))
-    if wanted.include_usage:
+        yield _chunk(served, {"tool_calls": [{"index": index, **call}]})
+    yield _chunk(served, {}, _reason(served.answer))
+    if request.include_usage:
         yield encoded_event(
-            {**_head(said, "chat.completion.chunk"), "choices": [], "usage": usage_of(said.answer.usage)}
+            {**_head(served, "chat.completion.chunk"), "choices": [], "usage": usage_of(served.answer.usage)}
         )
     yield b"data: [DONE]\n\n"
 
@@ -111,15 +115,15 @@ def refusal_body(message: str, code: str) -> bytes:
 
 
 def refusal_of(failure: Failure) -> tuple[int, bytes]:
-    """A failed request as a status and a body. The codes are those that clients act on: agents that get
-    `context_length_exceeded` shorten what they say.
+    """A failed request as a status and a body. The codes are the ones that clients react to: agents that receive
+    `context_length_exceeded` shorten their conversation.
     """
     status, code = _STATUSES.get(failure.kind, (500, failure.kind))
     return status, refusal_body(f"{failure.kind}: {failure.message}", code)
 
 
 def message_of(answer: Answer) -> Message:
-    """As the provider had it; made from its text if it had none."""
+    """The provider's message; if it has none, one with the answer's text and tool calls."""
     if answer.message:
         return dict(answer.message)
     made: Message = {"role": "assistant", "content": answer.text}
@@ -137,7 +141,7 @@ def usage_of(usage: Usage) -> dict[str, Any]:
 
 
 def decode_body(body: bytes) -> dict[str, Any]:
-    """The fields that are said. BadBodyError if it is no object."""
+    """The fields of a JSON body that are not null. BadBodyError if it is not an object."""
     try:
         decoded = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -147,22 +151,22 @@ def decode_body(body: bytes) -> dict[str, Any]:
     return {name: value for name, value in decoded.items() if value is not None}
 
 
-def typed(given: dict[str, Any], name: str, kind: type, missing: Any) -> Any:
-    value = given.get(name, missing)
+def typed(fields: dict[str, Any], name: str, kind: type, missing: Any) -> Any:
+    value = fields.get(name, missing)
     if not isinstance(value, kind):
         refuse(f"{name} must be a {kind.__name__}")
     return value
 
 
-def objects(given: dict[str, Any], name: str, *, required: bool = False) -> list[dict[str, Any]]:
-    value = given.get(name, [])
+def objects(fields: dict[str, Any], name: str, *, required: bool = False) -> list[dict[str, Any]]:
+    value = fields.get(name, [])
     if not isinstance(value, list) or not all(isinstance(each, dict) for each in value) or (required and not value):
         refuse(f"{name} must be a list of objects{', at least one' if required else ''}")
     return value
 
 
 def refuse(what: str) -> NoReturn:
-    raise BadBodyError(f"{what}: nothing was asked")
+    raise BadBodyError(f"{what}: nothing was sent to the model")
 
 
 def encoded_event(data: dict[str, Any]) -> bytes:
@@ -170,14 +174,14 @@ def encoded_event(data: dict[str, Any]) -> bytes:
 
 
 def _reason(answer: Answer) -> str:
-    """A client may wait for one for ever."""
+    """Never empty: some clients wait for a finish reason for ever."""
     return answer.finish_reason or ("tool_calls" if answer.tool_calls else "stop")
 
 
-def _head(said: Said, kind: str) -> dict[str, Any]:
-    return {"id": said.id, "object": kind, "created": _CREATED, "model": said.model}
+def _head(served: ServedAnswer, kind: str) -> dict[str, Any]:
+    return {"id": served.id, "object": kind, "created": _CREATED, "model": served.model}
 
 
-def _chunk(said: Said, delta: dict[str, Any], reason: str | None = None) -> bytes:
+def _chunk(served: ServedAnswer, delta: dict[str, Any], reason: str | None = None) -> bytes:
     choice = {"index": 0, "delta": delta, "finish_reason": reason, "logprobs": None}
-    return encoded_event({**_head(said, "chat.completion.chunk"), "choices": [choice]})
+    return encoded_event({**_head(served, "chat.completion.chunk"), "choices": [choice]})

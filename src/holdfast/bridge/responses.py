@@ -1,8 +1,8 @@
-"""OpenAI's Responses API over chat completions: from its items to messages, and from an answer to its items. Pure.
+"""The server side of OpenAI's Responses API: items to chat messages, and an answer to items. Pure.
 
-Newer SDKs and agents ask this way. Servers of models seldom do, so what is asked, recorded and replayed is a chat
-request. What has no counterpart there is refused in a sentence, or, where it only concerns how OpenAI keeps things
-(`store`, `include`, `metadata`), left out. Reasoning items stay behind.
+Newer SDKs and agents use this API, but few model servers have it. So the request that is sent, recorded and replayed
+is a chat request. Fields without a counterpart there are rejected with a sentence. Fields about OpenAI's own storage
+(`store`, `include`, `metadata`) and reasoning items are dropped.
 """
 
 from collections.abc import Iterator
@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from holdfast.bridge.chat_completions import (
-    Said,
-    Wanted,
+    ClientRequest,
+    ServedAnswer,
     decode_body,
     encoded_event,
     message_of,
@@ -29,36 +29,36 @@ _REFUSED = {"conversation": "send the items", "prompt": "send the instructions"}
 _TEXT_PARTS = {"input_text", "output_text", "text", "refusal"}
 
 
-def parse_response_request(body: bytes) -> Wanted:
-    """BadBodyError, in one sentence, for what cannot be asked as a chat request."""
-    given = decode_body(body)
+def parse_response_request(body: bytes) -> ClientRequest:
+    """Parse a request. BadBodyError, in one sentence, if it cannot be sent as a chat request."""
+    fields = decode_body(body)
     for name, instead in _REFUSED.items():
-        if name in given:
-            refuse(f"{name}: not known here; {instead}")
-    if given.get("background") is True:
-        refuse("background: every request here is waited for")
-    asked = given.get("input", [])
-    items = [{"role": "user", "content": asked}] if isinstance(asked, str) else objects(given, "input")
-    instructions, previous = typed(given, "instructions", str, ""), typed(given, "previous_response_id", str, "")
+        if name in fields:
+            refuse(f"{name}: not supported here; {instead}")
+    if fields.get("background") is True:
+        refuse("background: not supported here; wait for the response")
+    given_input = fields.get("input", [])
+    items = [{"role": "user", "content": given_input}] if isinstance(given_input, str) else objects(fields, "input")
+    instructions, previous = typed(fields, "instructions", str, ""), typed(fields, "previous_response_id", str, "")
     if not items and not previous:
         refuse("input must be a text or a list of objects, at least one")
-    return Wanted(
-        model=typed(given, "model", str, ""),
+    return ClientRequest(
+        model=typed(fields, "model", str, ""),
         messages=_messages(items),
-        tools=[_tool(each) for each in objects(given, "tools")],
-        params=_params(given),
-        stream=typed(given, "stream", bool, False),
+        tools=[_tool(each) for each in objects(fields, "tools")],
+        params=_params(fields),
+        stream=typed(fields, "stream", bool, False),
         before=[{"role": "system", "content": instructions}] if instructions else [],
         previous=previous,
     )
 
 
-def response_body(said: Said) -> bytes:
-    return msgspec.json.encode(_response(said, _items(said), "completed"))
+def response_body(served: ServedAnswer) -> bytes:
+    return msgspec.json.encode(_response(served, _items(served), "completed"))
 
 
-def response_events(said: Said, wanted: Wanted) -> Iterator[bytes]:
-    """As a stream: each item comes, is filled, and is done."""
+def response_events(served: ServedAnswer, request: ClientRequest) -> Iterator[bytes]:
+    """The same as events of a stream: each item is added, filled and completed."""
     number = -1
 
     def event(kind: str, **fields: Any) -> bytes:
@@ -66,10 +66,10 @@ def response_events(said: Said, wanted: Wanted) -> Iterator[bytes]:
         number += 1
         return b"event: %b\n" % kind.encode() + encoded_event({"type": kind, "sequence_number": number, **fields})
 
-    begun = _response(said, [], "in_progress")
+    begun = _response(served, [], "in_progress")
     yield event("response.created", response=begun)
     yield event("response.in_progress", response=begun)
-    items = _items(said)
+    items = _items(served)
     for index, item in enumerate(items):
         where = {"item_id": item["id"], "output_index": index}
         empty: dict[str, Any] = {"content": []} if item["type"] == "message" else {"arguments": ""}
@@ -85,12 +85,12 @@ def response_events(said: Said, wanted: Wanted) -> Iterator[bytes]:
             yield event("response.function_call_arguments.delta", **where, delta=item["arguments"])
             yield event("response.function_call_arguments.done", **where, **_named(item))
         yield event("response.output_item.done", output_index=index, item=item)
-    ended = _response(said, items, "completed")
+    ended = _response(served, items, "completed")
     yield event(f"response.{ended['status']}", response=ended)
 
 
 def _messages(items: list[dict[str, Any]]) -> list[Message]:
-    """Calls of functions belong to the message of the assistant that they follow."""
+    """Items as chat messages. Function calls become part of the assistant message that they follow."""
     made: list[Message] = []
     for item in items:
         kind = item.get("type", "message")
@@ -111,7 +111,7 @@ def _messages(items: list[dict[str, Any]]) -> list[Message]:
 
 
 def _content(content: Any) -> Any:
-    """Texts as one text; parts only where something else is among them."""
+    """One text if all parts are texts; otherwise a list of parts."""
     if not isinstance(content, list):
         return content
     parts = [_part(part) for part in content if isinstance(part, dict)]
@@ -125,20 +125,20 @@ def _part(part: dict[str, Any]) -> dict[str, Any]:
     if kind in _TEXT_PARTS:
         return {"type": "text", "text": str(part.get("text") or part.get("refusal") or "")}
     if kind != "input_image" or not isinstance(part.get("image_url"), str):
-        refuse(f"input: a part {kind} cannot be put into a chat request")
+        refuse(f"input: a part {kind} cannot be part of a chat request")
     detail = {"detail": part["detail"]} if part.get("detail") else {}
     return {"type": "image_url", "image_url": {"url": part["image_url"], **detail}}
 
 
 def _tool(tool: dict[str, Any]) -> dict[str, Any]:
     if tool.get("type") != "function":
-        refuse(f"tools: {tool.get('type')} is OpenAI's own; only functions can be asked for here")
+        refuse(f"tools: {tool.get('type')} is not supported here; only functions are")
     return {"type": "function", "function": {name: value for name, value in tool.items() if name != "type"}}
 
 
-def _params(given: dict[str, Any]) -> dict[str, Any]:
+def _params(fields: dict[str, Any]) -> dict[str, Any]:
     params: dict[str, Any] = {}
-    for name, value in given.items():
+    for name, value in fields.items():
         if name in _OWN or name in _LEFT_OUT:
             continue
         if name == "reasoning" and isinstance(value, dict):
@@ -154,28 +154,28 @@ def _params(given: dict[str, Any]) -> dict[str, Any]:
 
 def _format(text: dict[str, Any]) -> dict[str, Any]:
     kept: dict[str, Any] = {"verbosity": text["verbosity"]} if text.get("verbosity") else {}
-    wanted = text.get("format")
-    if not isinstance(wanted, dict) or wanted.get("type") == "text":
+    form = text.get("format")
+    if not isinstance(form, dict) or form.get("type") == "text":
         return kept
-    if wanted.get("type") != "json_schema":
-        return {**kept, "response_format": wanted}
-    schema = {name: value for name, value in wanted.items() if name != "type"}
+    if form.get("type") != "json_schema":
+        return {**kept, "response_format": form}
+    schema = {name: value for name, value in form.items() if name != "type"}
     return {**kept, "response_format": {"type": "json_schema", "json_schema": schema}}
 
 
-def _items(said: Said) -> list[dict[str, Any]]:
-    """What the model said, then what it called."""
-    message = message_of(said.answer)
+def _items(served: ServedAnswer) -> list[dict[str, Any]]:
+    """The answer as output items: its text, then its tool calls."""
+    message = message_of(served.answer)
     calls = message.get("tool_calls") or []
     items: list[dict[str, Any]] = []
-    if said.answer.text or not calls:
-        part = {"type": "output_text", "text": said.answer.text, "annotations": [], "logprobs": []}
-        own = {"id": f"msg_{said.id}", "type": "message", "role": "assistant", "content": [part]}
+    if served.answer.text or not calls:
+        part = {"type": "output_text", "text": served.answer.text, "annotations": [], "logprobs": []}
+        own = {"id": f"msg_{served.id}", "type": "message", "role": "assistant", "content": [part]}
         items.append({**own, "status": "completed"})
     for index, call in enumerate(calls):
         function = call.get("function") or {}
         named = {"name": function.get("name", ""), "arguments": function.get("arguments", "")}
-        own = {"id": f"fc_{said.id}_{index}", "type": "function_call", "call_id": call.get("id", "")}
+        own = {"id": f"fc_{served.id}_{index}", "type": "function_call", "call_id": call.get("id", "")}
         items.append({**own, **named, "status": "completed"})
     return items
 
@@ -184,17 +184,17 @@ def _named(item: dict[str, Any]) -> dict[str, Any]:
     return {"name": item["name"], "arguments": item["arguments"]}
 
 
-def _response(said: Said, items: list[dict[str, Any]], status: str) -> dict[str, Any]:
-    usage, why = said.answer.usage, said.answer.finish_reason
+def _response(served: ServedAnswer, items: list[dict[str, Any]], status: str) -> dict[str, Any]:
+    usage, why = served.answer.usage, served.answer.finish_reason
     cut = {"length": "max_output_tokens", "content_filter": "content_filter"}.get(why) if items else None
     return {
-        "id": said.id,
+        "id": served.id,
         "object": "response",
         "created_at": 0,
         "status": "incomplete" if cut else status,
         "error": None,
         "incomplete_details": {"reason": cut} if cut else None,
-        "model": said.model,
+        "model": served.model,
         "output": items,
         "parallel_tool_calls": True,
         "tool_choice": "auto",

@@ -1,10 +1,13 @@
-"""The bridge: an OpenAI-compatible server on the loopback, through which agents that know nothing of Holdfast ask.
+"""The bridge: an OpenAI-compatible server on the loopback interface, for agents that know nothing of Holdfast.
 
-One server for a run, begun by the first sample that wants it. Each attempt has a door of its own: an address with a
-token that nobody can guess and that is nobody's when the attempt ends. Invariants: each request is one durable step,
-made by a task that does not depend on whoever waits for it; a client that goes away loses no step, and when it, or its
-retry, asks the same again, it gets that one. Failures are told with `x-should-retry: false`: what is worth a retry was
-retried.
+One server per run, started by the first sample that needs it. Each attempt has its own base URL with a random token;
+the URL becomes invalid when the attempt ends. Invariants:
+
+- Each request is one durable step. It runs in its own task, so a client that disconnects does not lose it. If the
+  client, or its retry, sends the same request again, it receives the response of that step.
+- Failures carry `x-should-retry: false`: Holdfast has already retried whatever is worth a retry.
+
+A crash leaves nothing behind but the steps in the journal: the agent runs again, and recorded steps are replayed.
 """
 
 import asyncio
@@ -20,8 +23,8 @@ import xxhash
 
 from holdfast.bridge.chat_completions import (
     BadBodyError,
-    Said,
-    Wanted,
+    ClientRequest,
+    ServedAnswer,
     completion_body,
     completion_chunks,
     message_of,
@@ -47,48 +50,48 @@ _KEPT_ALIVE_SECONDS = 3600
 _TOKEN_BYTES = 16
 _PIECE_BYTES = 1 << 18
 _RETRY_COUNT = "x-stainless-retry-count"
-"""How the SDKs of OpenAI say that they ask again."""
+"""The header with which OpenAI's SDKs mark a retry."""
 _ENDED = "the attempt that this address belonged to has ended"
-_PATHS = "there are POST chat/completions and POST responses, both also with stream: true, and GET models"
+_PATHS = "use POST chat/completions or POST responses, with or without stream: true, or GET models"
 
 
 class AttemptOverError(HoldfastError):
-    """A request was under way when its attempt ended. Nobody waits for the answer any more."""
+    """The attempt ended while a request was in flight. Nothing waits for the response any more."""
 
 
 class Bridge:
-    """Belongs to the event loop in which the first door is opened; close it there."""
+    """The server of one run. It belongs to the event loop in which `open` is first called; close it there."""
 
     def __init__(self) -> None:
-        self._doors: dict[str, AttemptDoor] = {}
+        self._endpoints: dict[str, AttemptDoor] = {}
         self._socket: socket.socket | None = None
         self._serving: asyncio.Task[asyncio.Server] | None = None
         self._web: web.Server | None = None
 
     def open(self, host: Host) -> "AttemptDoor":
-        """Clients may connect at once; until the server has begun, they wait in the socket's queue."""
+        """The endpoint of one attempt. Clients may connect at once: until the server runs, the socket queues them."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:
             raise HoldfastError(
-                "ctx.openai_base_url was looked at in a thread: look at it in the solver, and hand the thread the text"
+                "ctx.openai_base_url was read in a thread: read it in the solver, and pass the text to the thread"
             ) from None
         listening = self._socket or self._listen()
         token = secrets.token_urlsafe(_TOKEN_BYTES)
         url = f"http://{_HOST}:{listening.getsockname()[1]}/{token}/v1"
-        door = self._doors[token] = AttemptDoor(url, host, lambda: self._doors.pop(token, None))
-        return door
+        endpoint = self._endpoints[token] = AttemptDoor(url, host, lambda: self._endpoints.pop(token, None))
+        return endpoint
 
     @property
     def is_open(self) -> bool:
         return self._serving is not None
 
     async def close(self) -> None:
-        """Whoever still waits for an answer is disconnected. Idempotent."""
-        for door in self._doors.values():
-            for errand in door.errands():
-                errand.asking.cancel()
-        self._doors.clear()
+        """Disconnect all clients, also those that wait for a response. Idempotent."""
+        for endpoint in self._endpoints.values():
+            for step in endpoint.steps():
+                step.task.cancel()
+        self._endpoints.clear()
         serving, self._serving = self._serving, None
         if serving is None or self._socket is None:
             return
@@ -103,14 +106,15 @@ class Bridge:
     def _listen(self) -> socket.socket:
         listening = self._socket = socket.create_server((_HOST, 0), backlog=_WAITING_CLIENTS)
         listening.setblocking(False)
-        # What serves all samples must not inherit the context of the first that came.
+        # An empty context: the server must not inherit the context variables of the sample that happens to come first.
         self._serving = asyncio.get_running_loop().create_task(self._serve(listening), context=contextvars.Context())
         return listening
 
     async def _serve(self, listening: socket.socket) -> asyncio.Server:
         from aiohttp import web
 
-        # A client whose agent works for a while must not find its connection closed: that costs it a retry.
+        # Keep idle connections for an hour: an agent may work for long between two requests, and a closed connection
+        # would cost it a retry.
         self._web = web.Server(
             self._handle, handler_cancellation=True, access_log=None, keepalive_timeout=_KEPT_ALIVE_SECONDS
         )
@@ -118,126 +122,128 @@ class Bridge:
 
     async def _handle(self, request: "web.BaseRequest") -> "web.StreamResponse":
         token, *path = [part for part in request.rel_url.path.split("/") if part] or [""]
-        door = self._doors.get(token)
-        if door is None:
-            return _refusal(410, refusal_body(f"{_ENDED}; ask under the address of a live one", "attempt_ended"))
+        endpoint = self._endpoints.get(token)
+        if endpoint is None:
+            return _refusal(410, refusal_body(f"{_ENDED}; use the address of a running attempt", "attempt_ended"))
         asked = f"{request.method} {'/'.join(path)}"
-        if asked in _DIALECTS:
-            return await _complete(door, request, _DIALECTS[asked])
+        if asked in _FORMATS:
+            return await _complete(endpoint, request, _FORMATS[asked])
         if asked == "GET v1/models":
-            return _json(200, models_body([door.host.model, *door.host.roles]))
-        return _refusal(404, refusal_body(f"{asked}: no such path behind this address; {_PATHS}", "not_found"))
+            return _json(200, models_body([endpoint.host.model, *endpoint.host.roles]))
+        return _refusal(404, refusal_body(f"{asked}: no such path at this address; {_PATHS}", "not_found"))
 
 
 class AttemptDoor:
-    """The requests of one attempt."""
+    """The base URL of one attempt, and the steps that were requested through it."""
 
     def __init__(self, url: str, host: Host, forget: Callable[[], object]) -> None:
         self.url = url
         self.host = host
         self.failed: BaseException | None = None
-        """Why the last request had no answer."""
+        """Why the last request failed; None if it succeeded."""
         self._forget = forget
-        self._context = contextvars.copy_context()  # the sample's: a provider of the user's may look at it
-        self._errands: dict[str, list[Errand]] = {}
-        self._talks: dict[str, list[Message]] = {}  # by the id of the answer that each ends with
+        self._context = (
+            contextvars.copy_context()
+        )  # of the sample: a user's own provider may read its context variables
+        self._steps: dict[str, list[BridgeStep]] = {}
+        self._conversations: dict[str, list[Message]] = {}  # by the id of the response that ends each of them
 
     def close(self) -> None:
-        """From here on the address is nobody's. Whoever closes the attempt's steps ends what is under way."""
+        """Make the URL invalid. Steps in flight are cancelled by the owner of the attempt's steps."""
         self._forget()
 
-    def errand(self, body: bytes, wanted: Wanted, dialect: "Dialect", *, is_retry: bool) -> "Errand":
-        """The step for a request: a new one, unless it is the same again and its answer has reached nobody, or the
-        client says that it asks again.
+    def step_for(self, body: bytes, asked: ClientRequest, format_: "WireFormat", *, is_retry: bool) -> "BridgeStep":
+        """The step of a request. The step of an identical earlier request is reused if its response was never
+        delivered (the client disconnected), or if the client marks this request as a retry; else a new one starts.
         """
-        same = self._errands.setdefault(xxhash.xxh3_128_hexdigest(dialect.prefix.encode() + body), [])
+        same = self._steps.setdefault(xxhash.xxh3_128_hexdigest(format_.prefix.encode() + body), [])
         for each in same:
             if not each.waiting and not each.delivered:
                 return each
         if not same or not is_retry:
             loop = asyncio.get_running_loop()
-            same.append(Errand(loop.create_task(self._ask(wanted, dialect), context=self._context.copy())))
+            same.append(BridgeStep(loop.create_task(self._ask(asked, format_), context=self._context.copy())))
         return same[-1]
 
-    def errands(self) -> list["Errand"]:
-        """All of them, in no order that means anything."""
-        return [each for same in self._errands.values() for each in same]
+    def steps(self) -> list["BridgeStep"]:
+        """All steps, in no particular order."""
+        return [each for same in self._steps.values() for each in same]
 
-    async def _ask(self, wanted: Wanted, dialect: "Dialect") -> "Said | BaseException":
-        """What came of it, also if nobody is left to hear it."""
-        role = wanted.model if wanted.model in self.host.roles else ""
-        if wanted.previous and wanted.previous not in self._talks:
-            return BadBodyError(f"previous_response_id: no answer of this attempt is called {wanted.previous}")
-        talk = [*self._talks.get(wanted.previous, ()), *wanted.messages]
+    async def _ask(self, asked: ClientRequest, format_: "WireFormat") -> "ServedAnswer | BaseException":
+        """Run the step. Errors are returned, not raised: the client may be gone, and its retry must get them too."""
+        role = asked.model if asked.model in self.host.roles else ""
+        if asked.previous and asked.previous not in self._conversations:
+            return BadBodyError(f"previous_response_id: no answer of this attempt is called {asked.previous}")
+        conversation = [*self._conversations.get(asked.previous, ()), *asked.messages]
         try:
-            told = await self.host.ask(Wish([*wanted.before, *talk], role, wanted.tools, wanted.params))
+            answered = await self.host.ask(Wish([*asked.before, *conversation], role, asked.tools, asked.params))
         except asyncio.CancelledError:
             return AttemptOverError(_ENDED)
-        except BaseException as error:  # noqa: BLE001 - a provider may be the user's code; the attempt ends with it
+        except BaseException as error:  # noqa: BLE001 - a provider may be user code that raises anything
             self.failed = error
             return error
         self.failed = None
-        said = Said(f"{dialect.prefix}{told.id}", wanted.model, told.answer)
-        if dialect.goes_on:
-            self._talks[said.id] = [*talk, message_of(told.answer)]
-        return said
+        served = ServedAnswer(f"{format_.prefix}{answered.id}", asked.model, answered.answer)
+        if format_.is_stateful:
+            self._conversations[served.id] = [*conversation, message_of(answered.answer)]
+        return served
 
 
-class Errand:
-    """One step that was asked for through a door, and whether its answer has reached a client."""
+class BridgeStep:
+    """One step that a client requested: its task, and whether its response was delivered to a client."""
 
-    __slots__ = ("asking", "delivered", "waiting")
+    __slots__ = ("delivered", "task", "waiting")
 
-    def __init__(self, asking: "asyncio.Task[Said | BaseException]") -> None:
-        self.asking = asking
+    def __init__(self, task: "asyncio.Task[ServedAnswer | BaseException]") -> None:
+        self.task = task
         self.waiting = 0
         self.delivered = False
 
 
-class Dialect(msgspec.Struct, frozen=True):
-    """One way to ask: how a request is read, and how an answer is said, at once or as a stream."""
+class WireFormat(msgspec.Struct, frozen=True):
+    """One API that the bridge serves: how to parse its requests, and how to write its responses, whole or streamed."""
 
     prefix: str
-    """Of the ids of its answers."""
-    parse: Callable[[bytes], Wanted]
-    body: Callable[[Said], bytes]
-    chunks: Callable[[Said, Wanted], Iterator[bytes]]
-    goes_on: bool = False
-    """A request may name the answer that it goes on from, in place of all that was said before."""
+    """The prefix of its response ids."""
+    parse: Callable[[bytes], ClientRequest]
+    body: Callable[[ServedAnswer], bytes]
+    chunks: Callable[[ServedAnswer, ClientRequest], Iterator[bytes]]
+    is_stateful: bool = False
+    """A request may name a previous response (`previous_response_id`) instead of sending the whole conversation."""
 
 
-_DIALECTS = {
-    "POST v1/chat/completions": Dialect("chatcmpl-", parse_request, completion_body, completion_chunks),
-    "POST v1/responses": Dialect("resp_", parse_response_request, response_body, response_events, goes_on=True),
+_FORMATS = {
+    "POST v1/chat/completions": WireFormat("chatcmpl-", parse_request, completion_body, completion_chunks),
+    "POST v1/responses": WireFormat("resp_", parse_response_request, response_body, response_events, is_stateful=True),
 }
 
 
-async def _complete(door: AttemptDoor, request: "web.BaseRequest", dialect: Dialect) -> "web.StreamResponse":
+async def _complete(endpoint: AttemptDoor, request: "web.BaseRequest", format_: WireFormat) -> "web.StreamResponse":
     body = await _read_body(request)
     if body is None:
         most = f"{LINE_BYTES_MAX >> 20} MiB"
         return _refusal(413, refusal_body(f"the request has more than {most}, and could not be saved", "too_large"))
     try:
-        wanted = dialect.parse(body)
+        asked = format_.parse(body)
     except BadBodyError as error:
         return _refusal(*_status_and_body(error))
     count = request.headers.get(_RETRY_COUNT, "0")
-    errand = door.errand(body, wanted, dialect, is_retry=count.isdecimal() and count.strip("0") != "")
-    errand.waiting += 1
+    step = endpoint.step_for(body, asked, format_, is_retry=count.isdecimal() and count.strip("0") != "")
+    step.waiting += 1
     try:
-        came = await asyncio.shield(errand.asking)
-        if isinstance(came, Said):
-            response = await _say(request, wanted, dialect, came)
+        outcome = await asyncio.shield(step.task)
+        if isinstance(outcome, ServedAnswer):
+            response = await _send_answer(request, asked, format_, outcome)
         else:
-            response = await _send(request, _refusal(*_status_and_body(came)))
-        errand.delivered = True
+            response = await _send(request, _refusal(*_status_and_body(outcome)))
+        step.delivered = True
         return response
     finally:
-        errand.waiting -= 1
+        step.waiting -= 1
 
 
 async def _read_body(request: "web.BaseRequest") -> bytes | None:
-    """None if it is longer than a record may be. Not `request.read()`: that has a limit of 1 MiB."""
+    """The body; None if it is longer than a record may be. Not `request.read()`: aiohttp limits that to 1 MiB."""
     body = bytearray()
     while piece := await request.content.read(_PIECE_BYTES):
         body += piece
@@ -246,15 +252,17 @@ async def _read_body(request: "web.BaseRequest") -> bytes | None:
     return bytes(body)
 
 
-async def _say(request: "web.BaseRequest", wanted: Wanted, dialect: Dialect, said: Said) -> "web.StreamResponse":
-    """Returns when all of it is on its way."""
+async def _send_answer(
+    request: "web.BaseRequest", asked: ClientRequest, format_: WireFormat, served: ServedAnswer
+) -> "web.StreamResponse":
+    """Return when the whole response has been handed to the socket."""
     from aiohttp import web
 
-    if not wanted.stream:
-        return await _send(request, _json(200, dialect.body(said)))
+    if not asked.stream:
+        return await _send(request, _json(200, format_.body(served)))
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
     await response.prepare(request)
-    for chunk in dialect.chunks(said, wanted):
+    for chunk in format_.chunks(served, asked):
         await response.write(chunk)
     await response.write_eof()
     return response

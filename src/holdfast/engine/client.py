@@ -46,6 +46,7 @@ from holdfast.records.facts import Failure, StepId
 from holdfast.records.samples import Answer, Message
 from holdfast.solve import Allowance, Asking
 from holdfast.spec import Model, Spec
+from holdfast.spec.providers import is_external
 from holdfast.spec.source.variables import fill_options, variables_in
 from holdfast.spec.source.yaml import expand
 
@@ -132,7 +133,7 @@ class Line:
         provider = self.provider
         if attachments is not None:
             provider = _Filled(provider, attachments)
-        if ":" in self._model.provider:
+        if is_external(self._model.provider):
             provider = _Copied(provider)
         ask = partial(self._ask, provider, post)
 

@@ -1,12 +1,11 @@
-"""Asking a model: providers that send one request, and the one layer that tries again.
+"""Requests to models: providers that send one request, and the one layer that retries.
 
-`make_provider` turns a connection into a provider, `ask` asks it with retries. Invariant: every request ends in an
-answer or in a `ModelError` with a kind and a message; never in an empty answer that stands for a failure. Importing
-this room imports no HTTP client and no extra: that happens when a provider is made that needs it.
+`make_provider` opens the provider of a connection; `ask` sends a request with retries. Invariant: every request ends
+in an answer or in a `ModelError` with a kind and a message, never in an empty answer that hides a failure. Importing
+this package imports no HTTP client and no optional dependency; opening a provider that needs one does.
 """
 
-from holdfast.models.batch.api import BatchApi, Found, Mark, Result, open_batches
-from holdfast.models.batch.api import Standing as JobStanding
+from holdfast.models.batch.api import BatchApi, BatchResult, FoundJob, JobMark, JobStatus, open_batches
 from holdfast.models.failures import BadConnectionError, Kind, ModelError, UnknownProviderError
 from holdfast.models.pacing.retries import Retries, ask
 from holdfast.models.provider import Connection, Listing, Provider, Request
@@ -16,16 +15,16 @@ from holdfast.models.tokens import count_message_tokens, count_tokens
 __all__ = [
     "BadConnectionError",
     "BatchApi",
+    "BatchResult",
     "Connection",
-    "Found",
-    "JobStanding",
+    "FoundJob",
+    "JobMark",
+    "JobStatus",
     "Kind",
     "Listing",
-    "Mark",
     "ModelError",
     "Provider",
     "Request",
-    "Result",
     "Retries",
     "UnknownProviderError",
     "ask",

@@ -1,8 +1,8 @@
-"""Credentials of models: filled in where a request leaves, taken out where a response comes in.
+"""Credentials of models: filled in just before a request is sent, removed as soon as a response arrives.
 
-Invariant: between these two places, in solvers, records and logs, `${VAR}` represents a value of `params`, and no
-response holds a credential that the server repeated, in any usual encoding. An answer is cleaned before a solver sees
-it, so that a replay, which gets the recorded one, sees the same.
+Invariant: everywhere else (solvers, records, logs) `params` hold `${VAR}` instead of a value, and no response holds a
+credential that the server repeated, in any usual encoding. An answer is cleaned before a solver sees it, because a
+replay delivers the recorded, cleaned answer and must not differ.
 """
 
 import copy
@@ -13,8 +13,7 @@ from typing import BinaryIO
 import msgspec
 from yarl import URL
 
-from holdfast.models.batch.api import BatchApi, Found, Mark, Result
-from holdfast.models.batch.api import Standing as JobStanding
+from holdfast.models.batch.api import BatchApi, BatchResult, FoundJob, JobMark, JobStatus
 from holdfast.models.failures import ModelError
 from holdfast.models.provider import Provider, Request
 from holdfast.records.redaction import Redactor, is_credential_name, is_unmistakable
@@ -26,7 +25,7 @@ from holdfast.spec.source.yaml import VARIABLE
 
 
 class Guard:
-    """What one model's requests are sent with, and what its responses must not hold."""
+    """The credentials of one model: inserted into its requests, removed from its responses."""
 
     def __init__(self, model: Model, place: str, environ: Mapping[str, str] = os.environ) -> None:
         filled = fill_params(model.params, environ, place)
@@ -35,17 +34,18 @@ class Guard:
 
     @property
     def is_needed(self) -> bool:
-        """False for a model without credentials: its requests and responses then pass no guard."""
+        """False for a model without credentials: its provider needs no guard."""
         return bool(self._params or self._redactor)
 
     def outgoing(self, request: Request) -> Request:
-        """With the spec's own variables filled in. A solver's or an agent's `${VAR}` is an ordinary text: else a
-        program that asks through the bridge could read the environment.
+        """The request with the spec's own variables filled in. A `${VAR}` from a solver or an agent stays plain text:
+        otherwise a program could read the environment through the bridge.
         """
         mine = {name: now for name, (raw, now) in self._params.items() if request.params.get(name) == raw}
         return msgspec.structs.replace(request, params={**request.params, **copy.deepcopy(mine)}) if mine else request
 
     def incoming(self, answer: Answer) -> Answer:
+        """The answer without credentials; the same object if it holds none."""
         text, message, calls, reason = (
             self._redactor.value(each)
             for each in (answer.text, answer.message, answer.tool_calls, answer.finish_reason)
@@ -54,13 +54,13 @@ class Guard:
         if (text, message, calls, reason) == (answer.text, answer.message, answer.tool_calls, answer.finish_reason):
             return answer if raw is answer.raw else msgspec.structs.replace(answer, raw=raw)
         if isinstance(raw, list):
-            raw = None  # the events of a stream hold the text in pieces, and so do logprobs: both spell the credential
+            raw = None  # stream events and logprobs hold the text in pieces, so redaction cannot find it there
         return msgspec.structs.replace(
             answer, text=text, message=message, tool_calls=calls, finish_reason=reason, logprobs=[], raw=raw
         )
 
     def failed(self, error: ModelError) -> ModelError:
-        """The same error, cleaned in place: others hold it too."""
+        """The same error, cleaned in place: other code may hold a reference to it."""
         error.message = self._redactor.text(error.message)
         error.args = (error.kind, error.message, error.retry_after, error.status)
         return error
@@ -103,17 +103,17 @@ class GuardedBatches:
     async def submit(self, token: str, lines: BinaryIO) -> str:
         return await self._api.submit(token, lines)
 
-    async def find(self, mark: Mark) -> Found:
+    async def find(self, mark: JobMark) -> FoundJob:
         return await self._api.find(mark)
 
-    async def look(self, job: str) -> JobStanding:
-        standing = await self._api.look(job)
-        return msgspec.structs.replace(standing, detail=self._guard.text(standing.detail))
+    async def look(self, job: str) -> JobStatus:
+        status = await self._api.look(job)
+        return msgspec.structs.replace(status, detail=self._guard.text(status.detail))
 
-    def results(self, standing: JobStanding) -> AsyncIterator[bytes]:
-        return self._api.results(standing)
+    def results(self, status: JobStatus) -> AsyncIterator[bytes]:
+        return self._api.results(status)
 
-    def parse(self, line: bytes) -> Result | None:
+    def parse(self, line: bytes) -> BatchResult | None:
         result = self._api.parse(line)
         if result is None:
             return None
@@ -126,7 +126,7 @@ class GuardedBatches:
 
 
 def credentials_of(model: Model, environ: Mapping[str, str]) -> set[str]:
-    """Values that are certainly credentials: the key, and the values of variables and fields with such names."""
+    """Values that are certainly credentials: the key, and values of variables and fields with a credential's name."""
     found = {environ.get(name, "").strip() for name in key_variables(model)}
     parts = {"headers": model.headers, "options": model.options, "params": model.params, "base_url": model.base_url}
     for field, variable in variables_in(parts):
@@ -134,22 +134,22 @@ def credentials_of(model: Model, environ: Mapping[str, str]) -> set[str]:
             found.add(environ.get(variable, ""))
     for name, value in model.headers.items():
         if is_credential_name(name):
-            whole = _filled(value, environ)
+            whole = _fill(value, environ)
             found |= {whole, whole.split(" ")[-1]}
     for each in [model.base_url] if isinstance(model.base_url, str) else model.base_url:
-        found |= _in_url(_filled(each, environ))
+        found |= _credentials_in_url(_fill(each, environ))
     return found - {""}
 
 
-def _filled(text: str, environ: Mapping[str, str]) -> str:
-    """A variable that is not set is reported elsewhere; here it only holds no secret."""
+def _fill(text: str, environ: Mapping[str, str]) -> str:
+    """The text with variables filled in. Unset variables become empty: another check reports them."""
     return VARIABLE.sub(lambda match: environ.get(match[1], match[2] or ""), text)
 
 
-def _in_url(text: str) -> set[str]:
+def _credentials_in_url(text: str) -> set[str]:
     try:
         url = URL(text)
     except ValueError:
-        return set()  # reported where the connection is made
+        return set()  # reported when the connection is opened
     named = {value for name, value in url.query.items() if is_credential_name(name)}
     return {url.password or "", url.raw_password or "", *named}

@@ -1,9 +1,9 @@
-"""Why a model gave no answer: kinds that a policy can act on, and texts that hold no secrets.
+"""Why a request to a model failed: kinds that a policy acts on, and messages without secrets.
 
 HoldfastError
 ├── AskFailedError           a request failed for good: its retries are used up, or retrying cannot help
-├── ModelError               one request failed; `kind` says how, `retryable` whether to ask again
-└── BadConnectionError       a connection that cannot be used; refused before anything is sent
+├── ModelError               one request failed; `kind` is its kind, `retryable` whether a retry may help
+└── BadConnectionError       an unusable connection; raised before anything is sent
     └── UnknownProviderError   no provider has that name
 """
 
@@ -30,52 +30,52 @@ Kind = Literal[
 ]
 
 
-class Policy(msgspec.Struct, frozen=True):
-    """What a failure of one kind leads to."""
+class FailurePolicy(msgspec.Struct, frozen=True):
+    """How failures of one kind are handled."""
 
     again: Literal["request", "sample", "never"]
-    """Who asks again: the request itself, only another attempt at the sample, or nobody: it would fail the same way."""
+    """What is retried: the request; only the whole sample, in another attempt; or nothing, as it would fail again."""
     is_free: bool = False
-    """The server has only said "later": within the model's patience that uses up no retry of the request."""
+    """The server only asked to wait: within `patience_seconds` this uses up none of the request's retries."""
     slows: bool = False
-    """The server has too much to do: half as many requests at a time."""
+    """The server is overloaded: halve the number of requests in flight."""
     breaks: bool = False
-    """So many of these in a row mean that the server is down: the circuit breaker."""
+    """Counts towards the circuit breaker: many in a row mean that the server is down."""
     stops_new: int = 0
-    """So many in a row stop a cell that has had no answer yet; 0: none do."""
+    """This many in a row stop a cell that has had no answer yet; 0: never."""
     stops_working: int = 0
-    """The same for one that has had answers."""
+    """This many in a row stop a cell that has had answers; 0: never."""
     is_of_line: bool = False
-    """It is about the connection, so requests of all cells of the model count together; else each cell for itself."""
+    """It concerns the connection: failures of all cells of the model are counted together, else per cell."""
 
 
-POLICIES: dict[Kind, Policy] = {
-    "rate_limit": Policy("request", is_free=True, slows=True),
-    "overload": Policy("request", is_free=True, slows=True, breaks=True),
-    "timeout": Policy("request", slows=True, breaks=True),
-    "connection": Policy("request", breaks=True),
-    "server": Policy("request", breaks=True),
-    "bad_request": Policy("never", stops_new=5),
-    "unknown_model": Policy("never", stops_new=1, stops_working=5, is_of_line=True),
-    "content_filter": Policy("never"),
-    "auth": Policy("never", stops_new=1, stops_working=5, is_of_line=True),
-    "billing": Policy("never", stops_new=1, stops_working=1, is_of_line=True),
-    "context_too_long": Policy("never"),
-    "malformed": Policy("sample"),  # the answer was made, and maybe paid for
+POLICIES: dict[Kind, FailurePolicy] = {
+    "rate_limit": FailurePolicy("request", is_free=True, slows=True),
+    "overload": FailurePolicy("request", is_free=True, slows=True, breaks=True),
+    "timeout": FailurePolicy("request", slows=True, breaks=True),
+    "connection": FailurePolicy("request", breaks=True),
+    "server": FailurePolicy("request", breaks=True),
+    "bad_request": FailurePolicy("never", stops_new=5),
+    "unknown_model": FailurePolicy("never", stops_new=1, stops_working=5, is_of_line=True),
+    "content_filter": FailurePolicy("never"),
+    "auth": FailurePolicy("never", stops_new=1, stops_working=5, is_of_line=True),
+    "billing": FailurePolicy("never", stops_new=1, stops_working=1, is_of_line=True),
+    "context_too_long": FailurePolicy("never"),
+    "malformed": FailurePolicy("sample"),  # the response was generated, and maybe paid for
 }
-"""One row for each kind. Rows without a mark are answers of a server that works."""
+"""One row per kind. Rows without a flag come from a server that works."""
 
 
 class BadConnectionError(HoldfastError):
-    """A connection is refused when its provider is made: no request has been sent."""
+    """The connection cannot be used. Raised when its provider is opened, before any request is sent."""
 
 
 class UnknownProviderError(BadConnectionError):
-    """Neither a built-in provider nor module:function."""
+    """No provider has this name: it is not in the table, not installed, and not module:function."""
 
 
 class ModelError(HoldfastError):
-    """One request failed. `tries` is set by `ask`: how often it was sent before giving up."""
+    """One request failed. `ask` sets `tries`: how often the request was sent."""
 
     def __init__(self, kind: Kind, message: str, retry_after: float | None = None, status: int | None = None) -> None:
         super().__init__(kind, message, retry_after, status)
@@ -86,7 +86,7 @@ class ModelError(HoldfastError):
         self.tries = 1
 
     @property
-    def policy(self) -> Policy:
+    def policy(self) -> FailurePolicy:
         return POLICIES[self.kind]
 
     @property
@@ -98,7 +98,7 @@ class ModelError(HoldfastError):
 
 
 class AskFailedError(HoldfastError):
-    """A request failed for good: after its retries, or because retrying cannot help."""
+    """A request failed for good: its retries are used up, or a retry cannot help."""
 
     def __init__(self, failure: Failure, tries: int) -> None:
         super().__init__(failure.message)

@@ -1,7 +1,7 @@
-"""What a model costs, where the spec does not say: from the package `genai-prices`, if it is installed.
+"""Prices of models that the spec gives no price for: from the package `genai-prices`, if it is installed.
 
-Its list comes with it; nothing is fetched. A price belongs to a server as much as to a model: a `base_url` that the
-list does not know has no price, whatever the model is called there. Nothing is ever guessed to cost nothing.
+The package contains its price list; nothing is fetched. A price belongs to a server as much as to a model: a model
+behind a `base_url` that the list does not know has no price, whatever its name. An unknown price is never taken as 0.
 """
 
 import importlib.metadata
@@ -11,13 +11,13 @@ from typing import Any
 
 import msgspec
 
+from holdfast.spec.providers import PROVIDERS
+
 PACKAGE = "genai-prices"
-_LISTED = {"openai": "openai", "anthropic": "anthropic", "google": "google"}
-"""Providers with a server of their own, as the list calls them."""
 
 
 class Rates(msgspec.Struct, frozen=True):
-    """In dollars for a million tokens; `request` for one request. None is no price of its own."""
+    """Prices in dollars per million tokens; `request` per request. None: the same price as other input tokens."""
 
     input: float
     output: float
@@ -28,12 +28,14 @@ class Rates(msgspec.Struct, frozen=True):
 
 
 def find_rates(provider: str, model: str, base_url: str) -> Rates | None:
-    """The list's price today; None if it has none, or is not installed. Where a long request costs more, that of a
-    short one.
+    """Today's list price; None if the list has none or is not installed. Where long requests cost more, the price of
+    short ones.
     """
-    if _is_at_home(base_url):
+    if _is_local(base_url):
         return None
-    where = {"provider_api_url": base_url} if base_url else {"provider_id": _LISTED.get(provider)}
+    info = PROVIDERS.get(provider)
+    listed_as = "" if info is None else info.price_list
+    where: dict[str, Any] = {"provider_api_url": base_url} if base_url else {"provider_id": listed_as}
     if not model or not all(where.values()):
         return None
     try:
@@ -47,8 +49,8 @@ def find_rates(provider: str, model: str, base_url: str) -> Rates | None:
     return _rates(found.model_price, f"{PACKAGE} {importlib.metadata.version(PACKAGE)}")
 
 
-def _is_at_home(base_url: str) -> bool:
-    """A server on this machine or in its own network is in no list, and reading the list takes a fifth of a second."""
+def _is_local(base_url: str) -> bool:
+    """Whether a server is on this machine or in a private network. No list has those, and reading it takes 0.2 s."""
     if not base_url:
         return False
     host = ""
@@ -56,11 +58,11 @@ def _is_at_home(base_url: str) -> bool:
         host = urllib.parse.urlsplit(base_url).hostname or ""
         return ipaddress.ip_address(host).is_private
     except ValueError:
-        return "." not in host  # localhost, a name of the network's own, or no URL at all
+        return "." not in host  # localhost, a name of the local network, or not a URL
 
 
 def is_installed() -> bool:
-    """Whether there is a list."""
+    """Whether the price list is installed."""
     try:
         importlib.metadata.version(PACKAGE)
     except importlib.metadata.PackageNotFoundError:
@@ -75,10 +77,10 @@ def _rates(listed: Any, source: str) -> Rates | None:
     tokens_in, tokens_out, cached, written, requests = (_plain(each) for each in found)
     if tokens_in is None or tokens_out is None:
         return None
-    told = f"{source}, of requests up to {min(tiers)} tokens" if tiers else source
-    return Rates(tokens_in, tokens_out, cached, written, (requests or 0.0) / 1000, told)
+    shown_source = f"{source}, of requests up to {min(tiers)} tokens" if tiers else source
+    return Rates(tokens_in, tokens_out, cached, written, (requests or 0.0) / 1000, shown_source)
 
 
 def _plain(listed: Any) -> float | None:
-    """Of a price in tiers, the first."""
+    """A price as a number; of a price with tiers, the first tier."""
     return None if listed is None else float(getattr(listed, "base", listed))

@@ -1,4 +1,4 @@
-"""What a provider is given and what it must do: one request in, one answer or one ModelError out."""
+"""The provider interface: a connection to open it with, one request in, one answer or one ModelError out."""
 
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
@@ -8,44 +8,44 @@ import msgspec
 from holdfast.records.samples import Answer, Message
 
 Headers = list[tuple[bytes, bytes]]
-"""As they came over the wire, but for their names, which are in lower case."""
+"""Response headers as received, with names in lower case."""
 
 
 class Request(msgspec.Struct, frozen=True):
-    """One question to a model. Which model, and where it is, belongs to the provider."""
+    """One request to a model. The provider knows which model, and where it is."""
 
     messages: list[Message]
     params: dict[str, Any] = msgspec.field(default_factory=dict)
     tools: list[dict[str, Any]] = msgspec.field(default_factory=list)
     affinity: str = ""
-    """Requests with the same one go to the same server, if there are several: it has the beginning in its cache."""
+    """Requests with equal affinity go to the same server, if there are several: its prompt cache helps."""
 
 
 class Connection(msgspec.Struct, frozen=True):
-    """How to reach a model. The key itself is never here, only the name of the variable that holds it."""
+    """How to reach a model. It holds the name of the variable with the API key, never the key itself."""
 
     provider: str
     model: str
     base_url: str | list[str] = ""
-    """Several: one model behind all of them."""
+    """A list: several servers of the same model."""
     api_key_env: str = ""
     headers: dict[str, str] = msgspec.field(default_factory=dict)
     timeout_seconds: float = 600
-    """For the whole answer; with `stream`, for the time between two pieces of it."""
+    """For the whole response; with `stream`, for the time between two chunks."""
     stream: bool = False
     record_raw: bool = False
     max_connections: int = 64
     options: dict[str, Any] = msgspec.field(default_factory=dict)
     secrets: tuple[str, ...] = ()
-    """Values in headers or URL that must never be shown, beside those that are recognised by their names."""
+    """Secret values in headers or URL, besides those that are recognised by their names: never shown."""
     listen: Callable[[int, Headers], None] = lambda status, headers: None
-    """Hears the status and the headers of every response: servers say there how much they still bear."""
+    """Called with the status and the headers of every response: servers report their rate limits there."""
     tell: Callable[[str, str], None] = lambda event, message: None
-    """Hears what a person should know and no answer says: an event's name, and a sentence."""
+    """Called with an event name and a sentence for the run's log, for what no answer reports."""
 
 
 class Provider(Protocol):
-    """Asks once; trying again is `ask`'s work. Belongs to the event loop that first used it."""
+    """Sends a request once; `ask` retries. It belongs to the event loop that first used it."""
 
     async def generate(self, request: Request) -> Answer: ...
 
@@ -54,7 +54,7 @@ class Provider(Protocol):
 
 @runtime_checkable
 class Listing(Protocol):
-    """A provider that can be asked which models it has, without asking a model."""
+    """A provider that can list the models of its server, without a request to a model."""
 
     async def served(self, seconds: float) -> list[str] | None:
-        """None if it does not say. ModelError if it is not there or refuses us."""
+        """The names of its models; None if it lists none. ModelError if it is unreachable or rejects the key."""

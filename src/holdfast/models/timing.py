@@ -1,5 +1,7 @@
-"""Where the time of one request goes. Whoever asks begins it; who holds the request back or sends it finds it in
-`under_way`. A request outside of any step has none.
+"""How long each phase of one request takes.
+
+The caller starts a `Timer` with `begin_timing`. Code that queues or sends the request finds it in the context variable
+`under_way`. A request outside of any step has no timer.
 """
 
 from contextvars import ContextVar
@@ -7,14 +9,14 @@ from contextvars import ContextVar
 from holdfast.records.durations import rounded
 from holdfast.records.facts import Timing
 
-_TENTHS_OF_MS = 10_000  # more is noise, and every step pays for it
+_TENTHS_OF_MS = 10_000  # finer digits are noise, and every record would store them
 _SHORTEST_SECONDS = 1e-6
 _NOTHING = Timing()
-"""Its zeros are left out when it is written: msgspec knows a default by being the very object."""
+"""Its zeros are omitted when it is encoded: msgspec knows a default by its identity, so `timing` uses these."""
 
 
 class Timer:
-    """Of one request, over all of its tries."""
+    """The phases of one request, over all of its tries."""
 
     __slots__ = ("began", "connect", "first", "in_job", "limited", "lost", "queue")
 
@@ -28,25 +30,25 @@ class Timer:
         self.in_job = 0.0
 
     def held(self, seconds: float, limited: float = 0.0) -> None:
-        """It was not sent for so long; so much of that because of a rate limit."""
+        """Add seconds that it waited before it was sent; `limited` of them because of a rate limit."""
         self.queue += seconds
         self.limited += min(limited, seconds)
 
     def was_in_job(self, seconds: float) -> None:
-        """It waited for a job of a batch API: that says nothing of the model, and is in no phase."""
+        """Add seconds that it waited for a batch job. They say nothing about the model and belong to no phase."""
         self.in_job += seconds
 
     def seconds(self, now: float) -> float:
-        """How long it was under way, by the clock that it began with. Never nothing: that would be no time at all."""
+        """How long it was in flight, by the clock that it began with. Never 0, which would mean "not measured"."""
         return max(rounded(now - self.began - self.queue - self.in_job), _SHORTEST_SECONDS)
 
     def failed(self, seconds: float) -> None:
-        """A try came to nothing: what it took is no part of the next."""
+        """A try failed: its time counts as lost, and the phases of the next try start at 0."""
         self.lost += seconds
         self.connect = self.first = 0.0
 
     def timing(self) -> Timing:
-        """To be recorded: what was nothing is left out, so that the usual step pays for one number."""
+        """For the record. Zeros are omitted, so that the usual step stores one number."""
         if not (self.first or self.queue or self.lost):
             return _NOTHING
         return Timing(
@@ -62,7 +64,7 @@ under_way: ContextVar[Timer | None] = ContextVar("under_way", default=None)
 
 
 def begin_timing(now: float = 0.0) -> Timer:
-    """For the request that this task makes next."""
+    """Start a timer for the next request of this task."""
     timer = Timer(now)
     under_way.set(timer)
     return timer

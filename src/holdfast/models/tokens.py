@@ -1,8 +1,8 @@
-"""How many tokens a text is, about: without a tokenizer, without the network, whatever the text holds.
+"""Estimate the number of tokens of a text, without a tokenizer and without the network. Pure.
 
-Each model has a tokenizer of its own, and most are not public or have to be fetched; so this counts pieces as they all
-cut them (words, groups of digits, marks, single signs of scripts without spaces) and says how far off it may be. A
-text such as `<|endoftext|>` is text like any other.
+Each model has its own tokenizer, and most are not public or must be downloaded. So this counts the pieces that all of
+them split at (words, groups of digits, punctuation, characters of scripts without spaces), with known error bounds.
+Special tokens such as `<|endoftext|>` are counted as ordinary text.
 """
 
 import math
@@ -11,29 +11,29 @@ import re
 from holdfast.records.samples import Message
 
 LEAST, MOST = 0.65, 1.5
-"""The real number is between so many times what is counted here: measured with two public tokenizers on English, code,
-JSON, sums and 15 other languages. An older tokenizer may need more for scripts that it cuts into bytes.
+"""The real count is between LEAST and MOST times the estimate: measured with two public tokenizers on English, code,
+JSON, sums and 15 other languages. Older tokenizers may need more for scripts that they split into bytes.
 """
 _A_MESSAGE = 4
-"""What a message takes beside its text: its role, and where it begins and ends."""
+"""Tokens of a message besides its text: its role and its delimiters."""
 _PIECES = re.compile(r"([A-Za-z]+)|( ?\d+)|([\u0080-\u2fff]+)|([\u3000-\U0010ffff]+)|([!-/:-@[-`{-~]+)|\n\s*")
 _LETTERS = 6.2
-"""A word of more letters is more than one token."""
+"""Letters per token in English words."""
 _DIGITS = 3
 _LETTERS_ELSEWHERE = 2.4
-"""Accents, Greek, Cyrillic, Hebrew, Arabic, and the scripts of India."""
+"""Letters per token for accented letters, Greek, Cyrillic, Hebrew, Arabic and the scripts of India."""
 _SIGNS = 1.1
 _MARKS = 2.0
 
 
 def count_tokens(text: str) -> int:
-    """About how many. Never an error, whatever the text is."""
+    """The estimate. It never raises, whatever the text holds."""
     count = 0.0
     for letters, digits, elsewhere, signs, marks in _PIECES.findall(text):
         if letters:
             count += max(len(letters) / _LETTERS, 1.0)
         elif digits:
-            apart = digits[0] == " "  # which is a token of its own before digits
+            apart = digits[0] == " "  # a space before digits is a token of its own
             count += apart + math.ceil((len(digits) - apart) / _DIGITS)
         elif elsewhere:
             count += len(elsewhere) / _LETTERS_ELSEWHERE
@@ -47,7 +47,7 @@ def count_tokens(text: str) -> int:
 
 
 def count_message_tokens(message: Message) -> int:
-    """Of a message's text. What pictures and other files in it come to nobody can say from here."""
+    """The estimate for a message's text. Images and other files are not counted."""
     content = message.get("content")
     parts = content if isinstance(content, list) else [content]
     texts = (part.get("text") if isinstance(part, dict) else part for part in parts)

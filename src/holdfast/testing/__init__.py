@@ -1,6 +1,6 @@
-"""A server of models on the loopback that counts every request and can misbehave: for our tests and yours.
+"""A model server for tests, on the loopback interface: it counts every request and can simulate faults.
 
-It speaks as OpenAI's (chat completions, responses), Anthropic's and Google's do; `holdfast.testing.contract` has the
+It serves the APIs of OpenAI (chat completions, responses), Anthropic and Google. `holdfast.testing.contract` has the
 tests that every provider must pass.
 
     async with ModelServer(Behaviour(faults=[Fault("429", first=2)])) as server:   # in this event loop
@@ -11,14 +11,13 @@ tests that every provider must pass.
 
     python -m holdfast.testing --latency-ms 20 --fault 429:rate=0.1                # its first line is the base URL
 
-Importing this imports no HTTP server: that happens when `ModelServer` is first named.
+Importing this package imports no HTTP server; the first use of `ModelServer` does.
 """
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.testing.batch import BatchBehaviour, BatchStats
-from holdfast.testing.behaviour import Behaviour, Fault, Load, Storm
-from holdfast.testing.counts import Seen, Stats
+from holdfast.testing.behaviour import BatchBehaviour, Behaviour, Fault, Load, Storm
+from holdfast.testing.counts import BatchStats, Seen, Stats
 from holdfast.testing.process import ServerProcess, ServerStartError, start_server_process
 from holdfast.testing.replies import digest_of, foretell
 

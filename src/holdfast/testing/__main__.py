@@ -56,14 +56,14 @@ def _behaviour(given: argparse.Namespace) -> Behaviour:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m holdfast.testing",
-        description="A server of models on 127.0.0.1 that counts (GET /stats) and can misbehave. It speaks as OpenAI's "
-        "(chat completions, responses), Anthropic's and Google's do.",
+        description="A model server on 127.0.0.1 for tests. It counts requests (GET /stats) and can simulate faults. "
+        "It serves the APIs of OpenAI (chat completions, responses), Anthropic and Google.",
         epilog="faults: any status from 400 to 599, "
         + "; ".join(f"{kind}: {what}" for kind, what in FAULT_KINDS.items()),
     )
     parser.add_argument("--port", type=int, default=0, help="0: any free one")
     parser.add_argument("--latency-ms", type=float, default=0.0)
-    parser.add_argument("--jitter-ms", type=float, default=0.0, help="up to so much more, by hash")
+    parser.add_argument("--jitter-ms", type=float, default=0.0, help="up to this much more, by hash")
     parser.add_argument("--wrong-rate", type=float, default=0.0, help="share of sums that it gets wrong, by hash")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(

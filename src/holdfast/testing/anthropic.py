@@ -1,4 +1,4 @@
-"""The test server's Messages API, after Anthropic's. It refuses what the real one refuses."""
+"""The test server's Messages API, like Anthropic's. It rejects what the real one rejects."""
 
 from collections.abc import Iterator
 from typing import Any, ClassVar
@@ -8,9 +8,9 @@ import msgspec
 from holdfast.records.samples import Message, Usage
 from holdfast.testing.protocols import (
     SIGNATURE,
-    Asked,
     Refusal,
-    Told,
+    ServerAnswer,
+    ServerRequest,
     arguments_of,
     encode,
     event,
@@ -40,17 +40,17 @@ _TYPES = {
 _MEDIA = ("image/jpeg", "image/png", "image/gif", "image/webp")
 
 
-class Messages:
+class MessagesServer:
     """`POST …/messages`."""
 
-    hollow = b'{"type":"message","role":"assistant"}'
+    empty_body = b'{"type":"message","role":"assistant"}'
     refusals: ClassVar[dict[str, Refusal]] = {
         "429-retry-after": Refusal(429, "This request would exceed your rate limit"),
         "context-too-long": Refusal(400, "prompt is too long: 9 tokens > 8 maximum"),
         "content-filter": Refusal(400, "Output blocked by content filtering policy"),
     }
 
-    def read(self, raw: bytes, path: str) -> Asked:
+    def read(self, raw: bytes, path: str) -> ServerRequest:
         given = msgspec.json.decode(raw)
         if not isinstance(given, dict) or not isinstance(given.get("messages"), list) or not given["messages"]:
             refuse("messages: Field required")
@@ -64,16 +64,16 @@ class Messages:
             _check_results(waiting, read)
             waiting = [call["id"] for each in read for call in each.get("tool_calls", ())]
             messages += read
-        return Asked(given.get("model", ""), messages, bool(given.get("stream")))
+        return ServerRequest(given.get("model", ""), messages, bool(given.get("stream")))
 
-    def body(self, told: Told) -> dict[str, Any]:
-        return {**_head(told), "content": _blocks(told), "stop_reason": _reason(told), "usage": _usage(told)}
+    def body(self, reply: ServerAnswer) -> dict[str, Any]:
+        return {**_head(reply), "content": _blocks(reply), "stop_reason": _reason(reply), "usage": _usage(reply)}
 
-    def events(self, told: Told) -> Iterator[bytes]:
-        begun = {**_head(told), "content": [], "stop_reason": None, "usage": {**_usage(told), "output_tokens": 1}}
+    def events(self, reply: ServerAnswer) -> Iterator[bytes]:
+        begun = {**_head(reply), "content": [], "stop_reason": None, "usage": {**_usage(reply), "output_tokens": 1}}
         yield event({"type": "message_start", "message": begun}, "message_start")
         yield event({"type": "ping"}, "ping")
-        for index, block in enumerate(_blocks(told)):
+        for index, block in enumerate(_blocks(reply)):
             empty = {"text": "", "thinking": "", "signature": "", "input": {}}
             started = {name: empty.get(name, value) for name, value in block.items()}
             yield event(
@@ -82,56 +82,56 @@ class Messages:
             for delta in _deltas(block):
                 yield event({"type": "content_block_delta", "index": index, "delta": delta}, "content_block_delta")
             yield event({"type": "content_block_stop", "index": index}, "content_block_stop")
-        ended = {"stop_reason": _reason(told), "stop_sequence": None}
-        yield event({"type": "message_delta", "delta": ended, "usage": _usage(told)}, "message_delta")
+        ended = {"stop_reason": _reason(reply), "stop_sequence": None}
+        yield event({"type": "message_delta", "delta": ended, "usage": _usage(reply)}, "message_delta")
         yield event({"type": "message_stop"}, "message_stop")
 
-    def broken(self, refusal: Refusal) -> bytes:
+    def error_event(self, refusal: Refusal) -> bytes:
         return event(_failure(refusal), "error")
 
-    def refused(self, refusal: Refusal) -> bytes:
+    def error_body(self, refusal: Refusal) -> bytes:
         return encode(_failure(refusal))
 
 
 def _message(message: dict[str, Any], where: str) -> Iterator[Message]:
-    """One message as the chat shape has it: the results of tools are messages of their own."""
+    """One message in OpenAI's format, where tool results are separate messages."""
     role, content = message.get("role"), message.get("content")
     if role not in ("user", "assistant"):
         refuse(f"{where}.role: Input should be 'user' or 'assistant'")
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
     if not isinstance(blocks, list) or not blocks:
         refuse(f"{where}: all messages must have non-empty content")
-    said: Message = {"role": role, "content": []}
+    parsed: Message = {"role": role, "content": []}
     for block in blocks:
         if block.get("type") == "tool_result":
             yield {"role": "tool", "tool_call_id": block["tool_use_id"], "content": _text(block.get("content", ""))}
         else:
-            _add_block(said, block, where)
-    if said["content"] or role == "assistant":
-        yield {**said, "content": _plain(said["content"])}
+            _add_block(parsed, block, where)
+    if parsed["content"] or role == "assistant":
+        yield {**parsed, "content": _plain(parsed["content"])}
 
 
-def _add_block(said: Message, block: dict[str, Any], where: str) -> None:
+def _add_block(parsed: Message, block: dict[str, Any], where: str) -> None:
     kind = block.get("type")
     if kind == "text":
         if not block["text"]:
             refuse(f"{where}: text content blocks must be non-empty")
-        said["content"].append({"type": "text", "text": block["text"]})
+        parsed["content"].append({"type": "text", "text": block["text"]})
     elif kind == "image":
-        said["content"].append({"type": "image_url", "image_url": {"url": _image(block["source"], where)}})
+        parsed["content"].append({"type": "image_url", "image_url": {"url": _image(block["source"], where)}})
     elif kind == "tool_use":
         called = {"name": block["name"], "arguments": encode(block["input"]).decode()}
-        said.setdefault("tool_calls", []).append({"id": block["id"], "type": "function", "function": called})
+        parsed.setdefault("tool_calls", []).append({"id": block["id"], "type": "function", "function": called})
     elif kind in ("thinking", "redacted_thinking"):
         if kind == "thinking" and block.get("signature") != SIGNATURE:
             refuse(f"{where}: Invalid `signature` in `thinking` block")
-        said.setdefault("thinking_blocks", []).append(block)
+        parsed.setdefault("thinking_blocks", []).append(block)
     else:
         refuse(f"{where}: Input tag '{kind}' found using 'type' does not match any of the expected tags")
 
 
 def _check_results(waiting: list[str], read: list[Message]) -> None:
-    """Every call is answered in the very next message, and nothing else is."""
+    """Reject unless the next message has the results of all tool calls, and no others."""
     results = [each["tool_call_id"] for each in read if each["role"] == "tool"]
     missing = sorted(set(waiting) - set(results))
     if missing:
@@ -141,7 +141,7 @@ def _check_results(waiting: list[str], read: list[Message]) -> None:
 
 
 def _plain(content: list[dict[str, Any]]) -> Any:
-    """One text where it is only text."""
+    """One text if all parts are texts; else the parts."""
     if all(part["type"] == "text" for part in content):
         return "".join(part["text"] for part in content)
     return content
@@ -159,8 +159,8 @@ def _image(source: dict[str, Any], where: str) -> str:
     return f"data:{source['media_type']};base64,{source['data']}"
 
 
-def _blocks(told: Told) -> list[dict[str, Any]]:
-    answer = told.answer
+def _blocks(reply: ServerAnswer) -> list[dict[str, Any]]:
+    answer = reply.answer
     thought = reasoning_of(answer)
     blocks: list[dict[str, Any]] = []
     if thought:
@@ -184,16 +184,22 @@ def _deltas(block: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from ({"type": "input_json_delta", "partial_json": piece} for piece in ("", *pieces(written)))
 
 
-def _head(told: Told) -> dict[str, Any]:
-    return {"id": f"msg_{told.id}", "type": "message", "role": "assistant", "model": told.model, "stop_sequence": None}
+def _head(reply: ServerAnswer) -> dict[str, Any]:
+    return {
+        "id": f"msg_{reply.id}",
+        "type": "message",
+        "role": "assistant",
+        "model": reply.model,
+        "stop_sequence": None,
+    }
 
 
-def _reason(told: Told) -> str:
-    return _REASONS[told.answer.finish_reason]
+def _reason(reply: ServerAnswer) -> str:
+    return _REASONS[reply.answer.finish_reason]
 
 
-def _usage(told: Told) -> dict[str, Any]:
-    usage: Usage = told.answer.usage
+def _usage(reply: ServerAnswer) -> dict[str, Any]:
+    usage: Usage = reply.answer.usage
     return {
         "input_tokens": usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens,
         "cache_read_input_tokens": usage.cached_tokens,

@@ -1,7 +1,7 @@
-"""Jobs of the test server, and their endpoints in the style of OpenAI: upload, create, look, list, read the results.
+"""Batch jobs of the test server, and OpenAI's endpoints for them: upload, create, poll, list, download results.
 
-What is in a job is counted apart from single requests: `GET /batch-stats`. A job is done when it was looked at often
-enough, so that a test decides when that is, and no clock does.
+Requests in jobs are counted separately from single requests: `GET /batch-stats`. A job ends when it was polled often
+enough, so that the test decides when that is, not a clock.
 """
 
 import asyncio
@@ -15,90 +15,23 @@ import msgspec
 import xxhash
 from aiohttp import BodyPartReader, web
 
-from holdfast.testing.chat import Chat
+from holdfast.testing.behaviour import BatchBehaviour
+from holdfast.testing.chat import ChatServer
+from holdfast.testing.counts import BatchStats, JobStats
 from holdfast.testing.protocols import Refusal
 
-HANGS = {
-    "upload": "the upload of the requests is not answered, and no job can be made of them",
-    "create": "the job is made, and nobody is told",
-    "results": "half of the results are sent, and then nothing",
-}
-
-
-class BatchBehaviour(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything about jobs. With nothing stated a job is done when it is first looked at, with all its answers.
-
-    A fault of lines says every how-manieth line has it; the number of a line counts from 1.
-    """
-
-    polls: int = 1
-    """A job is done when it was looked at so often."""
-    hang: str = ""
-    """One of HANGS; it happens once, and is seen in the statistics."""
-    unlisted: int = 0
-    """So many first lists of jobs are as if there were none: servers settle only after a while."""
-    ends: tuple[str, ...] = ()
-    """How the first jobs end: completed, expired, failed or cancelled. One that expired or was cancelled has answers to
-    every second line, one that failed has none.
-    """
-    refusals: tuple[int, ...] = ()
-    """Statuses that the first submissions of a job get."""
-    forgets: bool = False
-    """Jobs have no metadata, whatever was given."""
-    locked: int = 0
-    """So many first looks at jobs get a 401."""
-    cuts: int = 0
-    """So many first readings of results end in the middle."""
-    missing_every: int = 0
-    malformed_every: int = 0
-    overloaded_every: int = 0
-    """The line's own status is 503."""
-    refused_every: int = 0
-    """The line's own status is 400: a refusal for its content."""
-    doubled_every: int = 0
-    """A second line for the same request, with another answer."""
-    unknown: int = 0
-    """So many lines of requests that nobody made."""
-
-    def __post_init__(self) -> None:
-        if self.hang and self.hang not in HANGS:
-            raise ValueError(f"hang {self.hang!r} is not known; use {', '.join(HANGS)}")
-
-
-class JobStats(msgspec.Struct, frozen=True):
-    """One job, as it came."""
-
-    id: str
-    token: str
-    requests: int
-    status: str
-
-
-class BatchStats(msgspec.Struct, frozen=True):
-    """`GET /batch-stats`. `by_digest`: how often each request was in a job."""
-
-    jobs: list[JobStats]
-    by_digest: dict[str, int]
-    uploads: int
-    looks: int
-    lists: int
-    downloads: int
-    hanging: str
-    """What hangs, or has hung."""
-
-
 Complete = Callable[[str, dict[str, Any]], dict[str, Any]]
-"""From where a request would be sent, and its body, to the body of its answer."""
+"""From the path and the body of a request to the body of its response."""
 Requests = list[tuple[str, dict[str, Any]]]
-"""The requests of a job: their custom ids, and what they ask."""
-_CHAT = Chat()
+"""The requests of a job: custom ids and bodies."""
+_CHAT = ChatServer()
 _OTHER = {"messages": [{"role": "user", "content": "1 + 1"}], "input": "1 + 1"}
-"""What is asked in the place of a request to get another answer."""
+"""Replaces a request's prompt, to produce a different answer."""
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 
 
-class Job(msgspec.Struct):
-    """One job: its requests by their custom ids, in their order."""
+class SimulatedJob(msgspec.Struct):
+    """One job, with its requests in their order."""
 
     id: str
     number: int
@@ -115,11 +48,11 @@ class Job(msgspec.Struct):
 
 
 class Jobs:
-    """All jobs of a server, of whatever style, with what is counted."""
+    """All jobs of a server, of every API, with their counts."""
 
     def __init__(self, behaviour: BatchBehaviour, closing: asyncio.Event) -> None:
         self.behaviour = behaviour
-        self.jobs: dict[str, Job] = {}
+        self.jobs: dict[str, SimulatedJob] = {}
         self.files: dict[str, Requests] = {}
         self._by_digest: Counter[str] = Counter()
         self._counts: Counter[str] = Counter()
@@ -144,37 +77,37 @@ class Jobs:
         return self._counts[what]
 
     async def hang_at(self, what: str) -> None:
-        """Once, and until the server ends."""
+        """Hang at a configured point, once, until the server closes."""
         if self.behaviour.hang == what and not self._hanging:
             self._hanging = what
             await self._closing.wait()
 
     def refusal(self) -> int:
-        """The status that a submission gets; 0 if it is taken."""
+        """The error status of a submission; 0 if it is accepted."""
         refusals, number = self.behaviour.refusals, self.count("submission")
         return refusals[number - 1] if number <= len(refusals) else 0
 
-    def create(self, name: str, requests: Requests, metadata: dict[str, Any], path: str) -> Job:
+    def create(self, name: str, requests: Requests, metadata: dict[str, Any], path: str) -> SimulatedJob:
         number = len(self.jobs) + 1
-        job = Job(f"{name}_{number}", number, requests, metadata, time.time(), path)
+        job = SimulatedJob(f"{name}_{number}", number, requests, metadata, time.time(), path)
         self.jobs[job.id] = job
         for _, body in requests:
             self._by_digest[xxhash.xxh3_64_hexdigest(_canonical(body))] += 1
         return job
 
     def is_locked(self) -> bool:
-        """Whether this look at a job is refused."""
+        """Whether this poll is rejected."""
         return self.count("lock") <= self.behaviour.locked
 
-    def look(self, job: Job) -> None:
+    def look(self, job: SimulatedJob) -> None:
         self.count("look")
         job.looked += 1
         if job.looked >= self.behaviour.polls and job.status == "in_progress":
             ends = self.behaviour.ends
             job.status = ends[job.number - 1] if job.number <= len(ends) else "completed"
 
-    def looked_at(self, name: str) -> Job | Refusal:
-        """A job as somebody asks for it."""
+    def looked_at(self, name: str) -> SimulatedJob | Refusal:
+        """Poll a job: it, or the failure to send."""
         job = self.jobs.get(name)
         if job is None:
             return Refusal(404, f"no such job: {name}")
@@ -183,23 +116,23 @@ class Jobs:
         self.look(job)
         return job
 
-    def listed(self, after: str | None) -> list[Job]:
-        """The newest first; only those behind one."""
+    def listed(self, after: str | None) -> list[SimulatedJob]:
+        """The jobs, newest first; only those after one of them, if given."""
         if self.count("list") <= self.behaviour.unlisted:
             return []
         jobs = list(self.jobs.values())[::-1]
         return jobs if after is None else jobs[[job.id for job in jobs].index(after) + 1 :]
 
 
-class OpenAIDesk:
-    """Files and jobs."""
+class OpenAIBatchRoutes:
+    """OpenAI's endpoints for files and jobs."""
 
     def __init__(self, jobs: Jobs, complete: Complete) -> None:
         self._jobs = jobs
         self._complete = complete
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse | None:
-        """None: it is not about jobs."""
+        """The response; None if the path is not about jobs."""
         parts = request.rel_url.path.strip("/").split("/")
         if request.method == "GET" and parts == ["batch-stats"]:
             return as_json(self._jobs.stats())
@@ -234,29 +167,29 @@ class OpenAIDesk:
         return as_json({"id": name, "object": "file", "purpose": "batch", "bytes": len(fields["file"])})
 
     async def _create(self, request: web.BaseRequest) -> web.StreamResponse:
-        asked = msgspec.json.decode(await request.content.read())
+        job_request = msgspec.json.decode(await request.content.read())
         if status := self._jobs.refusal():
             return _refuse(status, f"test server: no job, {status}")
-        requests = self._jobs.files.get(asked.get("input_file_id", ""))
-        if requests is None or asked.get("completion_window") != "24h":
+        requests = self._jobs.files.get(job_request.get("input_file_id", ""))
+        if requests is None or job_request.get("completion_window") != "24h":
             return _refuse(400, "input_file_id must be a file, completion_window must be 24h")
-        if asked.get("endpoint") not in ("/v1/chat/completions", "/v1/responses"):
+        if job_request.get("endpoint") not in ("/v1/chat/completions", "/v1/responses"):
             return _refuse(400, "endpoint must be /v1/chat/completions or /v1/responses")
-        metadata = {} if self._jobs.behaviour.forgets else asked.get("metadata") or {}
-        job = self._jobs.create("batch", requests, metadata, asked["endpoint"])
+        metadata = {} if self._jobs.behaviour.forgets else job_request.get("metadata") or {}
+        job = self._jobs.create("batch", requests, metadata, job_request["endpoint"])
         await self._jobs.hang_at("create")
-        return as_json(_told(job))
+        return as_json(_describe(job))
 
     def _look(self, name: str) -> web.StreamResponse:
         job = self._jobs.looked_at(name)
-        return as_json(_told(job)) if isinstance(job, Job) else _refuse(job.status, job.text)
+        return as_json(_describe(job)) if isinstance(job, SimulatedJob) else _refuse(job.status, job.text)
 
     def _list(self, request: web.BaseRequest) -> web.StreamResponse:
         jobs, limit = (
             self._jobs.listed(request.rel_url.query.get("after")),
             int(request.rel_url.query.get("limit", "20")),
         )
-        return as_json({"object": "list", "data": list(map(_told, jobs[:limit])), "has_more": len(jobs) > limit})
+        return as_json({"object": "list", "data": list(map(_describe, jobs[:limit])), "has_more": len(jobs) > limit})
 
     async def _download(self, request: web.BaseRequest, name: str) -> web.StreamResponse:
         kind, _, job = name.partition("-")
@@ -266,17 +199,17 @@ class OpenAIDesk:
         lines = list(self._lines(self._jobs.jobs[job], kind))
         return await send_lines(request, self._jobs, lines)
 
-    def _lines(self, job: Job, wanted: str) -> "itertools.chain[bytes]":
+    def _lines(self, job: SimulatedJob, chosen_kind: str) -> "itertools.chain[bytes]":
         chosen = (
             line
             for number, (name, body) in enumerate(job.requests, 1)
             for kind, line in self._line(job, number, name, body)
-            if kind == wanted
+            if kind == chosen_kind
         )
         unknown = [_result(f"nobody-{i}", 200, {}) for i in range(self._jobs.behaviour.unknown)]
-        return itertools.chain(unknown if wanted == "output" else [], chosen)
+        return itertools.chain(unknown if chosen_kind == "output" else [], chosen)
 
-    def _line(self, job: Job, number: int, name: str, body: dict[str, Any]) -> list[tuple[str, bytes]]:
+    def _line(self, job: SimulatedJob, number: int, name: str, body: dict[str, Any]) -> list[tuple[str, bytes]]:
         fault = line_fault(self._jobs.behaviour, number)
         if job.status != "completed" and number % 2 == 0:
             error = {"code": "batch_expired", "message": "This request could not be executed in time."}
@@ -286,9 +219,9 @@ class OpenAIDesk:
         if fault == "malformed":
             return [("output", b'{"custom_id": "' + name.encode())]
         if fault == "overloaded":
-            return [("error", _result(name, 503, msgspec.Raw(_CHAT.refused(Refusal(503, "overloaded")))))]
+            return [("error", _result(name, 503, msgspec.Raw(_CHAT.error_body(Refusal(503, "overloaded")))))]
         if fault == "refused":
-            return [("error", _result(name, 400, msgspec.Raw(_CHAT.refused(_CHAT.refusals["content-filter"]))))]
+            return [("error", _result(name, 400, msgspec.Raw(_CHAT.error_body(_CHAT.refusals["content-filter"]))))]
         lines = [("output", _result(name, 200, self._complete(job.path, body)))]
         if fault == "doubled":
             lines.append(("output", _result(name, 200, self._complete(job.path, {**body, **_OTHER}))))
@@ -296,7 +229,7 @@ class OpenAIDesk:
 
 
 def line_fault(behaviour: BatchBehaviour, number: int) -> str:
-    """What goes wrong with a line; the first that applies."""
+    """The fault of a line: the first that applies, or empty."""
     for fault in ("missing", "malformed", "overloaded", "refused", "doubled"):
         every = getattr(behaviour, f"{fault}_every")
         if every and number % every == 0:
@@ -305,7 +238,7 @@ def line_fault(behaviour: BatchBehaviour, number: int) -> str:
 
 
 async def send_lines(request: web.BaseRequest, jobs: Jobs, lines: list[bytes]) -> web.StreamResponse:
-    """Results as lines."""
+    """Send results as lines, with the configured hangs and cuts."""
     response = web.StreamResponse(headers={"Content-Type": "application/octet-stream"})
     await response.prepare(request)
     half = len(lines) // 2
@@ -323,7 +256,7 @@ def _result(name: str, status: int, body: Any) -> bytes:
     return msgspec.json.encode({"id": f"batch_req_{name}", "custom_id": name, "response": response, "error": None})
 
 
-def _told(job: Job) -> dict[str, Any]:
+def _describe(job: SimulatedJob) -> dict[str, Any]:
     has_results = job.status in ("completed", "expired", "cancelled")
     why = [{"code": "invalid", "message": "test server: the job failed"}]
     return {
@@ -347,4 +280,4 @@ def as_json(content: Any, status: int = 200) -> web.Response:
 
 
 def _refuse(status: int, text: str) -> web.Response:
-    return as_json(_CHAT.refused(Refusal(status, text)), status)
+    return as_json(_CHAT.error_body(Refusal(status, text)), status)

@@ -1,4 +1,4 @@
-"""The test server's jobs in the style of Anthropic's message batches: no files, no metadata, one URL of results."""
+"""The test server's endpoints for Anthropic's message batches: no files, no metadata, one URL of results."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -6,24 +6,24 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from holdfast.testing.anthropic import Messages
-from holdfast.testing.batch import Complete, Job, Jobs, as_json, line_fault, send_lines
+from holdfast.testing.anthropic import MessagesServer
+from holdfast.testing.batch import Complete, Jobs, SimulatedJob, as_json, line_fault, send_lines
 from holdfast.testing.protocols import Refusal
 
-_MESSAGES = Messages()
+_MESSAGES = MessagesServer()
 _PATH = "/v1/messages"
 _NOT_DONE = {"expired": "expired", "cancelled": "canceled", "failed": "errored"}
 
 
-class AnthropicDesk:
-    """Message batches."""
+class AnthropicBatchRoutes:
+    """Anthropic's endpoints for message batches."""
 
     def __init__(self, jobs: Jobs, complete: Complete) -> None:
         self._jobs = jobs
         self._complete = complete
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse | None:
-        """None: it is not about jobs."""
+        """The response; None if the path is not about jobs."""
         match (request.method, request.rel_url.path.strip("/").split("/")[1:]):
             case "POST", ["messages", "batches"]:
                 return await self._create(request)
@@ -36,30 +36,30 @@ class AnthropicDesk:
         return None
 
     async def _create(self, request: web.BaseRequest) -> web.StreamResponse:
-        asked = msgspec.json.decode(await request.content.read())
+        job_request = msgspec.json.decode(await request.content.read())
         self._jobs.count("upload")
         await self._jobs.hang_at("upload")
         if status := self._jobs.refusal():
             return _refuse(status, f"test server: no job, {status}")
-        requests = [(each["custom_id"], each["params"]) for each in asked["requests"]]
+        requests = [(each["custom_id"], each["params"]) for each in job_request["requests"]]
         if not requests or len({name for name, _ in requests}) < len(requests):
             return _refuse(400, "requests: custom_id must be unique within a batch")
         job = self._jobs.create("msgbatch", requests, {}, _PATH)
         await self._jobs.hang_at("create")
-        return as_json(_told(job))
+        return as_json(_describe(job))
 
     def _look(self, name: str) -> web.StreamResponse:
         job = self._jobs.looked_at(name)
-        return as_json(_told(job)) if isinstance(job, Job) else _refuse(job.status, job.text)
+        return as_json(_describe(job)) if isinstance(job, SimulatedJob) else _refuse(job.status, job.text)
 
     def _list(self, request: web.BaseRequest) -> web.StreamResponse:
         query = request.rel_url.query
         jobs, limit = self._jobs.listed(query.get("after_id")), int(query.get("limit", "20"))
-        for job in jobs:  # whoever cannot see whose a job is has to wait for its end
+        for job in jobs:  # without metadata, a client must wait for the end of a job to see whose it is
             self._jobs.look(job)
         page = jobs[:limit]
         last = page[-1].id if page else None
-        return as_json({"data": list(map(_told, page)), "has_more": len(jobs) > limit, "last_id": last})
+        return as_json({"data": list(map(_describe, page)), "has_more": len(jobs) > limit, "last_id": last})
 
     async def _results(self, request: web.BaseRequest, name: str) -> web.StreamResponse:
         job = self._jobs.jobs.get(name)
@@ -71,7 +71,7 @@ class AnthropicDesk:
             lines += self._lines(job, number, custom_id, params)
         return await send_lines(request, self._jobs, lines)
 
-    def _lines(self, job: Job, number: int, name: str, params: dict[str, Any]) -> list[bytes]:
+    def _lines(self, job: SimulatedJob, number: int, name: str, params: dict[str, Any]) -> list[bytes]:
         fault = line_fault(self._jobs.behaviour, number)
         if job.status == "failed" or (job.status != "completed" and number % 2 == 0):
             return [_line(name, {"type": "expired" if job.status == "failed" else _NOT_DONE[job.status]})]
@@ -81,7 +81,7 @@ class AnthropicDesk:
             return [b'{"custom_id": "' + name.encode()]
         if fault in ("overloaded", "refused"):
             refusal = Refusal(529, "Overloaded") if fault == "overloaded" else _MESSAGES.refusals["content-filter"]
-            return [_line(name, {"type": "errored", "error": msgspec.Raw(_MESSAGES.refused(refusal))})]
+            return [_line(name, {"type": "errored", "error": msgspec.Raw(_MESSAGES.error_body(refusal))})]
         return [_line(name, {"type": "succeeded", "message": self._complete(_PATH, params)})] * (
             2 if fault == "doubled" else 1
         )
@@ -91,7 +91,7 @@ def _line(name: str, result: dict[str, Any]) -> bytes:
     return msgspec.json.encode({"custom_id": name, "result": result})
 
 
-def _told(job: Job) -> dict[str, Any]:
+def _describe(job: SimulatedJob) -> dict[str, Any]:
     total, ended = len(job.requests), job.status != "in_progress"
     undone = 0 if job.status in ("completed", "in_progress") else total if job.status == "failed" else total // 2
     created = datetime.fromtimestamp(job.created, UTC)
@@ -113,4 +113,4 @@ def _told(job: Job) -> dict[str, Any]:
 
 
 def _refuse(status: int, text: str) -> web.Response:
-    return as_json(_MESSAGES.refused(Refusal(status, text)), status)
+    return as_json(_MESSAGES.error_body(Refusal(status, text)), status)

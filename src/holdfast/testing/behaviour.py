@@ -1,8 +1,8 @@
-"""How the test server behaves: how it answers, how long it takes, and which requests go wrong.
+"""The behaviour of the test server: its answers, its latency, its limits and its faults.
 
-Invariant: apart from `every`, `first` and storms, which count the server's requests in the order of their arrival, what
-happens to a request follows from its content, the seed and how often the server has seen it before. So what requests
-come to in the end can be told beforehand (`holdfast.testing.replies`), whatever else happens to them.
+Invariant: what happens to a request depends only on its content, the seed and how often the server has seen it before.
+Exceptions are `every`, `first` and storms, which count all requests in the order of arrival. So the final outcome of a
+request can be predicted (`holdfast.testing.replies`), whatever faults it meets on the way.
 """
 
 import asyncio
@@ -14,16 +14,15 @@ import msgspec
 import xxhash
 
 from holdfast.records.samples import Answer, Message
-from holdfast.testing.batch import BatchBehaviour
 
 
 class Load(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is too much. Nothing stated: nothing is.
+    """The load that the server accepts. By default it accepts everything.
 
-    `in_flight`: with more than so many under way the rest is refused · `per_second`: a bucket of so many that fills so
-    fast; what it does not hold is refused · `lanes`: so many are answered at a time, the others wait in order, and are
-    not refused. A refusal has `status`, and `Retry-After` if that is said; with `tells`, all answers have the headers
-    `x-ratelimit-*-requests` of the bucket.
+    `in_flight`: more requests in flight than this are rejected · `per_second`: a token bucket of this size and refill
+    rate; requests beyond it are rejected · `lanes`: this many are answered at a time, the others wait in order and are
+    not rejected. A rejection has `status`, and `Retry-After` if `retry_after` is set; with `tells`, all responses have
+    the headers `x-ratelimit-*-requests` of the bucket.
     """
 
     in_flight: int | None = None
@@ -34,8 +33,8 @@ class Load(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tells: bool = False
 
 
-class Bearing:
-    """How much a server bears at the moment."""
+class LoadState:
+    """The current load of a server: its bucket and its lanes."""
 
     def __init__(self) -> None:
         self._bucket = 0.0
@@ -44,7 +43,7 @@ class Bearing:
         self._queue: deque[asyncio.Future[None]] = deque()
 
     def takes(self, load: Load, in_flight: int, now: float) -> bool:
-        """Whether a request is taken; `in_flight`: with itself."""
+        """Whether a request is accepted; `in_flight` includes it."""
         if load.in_flight is not None and in_flight > load.in_flight:
             return False
         if load.per_second is None:
@@ -85,18 +84,18 @@ class Bearing:
 
 
 Reply = Callable[[list[Message]], str | Message | Answer]
-"""Gets the request's messages, in OpenAI's shape whatever the protocol; returns the answer's text, a whole assistant
-message (with tool calls, say), or an Answer, to say how it ended, what it used and its logprobs.
+"""Receives the request's messages, in OpenAI's format whatever the protocol. Returns the answer's text, a whole
+assistant message (for example with tool calls), or an Answer (with a finish reason, usage and logprobs).
 """
 
 Rewrite = Callable[[list[Message], bytes], bytes]
-"""Gets the request's messages and the body (or all events) of a correct response; returns the bytes to send."""
+"""Receives the request's messages and the body (or all events) of a correct response; returns the bytes to send."""
 
 SHAPES = ("null-tool-calls", "no-usage", "empty-answer", "same-id", "huge")
-"""Faults that are still right answers: a client has to take them."""
+"""Faults that are still correct answers: a client must accept them."""
 
 ENDINGS = ("truncated", "half-filtered")
-"""Faults that are pieces of answers, and say so: a client has to take them, and to mark them."""
+"""Faults that are parts of answers, marked as such: a client must accept them and keep the mark."""
 
 FAULT_KINDS: dict[str, str] = {
     "429-retry-after": "429 with the header Retry-After: `retry_after`",
@@ -106,37 +105,37 @@ FAULT_KINDS: dict[str, str] = {
     "filtered": "200, no content, finish_reason content_filter",
     "reset": "the connection is reset without an answer",
     "cut": "the connection ends in the middle of the body",
-    "hang": "no answer until the client goes away",
+    "hang": "no response until the client disconnects",
     "malformed": "200, a body that is not JSON",
-    "empty": "200, a body of no bytes",
+    "empty": "200, an empty body",
     "other-json": "200, JSON of another shape",
-    "wrong-type": "200, a right answer that is said to be plain text",
-    "trickle": "200, a right answer byte by byte, with pauses",
+    "wrong-type": "200, a correct answer with the content type text/plain",
+    "trickle": "200, a correct answer byte by byte, with pauses",
     "no-choices": "200, a body without any answer in it",
     "html": "200, an HTML page",
-    "unended": "a stream ends in good order and without its end marker; what is no stream is cut",
-    "stall": "the answer begins, and nothing more comes until the client goes away",
-    "broken-off": "a stream begins and tells of an overload; what is no stream is a 503",
-    "null-tool-calls": "a right answer with nulls and unknown fields",
-    "no-usage": "a right answer without usage",
-    "empty-answer": "a right answer, of no text",
-    "same-id": "a right answer, under an id that others have",
-    "huge": "a right answer in a body of `megabytes`",
-    "truncated": "the first half of a right answer, finish_reason length",
-    "half-filtered": "the first half of a right answer, finish_reason content_filter",
+    "unended": "a stream ends normally but without its end marker; a body that is no stream is cut",
+    "stall": "the response begins, and then nothing comes until the client disconnects",
+    "broken-off": "a stream begins and then reports an overload; without a stream a 503",
+    "null-tool-calls": "a correct answer with nulls and unknown fields",
+    "no-usage": "a correct answer without usage",
+    "empty-answer": "a correct answer with an empty text",
+    "same-id": "a correct answer with an id that other answers have too",
+    "huge": "a correct answer in a body of `megabytes`",
+    "truncated": "the first half of a correct answer, finish_reason length",
+    "half-filtered": "the first half of a correct answer, finish_reason content_filter",
 }
-"""Besides these every HTTP status from 400 to 599 is a kind: "429", "500", "503"."""
+"""In addition, every HTTP status from 400 to 599 is a kind: "429", "500", "503"."""
 
 _HASHES = 2**64
 _STATUS = re.compile("[45][0-9][0-9]")
 
 
 class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One kind of misbehaviour. It happens when all that is stated holds; with nothing stated, always.
+    """One kind of fault. It happens when all given conditions hold; without conditions, always.
 
-    `rate`: that share of requests, by hash · `every`: each n-th request · `first`: the server's first n requests ·
-    `times`: only the first n times that the same request comes. With `sticky` the same request always gets it, or
-    never; without, it is drawn anew each time.
+    `rate`: this share of requests, by hash · `every`: each n-th request · `first`: the server's first n requests ·
+    `times`: only the first n times that the same request arrives. With `sticky` the same request always meets it, or
+    never; without, it is drawn again each time.
     """
 
     kind: str
@@ -156,8 +155,8 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Storm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Bad weather: of each `every` requests of the server, the first `lasts` may meet its faults. They come before the
-    faults of every day.
+    """A burst of faults: of each `every` requests, the first `lasts` may meet its faults. They take precedence over
+    `Behaviour.faults`.
     """
 
     every: int
@@ -166,15 +165,62 @@ class Storm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         if not 1 <= self.lasts <= self.every:
-            raise ValueError("a storm lasts for at least 1 request, and for at most as many as it comes after")
+            raise ValueError("a storm must have 1 <= lasts <= every")
+
+
+HANGS = {
+    "upload": "the upload gets no response, and no job can be created from it",
+    "create": "the job is created, but the request gets no response",
+    "results": "half of the results are sent, then nothing",
+}
+
+
+class BatchBehaviour(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings of batch jobs. By default a job is complete when it is first polled, with all its answers.
+
+    `…_every: n` gives each n-th line of the results that fault; lines are numbered from 1.
+    """
+
+    polls: int = 1
+    """A job ends when it was polled this many times."""
+    hang: str = ""
+    """One of HANGS; it happens once, and is shown in the statistics."""
+    unlisted: int = 0
+    """This many first lists of jobs are empty: real servers list a new job only after a while."""
+    ends: tuple[str, ...] = ()
+    """How the first jobs end: completed, expired, failed or cancelled. One that expired or was cancelled has answers to
+    every second line, one that failed has none.
+    """
+    refusals: tuple[int, ...] = ()
+    """Statuses that the first submissions of a job get."""
+    forgets: bool = False
+    """Jobs lose their metadata."""
+    locked: int = 0
+    """This many first polls get a 401."""
+    cuts: int = 0
+    """This many first downloads of results are cut off in the middle."""
+    missing_every: int = 0
+    malformed_every: int = 0
+    overloaded_every: int = 0
+    """The line's own status is 503."""
+    refused_every: int = 0
+    """The line's own status is 400: a content filter."""
+    doubled_every: int = 0
+    """A second line for the same request, with another answer."""
+    unknown: int = 0
+    """This many lines with unknown request ids."""
+
+    def __post_init__(self) -> None:
+        if self.hang and self.hang not in HANGS:
+            raise ValueError(f"hang {self.hang!r} is not known; use {', '.join(HANGS)}")
 
 
 class Behaviour(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything about a test server but its port.
+    """All settings of a test server except its port.
 
     Without a `reply` it computes the last sum in the last user message ("12 + 30", "7 * 6") and gets a share of
-    `wrong_rate` of them wrong, by hash; where there is nothing to compute it echoes. Of several faults that apply the
-    first one happens. An answer takes `latency_seconds` and up to `jitter_seconds` more.
+    `wrong_rate` of them wrong, by hash; without a sum it echoes the message. Of several faults that apply, the first
+    one happens. An answer takes `latency_seconds` and up to `jitter_seconds` more.
     """
 
     latency_seconds: float = 0.0
@@ -187,14 +233,14 @@ class Behaviour(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rewrite: Rewrite | None = None
     """Changes correct responses on the wire, to test clients with values that no server should send."""
     load: Load = Load()
-    """What is more than it bears."""
+    """The load that it accepts."""
     batch: BatchBehaviour = BatchBehaviour()
     kept: int = 0
-    """So many of the last requests are kept as they came, and can be looked at: `server.requests()`."""
+    """How many of the latest requests are kept for `server.requests()`."""
 
 
 class Arrival(msgspec.Struct, frozen=True):
-    """One request as the faults see it: the how-manieth of the server, and of its own kind; both from 1."""
+    """One request as the faults see it: its number on the server, and among equal requests (`seen`); both from 1."""
 
     number: int
     digest: str
@@ -217,7 +263,7 @@ def fault_for(behaviour: Behaviour, arrival: Arrival) -> Fault | None:
 
 
 def lasting_fault(behaviour: Behaviour, digest: str) -> Fault | None:
-    """What a request meets however often it comes."""
+    """The fault that a request always meets, however often it is sent."""
     once = Arrival(0, digest, 0)
     for place, fault in enumerate(behaviour.faults):
         if fault.sticky and _happens(fault, once, behaviour.seed, f"fault {place}"):
@@ -242,11 +288,11 @@ def latency_for(behaviour: Behaviour, arrival: Arrival) -> float:
 
 
 def is_wrong(behaviour: Behaviour, digest: str) -> bool:
-    """The same request gets the same answer, however often it is asked."""
+    """Whether a request gets a wrong answer: the same one each time it is sent."""
     return bool(behaviour.wrong_rate) and _share(behaviour.seed, "wrong", Arrival(0, digest, 0)) < behaviour.wrong_rate
 
 
 def _share(seed: int, about: str, arrival: Arrival) -> float:
-    """In [0, 1); looks random, and is the same for the same request."""
+    """A pseudo-random number in [0, 1), equal for equal requests."""
     text = f"{about} {arrival.digest} {arrival.seen}"
     return xxhash.xxh3_64_intdigest(text.encode(), seed % _HASHES) / _HASHES

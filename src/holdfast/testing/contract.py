@@ -1,4 +1,4 @@
-"""What every provider must do, as tests: those of Holdfast pass it, and yours can.
+"""What every provider must do, as tests: Holdfast's own providers pass them, and yours can use them too.
 
     from holdfast.testing.contract import ProviderContract
 
@@ -6,8 +6,8 @@
         provider = "my_module:make_provider"      # as in a spec; it is made with the test server's base_url
         lacks = frozenset({"logprobs"})           # what the protocol does not have
 
-pytest finds the tests of the subclass. The server is real, on the loopback, and speaks OpenAI's chat completions and
-responses, Anthropic's messages and Google's generateContent, whole and streaming, each by its path.
+pytest finds the tests of the subclass. They use the test server on the loopback interface. It serves OpenAI's chat
+completions and responses, Anthropic's messages and Google's generateContent, whole and streamed.
 """
 
 import asyncio
@@ -66,15 +66,15 @@ T = TypeVar("T")
 
 
 class ProviderContract:
-    """Subclass it, and name the provider. `connect` may be overridden to make it in another way."""
+    """Subclass it and set `provider`. Override `connect` to open the provider in another way."""
 
     provider: ClassVar[str] = ""
     settings: ClassVar[dict[str, Any]] = {}
-    """Of the Connection: options, stream, …"""
+    """Fields of the Connection: options, stream, …"""
     lacks: ClassVar[frozenset[str]] = frozenset()
-    """Of: images, tools, schema, reasoning, signatures, logprobs, cache, cache_writes."""
+    """What the provider lacks: images, tools, schema, reasoning, signatures, logprobs, cache, cache_writes."""
     kinds: ClassVar[dict[str, tuple[str, int | None]]] = {}
-    """By fault: the kind and the status that it has, where the provider cannot tell as much as the contract asks."""
+    """By fault: the kind and status to expect, where the provider cannot report as much as the contract requires."""
 
     def connect(self, base_url: str, **settings: Any) -> Provider:
         given = {"model": "m", "base_url": base_url, "api_key_env": KEY_VARIABLE, **self.settings, **settings}
@@ -92,14 +92,16 @@ class ProviderContract:
         assert any(KEY in value for value in seen[0].headers.values())
 
     def test_system_and_history_reach_the_model_in_order(self) -> None:
-        talk = [
+        conversation = [
             {"role": "system", "content": "Be exact."},
             {"role": "user", "content": "one"},
             {"role": "assistant", "content": "two"},
             {"role": "user", "content": "three"},
         ]
-        heard = self._heard(Request(talk))
-        assert [(each["role"], each["content"]) for each in heard] == [(e["role"], e["content"]) for e in talk]
+        received = self._received(Request(conversation))
+        assert [(each["role"], each["content"]) for each in received] == [
+            (e["role"], e["content"]) for e in conversation
+        ]
 
     def test_text_of_every_script_survives(self) -> None:
         text = 'Grüße, 世界 🌍 \u2028 "quoted" \\ <|endoftext|> \x00 end'
@@ -112,13 +114,13 @@ class ProviderContract:
         urls = [f"data:image/png;base64,{PIXEL}", "https://example.org/cat.png"]
         parts = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
         content = [{"type": "text", "text": "What is this?"}, *parts]
-        heard = self._heard(Request([{"role": "user", "content": content}]))
-        told = heard[-1]["content"]
-        assert [part["text"] for part in told if part["type"] == "text"] == ["What is this?"]
-        assert [part["image_url"]["url"] for part in told if part["type"] == "image_url"] == urls
+        received = self._received(Request([{"role": "user", "content": content}]))
+        parts = received[-1]["content"]
+        assert [part["text"] for part in parts if part["type"] == "text"] == ["What is this?"]
+        assert [part["image_url"]["url"] for part in parts if part["type"] == "image_url"] == urls
 
     def test_the_usual_parameters_are_taken(self) -> None:
-        """A server that knows no such parameter refuses it: so none arrives that the protocol does not have."""
+        """The server rejects unknown parameters: so none is sent that the protocol does not have."""
         params = {"max_tokens": 64, "temperature": 0.5, "top_p": 0.9, "seed": 7}
         answer, _ = self._ask(Request(SUM.messages, params))
         assert answer.text == "42"
@@ -164,18 +166,18 @@ class ProviderContract:
         first, _ = self._ask(Request(SUM.messages, {}, [_TOOL]), Behaviour(reply=reply))
         assert first.reasoning == "I should add."
         assert (first.text, first.usage.reasoning_tokens, first.usage.output_tokens) == ("", 4, 9)
-        talk = [*SUM.messages, first.message, {"role": "tool", "tool_call_id": "c1", "content": "3"}]
-        second, seen = self._ask(Request(talk, {}, [_TOOL]), Behaviour(reply=reply, kept=1))
+        conversation = [*SUM.messages, first.message, {"role": "tool", "tool_call_id": "c1", "content": "3"}]
+        second, seen = self._ask(Request(conversation, {}, [_TOOL]), Behaviour(reply=reply, kept=1))
         assert second.text == "3"
         assert "signatures" in self.lacks or SIGNATURE in msgspec.json.encode(seen[0].body).decode()
 
     def test_logprobs_come_through(self) -> None:
         if "logprobs" in self.lacks:
             return
-        told = [{"token": "42", "logprob": -0.5, "top_logprobs": [{"token": "43", "logprob": -1.5}]}]
-        behaviour = Behaviour(reply=lambda messages: Answer("42", finish_reason="stop", logprobs=told))
+        logprobs = [{"token": "42", "logprob": -0.5, "top_logprobs": [{"token": "43", "logprob": -1.5}]}]
+        behaviour = Behaviour(reply=lambda messages: Answer("42", finish_reason="stop", logprobs=logprobs))
         answer, _ = self._ask(Request(SUM.messages, {"logprobs": True, "top_logprobs": 1}), behaviour)
-        assert answer.logprobs == told
+        assert answer.logprobs == logprobs
 
     def test_cached_tokens_are_part_of_the_input(self) -> None:
         if "cache" in self.lacks:
@@ -204,7 +206,7 @@ class ProviderContract:
             found[fault] = (error.kind, expected[fault][1] if fault == "broken-off" else error.status)
         assert found == expected
 
-    def test_retry_after_is_told(self) -> None:
+    def test_retry_after_is_reported(self) -> None:
         error = self._failure("429-retry-after", Fault("429-retry-after", retry_after="7"))
         assert (error.kind, error.retry_after) == ("rate_limit", 7.0)
 
@@ -289,16 +291,16 @@ class ProviderContract:
 
         return self._with(behaviour or Behaviour(kept=1), use, **settings)
 
-    def _heard(self, request: Request) -> list[Message]:
-        """What a request is at the server, in OpenAI's shape again."""
-        heard: list[Message] = []
+    def _received(self, request: Request) -> list[Message]:
+        """A request's messages as the server received them, in OpenAI's format."""
+        received: list[Message] = []
 
         def reply(messages: list[Message]) -> str:
-            heard[:] = messages
+            received[:] = messages
             return "heard"
 
         self._ask(request, Behaviour(reply=reply))
-        return heard
+        return received
 
     def _failure(self, kind: str, fault: Fault | None = None, **settings: Any) -> ModelError:
         async def use(server: ModelServer, provider: Provider) -> ModelError:
@@ -350,7 +352,7 @@ def _plain(call: dict[str, Any]) -> tuple[str, str, Any]:
 
 
 def _contains(value: Any, part: Any) -> bool:
-    """Whether a part is somewhere in a value."""
+    """Whether a value contains a part, at any depth."""
     if value == part:
         return True
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()

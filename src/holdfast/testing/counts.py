@@ -1,7 +1,7 @@
-"""What the test server counts, and how it tells.
+"""What the test server counts, and the structs that report it.
 
-Invariant: a request is counted when its body has arrived, whatever becomes of it then; so the count is what a client
-has sent, not what it has got.
+Invariant: a request is counted when its body has arrived, whatever happens then. So the count is what a client has
+sent, not what it has received.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from holdfast.testing.behaviour import Arrival
 class Stats(msgspec.Struct, frozen=True):
     """`GET /stats`. A digest is of a request's model and messages; `repeats` = requests - distinct digests.
 
-    `answered`: answers that were sent, all in all, and `answers` by digest; `faults`: how often each kind
+    `answered`: answers that were sent in total, and `answers` by digest; `faults`: how often each kind
     happened; `connections`: accepted so far.
     """
 
@@ -31,13 +31,35 @@ class Stats(msgspec.Struct, frozen=True):
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """One request as it came."""
+    """One request as received."""
 
     headers: dict[str, str]
     body: dict[str, Any]
 
 
-class Counts:
+class JobStats(msgspec.Struct, frozen=True):
+    """One job as received."""
+
+    id: str
+    token: str
+    requests: int
+    status: str
+
+
+class BatchStats(msgspec.Struct, frozen=True):
+    """`GET /batch-stats`. `by_digest`: how often each request was in a job."""
+
+    jobs: list[JobStats]
+    by_digest: dict[str, int]
+    uploads: int
+    looks: int
+    lists: int
+    downloads: int
+    hanging: str
+    """The simulated hang that has happened; empty if none."""
+
+
+class RequestCounts:
     """The running counts of one server."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The test server's Gemini API, after Google's. It refuses what the real one refuses: above all, unknown fields."""
+"""The test server's Gemini API, like Google's. It rejects what the real one rejects, above all unknown fields."""
 
 import re
 from collections.abc import Iterator
@@ -9,9 +9,9 @@ import msgspec
 from holdfast.records.samples import Message
 from holdfast.testing.protocols import (
     SIGNATURE,
-    Asked,
     Refusal,
-    Told,
+    ServerAnswer,
+    ServerRequest,
     arguments_of,
     encode,
     event,
@@ -43,17 +43,17 @@ _STATUSES = {
 _BLOCKED = {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, "usageMetadata": {"promptTokenCount": 3}}
 
 
-class GenerateContent:
+class GenerateContentServer:
     """`POST …/models/MODEL:generateContent` and `:streamGenerateContent?alt=sse`."""
 
-    hollow = b'{"candidates":[]}'
+    empty_body = b'{"candidates":[]}'
     refusals: ClassVar[dict[str, Refusal]] = {
         "429-retry-after": Refusal(429, "You exceeded your current quota"),
         "context-too-long": Refusal(400, "The input token count (9) exceeds the maximum number of tokens allowed (8)."),
         "content-filter": Refusal(200, ""),
     }
 
-    def read(self, raw: bytes, path: str) -> Asked:
+    def read(self, raw: bytes, path: str) -> ServerRequest:
         given = msgspec.json.decode(raw)
         given = _camel(given) if isinstance(given, dict) else {}
         if not isinstance(given.get("contents"), list) or not given["contents"]:
@@ -73,33 +73,33 @@ class GenerateContent:
             calls = [call for each in read for call in each.get("tool_calls", ())]
             messages += read
         model = path.rpartition("/models/")[2].partition(":")[0]
-        return Asked(model, messages, path.endswith(":streamGenerateContent"))
+        return ServerRequest(model, messages, path.endswith(":streamGenerateContent"))
 
-    def body(self, told: Told) -> dict[str, Any]:
+    def body(self, reply: ServerAnswer) -> dict[str, Any]:
         candidate: dict[str, Any] = {
-            "content": {"role": "model", "parts": list(_parts(told))},
-            "finishReason": _REASONS[told.answer.finish_reason],
+            "content": {"role": "model", "parts": list(_parts(reply))},
+            "finishReason": _REASONS[reply.answer.finish_reason],
             "index": 0,
         }
-        if told.answer.logprobs:
-            candidate["logprobsResult"] = _logprobs(told.answer.logprobs)
-        return {**_head(told), "candidates": [candidate], "usageMetadata": _usage(told)}
+        if reply.answer.logprobs:
+            candidate["logprobsResult"] = _logprobs(reply.answer.logprobs)
+        return {**_head(reply), "candidates": [candidate], "usageMetadata": _usage(reply)}
 
-    def events(self, told: Told) -> Iterator[bytes]:
-        """There is no last line: the end is the reason for it."""
-        for part in _parts(told):
+    def events(self, reply: ServerAnswer) -> Iterator[bytes]:
+        """There is no end marker: the last chunk is the one with a finish reason."""
+        for part in _parts(reply):
             for piece in [{**part, "text": text} for text in pieces(part["text"])] if "text" in part else [part]:
-                yield _chunk(told, [piece])
-        end = _REASONS[told.answer.finish_reason]
+                yield _chunk(reply, [piece])
+        end = _REASONS[reply.answer.finish_reason]
         ended: dict[str, Any] = {"content": {"role": "model", "parts": [{"text": ""}]}, "finishReason": end, "index": 0}
-        if told.answer.logprobs:
-            ended["logprobsResult"] = _logprobs(told.answer.logprobs)
-        yield event({**_head(told), "candidates": [ended], "usageMetadata": _usage(told)})
+        if reply.answer.logprobs:
+            ended["logprobsResult"] = _logprobs(reply.answer.logprobs)
+        yield event({**_head(reply), "candidates": [ended], "usageMetadata": _usage(reply)})
 
-    def broken(self, refusal: Refusal) -> bytes:
+    def error_event(self, refusal: Refusal) -> bytes:
         return event(_failure(refusal))
 
-    def refused(self, refusal: Refusal) -> bytes:
+    def error_body(self, refusal: Refusal) -> bytes:
         return encode(_BLOCKED if refusal.status == 200 else _failure(refusal))
 
 
@@ -108,19 +108,19 @@ def _messages(content: dict[str, Any]) -> Iterator[Message]:
     parts = content.get("parts")
     if role is None or not isinstance(parts, list) or not parts:
         refuse("GenerateContentRequest.contents: please use a valid role: user, model, with at least one part")
-    said: Message = {"role": role, "content": []}
+    parsed: Message = {"role": role, "content": []}
     for part in parts:
         if "functionResponse" in part:
             yield _result(part["functionResponse"])
         else:
-            _add_part(said, _camel(part))
-    if said["content"] or role == "assistant":
-        only_text = all(part["type"] == "text" for part in said["content"])
-        yield {**said, "content": _text(said["content"]) if only_text else said["content"]}
+            _add_part(parsed, _camel(part))
+    if parsed["content"] or role == "assistant":
+        only_text = all(part["type"] == "text" for part in parsed["content"])
+        yield {**parsed, "content": _text(parsed["content"]) if only_text else parsed["content"]}
 
 
 def _camel(given: dict[str, Any]) -> dict[str, Any]:
-    """The real server takes names in both spellings."""
+    """Names in camelCase: the real server accepts both spellings."""
     return {_UNDERSCORED.sub(lambda match: match[1].upper(), name): value for name, value in given.items()}
 
 
@@ -131,21 +131,21 @@ def _result(given: dict[str, Any]) -> Message:
     return {"role": "tool", "tool_call_id": given.get("id", ""), "content": text}
 
 
-def _add_part(said: Message, part: dict[str, Any]) -> None:
+def _add_part(parsed: Message, part: dict[str, Any]) -> None:
     if "text" in part:
-        said["content"].append({"type": "text", "text": part["text"]})
+        parsed["content"].append({"type": "text", "text": part["text"]})
     elif "inlineData" in part:
         blob = _camel(part["inlineData"])
         url = f"data:{blob['mimeType']};base64,{blob['data']}"
-        said["content"].append({"type": "image_url", "image_url": {"url": url}})
+        parsed["content"].append({"type": "image_url", "image_url": {"url": url}})
     elif "fileData" in part:
-        said["content"].append({"type": "image_url", "image_url": {"url": _camel(part["fileData"])["fileUri"]}})
+        parsed["content"].append({"type": "image_url", "image_url": {"url": _camel(part["fileData"])["fileUri"]}})
     elif "functionCall" in part:
         if part.get("thoughtSignature", SIGNATURE) != SIGNATURE:
             refuse("Thought signature is not valid")
         call = part["functionCall"]
         called = {"name": call["name"], "arguments": encode(call.get("args", {})).decode()}
-        said.setdefault("tool_calls", []).append({"id": call.get("id", ""), "type": "function", "function": called})
+        parsed.setdefault("tool_calls", []).append({"id": call.get("id", ""), "type": "function", "function": called})
     else:
         refuse("contents.parts: required oneof field 'data' must have one initialized field")
 
@@ -154,8 +154,8 @@ def _text(parts: list[dict[str, Any]]) -> str:
     return "".join(part.get("text", "") for part in parts)
 
 
-def _parts(told: Told) -> Iterator[dict[str, Any]]:
-    answer = told.answer
+def _parts(reply: ServerAnswer) -> Iterator[dict[str, Any]]:
+    answer = reply.answer
     thought = reasoning_of(answer)
     signed = {"thoughtSignature": SIGNATURE} if thought else {}
     if thought:
@@ -167,17 +167,17 @@ def _parts(told: Told) -> Iterator[dict[str, Any]]:
         yield {"functionCall": own, **({} if index else signed)}
 
 
-def _chunk(told: Told, parts: list[dict[str, Any]]) -> bytes:
+def _chunk(reply: ServerAnswer, parts: list[dict[str, Any]]) -> bytes:
     candidate = {"content": {"role": "model", "parts": parts}, "index": 0}
-    return event({**_head(told), "candidates": [candidate], "usageMetadata": {"promptTokenCount": 1}})
+    return event({**_head(reply), "candidates": [candidate], "usageMetadata": {"promptTokenCount": 1}})
 
 
-def _head(told: Told) -> dict[str, Any]:
-    return {"modelVersion": told.model, "responseId": told.id}
+def _head(reply: ServerAnswer) -> dict[str, Any]:
+    return {"modelVersion": reply.model, "responseId": reply.id}
 
 
-def _usage(told: Told) -> dict[str, Any]:
-    usage = told.answer.usage
+def _usage(reply: ServerAnswer) -> dict[str, Any]:
+    usage = reply.answer.usage
     thought = {"thoughtsTokenCount": usage.reasoning_tokens} if usage.reasoning_tokens else {}
     return {
         "promptTokenCount": usage.input_tokens,

@@ -1,6 +1,7 @@
-"""The test server in a process of its own: for tests that kill what they test, and for code that has no event loop.
+"""The test server in its own process: for tests that kill processes, and for code without an event loop.
 
-Invariant: the server ends with whoever started it, however that ends: it watches a pipe that only its parent holds.
+Invariant: the server ends when its parent process ends, even if that is killed: it watches a pipe that only the parent
+holds open.
 """
 
 import http.client
@@ -12,23 +13,24 @@ from urllib.parse import urlsplit
 import msgspec
 
 from holdfast.errors import HoldfastError
-from holdfast.testing.batch import BatchStats
 from holdfast.testing.behaviour import Behaviour
-from holdfast.testing.counts import Seen, Stats
+from holdfast.testing.counts import BatchStats, Seen, Stats
 
 _STOP_SECONDS = 10.0
 _STATS_SECONDS = 30.0
 
 
 class ServerStartError(HoldfastError):
-    """The server's process ended before it could say where it listens."""
+    """The server's process ended before it printed its base URL."""
 
 
 def start_server_process(behaviour: Behaviour | None = None, port: int = 0) -> "ServerProcess":
-    """Start it and wait until it listens. Use it in a `with`, or close it. A `reply` cannot cross to a process."""
+    """Start it and wait until it listens. Use it in a `with`, or close it. `reply` must be None: it cannot be sent to
+    another process.
+    """
     chosen = behaviour or Behaviour()
     if chosen.reply is not None:
-        raise ServerStartError("a reply function cannot be sent to another process: use ModelServer for it")
+        raise ServerStartError("a reply function cannot be sent to another process: use ModelServer instead")
     settings = {name: getattr(chosen, name) for name in chosen.__struct_fields__ if name != "reply"}
     command = [sys.executable, "-m", "holdfast.testing", "--port", str(port), "--while-stdin-is-open"]
     process = subprocess.Popen(
@@ -42,7 +44,7 @@ def start_server_process(behaviour: Behaviour | None = None, port: int = 0) -> "
     server = ServerProcess(process, base_url)
     if not base_url:
         server.close()
-        raise ServerStartError(f"the test server could not start on port {port}: its own message is on standard error")
+        raise ServerStartError(f"the test server could not start on port {port}: see its message on standard error")
     return server
 
 
@@ -58,15 +60,15 @@ class ServerProcess:
         return self._process.pid
 
     def stats(self) -> Stats:
-        """What it has counted until now, asked over HTTP."""
+        """The counts so far, over HTTP."""
         return msgspec.json.decode(self._get("/stats"), type=Stats)
 
     def batches(self) -> BatchStats:
-        """What it has counted of jobs."""
+        """The counts of batch jobs."""
         return msgspec.json.decode(self._get("/batch-stats"), type=BatchStats)
 
     def requests(self) -> list[Seen]:
-        """The last ones, oldest first: as many as the behaviour says are kept."""
+        """The latest requests, oldest first: as many as `Behaviour.kept`."""
         return msgspec.json.decode(self._get("/requests"), type=list[Seen])
 
     def _get(self, path: str) -> bytes:

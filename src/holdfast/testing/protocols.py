@@ -1,7 +1,7 @@
-"""What the test server needs of a protocol: how requests are read, and how answers and failures are written.
+"""The interface between the test server and its protocols: parse requests, write answers and failures.
 
-Every protocol gets the same answers and the same faults; only their shapes differ. Requests are refused where the real
-servers refuse them, so that a client that passes here does not fail there.
+Every protocol serves the same answers and faults in its own format. Requests are rejected where the real servers
+reject them, so that a client that works here also works there.
 """
 
 import json
@@ -14,19 +14,19 @@ from holdfast.errors import HoldfastError
 from holdfast.records.samples import Answer, Message
 
 SIGNATURE = "c2lnbmVkLWJ5LXRoZS10ZXN0LXNlcnZlcg=="
-"""What stands for the signature of reasoning, where a protocol has one."""
+"""The signature of reasoning, where a protocol has one."""
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """A request, its messages in OpenAI's shape."""
+class ServerRequest(msgspec.Struct, frozen=True):
+    """A parsed request, with messages in OpenAI's format."""
 
     model: str
     messages: list[Message]
     stream: bool = False
 
 
-class Told(msgspec.Struct, frozen=True):
-    """An answer on its way out."""
+class ServerAnswer(msgspec.Struct, frozen=True):
+    """An answer to be written."""
 
     id: str
     model: str
@@ -34,7 +34,7 @@ class Told(msgspec.Struct, frozen=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """A failure on its way out: a status, a sentence, and the protocol's own word for it if it has one."""
+    """A failure to be written: a status, a sentence, and the protocol's error code if it has one."""
 
     status: int
     text: str
@@ -43,38 +43,38 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class BadRequestError(HoldfastError):
-    """A request that the real server would refuse."""
+    """The real server would reject this request."""
 
 
-class Tongue(Protocol):
-    """One protocol, as a server speaks it."""
+class ServerProtocol(Protocol):
+    """The server side of one protocol."""
 
     @property
-    def hollow(self) -> bytes:
-        """A body in which there is no answer."""
+    def empty_body(self) -> bytes:
+        """A response body without an answer."""
         ...
 
     @property
     def refusals(self) -> dict[str, Refusal]:
-        """By fault: what the real server says."""
+        """The real server's failures, by fault."""
         ...
 
-    def read(self, raw: bytes, path: str) -> Asked:
-        """BadRequestError or msgspec.DecodeError for what is no request."""
+    def read(self, raw: bytes, path: str) -> ServerRequest:
+        """Parse a request. BadRequestError or msgspec.DecodeError if it is invalid."""
         ...
 
-    def body(self, told: Told) -> dict[str, Any]: ...
+    def body(self, reply: ServerAnswer) -> dict[str, Any]: ...
 
-    def events(self, told: Told) -> Iterator[bytes]:
-        """A stream; without the last of them it has no end."""
+    def events(self, reply: ServerAnswer) -> Iterator[bytes]:
+        """The events of a stream; the last one is the end marker."""
         ...
 
-    def broken(self, refusal: Refusal) -> bytes:
-        """An event that tells of a failure."""
+    def error_event(self, refusal: Refusal) -> bytes:
+        """A stream event that reports a failure."""
         ...
 
-    def refused(self, refusal: Refusal) -> bytes:
-        """The body of a failure."""
+    def error_body(self, refusal: Refusal) -> bytes:
+        """The response body of a failure."""
         ...
 
 
@@ -90,7 +90,7 @@ def event(data: Any, name: str = "") -> bytes:
 
 
 def pieces(text: str) -> list[str]:
-    """A text as a stream brings it: in more than one piece, if it can be."""
+    """A text in the pieces of a stream: two, if it is long enough."""
     middle = (len(text) + 1) // 2
     return [piece for piece in (text[:middle], text[middle:]) if piece]
 
@@ -100,7 +100,7 @@ def reasoning_of(answer: Answer) -> str:
 
 
 def arguments_of(call: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a call, where a protocol has them as an object."""
+    """The arguments of a tool call as an object, for protocols that need one."""
     text = call["function"].get("arguments") or "{}"
     decoded = json.loads(text)
     assert isinstance(decoded, dict), text

@@ -1,4 +1,4 @@
-"""What the test server says: sums computed, everything else echoed. Pure, and the same in every protocol."""
+"""The answers of the test server: sums are computed, everything else is echoed. Pure, and equal in every protocol."""
 
 import re
 from fractions import Fraction
@@ -16,18 +16,18 @@ _TOKEN = re.compile(rf"([-+*/])?\s*(-?{_NUMBER})\s*")
 
 
 def answer_for(behaviour: Behaviour, messages: list[Message], digest: str) -> Answer:
-    """A whole answer. Nothing in it depends on when or how often it was asked."""
-    said = behaviour.reply(messages) if behaviour.reply else _say(behaviour, messages, digest)
-    if isinstance(said, Answer):
-        return said if said.message else msgspec.structs.replace(said, message={"content": said.text})
-    message: Message = {"content": said} if isinstance(said, str) else said
+    """The whole answer to a request. It does not depend on when or how often the request is sent."""
+    reply = behaviour.reply(messages) if behaviour.reply else _compute_or_echo(behaviour, messages, digest)
+    if isinstance(reply, Answer):
+        return reply if reply.message else msgspec.structs.replace(reply, message={"content": reply.text})
+    message: Message = {"content": reply} if isinstance(reply, str) else reply
     calls = message.get("tool_calls") or []
     usage = Usage(sum(map(_words, messages)), _words(message))
     return Answer(_text(message), message, calls, "tool_calls" if calls else "stop", usage)
 
 
 def reshape(answer: Answer, kind: str) -> Answer:
-    """The same answer, as a fault has it."""
+    """The answer as a fault changes it."""
     if kind == "filtered":
         return Answer("", {"content": None}, [], "content_filter", answer.usage)
     if kind == "empty-answer":
@@ -57,7 +57,7 @@ def compute(text: str) -> Fraction | None:
     return sum(terms, Fraction(0))
 
 
-def _say(behaviour: Behaviour, messages: list[Message], digest: str) -> str:
+def _compute_or_echo(behaviour: Behaviour, messages: list[Message], digest: str) -> str:
     text = _last_user_text(messages)
     value = compute(text)
     if value is None:
@@ -90,12 +90,12 @@ _canonical = msgspec.json.Encoder(order="deterministic")
 
 
 def digest_of(model: str, messages: list[Message]) -> str:
-    """What a request is counted under: it is the same in every protocol."""
+    """The digest that a request is counted under: equal in every protocol."""
     return xxhash.xxh3_64_hexdigest(_canonical.encode([model, messages]))
 
 
 def foretell(behaviour: Behaviour, model: str, messages: list[Message]) -> Answer | str:
-    """The answer, or the kind of the fault that it never gets beyond."""
+    """The final outcome of a request: its answer, or the kind of the fault that it always meets."""
     digest = digest_of(model, messages)
     fault = lasting_fault(behaviour, digest)
     answer = answer_for(behaviour, messages, digest)

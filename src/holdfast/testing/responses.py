@@ -6,34 +6,44 @@ from typing import Any, ClassVar
 from holdfast.bridge.chat_completions import BadBodyError
 from holdfast.bridge.responses import parse_response_request
 from holdfast.records.samples import Usage
-from holdfast.testing.chat import Chat
-from holdfast.testing.protocols import SIGNATURE, Asked, Refusal, Told, encode, event, pieces, reasoning_of, refuse
+from holdfast.testing.chat import ChatServer
+from holdfast.testing.protocols import (
+    SIGNATURE,
+    Refusal,
+    ServerAnswer,
+    ServerRequest,
+    encode,
+    event,
+    pieces,
+    reasoning_of,
+    refuse,
+)
 
 _UNKNOWN = ("messages", "max_tokens", "max_completion_tokens", "response_format", "stop", "seed", "n", "logprobs")
-"""Of chat completions: the real server has no such parameters here."""
+"""Parameters of chat completions that the real server rejects here."""
 _CUT = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
-class Responses:
+class ResponsesServer:
     """OpenAI's `POST …/responses`."""
 
-    hollow = b'{"object":"response","status":"completed"}'
-    refusals: ClassVar[dict[str, Refusal]] = Chat.refusals
+    empty_body = b'{"object":"response","status":"completed"}'
+    refusals: ClassVar[dict[str, Refusal]] = ChatServer.refusals
 
-    def read(self, raw: bytes, path: str) -> Asked:
+    def read(self, raw: bytes, path: str) -> ServerRequest:
         try:
-            wanted = parse_response_request(raw)
+            parsed = parse_response_request(raw)
         except BadBodyError as error:
             refuse(str(error))
         for name in _UNKNOWN:
-            if name in wanted.params and f'"{name}"'.encode() in raw:
+            if name in parsed.params and f'"{name}"'.encode() in raw:
                 refuse(f"Unknown parameter: '{name}'.")
-        return Asked(wanted.model, [*wanted.before, *wanted.messages], wanted.stream)
+        return ServerRequest(parsed.model, [*parsed.before, *parsed.messages], parsed.stream)
 
-    def body(self, told: Told) -> dict[str, Any]:
-        return _response(told, _items(told), "completed")
+    def body(self, reply: ServerAnswer) -> dict[str, Any]:
+        return _response(reply, _items(reply), "completed")
 
-    def events(self, told: Told) -> Iterator[bytes]:
+    def events(self, reply: ServerAnswer) -> Iterator[bytes]:
         number = -1
 
         def numbered(kind: str, **fields: Any) -> bytes:
@@ -41,8 +51,8 @@ class Responses:
             number += 1
             return event({"type": kind, "sequence_number": number, **fields}, kind)
 
-        yield numbered("response.created", response=_response(told, [], "in_progress"))
-        items = _items(told)
+        yield numbered("response.created", response=_response(reply, [], "in_progress"))
+        items = _items(reply)
         for index, item in enumerate(items):
             empty = {"status": "in_progress", "content": [], "arguments": "", "summary": []}
             begun = {name: empty.get(name, value) for name, value in item.items()}
@@ -51,37 +61,37 @@ class Responses:
             for kind, fields in _filling(item):
                 yield numbered(f"response.{kind}", **where, **fields)
             yield numbered("response.output_item.done", output_index=index, item=item)
-        ended = _response(told, items, "completed")
+        ended = _response(reply, items, "completed")
         yield numbered(f"response.{ended['status']}", response=ended)
 
-    def broken(self, refusal: Refusal) -> bytes:
+    def error_event(self, refusal: Refusal) -> bytes:
         error = {"type": "error", "code": "server_is_overloaded", "message": refusal.text, "param": None}
         return event({**error, "sequence_number": 9}, "error")
 
-    def refused(self, refusal: Refusal) -> bytes:
+    def error_body(self, refusal: Refusal) -> bytes:
         code = refusal.code or str(refusal.status)
         return encode({"error": {"message": refusal.text, "type": "error", "code": code, "param": None}})
 
 
-def _items(told: Told) -> list[dict[str, Any]]:
-    answer = told.answer
+def _items(reply: ServerAnswer) -> list[dict[str, Any]]:
+    answer = reply.answer
     items: list[dict[str, Any]] = []
     thought = reasoning_of(answer)
     if thought:
         summary = [{"type": "summary_text", "text": thought}]
-        items.append({"id": f"rs_{told.id}", "type": "reasoning", "summary": summary, "encrypted_content": SIGNATURE})
+        items.append({"id": f"rs_{reply.id}", "type": "reasoning", "summary": summary, "encrypted_content": SIGNATURE})
     if answer.text or not answer.tool_calls:
         part = {"type": "output_text", "text": answer.text, "annotations": [], "logprobs": answer.logprobs}
-        own = {"id": f"msg_{told.id}", "type": "message", "role": "assistant", "status": "completed"}
+        own = {"id": f"msg_{reply.id}", "type": "message", "role": "assistant", "status": "completed"}
         items.append({**own, "content": [part] if answer.text else []})
     for index, call in enumerate(answer.tool_calls):
-        own = {"id": f"fc_{told.id}_{index}", "type": "function_call", "call_id": call["id"], "status": "completed"}
+        own = {"id": f"fc_{reply.id}_{index}", "type": "function_call", "call_id": call["id"], "status": "completed"}
         items.append({**own, "name": call["function"]["name"], "arguments": call["function"]["arguments"]})
     return items
 
 
 def _filling(item: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What comes between the beginning of an item and its end."""
+    """The events between the beginning of an item and its end."""
     if item["type"] == "function_call":
         for piece in pieces(item["arguments"]):
             yield "function_call_arguments.delta", {"delta": piece}
@@ -103,21 +113,21 @@ def _filling(item: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"{parts}.done", {**where, "part": part}
 
 
-def _response(told: Told, items: list[dict[str, Any]], status: str) -> dict[str, Any]:
-    cut = _CUT.get(told.answer.finish_reason) if items else None
+def _response(reply: ServerAnswer, items: list[dict[str, Any]], status: str) -> dict[str, Any]:
+    cut = _CUT.get(reply.answer.finish_reason) if items else None
     return {
-        "id": f"resp_{told.id}",
+        "id": f"resp_{reply.id}",
         "object": "response",
         "created_at": 0,
         "status": "incomplete" if cut else status,
         "error": None,
         "incomplete_details": {"reason": cut} if cut else None,
-        "model": told.model,
+        "model": reply.model,
         "output": items,
         "parallel_tool_calls": True,
         "tool_choice": "auto",
         "tools": [],
-        "usage": _usage(told.answer.usage) if items else None,
+        "usage": _usage(reply.answer.usage) if items else None,
     }
 
 

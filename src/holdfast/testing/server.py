@@ -1,8 +1,8 @@
-"""The test server in an event loop. Bound to the loopback only; any model name is served, in every protocol:
+"""The test server in an event loop. It listens on the loopback interface only and serves any model name:
 
 `POST …/chat/completions`, `POST …/responses`, `POST …/messages`, `POST …/models/MODEL:generateContent` and
-`:streamGenerateContent`, `GET …/models`, `GET /stats`, `GET /requests`. Built on aiohttp's low-level server, without
-routing, so that it is not what a benchmark measures.
+`:streamGenerateContent`, `GET …/models`, `GET /stats`, `GET /requests`. It uses aiohttp's low-level server,
+without routing, so that benchmarks do not measure the server.
 """
 
 import asyncio
@@ -17,20 +17,20 @@ import msgspec
 import xxhash
 from aiohttp import web
 
-from holdfast.testing.anthropic import Messages
-from holdfast.testing.batch import Jobs, OpenAIDesk
-from holdfast.testing.batch_anthropic import AnthropicDesk
-from holdfast.testing.behaviour import ENDINGS, SHAPES, Arrival, Bearing, Behaviour, Fault, fault_for, latency_for
-from holdfast.testing.chat import Chat
-from holdfast.testing.counts import Counts, Seen, Stats
-from holdfast.testing.google import GenerateContent
-from holdfast.testing.protocols import Asked, BadRequestError, Refusal, Told, Tongue, encode
+from holdfast.testing.anthropic import MessagesServer
+from holdfast.testing.batch import Jobs, OpenAIBatchRoutes
+from holdfast.testing.batch_anthropic import AnthropicBatchRoutes
+from holdfast.testing.behaviour import ENDINGS, SHAPES, Arrival, Behaviour, Fault, LoadState, fault_for, latency_for
+from holdfast.testing.chat import ChatServer
+from holdfast.testing.counts import RequestCounts, Seen, Stats
+from holdfast.testing.google import GenerateContentServer
+from holdfast.testing.protocols import BadRequestError, Refusal, ServerAnswer, ServerProtocol, ServerRequest, encode
 from holdfast.testing.replies import answer_for, digest_of, reshape
-from holdfast.testing.responses import Responses
+from holdfast.testing.responses import ResponsesServer
 
 _HOST = "127.0.0.1"
 _CLOSING_SECONDS = 0.05
-_RESET = struct.pack("ii", 1, 0)  # linger for zero seconds: the peer gets a reset, not an end
+_RESET = struct.pack("ii", 1, 0)  # linger for zero seconds: the peer receives a reset, not a normal end
 _MODELS = (
     b'{"object":"list","data":[{"id":"test-model","object":"model","owned_by":"holdfast"}],'
     b'"models":[{"name":"models/test-model"}]}'
@@ -46,12 +46,12 @@ _BODIES: dict[str, tuple[bytes, str]] = {
     "html": (b"<!doctype html><html><body><h1>Bad gateway</h1></body></html>", "text/html"),
 }
 
-_CHAT = Chat()
-_TONGUES: dict[str, Tongue] = {
-    "/responses": Responses(),
-    "/messages": Messages(),
-    ":generateContent": GenerateContent(),
-    ":streamGenerateContent": GenerateContent(),
+_CHAT = ChatServer()
+_PROTOCOLS: dict[str, ServerProtocol] = {
+    "/responses": ResponsesServer(),
+    "/messages": MessagesServer(),
+    ":generateContent": GenerateContentServer(),
+    ":streamGenerateContent": GenerateContentServer(),
 }
 
 
@@ -61,25 +61,25 @@ class ModelServer:
     def __init__(self, behaviour: Behaviour | None = None, port: int = 0) -> None:
         self.behaviour = behaviour or Behaviour()
         self._port = port
-        self._counts = Counts()
-        self._bearing = Bearing()
+        self._counts = RequestCounts()
+        self._load_state = LoadState()
         self._kept: deque[Seen] = deque()
         self._closing = asyncio.Event()
         jobs = Jobs(self.behaviour.batch, self._closing)
-        self._desks = (OpenAIDesk(jobs, self._complete_line), AnthropicDesk(jobs, self._complete_line))
+        self._routes = (OpenAIBatchRoutes(jobs, self._complete_line), AnthropicBatchRoutes(jobs, self._complete_line))
         self._web: web.Server | None = None
         self._listener: asyncio.Server | None = None
 
     @property
     def base_url(self) -> str:
-        """For a provider of any protocol."""
+        """The base URL, for a provider of any protocol."""
         return f"http://{_HOST}:{self._port}/v1"
 
     def stats(self) -> Stats:
         return self._counts.stats()
 
     def requests(self) -> list[Seen]:
-        """The last ones, oldest first: as many as the behaviour says are kept."""
+        """The latest requests, oldest first: as many as `Behaviour.kept`."""
         return list(self._kept)
 
     async def start(self) -> None:
@@ -89,7 +89,7 @@ class ModelServer:
         self._port = self._listener.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
-        """Ends every connection; requests that hang or wait get no answer."""
+        """Close every connection; requests that hang or wait get no response."""
         if self._listener is None or self._web is None:
             return
         self._closing.set()
@@ -113,62 +113,62 @@ class ModelServer:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.rel_url.path
         if request.method == "POST":
-            tongue = _CHAT if path.endswith("/chat/completions") else _tongue_at(path)
-            if tongue is not None:
-                return await self._complete(request, tongue, path)
+            protocol = _CHAT if path.endswith("/chat/completions") else _protocol_at(path)
+            if protocol is not None:
+                return await self._complete(request, protocol, path)
         if request.method == "GET" and path == "/stats":
             return _json(encode(self.stats()))
         if request.method == "GET" and path == "/requests":
             return _json(encode(self.requests()))
         if request.method == "GET" and path.endswith("/models"):
             return _json(_MODELS)
-        for desk in self._desks:
-            if (told := await desk.handle(request)) is not None:
-                return told
-        return _json(_CHAT.refused(Refusal(404, f"no such path: {request.method} {path}")), 404)
+        for routes in self._routes:
+            if (reply := await routes.handle(request)) is not None:
+                return reply
+        return _json(_CHAT.error_body(Refusal(404, f"no such path: {request.method} {path}")), 404)
 
-    async def _complete(self, request: web.BaseRequest, tongue: Tongue, path: str) -> web.StreamResponse:
+    async def _complete(self, request: web.BaseRequest, protocol: ServerProtocol, path: str) -> web.StreamResponse:
         raw = await request.content.read()  # not request.read(): that has a limit of 1 MiB
         try:
-            asked = tongue.read(raw, path)
+            parsed = protocol.read(raw, path)
         except (msgspec.DecodeError, UnicodeDecodeError, BadRequestError) as error:
-            return self._refuse_bad(tongue, raw, error)
+            return self._refuse_bad(protocol, raw, error)
         self._keep(request, raw)
-        digest = digest_of(asked.model, asked.messages)
+        digest = digest_of(parsed.model, parsed.messages)
         arrival = self._counts.arrive(digest)
         try:
-            if not self._bearing.takes(self.behaviour.load, self._counts.in_flight, time.monotonic()):
-                return self._refuse_more(tongue)
-            await self._bearing.enter(self.behaviour.load)
+            if not self._load_state.takes(self.behaviour.load, self._counts.in_flight, time.monotonic()):
+                return self._refuse_more(protocol)
+            await self._load_state.enter(self.behaviour.load)
             try:
                 seconds = latency_for(self.behaviour, arrival)
                 if seconds:
                     await asyncio.sleep(seconds)
-                response = await self._respond(request, tongue, asked, arrival)
+                response = await self._respond(request, protocol, parsed, arrival)
             finally:
-                self._bearing.leave(self.behaviour.load)
+                self._load_state.leave(self.behaviour.load)
             if self.behaviour.load.tells:
-                response.headers.update(self._bearing.headers(self.behaviour.load))
+                response.headers.update(self._load_state.headers(self.behaviour.load))
             return response
         finally:
             self._counts.leave()
 
-    def _refuse_more(self, tongue: Tongue) -> web.StreamResponse:
-        """At once: whatever bears no more takes no time over saying so."""
+    def _refuse_more(self, protocol: ServerProtocol) -> web.StreamResponse:
+        """Reject a request at once, without latency: an overloaded server does that too."""
         load = self.behaviour.load
         self._counts.faults[str(load.status)] += 1
-        response = _json(tongue.refused(Refusal(load.status, "more than the test server bears")), load.status)
+        response = _json(protocol.error_body(Refusal(load.status, "more than the test server accepts")), load.status)
         if load.retry_after:
             response.headers["Retry-After"] = load.retry_after
-        response.headers.update(self._bearing.headers(load))
+        response.headers.update(self._load_state.headers(load))
         return response
 
     def _complete_line(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """The answer to one request of a job."""
-        tongue = _tongue_at(path) or _CHAT
-        asked = tongue.read(encode(body), path)
-        digest = digest_of(asked.model, asked.messages)
-        return tongue.body(Told(digest, asked.model, answer_for(self.behaviour, asked.messages, digest)))
+        """The response body of one request of a job."""
+        protocol = _protocol_at(path) or _CHAT
+        parsed = protocol.read(encode(body), path)
+        digest = digest_of(parsed.model, parsed.messages)
+        return protocol.body(ServerAnswer(digest, parsed.model, answer_for(self.behaviour, parsed.messages, digest)))
 
     def _keep(self, request: web.BaseRequest, raw: bytes) -> None:
         if self.behaviour.kept:
@@ -176,13 +176,13 @@ class ModelServer:
             while len(self._kept) > self.behaviour.kept:
                 self._kept.popleft()
 
-    def _refuse_bad(self, tongue: Tongue, raw: bytes, error: Exception) -> web.StreamResponse:
+    def _refuse_bad(self, protocol: ServerProtocol, raw: bytes, error: Exception) -> web.StreamResponse:
         self._counts.arrive(_digest(raw))
         self._counts.leave()
-        return _json(tongue.refused(Refusal(400, f"the body is no such request: {error}")), 400)
+        return _json(protocol.error_body(Refusal(400, f"the request is invalid: {error}")), 400)
 
     async def _respond(
-        self, request: web.BaseRequest, tongue: Tongue, asked: Asked, arrival: Arrival
+        self, request: web.BaseRequest, protocol: ServerProtocol, parsed: ServerRequest, arrival: Arrival
     ) -> web.StreamResponse:
         fault = fault_for(self.behaviour, arrival)
         if fault is not None:
@@ -190,31 +190,31 @@ class ModelServer:
             if (
                 fault.kind not in _ANSWERED
                 and fault.kind not in _WHOLE
-                and not (asked.stream and fault.kind in _BREAKS)
+                and not (parsed.stream and fault.kind in _BREAKS)
             ):
-                return await self._misbehave(request, tongue, fault)
-        answer = answer_for(self.behaviour, asked.messages, arrival.digest)
-        told = Told(arrival.digest, asked.model, answer if fault is None else reshape(answer, fault.kind))
+                return await self._misbehave(request, protocol, fault)
+        answer = answer_for(self.behaviour, parsed.messages, arrival.digest)
+        reply = ServerAnswer(arrival.digest, parsed.model, answer if fault is None else reshape(answer, fault.kind))
         if fault is not None and fault.kind == "wrong-type":
-            return _json(encode(tongue.body(told)), content_type="text/plain")
+            return _json(encode(protocol.body(reply)), content_type="text/plain")
         if fault is not None and fault.kind == "trickle":
-            response = await _trickle(request, encode(tongue.body(told)))
+            response = await _trickle(request, encode(protocol.body(reply)))
             self._counts.answer(arrival.digest)
             return response
         if fault is not None and fault.kind not in _ANSWERED:
-            return await self._break(request, tongue, told, fault)
+            return await self._break(request, protocol, reply, fault)
         if fault is None or fault.kind in SHAPES or fault.kind in ENDINGS:
             self._counts.answer(arrival.digest)
-        if asked.stream:
-            return await _stream(request, [self._rewrite(asked, b"".join(tongue.events(told)))])
-        body = tongue.body(told)
-        return _json(self._rewrite(asked, encode(body if fault is None else _odd(body, fault))))
+        if parsed.stream:
+            return await _stream(request, [self._rewrite(parsed, b"".join(protocol.events(reply)))])
+        body = protocol.body(reply)
+        return _json(self._rewrite(parsed, encode(body if fault is None else _misshape(body, fault))))
 
-    def _rewrite(self, asked: Asked, content: bytes) -> bytes:
+    def _rewrite(self, parsed: ServerRequest, content: bytes) -> bytes:
         rewrite = self.behaviour.rewrite
-        return content if rewrite is None else rewrite(asked.messages, content)
+        return content if rewrite is None else rewrite(parsed.messages, content)
 
-    async def _misbehave(self, request: web.BaseRequest, tongue: Tongue, fault: Fault) -> web.StreamResponse:
+    async def _misbehave(self, request: web.BaseRequest, protocol: ServerProtocol, fault: Fault) -> web.StreamResponse:
         if fault.kind == "hang":
             await self._closing.wait()
             return _abort(request)
@@ -227,15 +227,17 @@ class ModelServer:
                 await self._closing.wait()
             return _cut(request, response)
         if fault.kind == "no-choices":
-            return _json(tongue.hollow)
+            return _json(protocol.empty_body)
         if fault.kind in _BODIES:
             content, content_type = _BODIES[fault.kind]
             return _json(content, content_type=content_type)
-        return _refuse(request, tongue, fault)
+        return _refuse(request, protocol, fault)
 
-    async def _break(self, request: web.BaseRequest, tongue: Tongue, told: Told, fault: Fault) -> web.StreamResponse:
-        """A stream that goes wrong after it has begun."""
-        events = list(tongue.events(told))
+    async def _break(
+        self, request: web.BaseRequest, protocol: ServerProtocol, reply: ServerAnswer, fault: Fault
+    ) -> web.StreamResponse:
+        """A stream that fails after it has begun."""
+        events = list(protocol.events(reply))
         if fault.kind == "unended":
             return await _stream(request, events[:-1])
         if fault.kind == "malformed":
@@ -243,7 +245,9 @@ class ModelServer:
         if fault.kind in ("empty", "no-choices"):
             return await _stream(request, [])
         if fault.kind == "broken-off":
-            return await _stream(request, [events[0], tongue.broken(Refusal(503, "test server fault: overloaded"))])
+            return await _stream(
+                request, [events[0], protocol.error_event(Refusal(503, "test server fault: overloaded"))]
+            )
         response = await _begin(request, {"Content-Type": _EVENTS})
         await response.write(events[0] + events[1][:-2])
         if fault.kind == "stall":
@@ -253,21 +257,21 @@ class ModelServer:
 
 _ANSWERED = {*SHAPES, *ENDINGS, "filtered"}
 _WHOLE = {"wrong-type", "trickle"}
-"""Faults that are the whole of an answer, in a way that may be none."""
+"""Faults that send a whole answer, but in a way that a client may reject."""
 _BREAKS = {"unended", "malformed", "empty", "no-choices", "broken-off", "stall", "cut"}
-"""Faults that a stream has in a way of its own."""
+"""Faults that look different in a stream."""
 
 
-def _tongue_at(path: str) -> Tongue | None:
-    return next((tongue for end, tongue in _TONGUES.items() if path.endswith(end)), None)
+def _protocol_at(path: str) -> ServerProtocol | None:
+    return next((protocol for end, protocol in _PROTOCOLS.items() if path.endswith(end)), None)
 
 
 def _digest(content: bytes) -> str:
     return xxhash.xxh3_64_hexdigest(content)
 
 
-def _odd(body: dict[str, Any], fault: Fault) -> dict[str, Any]:
-    """The same answer, as other servers write it."""
+def _misshape(body: dict[str, Any], fault: Fault) -> dict[str, Any]:
+    """The body as a fault changes it, still a valid answer."""
     kind = fault.kind
     if kind == "same-id":
         return {**body, "id": "the-same"}
@@ -286,9 +290,9 @@ def _json(body: bytes, status: int = 200, content_type: str = "application/json"
     return web.Response(body=body, status=status, headers={"Content-Type": content_type})
 
 
-def _refuse(request: web.BaseRequest, tongue: Tongue, fault: Fault) -> web.Response:
-    """A status. Like some real servers it repeats the key that it was given."""
-    refusal = tongue.refusals.get(fault.kind)
+def _refuse(request: web.BaseRequest, protocol: ServerProtocol, fault: Fault) -> web.Response:
+    """An error response. Like some real servers, a 401 repeats the API key."""
+    refusal = protocol.refusals.get(fault.kind)
     if refusal is None:
         status = _STATUSES.get(fault.kind) or int(fault.kind)
         refusal = Refusal(status, f"test server fault {status}{_key_in(request) if status == 401 else ''}")
@@ -297,7 +301,7 @@ def _refuse(request: web.BaseRequest, tongue: Tongue, fault: Fault) -> web.Respo
     if fault.kind == "429-retry-date":
         until = formatdate(time.time() + float(fault.retry_after), usegmt=True)
         refusal = msgspec.structs.replace(refusal, retry_after=until)
-    response = _json(tongue.refused(refusal), refusal.status)
+    response = _json(protocol.error_body(refusal), refusal.status)
     if refusal.retry_after:
         response.headers["Retry-After"] = refusal.retry_after
     return response
@@ -331,7 +335,7 @@ async def _stream(request: web.BaseRequest, events: list[bytes]) -> web.StreamRe
 
 
 async def _trickle(request: web.BaseRequest, body: bytes) -> web.StreamResponse:
-    """Whoever waits for the end of it waits long."""
+    """Send the body byte by byte, with pauses."""
     response = await _begin(request, {"Content-Type": "application/json", "Content-Length": str(len(body))})
     for place in range(len(body)):
         await response.write(body[place : place + 1])

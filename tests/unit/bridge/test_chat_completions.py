@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.bridge.chat_completions import (
     BadBodyError,
-    Said,
+    ServedAnswer,
     completion_body,
     completion_chunks,
     models_body,
@@ -70,7 +70,7 @@ def test_a_null_is_not_said() -> None:
         (body(tools={}), "tools must be a list"),
         (body(model=7), "model must be a str"),
         (body(stream="yes"), "stream must be a bool"),
-        (body(n=3), "n: one answer a request"),
+        (body(n=3), "n: a request returns one answer"),
     ],
 )
 def test_a_body_that_is_no_chat_request_is_refused_in_a_sentence(sent: bytes, said: str) -> None:
@@ -81,13 +81,13 @@ def test_a_body_that_is_no_chat_request_is_refused_in_a_sentence(sent: bytes, sa
 @pytest.mark.parametrize("name", ANSWERS)
 def test_what_is_said_is_read_as_the_answer_that_it_was(name: str) -> None:
     answer = ANSWERS[name]
-    assert answer_of(decode(completion_body(Said("id", "m", answer)))) == answer
+    assert answer_of(decode(completion_body(ServedAnswer("id", "m", answer)))) == answer
 
 
 @pytest.mark.parametrize("name", ANSWERS)
 def test_the_events_of_a_stream_make_the_same_message(name: str) -> None:
     answer = ANSWERS[name]
-    *events, last = completion_chunks(Said("id", "m", answer), USAGE)
+    *events, last = completion_chunks(ServedAnswer("id", "m", answer), USAGE)
     assert last == b"data: [DONE]\n\n"
     chunks = [json.loads(event.removeprefix(b"data: ")) for event in events]
     assert all(event.endswith(b"\n\n") for event in events)
@@ -111,15 +111,15 @@ def test_the_events_of_a_stream_make_the_same_message(name: str) -> None:
 
 
 def test_without_being_asked_for_usage_a_stream_has_none() -> None:
-    events = b"".join(completion_chunks(Said("id", "m", ANSWERS["text"]), parse_request(body())))
+    events = b"".join(completion_chunks(ServedAnswer("id", "m", ANSWERS["text"]), parse_request(body())))
     assert b"usage" not in events
 
 
 def test_an_answer_that_is_only_a_text_is_said_as_a_message_that_has_ended() -> None:
-    said = json.loads(completion_body(Said("id", "m", Answer("yes"))))
+    said = json.loads(completion_body(ServedAnswer("id", "m", Answer("yes"))))
     assert said["choices"][0]["message"] == {"role": "assistant", "content": "yes"}
     assert said["choices"][0]["finish_reason"] == "stop"
-    called = json.loads(completion_body(Said("id", "m", Answer("", tool_calls=CALLS))))
+    called = json.loads(completion_body(ServedAnswer("id", "m", Answer("", tool_calls=CALLS))))
     assert called["choices"][0]["message"]["tool_calls"] == CALLS
     assert called["choices"][0]["finish_reason"] == "tool_calls"
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.bridge.chat_completions import BadBodyError, Said
+from holdfast.bridge.chat_completions import BadBodyError, ServedAnswer
 from holdfast.bridge.responses import parse_response_request, response_body, response_events
 from holdfast.records.samples import Answer, Usage
 
@@ -84,9 +84,9 @@ def test_what_has_another_name_in_a_chat_request_gets_it() -> None:
         ({"input": ["hi"]}, "input must be a list of objects"),
         ({"input": [{"type": "item_reference", "id": "x"}]}, "there is no item_reference"),
         ({"input": [{"role": "user", "content": [{"type": "input_file"}]}]}, "a part input_file"),
-        ({"tools": [{"type": "web_search"}]}, "web_search is OpenAI's own"),
-        ({"conversation": "c"}, "conversation: not known here"),
-        ({"background": True}, "background: every request"),
+        ({"tools": [{"type": "web_search"}]}, "web_search is not supported here"),
+        ({"conversation": "c"}, "conversation: not supported here"),
+        ({"background": True}, "background: not supported here"),
     ],
 )
 def test_what_cannot_be_asked_as_a_chat_request_is_refused_in_a_sentence(fields: dict[str, Any], said: str) -> None:
@@ -95,17 +95,17 @@ def test_what_cannot_be_asked_as_a_chat_request_is_refused_in_a_sentence(fields:
 
 
 def test_an_answer_is_a_message_and_its_calls() -> None:
-    said = json.loads(response_body(Said("resp_1", "m", BOTH)))
+    said = json.loads(response_body(ServedAnswer("resp_1", "m", BOTH)))
     message, call = said["output"]
     assert (said["id"], said["status"], message["content"][0]["text"]) == ("resp_1", "completed", "so")
     assert (call["call_id"], call["name"], call["arguments"]) == ("c1", "add", '{"a": 1}')
     assert said["usage"]["total_tokens"] == 8
-    cut = json.loads(response_body(Said("resp_1", "m", Answer("ye", finish_reason="length"))))
+    cut = json.loads(response_body(ServedAnswer("resp_1", "m", Answer("ye", finish_reason="length"))))
     assert (cut["status"], cut["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
 
 
 def test_a_stream_ends_with_the_same_response() -> None:
-    said = Said("resp_1", "m", BOTH)
+    said = ServedAnswer("resp_1", "m", BOTH)
     events = [
         json.loads(event.partition(b"\ndata: ")[2]) for event in response_events(said, parse_response_request(body()))
     ]

@@ -25,7 +25,7 @@ from tests.unit.engine.runs import Asked, cut_after, given, go, lines, model, re
 SEEN: contextvars.ContextVar[str] = contextvars.ContextVar("seen", default="nothing")
 
 
-class Desk:
+class FakeHost:
     """Answers wishes when it is told to, and counts them."""
 
     def __init__(self) -> None:
@@ -45,11 +45,11 @@ class Desk:
 
 
 @asynccontextmanager
-async def opened(desk: Desk) -> AsyncIterator[tuple[AttemptDoor, aiohttp.ClientSession]]:
+async def opened(host: FakeHost) -> AsyncIterator[tuple[AttemptDoor, aiohttp.ClientSession]]:
     bridge = Bridge()
     async with aiohttp.ClientSession() as session:
         try:
-            yield bridge.open(Host("m", ("judge",), desk.ask)), session
+            yield bridge.open(Host("m", ("judge",), host.ask)), session
         finally:
             await bridge.close()
 
@@ -78,35 +78,35 @@ def within(coroutine: "Awaitable[None]") -> None:
 
 def test_a_model_with_the_name_of_a_role_is_that_roles_and_every_other_is_the_evaluated_one() -> None:
     async def ask() -> None:
-        desk = Desk()
-        desk.go.set()
-        async with opened(desk) as (door, session):
+        host = FakeHost()
+        host.go.set()
+        async with opened(host) as (door, session):
             assert (await post(session, door, body(model="judge", temperature=1)))[0] == 200
             assert (await post(session, door, body(model="gpt-x")))[1]["model"] == "gpt-x"
             async with session.get(f"{door.url}/models") as response:
                 assert [each["id"] for each in (await response.json())["data"]] == ["m", "judge"]
-        assert [(wish.role, wish.params) for wish in desk.wishes] == [("judge", {"temperature": 1}), ("", {})]
+        assert [(wish.role, wish.params) for wish in host.wishes] == [("judge", {"temperature": 1}), ("", {})]
 
     within(ask())
 
 
 def test_an_address_is_nobodys_once_its_attempt_has_ended() -> None:
     async def ask() -> None:
-        desk = Desk()
-        desk.go.set()
-        async with opened(desk) as (door, session):
+        host = FakeHost()
+        host.go.set()
+        async with opened(host) as (door, session):
             door.close()
             status, said, headers = await post(session, door, body())
             assert (status, headers["x-should-retry"]) == (410, "false")
             assert "the attempt that this address belonged to has ended" in said["error"]["message"]
-        assert desk.wishes == []
+        assert host.wishes == []
 
     within(ask())
 
 
 def test_paths_that_there_are_not_are_answered_with_those_that_there_are() -> None:
     async def ask() -> None:
-        async with opened(Desk()) as (door, session):
+        async with opened(FakeHost()) as (door, session):
             status, said, _ = await post(session, door, {}, "embeddings")
             assert status == 404
             assert "POST v1/embeddings: no such path" in said["error"]["message"]
@@ -117,46 +117,46 @@ def test_paths_that_there_are_not_are_answered_with_those_that_there_are() -> No
     within(ask())
 
 
-async def leave(session: aiohttp.ClientSession, door: AttemptDoor, desk: Desk) -> None:
+async def leave(session: aiohttp.ClientSession, door: AttemptDoor, host: FakeHost) -> None:
     """Ask, and go away before there is an answer; the server has noticed."""
     asking = asyncio.ensure_future(post(session, door, body()))
-    await desk.arrived.wait()
+    await host.arrived.wait()
     asking.cancel()
     await asyncio.gather(asking, return_exceptions=True)
     await noticed(door)
 
 
 async def noticed(door: AttemptDoor) -> None:
-    while any(errand.waiting for errand in door.errands()):  # noqa: ASYNC110 - nothing tells of it
+    while any(step.waiting for step in door.steps()):  # noqa: ASYNC110 - no event reports it
         await asyncio.sleep(0.001)
 
 
 @pytest.mark.parametrize("answered_meanwhile", [False, True])
 def test_who_went_away_and_asks_the_same_again_gets_the_step_that_is_under_way(answered_meanwhile: bool) -> None:
     async def ask() -> None:
-        desk = Desk()
-        async with opened(desk) as (door, session):
-            await leave(session, door, desk)
+        host = FakeHost()
+        async with opened(host) as (door, session):
+            await leave(session, door, host)
             if answered_meanwhile:
-                desk.go.set()
-                await asyncio.gather(*(errand.asking for errand in door.errands()))
+                host.go.set()
+                await asyncio.gather(*(step.task for step in door.steps()))
             again = asyncio.ensure_future(post(session, door, body()))
             await asyncio.sleep(0)
-            desk.go.set()
+            host.go.set()
             assert text((await again)[1]) == "answer 1 nothing"
             assert (
                 text((await post(session, door, body()))[1]) == "answer 2 nothing"
             )  # on purpose: that one was answered
-        assert len(desk.wishes) == 2
+        assert len(host.wishes) == 2
 
     within(ask())
 
 
 def test_a_retry_that_says_so_gets_the_step_also_if_its_answer_was_sent() -> None:
     async def ask() -> None:
-        desk = Desk()
-        desk.go.set()
-        async with opened(desk) as (door, session):
+        host = FakeHost()
+        host.go.set()
+        async with opened(host) as (door, session):
             for count in ("0", "1", "2"):
                 assert (
                     text((await post(session, door, body(), **{"x-stainless-retry-count": count}))[1])[:8] == "answer 1"
@@ -169,9 +169,9 @@ def test_a_retry_that_says_so_gets_the_step_also_if_its_answer_was_sent() -> Non
 
 def test_a_request_goes_on_from_an_answer_that_it_names() -> None:
     async def ask() -> None:
-        desk = Desk()
-        desk.go.set()
-        async with opened(desk) as (door, session):
+        host = FakeHost()
+        host.go.set()
+        async with opened(host) as (door, session):
             _, first, _ = await post(
                 session, door, {"model": "m", "input": "one", "instructions": "Be brief."}, "responses"
             )
@@ -179,7 +179,7 @@ def test_a_request_goes_on_from_an_answer_that_it_names() -> None:
             assert (await post(session, door, going_on, "responses"))[0] == 200
             status, said, _ = await post(session, door, {**going_on, "previous_response_id": "resp_x"}, "responses")
             assert (status, said["error"]["code"]) == (400, "invalid_request")
-        asked = [[message["content"] for message in wish.messages] for wish in desk.wishes]
+        asked = [[message["content"] for message in wish.messages] for wish in host.wishes]
         assert asked == [["Be brief.", "one"], ["one", "answer 1 nothing", "two"]]
 
     within(ask())
@@ -187,12 +187,12 @@ def test_a_request_goes_on_from_an_answer_that_it_names() -> None:
 
 def test_the_same_asked_at_once_are_two_steps() -> None:
     async def ask() -> None:
-        desk = Desk()
-        async with opened(desk) as (door, session):
+        host = FakeHost()
+        async with opened(host) as (door, session):
             both = [asyncio.ensure_future(post(session, door, body())) for _ in range(2)]
-            while len(desk.wishes) < 2:  # noqa: ASYNC110 - nothing tells of it
+            while len(host.wishes) < 2:  # noqa: ASYNC110 - nothing tells of it
                 await asyncio.sleep(0.001)
-            desk.go.set()
+            host.go.set()
             assert {text(said)[:8] for _, said, _ in await asyncio.gather(*both)} == {"answer 1", "answer 2"}
 
     within(ask())
@@ -211,16 +211,16 @@ def test_a_request_without_an_answer_ends_with_a_status_and_is_not_worth_a_retry
     error: BaseException, status: int, said: str
 ) -> None:
     async def ask() -> None:
-        desk = Desk()
-        desk.error = error
-        desk.go.set()
-        async with opened(desk) as (door, session):
+        host = FakeHost()
+        host.error = error
+        host.go.set()
+        async with opened(host) as (door, session):
             found, told, headers = await post(session, door, body())
             assert (found, headers["x-should-retry"]) == (status, "false")
             assert said in told["error"]["message"]
             if status != 410:
                 assert door.failed is error
-            desk.error = None
+            host.error = None
             await post(session, door, body("other"))
             assert door.failed is None
 
@@ -229,18 +229,18 @@ def test_a_request_without_an_answer_ends_with_a_status_and_is_not_worth_a_retry
 
 def test_a_provider_sees_the_context_of_its_sample_and_not_that_of_the_first_one() -> None:
     async def ask() -> None:
-        desk = Desk()
-        desk.go.set()
-        async with opened(desk) as (door, session):
+        host = FakeHost()
+        host.go.set()
+        async with opened(host) as (door, session):
             SEEN.set("mine")
             other = door  # opened before
             assert text((await post(session, other, body()))[1]) == "answer 1 nothing"
 
     async def ask_inside() -> None:
         SEEN.set("mine")
-        desk = Desk()
-        desk.go.set()
-        async with opened(desk) as (door, session):
+        host = FakeHost()
+        host.go.set()
+        async with opened(host) as (door, session):
             assert text((await post(session, door, body()))[1]) == "answer 1 mine"
 
     within(ask())
@@ -250,8 +250,8 @@ def test_a_provider_sees_the_context_of_its_sample_and_not_that_of_the_first_one
 def test_an_address_is_not_opened_in_a_thread() -> None:
     async def ask() -> None:
         bridge = Bridge()
-        with pytest.raises(HoldfastError, match="look at it in the solver"):
-            await asyncio.to_thread(bridge.open, Host("m", (), Desk().ask))
+        with pytest.raises(HoldfastError, match="read it in the solver"):
+            await asyncio.to_thread(bridge.open, Host("m", (), FakeHost().ask))
         await bridge.close()
 
     within(ask())

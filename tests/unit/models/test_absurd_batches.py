@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.models import BatchApi, Mark, ModelError
+from holdfast.models import BatchApi, JobMark, ModelError
 from holdfast.records.samples import COUNT_MAX, Answer
 from holdfast.testing import BatchBehaviour, batch, batch_anthropic
 from tests.absurd import absurd_documents
@@ -56,7 +56,7 @@ def test_whatever_is_said_of_a_job_is_a_job_or_a_failure(
                 if asked == "look":
                     assert (await api.look(job)).state in ("waiting", "ended")
                 elif asked == "find":
-                    found = await api.find(Mark(TOKEN, 2, 0.0))
+                    found = await api.find(JobMark(TOKEN, 2, 0.0))
                     assert not found.id or await api.look(found.id)
                 else:
                     name = await api.submit(TOKEN, lines_of(api, 2))

@@ -9,7 +9,7 @@ from typing import TypeVar
 import msgspec
 import pytest
 
-from holdfast.models import BadConnectionError, BatchApi, Connection, Mark, ModelError, Request, open_batches
+from holdfast.models import BadConnectionError, BatchApi, Connection, JobMark, ModelError, Request, open_batches
 from holdfast.testing import BatchBehaviour, Behaviour, ModelServer
 
 STYLES = ["openai", "anthropic"]
@@ -101,8 +101,8 @@ def test_a_job_is_found_by_its_token_among_others_of_its_size(style: str) -> Non
     async def work(api: BatchApi) -> tuple[str, str, str]:
         job = await api.submit(TOKEN, lines_of(api, 3))
         await api.submit("hf-other", lines_of(api, 3, "hf-other"))
-        mark = Mark(TOKEN, 3, time.time())
-        return job, (await api.find(mark)).id, (await api.find(Mark("hf-nobody", 3, time.time()))).id
+        mark = JobMark(TOKEN, 3, time.time())
+        return job, (await api.find(mark)).id, (await api.find(JobMark("hf-nobody", 3, time.time()))).id
 
     job, found, missing = with_api(style, BatchBehaviour(), work)
     assert found == job
@@ -112,7 +112,7 @@ def test_a_job_is_found_by_its_token_among_others_of_its_size(style: str) -> Non
 def test_a_job_that_could_be_ours_and_has_not_ended_leaves_it_undecided() -> None:
     async def work(api: BatchApi) -> list[tuple[str, bool]]:
         await api.submit("hf-other", lines_of(api, 3, "hf-other"))
-        found = [await api.find(Mark(TOKEN, 3, time.time())) for _ in range(3)]
+        found = [await api.find(JobMark(TOKEN, 3, time.time())) for _ in range(3)]
         return [(each.id, each.undecided) for each in found]
 
     assert with_api("anthropic", BatchBehaviour(polls=3), work) == [("", True), ("", True), ("", False)]
@@ -160,8 +160,8 @@ def test_what_is_no_result_is_none(style: str, line: bytes) -> None:
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"provider": "google"}, "has no batch API"),
-        ({"provider": "openai", "base_url": ["http://a/v1", "http://b/v1"]}, "a job is with one server"),
+        ({"provider": "google"}, "has no batch API; remove `batch`, or use anthropic or openai"),
+        ({"provider": "openai", "base_url": ["http://a/v1", "http://b/v1"]}, "a job belongs to one server"),
     ],
     ids=str,
 )

@@ -7,7 +7,7 @@ import pytest
 from yarl import URL
 
 from holdfast.models import BadConnectionError, Connection, ModelError, Request, make_provider
-from holdfast.models.http.bodies import Event
+from holdfast.models.http.bodies import SseEvent
 from holdfast.models.http.statuses import retry_delay_seconds
 from holdfast.models.providers.anthropic import Messages
 from holdfast.models.providers.chat_completions import join_chunks
@@ -33,8 +33,8 @@ def responses(messages: list[Any], **params: Any) -> dict[str, Any]:
     return Responses().body("m", Request(messages, params), stream=False)
 
 
-def events(*chunks: Any) -> list[Event]:
-    return [Event("", each if isinstance(each, str) else msgspec.json.encode(each).decode()) for each in chunks]
+def events(*chunks: Any) -> list[SseEvent]:
+    return [SseEvent("", each if isinstance(each, str) else msgspec.json.encode(each).decode()) for each in chunks]
 
 
 def test_chat_sends_what_it_was_given() -> None:

@@ -14,10 +14,10 @@ import pytest
 from yarl import URL
 
 from holdfast.models import BadConnectionError, Connection, Listing, ModelError, Request, make_provider
-from holdfast.models.batch.transfer import BatchWire
+from holdfast.models.batch.transfer import BatchTransport
 from holdfast.models.http import connection as connection_module
 from holdfast.models.http.connection import Response, Wire
-from holdfast.models.http.endpoint import Endpoint, Key
+from holdfast.models.http.endpoint import ApiKey, Endpoint
 from holdfast.models.http.proxy import proxy_for
 from tests.unit.models.byte_server import OK, Server, serving
 
@@ -178,7 +178,7 @@ async def fail_through(proxy: str, base_url: str = "https://models.example/v1") 
     with pytest.raises(ModelError) as raised:
         await provider.generate(Request([]))
     with pytest.raises(ModelError) as raised_too:
-        await BatchWire(endpoint_of(connection)).get(URL(base_url), dict[str, Any])
+        await BatchTransport(endpoint_of(connection)).get(URL(base_url), dict[str, Any])
     assert isinstance(provider, Listing)
     with pytest.raises(ModelError, match=raised.value.kind):
         await provider.served(5.0)
@@ -191,7 +191,7 @@ async def fail_through(proxy: str, base_url: str = "https://models.example/v1") 
 
 
 def endpoint_of(connection: Connection) -> Endpoint:
-    return Endpoint(connection, URL(str(connection.base_url)), Key("", ""), {})
+    return Endpoint(connection, URL(str(connection.base_url)), ApiKey("", ""), {})
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_a_proxy_that_refuses_is_told_with_its_name_and_no_credentials(
     [
         (b"220 mail.example ready\r\n\r\n", "is not HTTP"),
         (b"HTTP/1.1 200 OK\r\nX-Long: " + b"x" * 70_000, "is not HTTP"),
-        (OPENED + b"more", "does not keep the tunnel"),
+        (OPENED + b"more", "sent data into it"),
         (b"HTTP/1.1 200", "closed the connection before"),
     ],
 )
@@ -277,7 +277,7 @@ def test_a_proxy_that_wants_credentials_for_plain_http_stops_the_asking(monkeypa
 
     error = asyncio.run(run())
     assert error.kind == "auth"
-    assert "check the user and the password in HTTP_PROXY" in error.message
+    assert "check the user and password in HTTP_PROXY" in error.message
 
 
 def test_lists_of_models_and_batch_apis_are_asked_through_the_proxy_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,7 +292,7 @@ def test_lists_of_models_and_batch_apis_are_asked_through_the_proxy_too(monkeypa
             provider, batches = make_provider(connection), endpoint_of(connection)
             assert isinstance(provider, Listing)
             assert await provider.served(5.0) == ["m"]
-            found = await BatchWire(batches).get(URL("http://models.example/v1"), dict[str, Any])
+            found = await BatchTransport(batches).get(URL("http://models.example/v1"), dict[str, Any])
             assert found == {"data": [{"id": "m"}]}
             await provider.close()
 
@@ -339,12 +339,12 @@ def test_the_environment_says_which_proxy_and_this_machine_needs_none(
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ("socks5://me:hush/hush@p:1080", "HTTPS_PROXY names a proxy of the kind socks5://"),
-        ("https://me:hush%2Fhush@p", "HTTPS_PROXY names a proxy of the kind https://"),
-        ("http://me:hush/hush@p:1", "HTTPS_PROXY cannot be read"),
-        ("http://me:hush%2Fhush@", "HTTPS_PROXY cannot be read"),
-        ("me:hu://hush@p:1", "HTTPS_PROXY cannot be read"),
-        ("http://p:port", "HTTPS_PROXY cannot be read"),
+        ("socks5://me:hush/hush@p:1080", "HTTPS_PROXY names a socks5:// proxy"),
+        ("https://me:hush%2Fhush@p", "HTTPS_PROXY names a https:// proxy"),
+        ("http://me:hush/hush@p:1", "HTTPS_PROXY is not a URL"),
+        ("http://me:hush%2Fhush@", "HTTPS_PROXY is not a URL"),
+        ("me:hu://hush@p:1", "HTTPS_PROXY is not a URL"),
+        ("http://p:port", "HTTPS_PROXY is not a URL"),
     ],
 )
 def test_a_proxy_that_cannot_be_used_is_refused_before_anything_is_sent(
@@ -354,5 +354,5 @@ def test_a_proxy_that_cannot_be_used_is_refused_before_anything_is_sent(
     with pytest.raises(BadConnectionError, match=text) as raised:
         make_provider(Connection("openai", "m", base_url="https://models.example/v1"))
     assert "model 'm': " in str(raised.value)
-    assert "put models.example into NO_PROXY" in str(raised.value)
+    assert "add models.example to NO_PROXY" in str(raised.value)
     assert "hush" not in str(raised.value)

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from holdfast.errors import StoppedError
-from holdfast.models import Connection, JobStanding, ModelError, Request, open_batches
-from holdfast.models.batch.jobs import Desk, usable
+from holdfast.models import Connection, JobStatus, ModelError, Request, open_batches
+from holdfast.models.batch.jobs import Desk, parse_outcome
 from holdfast.models.batch.openai import OpenAIBatches
 from holdfast.models.batch.queue import Batches, UnansweredError
 from holdfast.models.failures import AskFailedError
@@ -92,7 +92,7 @@ def test_a_job_whose_results_are_no_longer_kept_is_made_again(tmp_path: Path, mo
     """Servers keep them for about a month: a run that comes back later must not be stuck."""
     look = OpenAIBatches.look
 
-    async def look_late(api: OpenAIBatches, job: str) -> JobStanding:
+    async def look_late(api: OpenAIBatches, job: str) -> JobStatus:
         standing = await look(api, job)
         return msgspec.structs.replace(standing, results=("file-gone",)) if job == "batch_1" else standing
 
@@ -112,7 +112,7 @@ def test_a_job_whose_results_are_no_longer_kept_is_made_again(tmp_path: Path, mo
 def test_a_line_that_the_request_is_not_to_blame_for_is_asked_alone(status: int, code: str, is_for_good: bool) -> None:
     body = {"status_code": status, "body": {"error": {"message": "no", "code": code}}}
     line = msgspec.json.encode({"custom_id": "a", "response": body})
-    found = usable(line, open_batches(Connection("openai", "m")))
+    found = parse_outcome(line, open_batches(Connection("openai", "m")))
     assert isinstance(found, ModelError) == is_for_good
 
 
@@ -164,7 +164,9 @@ def test_of_two_results_for_one_request_the_first_counts(tmp_path: Path) -> None
     async def work(stage: Stage) -> None:
         answers = await asyncio.gather(*(stage.ask(i) for i in range(4)))
         assert [text for text, _ in answers] == ["0", "2", "4", "6"]
-        assert any("batch.strange_lines" in each and "2 of its lines" in each for each in stage.told)
+        assert any(
+            "batch.strange_lines" in each and "2 result line(s) are invalid, duplicate" in each for each in stage.told
+        )
 
     on_stage(tmp_path, work, {}, doubled_every=2)
 
@@ -201,7 +203,7 @@ def test_a_job_that_the_server_will_not_make_is_the_fault_of_none_of_its_request
         for each in await asyncio.gather(*(stage.ask(i) for i in range(3)), return_exceptions=True):
             assert isinstance(each, UnansweredError)
             assert each.failure.kind == kind
-        assert sum(each.startswith(f"refuse: {kind}: no job can be made") for each in stage.told) == 1
+        assert sum(each.startswith(f"refuse: {kind}: the server rejects the job") for each in stage.told) == 1
         assert [each.status for each in stage.records()][-1] == "refused"
 
     on_stage(tmp_path, work, {}, refusals=[status])

@@ -1,13 +1,25 @@
 """A provider's name leads to a provider, or to a refusal that says what was meant."""
 
 import asyncio
+import importlib.metadata
 import subprocess
 import sys
 
 import pytest
 
-from holdfast.models import BadConnectionError, Connection, ModelError, Request, UnknownProviderError, make_provider
+from holdfast.models import (
+    BadConnectionError,
+    Connection,
+    JobMark,
+    ModelError,
+    Request,
+    UnknownProviderError,
+    make_provider,
+    open_batches,
+)
+from holdfast.models.providers.registry import load_factory
 from holdfast.records.samples import Answer
+from holdfast.spec.providers import PROVIDERS
 
 OWN = "tests.unit.models.own_providers"
 REQUEST = Request([{"role": "user", "content": "hello"}])
@@ -73,7 +85,45 @@ def test_a_function_that_makes_no_provider_is_refused() -> None:
         make_provider(Connection(f"{OWN}:make_nothing", "m"))
 
 
-def test_importing_the_room_imports_no_http_client() -> None:
+@pytest.mark.parametrize("function", ["shout", "make_named"])
+def test_an_installed_package_offers_a_provider(function: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    install("theirs", f"{OWN}:{function}", monkeypatch)
+    assert ask_once("theirs").text == {"shout": "HELLO", "make_named": "m1"}[function]
+    known = "anthropic, google, litellm, mock, openai, theirs"
+    with pytest.raises(UnknownProviderError, match=rf"did you mean 'theirs'\?; use {known} or module:function"):
+        make_provider(Connection("thiers", "m"))
+    assert asyncio.run(open_batches(Connection("theirs", "m1")).find(JobMark("token", 1, 0.0))).id == ""
+
+
+@pytest.mark.parametrize("name", ["openai", "mock", "groq", "vllm"])
+def test_an_installed_package_cannot_take_over_a_name_of_the_table(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(name, f"{OWN}:make_nothing", monkeypatch)
+    if PROVIDERS[name].factory:
+        assert type(make_provider(Connection(name, "m"))).__module__.startswith("holdfast.models.")
+    else:
+        with pytest.raises(UnknownProviderError):
+            make_provider(Connection(name, "m"))
+
+
+def test_an_installed_provider_that_cannot_be_imported_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    install("theirs", "no_such_module:make", monkeypatch)
+    with pytest.raises(UnknownProviderError, match="no_such_module"):
+        make_provider(Connection("theirs", "m"))
+
+
+def test_every_factory_of_the_table_can_be_imported() -> None:
+    for name, info in PROVIDERS.items():
+        for factory in filter(None, (info.factory, info.batch_factory)):
+            assert callable(load_factory(factory)), name
+        assert bool(info.factory) != bool(info.speaks), name
+
+
+def install(name: str, reference: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    point = importlib.metadata.EntryPoint(name, reference, "holdfast.providers")
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [point] if group == point.group else [])
+
+
+def test_importing_the_package_imports_no_http_client() -> None:
     program = "import sys, holdfast.models, holdfast.testing; print('aiohttp' in sys.modules)"
     printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert printed.stdout == "False\n"

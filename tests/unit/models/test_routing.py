@@ -1,4 +1,4 @@
-"""Several URLs as one model, on real servers: where requests go, what rests, what is told."""
+"""Several URLs as one model, on real servers: where requests go, what is paused, what is logged."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.models import BadConnectionError, Connection, ModelError, Request, Retries, ask, make_provider
-from holdfast.models.http.routing import Place, RoutingProvider
+from holdfast.models.http.routing import RoutedServer, RoutingProvider
 from holdfast.records.samples import Answer
 from holdfast.testing import Behaviour, Fault, ModelServer
 from tests.unit.testing.patience import until
@@ -33,7 +33,7 @@ def route(use: Use, *behaviours: Behaviour) -> Any:
         async with AsyncExitStack() as stack:
             servers = [await stack.enter_async_context(ModelServer(each)) for each in behaviours]
             places = [
-                Place(each.base_url, make_provider(Connection("openai", "m", base_url=each.base_url)))
+                RoutedServer(each.base_url, make_provider(Connection("openai", "m", base_url=each.base_url)))
                 for each in servers
             ]
             clock = Clock()
@@ -82,7 +82,7 @@ def test_what_has_the_same_affinity_goes_to_the_same_server() -> None:
 
 
 @pytest.mark.parametrize("fault", ["500", "503", "529", "reset", "cut"])
-def test_a_server_that_fails_rests_and_the_others_go_on(fault: str) -> None:
+def test_a_server_that_fails_is_paused_and_the_others_continue(fault: str) -> None:
     async def use(servers: list[ModelServer], provider: RoutingProvider, clock: Clock) -> tuple[Any, ...]:
         with pytest.raises(ModelError):
             await provider.generate(asked("1 + 1", "sample"))
@@ -113,12 +113,12 @@ def test_a_server_is_asked_again_after_its_rest_and_rests_longer_each_time() -> 
         servers[0].behaviour = Behaviour()
         clock.now += 4.0
         await provider.generate(asked("1 + 1"))
-        return [counts(servers), [(event, *message.split()[2:5]) for event, message in clock.told]]
+        return [counts(servers), [(event, *message.split()[1:6]) for event, message in clock.told]]
 
     found, told = route(use, Behaviour(faults=[Fault("503")]), Behaviour())
     assert found == [4, 3]
-    rests = [("model.rests", "for", seconds, "s,") for seconds in ("1", "2", "4")]
-    assert told == [*rests, ("model.back", "again")]
+    rests = [("model.rests", "is", "paused", "for", seconds, "s,") for seconds in ("1", "2", "4")]
+    assert told == [*rests, ("model.back", "responds", "again")]
 
 
 def test_many_failures_at_once_are_one() -> None:
@@ -172,7 +172,7 @@ def test_what_is_told_of_a_url_holds_no_credentials() -> None:
         await provider.close()
 
     asyncio.run(run())
-    assert "http://127.0.0.1:1/v1 rests" in told[0]
+    assert "http://127.0.0.1:1/v1 is paused" in told[0]
     assert "passw0rd" not in told[0]
     assert "hush" not in told[0]
 

@@ -1,4 +1,4 @@
-"""Places: never more than the limit, in order, and none is lost to a cancellation."""
+"""Slots: never more than the limit, in order, and none is lost to a cancellation."""
 
 import asyncio
 

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.models.providers import registry
-from holdfast.models.providers.mock import make_mock
 from holdfast.report import ExportLine
 from holdfast.runs import Run
+from holdfast.spec.providers import PROVIDERS
 
 ROWS = [
     {"id": "a", "q": "2+2", "target": "2+2"},
@@ -205,8 +204,7 @@ def test_a_solver_stays_the_function_that_it_is() -> None:
 def test_a_run_whose_provider_was_removed_stays_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = holdfast.Task("t", ROWS[:2], "{q}", scorers=["exact_match"])
     with monkeypatch.context() as older_version:
-        older_version.setattr(registry, "_REMOVED", {})
-        older_version.setattr(registry, "_BUILT_IN", {"vllm": make_mock})
+        older_version.setitem(PROVIDERS, "vllm", PROVIDERS["mock"])
         model = {"name": "m", "provider": "vllm", "model": "org/m"}
         holdfast.run(task, models=[model], store=str(tmp_path), id="x", quiet=True).close()
     with holdfast.open_run("x", store=str(tmp_path)) as run:

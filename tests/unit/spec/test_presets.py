@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.errors import SpecError
 from holdfast.spec import build_spec
-from holdfast.spec.presets import PRESETS
+from holdfast.spec.providers import PROVIDERS
 
 TASKS = [{"name": "t", "dataset": {"path": "rows.jsonl"}}]
 
@@ -64,7 +64,11 @@ def test_a_sweep_of_a_short_names_parameters_makes_variants() -> None:
     assert [model.name for model in spec.models] == ["x+t0", "x+t1"]
 
 
-def test_every_preset_is_an_address_of_the_same_kind() -> None:
-    for name, preset in PRESETS.items():
-        assert preset.base_url.startswith(("https://", "http://127.0.0.1:")), name
-        assert bool(preset.api_key_env) == preset.base_url.startswith("https://"), name
+def test_every_compatible_server_is_an_address_of_the_same_kind() -> None:
+    servers = {name: info for name, info in PROVIDERS.items() if info.speaks}
+    assert len(servers) >= 11
+    for name, info in servers.items():
+        assert info.speaks in PROVIDERS
+        assert not info.factory, name
+        assert info.base_url.startswith(("https://", "http://127.0.0.1:")), name
+        assert info.requires_key == info.base_url.startswith("https://"), name

@@ -1,8 +1,8 @@
-"""Anthropic's message batches: one request makes a job, one URL has its results.
+"""Anthropic's message batches: one request creates a job, one URL has its results.
 
-Jobs have no metadata: whose a job is can be seen in its results alone, by the names of its requests. So after a crash
-every job of the right size and time is looked into, and one that has not ended is waited for before it is decided that
-ours is not there.
+Jobs have no metadata: only the custom ids in a job's results show whose job it is. So after a crash, the results of
+every job of the right size and time are inspected. A candidate that has not ended is waited for before the search
+concludes that the job was never created.
 """
 
 import contextlib
@@ -14,30 +14,30 @@ from typing import Any, BinaryIO
 import msgspec
 from yarl import URL
 
-from holdfast.models.batch.api import Found, Mark, Result, Standing
-from holdfast.models.batch.transfer import SKEW_SECONDS, BatchWire, JobName, Page, decode_line, url_of
+from holdfast.models.batch.api import BatchResult, FoundJob, JobMark, JobStatus
+from holdfast.models.batch.transfer import SKEW_SECONDS, BatchTransport, JobName, Page, decode_line, url_of
 from holdfast.models.failures import ModelError
 from holdfast.models.http.bodies import Values, decode, mapping
 from holdfast.models.http.endpoint import Endpoint, build, read_key
 from holdfast.models.http.statuses import detail_of, shorten
 from holdfast.models.provider import Connection, Request
-from holdfast.models.providers.anthropic import DEFAULT_KEY_VARIABLE, DEFAULT_URL, Messages
+from holdfast.models.providers.anthropic import INFO, Messages
 
 _OPENING, _CLOSING = b'{"requests":[', b"]}"
 _PART_BYTES = 256 * 1024
 
 
 class AnthropicBatches:
-    """One model's jobs behind one URL."""
+    """The jobs of one model behind one URL."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._dialect = Messages()
-        base = url_of(connection, DEFAULT_URL)
+        base = url_of(connection, INFO.base_url)
         self._url = (base / "messages" / "batches").with_query(base.query)
-        key = read_key(connection, DEFAULT_KEY_VARIABLE)
+        key = read_key(connection, *INFO.key_variables)
         self._endpoint = Endpoint(connection, self._url, key, self._dialect.headers(key.value))
-        self._wire = BatchWire(self._endpoint)
+        self._transport = BatchTransport(self._endpoint)
 
     def body(self, request: Request) -> bytes:
         return self._endpoint.encode(build(self._dialect, self._connection.model, request, stream=False))
@@ -46,62 +46,62 @@ class AnthropicBatches:
         return msgspec.json.encode({"custom_id": name, "params": msgspec.Raw(body)}) + b"\n"
 
     async def submit(self, token: str, lines: BinaryIO) -> str:
-        size = len(_OPENING) + lines.seek(0, 2) - 1 + len(_CLOSING)  # of the newlines the last one goes
-        return (await self._wire.send(self._url, _array(lines), "application/json", size, _Batch)).id
+        size = len(_OPENING) + lines.seek(0, 2) - 1 + len(_CLOSING)  # commas replace the newlines, except the last
+        return (await self._transport.send(self._url, _array(lines), "application/json", size, _Batch)).id
 
-    async def find(self, mark: Mark) -> Found:
+    async def find(self, mark: JobMark) -> FoundJob:
         undecided = False
-        async with contextlib.aclosing(self._wire.jobs(self._url, "after_id", Page[_Batch], mark.since)) as jobs:
+        async with contextlib.aclosing(self._transport.jobs(self._url, "after_id", Page[_Batch], mark.since)) as jobs:
             async for each in jobs:
                 if each.size != mark.requests or each.created < mark.since - SKEW_SECONDS:
                     continue
                 if each.processing_status != "ended":
                     undecided = True
                 elif await self._is_of(each.id, mark.token):
-                    return Found(each.id)
-        return Found(undecided=undecided)
+                    return FoundJob(each.id)
+        return FoundJob(undecided=undecided)
 
-    async def look(self, job: str) -> Standing:
-        found = await self._wire.get(self._of(job), _Batch)
+    async def look(self, job: str) -> JobStatus:
+        found = await self._transport.get(self._of(job), _Batch)
         if found is None:
-            return Standing(job, "gone", "gone", "the server has no such job", whole=False)
+            return JobStatus(job, "gone", "gone", "the server has no such job", whole=False)
         if found.processing_status != "ended":
-            return Standing(job, "waiting", found.processing_status)
+            return JobStatus(job, "waiting", found.processing_status)
         undone = {name: found.count(name) for name in ("expired", "canceled")}
         status = next((name for name, count in undone.items() if count), "ended")
-        return Standing(job, "ended", status, results=(job,), whole=status == "ended")
+        return JobStatus(job, "ended", status, results=(job,), whole=status == "ended")
 
-    async def results(self, standing: Standing) -> AsyncIterator[bytes]:
-        """From under our own base URL: a key is never sent to where a reply says."""
-        for job in standing.results:
-            async for line in self._wire.lines(self._of(job, "results")):
+    async def results(self, job_status: JobStatus) -> AsyncIterator[bytes]:
+        """Read from our own base URL, never from the URL in the response: the key must not go to another server."""
+        for job in job_status.results:
+            async for line in self._transport.lines(self._of(job, "results")):
                 yield line
 
-    def parse(self, line: bytes) -> Result | None:
+    def parse(self, line: bytes) -> BatchResult | None:
         found = decode_line(line, _line)
         if found is None:
             return None
         if found.result.type in ("expired", "canceled"):
-            return Result(found.custom_id)
+            return BatchResult(found.custom_id)
         try:
             body = decode(bytes(found.result.message or found.result.error))
             answer = self._dialect.answer(body)
         except ModelError as error:
-            said = (
+            detail = (
                 error.message
                 if found.result.message
                 else shorten(detail_of(bytes(found.result.error).decode(errors="replace")))
             )
-            return Result(found.custom_id, error=ModelError(error.kind, said, status=error.status))
+            return BatchResult(found.custom_id, error=ModelError(error.kind, detail, status=error.status))
         raw = body if self._connection.record_raw else None
-        return Result(found.custom_id, msgspec.structs.replace(answer, raw=raw) if raw else answer)
+        return BatchResult(found.custom_id, msgspec.structs.replace(answer, raw=raw) if raw else answer)
 
     async def close(self) -> None:
         await self._endpoint.close()
 
     async def _is_of(self, job: str, token: str) -> bool:
-        """Whether a job that has ended is ours: its first result tells."""
-        async with contextlib.aclosing(self._wire.lines(self._of(job, "results"))) as lines:
+        """Whether an ended job is ours: its first result has our token in its custom id."""
+        async with contextlib.aclosing(self._transport.lines(self._of(job, "results"))) as lines:
             async for line in lines:
                 result = self.parse(line)
                 if result is not None:
@@ -124,7 +124,7 @@ class _Batch(msgspec.Struct, frozen=True):
     request_counts: Any = None
 
     def count(self, name: str) -> int:
-        """How many of its requests are in this state; 0 if that is no count."""
+        """How many of its requests are in this state; 0 if that is not a valid count."""
         return Values().count(self.request_counts, name)
 
     @property
@@ -133,7 +133,7 @@ class _Batch(msgspec.Struct, frozen=True):
 
     @property
     def created(self) -> float:
-        """What cannot be read may be of any time."""
+        """Infinite if it cannot be parsed: the job may be of any time."""
         try:
             return datetime.fromisoformat(self.created_at).timestamp()
         except (TypeError, ValueError, OverflowError):
@@ -157,7 +157,7 @@ _line = msgspec.json.Decoder(_Line)
 
 
 async def _array(lines: BinaryIO) -> AsyncIterator[bytes]:
-    """The lines of a file as the one field of an object."""
+    """The lines of a file as the JSON object that creates a job."""
     lines.seek(0)
     part = _OPENING
     for number, line in enumerate(lines):

@@ -1,7 +1,8 @@
-"""One job of a batch API on its way: submitted once, looked at until it has ended, its results read.
+"""One job of a batch API: submitted once, polled until it has ended, its results collected.
 
-Nothing is lost by waiting, and money is by asking twice: what can be tried again is tried until it works, visibly. A
-submission of which nobody knows whether it arrived is looked for before it is made again.
+Waiting costs nothing, but sending twice costs money. So transient failures are retried until they pass, with a message
+in the log, and after a submission with an unknown outcome the server is searched for the job before it is submitted
+again. A crash leaves the job at the server; the journal has its token, and its id if it was known.
 """
 
 import asyncio
@@ -14,8 +15,8 @@ from typing import BinaryIO, TypeVar
 import msgspec
 
 from holdfast.journal.positions import Journal
-from holdfast.models.batch.api import BatchApi, Mark
-from holdfast.models.batch.api import Standing as JobStanding
+from holdfast.models.batch.api import BatchApi, JobMark
+from holdfast.models.batch.api import JobStatus as JobStatus
 from holdfast.models.failures import ModelError
 from holdfast.records import draft
 from holdfast.records.facts import BatchJob, StepId
@@ -27,7 +28,7 @@ _REFUSED = "refused"
 _GONE = "gone"
 _NOT_FOUND = 404
 _FIRST_LOOK = 12
-"""The first pause between two looks at a job is this part of `poll_seconds`; each next one is longer."""
+"""The first pause between two polls is `poll_seconds` divided by this; each later pause is longer."""
 _LOOKS_GROW = 1.5
 _SECONDS_BASE = 0.5
 _DOUBLINGS_MAX = 20
@@ -36,23 +37,23 @@ T = TypeVar("T")
 
 
 class Desk(msgspec.Struct, frozen=True):
-    """What the jobs of a model are done with."""
+    """Everything that the jobs of one model need."""
 
     line: str
-    """The field of the spec that the model stands in."""
+    """The model's place in the spec: `models[0]`."""
     api: BatchApi
     batch: Batch | None
-    """None: what is in jobs already is collected, everything else is asked alone."""
+    """None: existing jobs are collected, all other requests are sent singly."""
     journal: Journal
     folder: str
     retries: int
     tell: Callable[..., None]
-    """Into the run's log."""
+    """Writes to the run's log."""
     retried: Callable[[str], None]
     stop: Callable[[str], None]
-    """Ends the run: what is in jobs cannot be had, and must not be bought again."""
+    """Ends the run: the results of a job are unavailable, and its requests must not be paid for twice."""
     refuse: Callable[[ModelError], None]
-    """Is told that the server makes no jobs of this model: that is the fault of no request."""
+    """Called when the server rejects jobs of this model: no single request is to blame."""
     changed: Callable[[], None] = lambda: None
 
     @property
@@ -61,19 +62,19 @@ class Desk(msgspec.Struct, frozen=True):
 
 
 class ServerJob:
-    """One job: its requests, who waits for them, and what came of it."""
+    """One job: its requests, the futures that wait for them, and its outcome."""
 
     def __init__(
         self, token: str, requests: Sequence[StepId], at: float, id: str = "", collected: bool = False
     ) -> None:
-        """`at`: when it was announced. `collected`: the journal says already that it has ended."""
+        """`at`: when it was announced. `collected`: the journal already records its end."""
         self.token = token
         self.requests = tuple(requests)
         self.at = at
         self.id = id
         self.collected = collected
         self.left = {step: number for number, step in enumerate(self.requests)}
-        """Requests that nobody has taken the answer of yet."""
+        """Requests whose answers have not been taken yet, by number."""
         self.waiters: dict[StepId, asyncio.Future[None]] = {}
         self.followed = False
         self.ended = False
@@ -89,11 +90,11 @@ class ServerJob:
         return f"{self.token}-{number}"
 
     def keep(self, file: BinaryIO, places: dict[int, tuple[int, int]]) -> None:
-        """Its results: a file, and where the line of each request is in it."""
+        """Store its results: a file, and the offset and length of each request's line in it."""
         self._file, self._places = file, places
 
     def take(self, step: StepId) -> bytes | None:
-        """The line of one request; None if it has none. Asked for once."""
+        """The result line of one request; None if it has none. Call it once per request."""
         number = self.left.pop(step)
         place = self._places.pop(number, None)
         line = None if place is None or self._file is None else os.pread(self._file.fileno(), place[1], place[0])
@@ -107,15 +108,15 @@ class ServerJob:
             self._file = None
 
 
-class Carrier:
-    """Brings jobs to the server, and their results back."""
+class JobRunner:
+    """Submits jobs to the server and collects their results."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
 
     async def submit(self, job: ServerJob, bodies: list[bytes]) -> None:
-        """The server has it and its id is recorded, or it has refused it. Dying on the way, the next start looks for
-        the job by its token. If it takes nothing from us the model is asked no more: no request is to blame for that.
+        """Submit a job and record its id, or its rejection. After a crash in between, the next start searches for the
+        job by its token. If the server rejects the job, the model is stopped: no single request is to blame.
         """
         with await asyncio.to_thread(self._write, job, bodies) as lines:
             bodies.clear()
@@ -124,35 +125,35 @@ class Carrier:
                 try:
                     job.id = await self._desk.api.submit(job.token, lines)
                 except ModelError as error:
-                    if not _may_pass(error):
-                        await self._refuse(job, ModelError(error.kind, f"no job can be made: {error.message}"))
+                    if not _is_transient(error):
+                        await self._refuse(job, ModelError(error.kind, f"the server rejects the job: {error.message}"))
                         return
-                    self._desk.retried(f"a job is submitted again: {error}")
+                    self._desk.retried(f"the submission of a job is retried: {error}")
                     tries += 1
                     await self._pause(tries, error)
-                    if error.kind != "rate_limit":  # the one refusal after which it is certain that there is none
+                    if error.kind != "rate_limit":  # only after a 429 is it certain that no job was created
                         job.id = await self._search(job, time.time())
         await self._desk.journal.append(draft("batch", BatchJob(job.token, id=job.id)))
 
     async def carry(self, job: ServerJob) -> None:
-        """From wherever an earlier process or `submit` left it to its end."""
+        """Continue a job from where `submit` or an earlier process left it, to its end."""
         if not job.id:
-            job.id = await self._search(job, time.time())  # who died may have tried until then
+            job.id = await self._search(job, time.time())  # a dead process may have submitted it until just now
             if not job.id:
                 await self._end(job, NEVER_SENT, 0)
                 return
             await self._desk.journal.append(draft("batch", BatchJob(job.token, id=job.id)))
-        standing = await self._wait(job)
+        job_status = await self._wait(job)
         try:
-            answered = await self._persist(lambda: self._collect(job, standing), missing=True)
+            answered = await self._retry_until_done(lambda: self._collect(job, job_status), missing=True)
         except ModelError as error:
             if error.status != _NOT_FOUND:
                 raise
-            job.detail = "the server does not keep its results any more"
+            job.detail = "the server has deleted its results"
             await self._end(job, _GONE, 0)
             return
-        job.whole, job.detail = standing.whole, standing.detail
-        await self._end(job, standing.status, answered)
+        job.whole, job.detail = job_status.whole, job_status.detail
+        await self._end(job, job_status.status, answered)
 
     async def _refuse(self, job: ServerJob, error: ModelError) -> None:
         job.refusal, job.detail = error, error.message
@@ -167,45 +168,46 @@ class Carrier:
         job.ended = True
         if answered < len(job.requests) and status != NEVER_SENT:
             reason = f": {job.detail}" if job.detail else ""
-            told = f"job {job.id or job.token} is {status}, with {answered} of {len(job.requests)} answers{reason}"
-            self._desk.tell("batch.incomplete", told)
+            summary = f"job {job.id or job.token} is {status}, with {answered} of {len(job.requests)} answers{reason}"
+            self._desk.tell("batch.incomplete", summary)
 
     async def _search(self, job: ServerJob, tried: float) -> str:
-        """Its id at the server; empty if the server does not have it though it has had time to settle since it was last
-        tried.
+        """The job's id at the server; empty if the server does not list it `settle_seconds` after the last submission.
+        Lists lag behind: a new job may not be listed at once.
         """
-        settings, mark = self._desk.settings, Mark(job.token, len(job.requests), job.at)
+        settings, mark = self._desk.settings, JobMark(job.token, len(job.requests), job.at)
         while True:
             looked = time.time()
-            found = await self._persist(lambda: self._desk.api.find(mark))
+            found = await self._retry_until_done(lambda: self._desk.api.find(mark))
             if found.id:
                 return found.id
             left = tried + settings.settle_seconds - looked
-            if not found.undecided and not 0 < left <= settings.settle_seconds:  # the clock may have been set
+            # More than `settle_seconds` left: the clock was changed.
+            if not found.undecided and not 0 < left <= settings.settle_seconds:
                 return ""
             await asyncio.sleep(settings.poll_seconds if found.undecided else min(left, settings.poll_seconds))
 
-    async def _wait(self, job: ServerJob) -> JobStanding:
+    async def _wait(self, job: ServerJob) -> JobStatus:
         settings = self._desk.settings
         began, pause = time.monotonic(), settings.poll_seconds / _FIRST_LOOK
         while True:
-            standing = await self._persist(lambda: self._desk.api.look(job.id))
-            is_gone = standing.state == "gone" and time.monotonic() - began > settings.settle_seconds
-            if standing.state == "ended" or is_gone:
-                return standing
+            job_status = await self._retry_until_done(lambda: self._desk.api.look(job.id))
+            is_gone = job_status.state == "gone" and time.monotonic() - began > settings.settle_seconds
+            if job_status.state == "ended" or is_gone:
+                return job_status
             await asyncio.sleep(pause)
             pause = min(pause * _LOOKS_GROW, settings.poll_seconds)
 
-    async def _collect(self, job: ServerJob, standing: JobStanding) -> int:
-        """Keep the results in a file, and where each is there. How many are answers. Of two for one request the first
-        counts; what is none, or nobody's, is told and passed over.
+    async def _collect(self, job: ServerJob, job_status: JobStatus) -> int:
+        """Save the results in a temporary file with an index, and return the number of answers. The first of two
+        results for one request counts. Invalid and unknown lines are reported and skipped.
         """
         names = {job.name(number): number for number in range(len(job.requests))}
         places: dict[int, tuple[int, int]] = {}
         at = answered = strange = 0
-        file = await asyncio.to_thread(_nameless, self._desk.folder)
+        file = await asyncio.to_thread(_temporary_file, self._desk.folder)
         try:
-            async for line in self._desk.api.results(standing):
+            async for line in self._desk.api.results(job_status):
                 result = self._desk.api.parse(line) if line.strip() else None
                 number = None if result is None else names.get(result.name)
                 if number is None or number in places:
@@ -220,20 +222,22 @@ class Carrier:
             file.close()
             raise
         if strange:
-            told = f"{strange} of its lines are no results, or of no request, or a second time there"
-            self._desk.tell("batch.strange_lines", f"job {job.id}: {told}; they are passed over")
+            summary = f"{strange} result line(s) are invalid, duplicate or of unknown requests"
+            self._desk.tell("batch.strange_lines", f"job {job.id}: {summary}; they are skipped")
         job.keep(file, places)
         return answered
 
-    async def _persist(self, call: Callable[[], Awaitable[T]], *, missing: bool = False) -> T:
-        """Until it works. ModelError if trying again cannot help. What is `missing` may come, in `settle_seconds`."""
+    async def _retry_until_done(self, call: Callable[[], Awaitable[T]], *, missing: bool = False) -> T:
+        """Retry a call until it succeeds. ModelError if a retry cannot help. With `missing`, a 404 is retried for
+        `settle_seconds`: results may appear late.
+        """
         tries, began = 0, time.monotonic()
         while True:
             try:
                 return await call()
             except ModelError as error:
                 settles = time.monotonic() - began < self._desk.settings.settle_seconds
-                if not _may_pass(error) and not (missing and settles and error.status == _NOT_FOUND):
+                if not _is_transient(error) and not (missing and settles and error.status == _NOT_FOUND):
                     raise
                 self._desk.retried(str(error))
                 tries += 1
@@ -245,17 +249,17 @@ class Carrier:
         await asyncio.sleep(max(seconds, error.retry_after or 0.0))
 
     def _write(self, job: ServerJob, bodies: Sequence[bytes]) -> BinaryIO:
-        """The job's lines, in a file without a name."""
-        file = _nameless(self._desk.folder)
+        """The job's lines in a temporary file."""
+        file = _temporary_file(self._desk.folder)
         for number, body in enumerate(bodies):
             file.write(self._desk.api.line(job.name(number), body))
         file.flush()
         return file
 
 
-def usable(line: bytes, api: BatchApi) -> Answer | ModelError | str:
-    """What a line of results says: an answer, a failure that trying again does not mend, or why it is neither. What
-    speaks of the account or the model is none of the request's: asked alone, it stops whatever it concerns.
+def parse_outcome(line: bytes, api: BatchApi) -> Answer | ModelError | str:
+    """The outcome in a result line: an answer, a permanent failure, or a text that explains why it is neither. A
+    failure of the account or the model is such a text: the request is then sent singly, and that stops the model.
     """
     result = api.parse(line)
     if result is not None and result.answer is not None:
@@ -267,11 +271,11 @@ def usable(line: bytes, api: BatchApi) -> Answer | ModelError | str:
     return result.error
 
 
-def _nameless(folder: str) -> BinaryIO:
-    """A file that goes away with us."""
+def _temporary_file(folder: str) -> BinaryIO:
+    """A file without a name: it disappears with the process."""
     return tempfile.TemporaryFile(dir=folder)
 
 
-def _may_pass(error: ModelError) -> bool:
-    """`malformed`: what was asked for may have been done, only the word of it was lost."""
+def _is_transient(error: ModelError) -> bool:
+    """Whether a retry may help. After a `malformed` response the server may have done its work all the same."""
     return error.retryable or error.kind == "malformed"

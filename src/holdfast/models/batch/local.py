@@ -1,6 +1,7 @@
-"""Jobs of providers that work in this process: a mock, or a function of yours. For trying what a batch does.
+"""A batch API for providers that run in this process (the mock, a user's function), to try out batches.
 
-A job is done when it is submitted, by asking for one line after the other, and ends with the process.
+`submit` processes all requests of a job, one after the other. Jobs live in memory: after a crash they are gone, and
+their requests are sent again.
 """
 
 from collections.abc import AsyncIterator
@@ -8,7 +9,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from holdfast.models.batch.api import Found, Mark, Result, Standing
+from holdfast.models.batch.api import BatchResult, FoundJob, JobMark, JobStatus
 from holdfast.models.failures import Kind, ModelError
 from holdfast.models.provider import Connection, Request
 from holdfast.models.providers.registry import make_provider
@@ -31,8 +32,8 @@ _line = msgspec.json.Decoder(_Line)
 _done = msgspec.json.Decoder(_Done)
 
 
-class BatchesHere:
-    """One provider's jobs."""
+class LocalBatches:
+    """The jobs of one provider."""
 
     def __init__(self, connection: Connection) -> None:
         self._provider = make_provider(connection)
@@ -49,31 +50,31 @@ class BatchesHere:
 
     async def submit(self, token: str, lines: BinaryIO) -> str:
         lines.seek(0)
-        self._jobs[token] = [msgspec.json.encode(await self._ask(_line.decode(line))) for line in lines]
+        self._jobs[token] = [msgspec.json.encode(await self._process(_line.decode(line))) for line in lines]
         return token
 
-    async def find(self, mark: Mark) -> Found:
-        return Found(mark.token if mark.token in self._jobs else "")
+    async def find(self, mark: JobMark) -> FoundJob:
+        return FoundJob(mark.token if mark.token in self._jobs else "")
 
-    async def look(self, job: str) -> Standing:
+    async def look(self, job: str) -> JobStatus:
         if job not in self._jobs:
-            return Standing(job, "gone", "gone", "the process that did it has ended", whole=False)
-        return Standing(job, "ended", "completed", results=(job,))
+            return JobStatus(job, "gone", "gone", "the process that ran it has ended", whole=False)
+        return JobStatus(job, "ended", "completed", results=(job,))
 
-    async def results(self, standing: Standing) -> AsyncIterator[bytes]:
-        for job in standing.results:
+    async def results(self, job_status: JobStatus) -> AsyncIterator[bytes]:
+        for job in job_status.results:
             for line in self._jobs[job]:
                 yield line
 
-    def parse(self, line: bytes) -> Result | None:
+    def parse(self, line: bytes) -> BatchResult | None:
         done = _done.decode(line)
         error = None if done.kind is None else ModelError(done.kind, done.message)
-        return Result(done.name, done.answer, error)
+        return BatchResult(done.name, done.answer, error)
 
     async def close(self) -> None:
         await self._provider.close()
 
-    async def _ask(self, line: _Line) -> _Done:
+    async def _process(self, line: _Line) -> _Done:
         try:
             return _Done(line.name, await self._provider.generate(line.request))
         except ModelError as error:

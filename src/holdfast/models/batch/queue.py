@@ -1,10 +1,12 @@
-"""Requests to one model, gathered into jobs of a batch API, and their answers handed back to who asked.
+"""Gathers requests to one model into jobs of a batch API, and delivers their answers to the samples.
 
-What is true if we die: a job is announced in the journal, with the step that each of its requests will be, before it is
-submitted under a token of our own; its id is recorded before it is waited for. A job that may or may not have been
-submitted is looked for by its token; only one that the server does not have when it must have settled is given up, and
-its requests go into another. Whoever asks again after a crash for what is in a job gets that job's answer. Results are
-kept in a file without a name until somebody asks for them: lost with the process, they are read again.
+Durability order: a job is announced in the journal, with the step of each request, before it is submitted under a token
+of our own; its id is recorded before Holdfast waits for it. After a crash:
+
+- A job that may or may not have been submitted is searched for by its token. Only if the server does not list it after
+  the settling time is it given up, and its requests go into another job.
+- A sample that repeats a request which is in a job receives that job's answer.
+- Results are kept in a temporary file; if the process dies, they are downloaded again.
 """
 
 import asyncio
@@ -15,7 +17,7 @@ from collections.abc import Awaitable, Callable, Iterable
 import msgspec
 
 from holdfast.errors import JournalError, told
-from holdfast.models.batch.jobs import NEVER_SENT, Carrier, Desk, ServerJob, usable
+from holdfast.models.batch.jobs import NEVER_SENT, Desk, JobRunner, ServerJob, parse_outcome
 from holdfast.models.failures import AskFailedError, ModelError
 from holdfast.models.pacing.stopwatch import InJob
 from holdfast.models.provider import Request
@@ -24,15 +26,15 @@ from holdfast.records.facts import BatchJob, Failure, StepId
 from holdfast.records.samples import Answer
 
 _GATHERING_MAX = 10
-"""Requests that keep trickling in are waited for so many quiet times at most."""
+"""A job is submitted after at most this many times `quiet_seconds`, even if requests keep arriving."""
 _AT_ONCE = 100
-"""So many answers are handed out in one round of the event loop."""
+"""How many answers are delivered in one round of the event loop."""
 
 Single = Callable[[], Awaitable[tuple[Answer, int]]]
 
 
-class Waiting(msgspec.Struct, frozen=True):
-    """What is with the server."""
+class PendingJobs(msgspec.Struct, frozen=True):
+    """Jobs at the server."""
 
     jobs: int = 0
     requests: int = 0
@@ -41,7 +43,7 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 class UnansweredError(AskFailedError):
-    """A request was refused, and nothing else in its job was answered: it may not be its own fault."""
+    """A request failed, and its job has no answer at all: the request may not be the cause."""
 
     def __init__(self, error: ModelError, tries: int) -> None:
         super().__init__(Failure(error.kind, error.message), tries)
@@ -49,18 +51,18 @@ class UnansweredError(AskFailedError):
 
 
 class _Item(msgspec.Struct, frozen=True):
-    """A request that is not in a job yet."""
+    """A request that waits for a job."""
 
     body: bytes
     joined: "asyncio.Future[ServerJob]"
 
 
 class Batches:
-    """The jobs of one model. Belongs to the event loop that first asks."""
+    """The jobs of one model. It belongs to the event loop that first uses it."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
-        self._carrier = Carrier(desk)
+        self._runner = JobRunner(desk)
         self._jobs: dict[StepId, ServerJob] = {}
         self._pending: dict[StepId, _Item] = {}
         self._bytes = 0
@@ -70,32 +72,32 @@ class Batches:
         self._active: set[ServerJob] = set()
         self._draining = False
         self.sending = 0
-        """Jobs that are being submitted."""
+        """How many jobs are being submitted."""
 
     @property
     def line(self) -> str:
         return self._desk.line
 
     def begin(self, jobs: Iterable[ServerJob]) -> None:
-        """With the jobs that earlier processes left, the oldest first. They are looked at when somebody asks."""
+        """Take over the jobs of earlier processes, the oldest first. They are polled when a sample needs them."""
         for job in jobs:
             for step in job.left:
-                self._jobs[step] = job  # what an earlier one has not answered may be in a later one
+                self._jobs[step] = job  # a request without an answer in an earlier job may be in a later one
 
-    def waiting(self) -> Waiting:
+    def waiting(self) -> PendingJobs:
         jobs = [job for job in self._active if not job.ended]
         if not jobs:
-            return Waiting()
-        return Waiting(len(jobs), sum(len(job.waiters) for job in jobs), min(job.at for job in jobs))
+            return PendingJobs()
+        return PendingJobs(len(jobs), sum(len(job.waiters) for job in jobs), min(job.at for job in jobs))
 
     def drain(self) -> None:
-        """No more jobs; one that is being submitted may end."""
+        """Submit no more jobs; a submission in progress may finish."""
         self._draining = True
         if self._timer is not None:
             self._timer.cancel()
 
     async def close(self) -> None:
-        """What is with the server stays there."""
+        """Stop waiting. Jobs at the server stay there."""
         self.drain()
         tasks = list(self._tasks)
         for task in tasks:
@@ -106,12 +108,12 @@ class Batches:
         await self._desk.api.close()
 
     def has(self, step: StepId) -> bool:
-        """Whether it is in a job already, and so paid for."""
+        """Whether the step is already in a job, and so paid for."""
         return step in self._jobs
 
     async def ask(self, step: StepId, request: Request, single: Single) -> tuple[Answer, int, str]:
-        """The answer, how often it was asked for, and the job that it came from; AskFailedError. What a job that did
-        all its work has not answered is asked alone; what another left over goes into the next.
+        """The answer, the number of tries, and the token of its job ("" if it was sent singly); or AskFailedError. A
+        request that a completed job did not answer is sent singly; one that an expired job left goes into the next.
         """
         tries = 0
         while True:
@@ -133,15 +135,15 @@ class Batches:
                     raise UnansweredError(found, tries)
                 raise AskFailedError(Failure(found.kind, found.message), tries)
             if job.whole:
-                self._desk.retried(f"asked alone, for in its job: {found}")
+                self._desk.retried(f"sent singly, because in its job: {found}")
                 answer, more = await single()
                 return answer, tries + more, ""
             if tries > self._desk.retries:
-                raise AskFailedError(Failure("timeout", f"{tries} jobs have not answered it; the last: {found}"), tries)
+                raise AskFailedError(Failure("timeout", f"{tries} jobs did not answer it; the last: {found}"), tries)
 
     async def _wait_for(self, job: ServerJob, step: StepId) -> None:
         if not job.followed:
-            self._follow(job, self._carrier.carry(job))
+            self._follow(job, self._runner.carry(job))
         waiter = job.waiters[step] = asyncio.get_running_loop().create_future()
         self._desk.changed()
         try:
@@ -157,7 +159,7 @@ class Batches:
             return job.refusal
         if line is None:
             return job.detail or f"the job is {job.status}, without a result for it"
-        return usable(line, self._desk.api)
+        return parse_outcome(line, self._desk.api)
 
     # Gathering.
 
@@ -181,7 +183,7 @@ class Batches:
         try:
             return await item.joined
         finally:
-            if self._pending.get(step) is item:  # nobody waits for it any more
+            if self._pending.get(step) is item:  # its sample was cancelled
                 del self._pending[step]
                 self._bytes -= len(body)
 
@@ -200,7 +202,7 @@ class Batches:
             self._flush()
 
     def _flush(self) -> None:
-        """What is gathered becomes a job. While the run ends, it waits for the next start."""
+        """Turn the gathered requests into a job; not while the run ends: they wait for the next start."""
         if not self._pending or self._draining:
             return
         items, self._pending, self._bytes = self._pending, {}, 0
@@ -219,14 +221,14 @@ class Batches:
                 if not item.joined.done():
                     item.joined.set_result(job)
             items.clear()
-            await self._carrier.submit(job, bodies)
+            await self._runner.submit(job, bodies)
         finally:
             self.sending -= 1
         if not job.ended:
-            await self._carrier.carry(job)
+            await self._runner.carry(job)
 
     async def _announce(self, job: ServerJob, items: dict[StepId, _Item]) -> None:
-        """A journal that has stopped stops those who wait, and so the run."""
+        """Record the job before it is submitted. A stopped journal fails the waiting samples, and so ends the run."""
         try:
             await self._desk.journal.append(draft("batch", BatchJob(job.token, self._desk.line, job.requests)))
         except JournalError as error:
@@ -238,19 +240,19 @@ class Batches:
     def _follow(self, job: ServerJob, work: Awaitable[None]) -> None:
         job.followed = True
         self._active.add(job)
-        task = asyncio.ensure_future(self._see_through(job, work))
+        task = asyncio.ensure_future(self._supervise(job, work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _see_through(self, job: ServerJob, work: Awaitable[None]) -> None:
+    async def _supervise(self, job: ServerJob, work: Awaitable[None]) -> None:
         try:
             await work
         except JournalError as error:
             for waiter in job.waiters.values():
                 if not waiter.done():
                     waiter.set_exception(error)
-        except Exception as error:  # noqa: BLE001 - a full disk, or our own mistake: what follows is the same
-            # Its requests are paid for, or may be: whoever waits for them must not ask for them in another way.
+        except Exception as error:  # noqa: BLE001 - a full disk or a bug: the consequence is the same
+            # Its requests may be paid for: its waiters must not send them in another way.
             why = str(error) if isinstance(error, ModelError) else told(error)
             what = "collected" if job.id else "made"
             self._desk.stop(f"job {job.id or job.token} of {self._desk.line} cannot be {what}: {why}")
@@ -260,7 +262,7 @@ class Batches:
         await self._release(job)
 
     async def _release(self, job: ServerJob) -> None:
-        """Those who wait go on, some at a time: the loop has other things to do."""
+        """Wake the waiting samples, some at a time, so that the event loop stays responsive."""
         if not job.ended:
             return
         for number, waiter in enumerate(list(job.waiters.values()), 1):

@@ -1,7 +1,7 @@
-"""HTTP for batch APIs: large bodies out from a file, results in line by line; neither is ever held whole.
+"""HTTP for batch APIs: large bodies are sent from a file, results are read line by line; neither is held in memory.
 
-Single requests have a wire of their own, made for speed; here a connection is opened for each exchange, because
-minutes lie between them. Errors have the kinds and texts of the endpoint, so no secret is in them.
+It opens a connection per exchange, because minutes pass between them (`http/connection.py` is for fast single
+requests). Errors get their kinds and messages from the endpoint, so they hold no secrets.
 """
 
 import contextlib
@@ -21,14 +21,14 @@ from holdfast.models.http.proxy import ProxyError
 from holdfast.models.provider import Connection
 
 LINE_BYTES_MAX = 64 * 1024 * 1024
-"""A longer line could not be recorded anyway: it is passed over."""
+"""A longer line could not be recorded anyway: it is skipped."""
 _REPLY_BYTES_MAX = 16 * 1024 * 1024
 _CHUNK_BYTES = 256 * 1024
 _LIMITS = aiohttp.ClientTimeout(total=None, connect=30.0, sock_connect=30.0, sock_read=120.0)
-"""Nothing here waits for a model: a server that sends no byte for so long is not answering."""
+"""Nothing here waits for a model: a server that sends no byte for this long is not responding."""
 
 SKEW_SECONDS = 3600.0
-"""Servers' clocks differ from ours: jobs that are older than this before the announcement cannot be ours."""
+"""Tolerated clock difference: jobs created more than this before the announcement cannot be ours."""
 _PAGE = 100
 _PAGES_MAX = 50
 
@@ -36,11 +36,11 @@ _NAME = r"(?!.*\.\.)[^\s/?#\x00-\x1f][^\s?#\x00-\x1f]{0,499}"
 JobName = Annotated[str, msgspec.Meta(pattern=rf"\A{_NAME}\Z")]
 """The id of a job or of a file. It becomes part of a URL, and is recorded."""
 FileName = Annotated[str, msgspec.Meta(pattern=rf"\A(?:{_NAME})?\Z")]
-"""The same, or nothing: there is no such file."""
+"""The same, or empty: there is no such file."""
 T = TypeVar("T")
 
 
-class Listed(Protocol):
+class ListedJob(Protocol):
     """A job in a list."""
 
     @property
@@ -48,27 +48,27 @@ class Listed(Protocol):
 
     @property
     def created(self) -> float:
-        """In seconds since 1970; infinite if it cannot be read: it may be of any time."""
+        """Seconds since 1970; infinite if it cannot be parsed: it may be of any time."""
 
 
-J = TypeVar("J", bound=Listed)
+J = TypeVar("J", bound=ListedJob)
 
 
 class Page(msgspec.Struct, Generic[J], frozen=True):
-    """Some of the jobs, the newest first."""
+    """One page of a list of jobs, the newest first."""
 
     data: list[J]
     has_more: bool = False
 
 
-class BatchWire:
-    """Exchanges with one server, as an endpoint knows it."""
+class BatchTransport:
+    """HTTP exchanges with the server of an endpoint."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
 
     async def get(self, url: URL, kind: type[T]) -> T | None:
-        """None if there is no such thing."""
+        """The decoded body; None after a 404."""
         async with self._exchange("GET", url) as response:
             if response.status == 404:
                 return None
@@ -80,13 +80,13 @@ class BatchWire:
             return self._decode(await self._success(response), kind)
 
     async def send(self, url: URL, parts: AsyncIterator[bytes], content_type: str, size: int, kind: type[T]) -> T:
-        """POST a body that comes in parts, of so many bytes in all."""
+        """POST a body that comes in parts, with `size` bytes in total."""
         headers = {"Content-Type": content_type, "Content-Length": str(size)}
         async with self._exchange("POST", url, data=parts, headers=headers) as response:
             return self._decode(await self._success(response), kind)
 
     async def jobs(self, url: URL, after: str, kind: type[Page[J]], since: float) -> AsyncGenerator[J]:
-        """The newest jobs of a list, about as far back as then. `after`: what the list calls where it goes on."""
+        """The newest jobs, back to about `since`. `after`: the query parameter for the next page."""
         at: dict[str, str] = {}
         for _ in range(_PAGES_MAX):
             page = await self.get(url.update_query(limit=_PAGE, **at), kind)
@@ -99,9 +99,7 @@ class BatchWire:
             at = {after: page.data[-1].id}
 
     async def lines(self, url: URL) -> AsyncGenerator[bytes]:
-        """The body line by line, without the newlines. A body that is cut off raises; a line that is far too long is an
-        empty one.
-        """
+        """The body line by line, without newlines. A truncated body raises; a line over LINE_BYTES_MAX is empty."""
         async with self._exchange("GET", url) as response:
             if response.status != 200:
                 await self._success(response)
@@ -123,7 +121,7 @@ class BatchWire:
         headers.update(self._endpoint.headers, **more.pop("headers", {}))
         if (proxy := self._endpoint.proxy) is not None:
             more |= {"proxy": proxy.url, "proxy_headers": proxy.headers}
-            if url.scheme == "http":  # the proxy reads the request
+            if url.scheme == "http":  # the proxy reads the request, so it needs its credentials there
                 headers.update(proxy.headers)
         plain = url.with_user(None)
         try:
@@ -133,7 +131,7 @@ class BatchWire:
             ):
                 yield response
         except TimeoutError:
-            self._endpoint.fail("timeout", "the batch API did not answer in time")
+            self._endpoint.fail("timeout", "the batch API did not respond in time")
         except aiohttp.ClientHttpProxyError as error:
             self._endpoint.lose(ProxyError(f"the proxy refuses to connect: HTTP {error.status}", error.status))
         except (aiohttp.ClientError, OSError) as error:
@@ -152,21 +150,21 @@ class BatchWire:
         try:
             return msgspec.json.decode(body, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            self._endpoint.fail("malformed", f"the batch API's reply cannot be read ({error})")
+            self._endpoint.fail("malformed", f"the batch API's response cannot be parsed ({error})")
 
 
-def url_of(connection: Connection, usual: str) -> URL:
-    """The base URL. A job is with one server."""
-    given = connection.base_url or usual
+def url_of(connection: Connection, default: str) -> URL:
+    """The base URL. BadConnectionError for several: a job belongs to one server."""
+    given = connection.base_url or default
     if isinstance(given, list) and len(given) == 1:
         given = given[0]
     if not isinstance(given, str):
-        raise BadConnectionError("batch: a job is with one server: give one base_url, or take `batch` away")
+        raise BadConnectionError("batch: a job belongs to one server: give one base_url, or remove `batch`")
     return parse_url(given)
 
 
 def decode_line(line: bytes, decoder: "msgspec.json.Decoder[T]") -> T | None:
-    """One line of results; None if it is none. Half a character or NaN somewhere in it is no reason to ask again."""
+    """One line of results; None if it is invalid. Lone surrogates and NaN are tolerated: the answer was paid for."""
     try:
         return decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -178,7 +176,7 @@ def decode_line(line: bytes, decoder: "msgspec.json.Decoder[T]") -> T | None:
 
 
 async def chunks(lines: Any) -> AsyncIterator[bytes]:
-    """A file from its beginning, in parts."""
+    """A file from its beginning, in chunks."""
     lines.seek(0)
     while part := lines.read(_CHUNK_BYTES):
         yield part

@@ -1,4 +1,4 @@
-"""What the response bodies of all protocols have in common: they are JSON, and may report a failure. Pure.
+"""Response bodies of all protocols: JSON decoding, checks of values, server-sent events, errors inside a 200. Pure.
 
 This module also checks single values. Servers send counts that cannot be right and texts that cannot be stored. Such
 a value is dropped here, before it is recorded, and `Answer.dropped` names it: the response itself was paid for.
@@ -27,7 +27,8 @@ def decode(body: bytes) -> Any:
     """The JSON of a body. ModelError if it is not JSON.
 
     Python's own encoder writes lone surrogates (half of an emoji, where `max_tokens` cut it) and NaN, which are not
-    valid. Such a body is read all the same: a lone surrogate becomes U+FFFD, a number that is none becomes its text.
+    valid. Such a body is read all the same: a lone surrogate becomes U+FFFD, NaN and
+    infinities become texts.
     """
     try:
         return msgspec.json.decode(body)
@@ -40,7 +41,7 @@ def decode(body: bytes) -> Any:
 
 
 def clean(value: Any) -> Any:
-    """What another library gives, as JSON has it. ModelError if it cannot be written as JSON."""
+    """Another library's value as plain JSON values. ModelError if it cannot be written as JSON."""
     try:
         return decode(json.dumps(value, default=str).encode())
     except (TypeError, ValueError, RecursionError) as error:
@@ -72,7 +73,7 @@ def replace_surrogates(text: str) -> str:
 
 
 def failure_in_success(error: Any) -> ModelError:
-    """Gateways answer 200 and tell in the body what went wrong; streams that have begun can do no other."""
+    """The ModelError for an error in the body of a 200: gateways send those, and streams that have already begun."""
     status = status_in(error)
     text = msgspec.json.encode({"error": error}).decode()
     detail = f"status 200, but the body says: {shorten(detail_of(text))}"
@@ -86,12 +87,12 @@ def malformed(what: str, body: Any) -> ModelError:
 
 
 def cut_off(end: str) -> ModelError:
-    """A stream without its end: what came of it is a piece of an answer, and nobody knows how large a piece."""
+    """A stream without its end marker: how much of the answer is missing is unknown, so it is a lost connection."""
     return ModelError("connection", f"the stream ended without {end}")
 
 
 def filtered(why: str) -> ModelError:
-    return ModelError("content_filter", f"the server's content filter took the whole answer ({shorten(why)})")
+    return ModelError("content_filter", f"the server's content filter removed the whole answer ({shorten(why)})")
 
 
 class Values:
@@ -133,7 +134,7 @@ class Values:
 
 
 def objects(value: Any) -> list[dict[str, Any]]:
-    """The objects in a list; none if it is no list."""
+    """The objects in a list; empty if it is not a list."""
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
@@ -143,7 +144,7 @@ def check_tool_calls(count: int) -> None:
 
 
 def mapping(value: Any) -> dict[str, Any]:
-    """An object; an empty one for whatever is none."""
+    """The value if it is an object; else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
@@ -155,7 +156,7 @@ def texts(value: Any) -> list[dict[str, Any]]:
 
 
 def parse_names(body: bytes, listed: str, name: str) -> list[str] | None:
-    """The names in a list of models; None if it is no such list, which is no failure: few servers have to list them."""
+    """The names in a list of models; None if it is not such a list. That is no failure: servers need not have one."""
     try:
         decoded = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -175,8 +176,8 @@ def split_data_url(url: str) -> tuple[str, str] | None:
 
 
 def as_object(arguments: Any) -> dict[str, Any]:
-    """The arguments of a call, for protocols that have them as an object. What a model wrote wrongly is sent back to it
-    as it was, under a name: it was told what is wrong, and must see it.
+    """The arguments of a tool call, for protocols where they are an object. Invalid JSON from the model is sent back
+    unchanged under the name `arguments`: the model was sent an error about it, and must see its own text.
     """
     if isinstance(arguments, dict):
         return arguments
@@ -188,20 +189,20 @@ def as_object(arguments: Any) -> dict[str, Any]:
 
 
 EVENTS_MAX = 1_000_000
-"""Far more than an answer has pieces. A small compressed response can hold more events than memory does."""
+"""Far more chunks than any answer has: a small compressed response could hold more events than fit into memory."""
 END = "[DONE]"
-"""The last data of a stream of OpenAI's kind."""
+"""The last data of a stream in OpenAI's format."""
 
 
-class Event(msgspec.Struct, frozen=True):
-    """One event: its name, empty if it has none, and its data."""
+class SseEvent(msgspec.Struct, frozen=True):
+    """One server-sent event: its name, empty if it has none, and its data."""
 
     name: str
     data: str
 
 
-def parse_events(body: bytes) -> Iterator[Event]:
-    """Comments, ids and events without data are passed over. ModelError for more than EVENTS_MAX lines of data."""
+def parse_events(body: bytes) -> Iterator[SseEvent]:
+    """Parse server-sent events. Comments, ids and events without data are skipped. ModelError above EVENTS_MAX."""
     name, data = "", list[str]()
     text = body.decode(errors="replace").removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     count = 0
@@ -209,7 +210,7 @@ def parse_events(body: bytes) -> Iterator[Event]:
         line = ended.removesuffix("\n")
         if not line:
             if data:
-                yield Event(name, "\n".join(data))
+                yield SseEvent(name, "\n".join(data))
             name, data = "", []
             continue
         field, _, value = line.partition(":")
@@ -221,8 +222,9 @@ def parse_events(body: bytes) -> Iterator[Event]:
             data.append(value)
         elif field == "event":
             name = value
+    # A last event without its blank line counts only if it is complete: the stream may have been cut inside it.
     if data and _is_whole("\n".join(data)):
-        yield Event(name, "\n".join(data))
+        yield SseEvent(name, "\n".join(data))
 
 
 def _is_whole(data: str) -> bool:

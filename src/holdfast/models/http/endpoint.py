@@ -1,8 +1,8 @@
-"""One URL of a model server: JSON out, JSON in, and every way in which that can fail given a kind and a text.
+"""One URL of a model server: JSON out, JSON in; every failure becomes a ModelError with a kind and a message.
 
-What all HTTP providers share. A request is sent once; redirects are not followed; `timeout_seconds` begins when it is
-sent, since whoever asks limits how many are under way. No secret (the API key, credentials in headers or in the URL)
-is ever in an error's text. Who needs a proxy to get out names it in the environment.
+All HTTP providers share this module. A request is sent once; redirects are not followed; `timeout_seconds` starts when
+it is sent, because the caller limits how many are in flight. Invariant: no error message holds a secret (the API key,
+credentials in headers or in the URL). A proxy is taken from the environment.
 """
 
 import os
@@ -16,7 +16,7 @@ from yarl import URL
 
 from holdfast.errors import told
 from holdfast.models.failures import BadConnectionError, Kind, ModelError
-from holdfast.models.http.bodies import Event, decode, parse_events
+from holdfast.models.http.bodies import SseEvent, decode, parse_events
 from holdfast.models.http.connection import BadResponseError, Response, Wire
 from holdfast.models.http.proxy import ProxyError, basic, proxy_for
 from holdfast.models.http.statuses import detail_of, kind_of, retry_after_seconds, retry_delay_seconds, shorten
@@ -29,25 +29,25 @@ _CREDENTIAL_NAMES = ("auth", "key", "token", "secret", "password", "cookie")
 _ACCEPTED = {False: "application/json", True: "text/event-stream, application/json"}
 _ADVICE: dict[Kind, str] = {
     "auth": "check the key in {variable} and what it may do",
-    "billing": "the account has no credit left, or has reached its limit: see to that, then resume",
+    "billing": "the account has no credit left, or has reached its limit: add credit, then resume",
     "unknown_model": "check the model's name and base_url",
     "connection": "check base_url, and that the server is up",
     "timeout": "raise timeout_seconds if the model needs longer",
 }
 
 
-class Key(msgspec.Struct, frozen=True):
-    """An API key and the name of the variable that it came from; both empty if none is used."""
+class ApiKey(msgspec.Struct, frozen=True):
+    """An API key and the variable that it came from; both empty if none is used."""
 
     variable: str
     value: str
 
 
 class Endpoint:
-    """One URL of one server. Belongs to the event loop that first uses it; close it there."""
+    """One URL of one server. It belongs to the event loop that first uses it; close it there."""
 
-    def __init__(self, connection: Connection, url: URL, key: Key, headers: Mapping[str, str]) -> None:
-        """`headers`: what the protocol asks for; the user's own win, however they are spelled."""
+    def __init__(self, connection: Connection, url: URL, key: ApiKey, headers: Mapping[str, str]) -> None:
+        """`headers`: those of the protocol; the user's own win, in any letter case."""
         _check_limits(connection)
         self._connection = connection
         self._shown_url = str(url.with_query(None).with_user(None))
@@ -56,7 +56,7 @@ class Endpoint:
         self._headers = CIMultiDict({"User-Agent": "holdfast", "Accept": _ACCEPTED[connection.stream], **headers})
         self._headers.update(connection.headers)
         try:
-            self.proxy = proxy_for(url)  # None: the server is asked directly
+            self.proxy = proxy_for(url)  # None: connect directly
             self._wire = Wire(url, self._headers, connection.timeout_seconds, proxy=self.proxy)
         except (BadConnectionError, ValueError) as error:
             raise BadConnectionError(f"model {connection.model!r}: {error}") from None
@@ -64,14 +64,14 @@ class Endpoint:
             self._secrets |= self.proxy.secrets
 
     async def post(self, body: Mapping[str, Any], *, streams: bool = False) -> Response:
-        """Send once. The response is a success, and says that it is JSON, or a stream of events, if it may be. Raises
+        """Send once. Returns a success whose content type is JSON, or with `streams` also an event stream. Raises
         ModelError, and nothing else but a cancellation.
         """
         encoded = self.encode(body)
         try:
             response = await self._wire.send(encoded, streams=streams)
         except TimeoutError:
-            silent = "nothing more came for" if streams else "no answer within"
+            silent = "no more data for" if streams else "no response within"
             self.fail("timeout", f"{silent} {self._connection.timeout_seconds:g} s")
         except (BadResponseError, OSError) as error:
             self.lose(error)
@@ -79,19 +79,19 @@ class Endpoint:
         if not 200 <= response.status < 300:
             self.refuse(response)
         content_type = response.header(b"content-type")
-        told = content_type.lower()
-        if content_type and "json" not in told and not (streams and "event-stream" in told):
-            said = detail_of(response.body.decode(errors="replace"))
-            self.fail("malformed", f"the answer is {content_type}, not JSON: {said}")
+        media_type = content_type.lower()
+        if content_type and "json" not in media_type and not (streams and "event-stream" in media_type):
+            detail = detail_of(response.body.decode(errors="replace"))
+            self.fail("malformed", f"the response is {content_type}, not JSON: {detail}")
         return response
 
-    async def look(self, url: URL, seconds: float) -> Response:
-        """GET another URL of the server, once. ModelError if it is not there, or refuses the key."""
+    async def get(self, url: URL, seconds: float) -> Response:
+        """GET another URL of the server, once. ModelError if it is unreachable or rejects the key."""
         wire = Wire(url, self._headers, seconds, "GET", self.proxy)
         try:
             response = await wire.send()
         except TimeoutError:
-            self.fail("connection", f"no answer within {seconds:g} s")
+            self.fail("connection", f"no response within {seconds:g} s")
         except (BadResponseError, OSError) as error:
             self.lose(error)
         finally:
@@ -102,27 +102,27 @@ class Endpoint:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """What every request to the server says."""
+        """The headers of every request."""
         return self._headers
 
     async def close(self) -> None:
-        """Ends what is under way. Idempotent; a later request connects again."""
+        """Abort requests in flight. Idempotent; a later request connects again."""
         await self._wire.close()
 
     def refuse(self, response: Response) -> NoReturn:
-        """Raise what a response that is no success means."""
+        """Raise the ModelError that an unsuccessful response means."""
         text = response.body.decode(errors="replace")
         status = response.status
-        said = detail_of(text)
+        detail = detail_of(text)
         if status < 400:
-            said = f"redirected to {response.header(b'location') or 'nowhere'}: set base_url to where it leads"
+            detail = f"redirected to {response.header(b'location') or 'nowhere'}: set base_url to the new address"
         wait = retry_after_seconds(_mapping(response), time.time())
         if wait is None:
             wait = retry_delay_seconds(text)
-        self.fail(kind_of(status, text), f"HTTP {status}: {said}", status, wait)
+        self.fail(kind_of(status, text), f"HTTP {status}: {detail}", status, wait)
 
     def fail(self, kind: Kind, what: str, status: int | None = None, retry_after: float | None = None) -> NoReturn:
-        """`from None`: what another library's error holds may be secret."""
+        """Raise a ModelError with secrets redacted. `from None`: another library's error may hold secrets."""
         through = f" through the proxy {self.proxy.name}" if self.proxy is not None else ""
         where = f" ({self._connection.model} at {self._shown_url}{through})"
         advice = self._advice(kind, status)
@@ -136,7 +136,7 @@ class Endpoint:
             self.fail("bad_request", f"the request cannot be written as JSON ({error}); nothing was sent")
 
     def lose(self, error: Exception) -> NoReturn:
-        """Raise what the end of a connection without a response means."""
+        """Raise the ModelError that a connection without a response means."""
         if isinstance(error, BadResponseError):
             self.fail("malformed", str(error))
         if isinstance(error, ProxyError):
@@ -145,34 +145,34 @@ class Endpoint:
 
     def _advice(self, kind: Kind, status: int | None) -> str:
         if self.proxy is not None and status == 407:
-            return f"check the user and the password in {self.proxy.variable}"
+            return f"check the user and password in {self.proxy.variable}"
         if self.proxy is not None and kind == "connection":
             return f"check base_url, {self.proxy.variable} and NO_PROXY, and that server and proxy are up"
         return _ADVICE.get(kind, "").format(variable=self._key.variable or "api_key_env (none is set)")
 
 
 def parse_url(text: str) -> URL:
-    """A base URL. BadConnectionError if no request could go there."""
+    """Parse a base URL. BadConnectionError if it is unusable."""
     try:
         url = URL(text)
     except ValueError as error:
-        raise BadConnectionError(f"base_url cannot be read ({error}): give http://host:port/v1 or the like") from None
+        raise BadConnectionError(f"base_url is not a URL ({error}): use http://host:port/v1 or similar") from None
     if url.scheme not in ("http", "https") or not url.host:
         raise BadConnectionError("base_url must begin with http:// or https:// and name a host")
     return url
 
 
-def read_key(connection: Connection, *usual: str) -> Key:
-    """The key from the variable that the connection names. `usual`, the provider's own variables, are read only for
-    the provider's own URL: no other server is ever sent a key that it was not promised.
+def read_key(connection: Connection, *defaults: str) -> ApiKey:
+    """The key from the variable that the connection names. `defaults`, the provider's own variables, are read only for
+    the provider's own URL: no other server ever receives that key.
     """
     variable = connection.api_key_env
     if not variable and not connection.base_url:
-        variable = next((each for each in usual if os.environ.get(each)), usual[0] if usual else "")
+        variable = next((each for each in defaults if os.environ.get(each)), defaults[0] if defaults else "")
     key = os.environ.get(variable, "").strip() if variable else ""
     if not key.isascii() or not key.isprintable():
-        raise BadConnectionError(f"the key in {variable} has characters that no HTTP header can hold: set it again")
-    return Key(variable, key)
+        raise BadConnectionError(f"the key in {variable} has characters that an HTTP header cannot hold: set it again")
+    return ApiKey(variable, key)
 
 
 def _check_limits(connection: Connection) -> None:
@@ -183,7 +183,7 @@ def _check_limits(connection: Connection) -> None:
 
 
 def secrets_of(connection: Connection, key: str, url: URL | None = None) -> set[str]:
-    """What no text may hold."""
+    """The values that no message may show."""
     secrets = {key, *connection.secrets}
     if url is not None:
         secrets |= {url.password or "", url.raw_password or "", basic(url).removeprefix("Basic ")}
@@ -198,7 +198,7 @@ def _mapping(response: Response) -> CIMultiDict[str]:
 
 
 class Dialect(Protocol):
-    """How one kind of server is spoken to."""
+    """The protocol of one kind of server, without I/O."""
 
     def url(self, base: URL, model: str, *, stream: bool) -> URL: ...
 
@@ -207,28 +207,28 @@ class Dialect(Protocol):
         ...
 
     def headers(self, key: str) -> Mapping[str, str]:
-        """`key` is empty if there is none."""
+        """`key`: empty if there is none."""
         ...
 
     def body(self, model: str, request: Request, *, stream: bool) -> dict[str, Any]:
-        """ModelError (`bad_request`) for what cannot be said in this dialect: nothing was sent."""
+        """The JSON body. ModelError (`bad_request`) for what the protocol cannot express: nothing was sent."""
         ...
 
     def answer(self, body: Any) -> Answer:
-        """From a decoded body. ModelError if it is none."""
+        """The answer in a decoded response body. ModelError if there is none."""
         ...
 
-    def joined(self, events: Sequence[Event]) -> Any:
-        """The body that the events of a stream amount to. ModelError if they have no end, or tell of a failure."""
+    def joined(self, events: Sequence[SseEvent]) -> Any:
+        """The body that the events of a stream add up to. ModelError if the end is missing or a failure is reported."""
         ...
 
     def models(self, body: bytes) -> list[str] | None:
-        """The names in a list of models; None if it is no such list."""
+        """The names in a list of models; None if it is not such a list."""
         ...
 
 
 def build(dialect: Dialect, model: str, request: Request, *, stream: bool) -> dict[str, Any]:
-    """The body of a request. Messages come from anybody's code: those that are none are a bad request."""
+    """The body of a request. Messages come from user code: invalid ones are a `bad_request`."""
     try:
         return dialect.body(model, request, stream=stream)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -238,9 +238,9 @@ def build(dialect: Dialect, model: str, request: Request, *, stream: bool) -> di
 
 
 class HttpProvider:
-    """One model behind one URL. Belongs to the event loop that first asks; close it there."""
+    """One model behind one URL. It belongs to the event loop that first uses it; close it there."""
 
-    def __init__(self, connection: Connection, dialect: Dialect, base: URL, key: Key) -> None:
+    def __init__(self, connection: Connection, dialect: Dialect, base: URL, key: ApiKey) -> None:
         self._model = connection.model
         self._stream = connection.stream
         self._keeps_raw = connection.record_raw
@@ -251,7 +251,7 @@ class HttpProvider:
         self._endpoint = Endpoint(connection, url.update_query(base.query), key, headers)
 
     async def generate(self, request: Request) -> Answer:
-        """Ask once. Raises ModelError, and nothing else but a cancellation."""
+        """Send once. Raises ModelError, and nothing else but a cancellation."""
         try:
             body = build(self._dialect, self._model, request, stream=self._stream)
         except ModelError as error:
@@ -263,14 +263,14 @@ class HttpProvider:
             self._endpoint.fail(error.kind, error.message, error.status)
 
     async def served(self, seconds: float) -> list[str] | None:
-        """The names of the models that the server has, asked for once; None if it is there and does not list them.
-        Raises ModelError if it is not there, or refuses the key.
+        """The names of the server's models; None if it does not list them. ModelError if it is unreachable or rejects
+        the key.
         """
-        response = await self._endpoint.look(self._models_url, seconds)
+        response = await self._endpoint.get(self._models_url, seconds)
         return self._dialect.models(response.body) if response.status == 200 else None
 
     async def close(self) -> None:
-        """Ends what is under way. Idempotent; a later request connects again."""
+        """Abort requests in flight. Idempotent; a later request connects again."""
         await self._endpoint.close()
 
     def _read(self, response: Response) -> Answer:

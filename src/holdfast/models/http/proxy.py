@@ -1,9 +1,9 @@
-"""The way to a server through a proxy: which one the environment names, and a connection through it.
+"""HTTP proxies: which one the environment names for a server, and a connection through it.
 
-`HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` mean what they mean to Python's standard library; beside that,
-`NO_PROXY` may name networks (`10.0.0.0/8`), and this machine is never asked through a proxy: one elsewhere would look
-for our servers and bridges on its own loopback. To a server behind TLS the proxy opens a tunnel and sees only the
-server's name. Invariant: credentials of a proxy go to that proxy and into no text.
+`HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` work as in Python's standard library. In addition, `NO_PROXY`
+may name networks (`10.0.0.0/8`), and servers on this machine are never reached through a proxy: it would look for them
+on its own loopback interface. For a server with TLS, the proxy opens a tunnel and sees only the server's name.
+Invariant: a proxy's credentials are sent to that proxy only and appear in no message.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ P = TypeVar("P", bound=asyncio.Protocol)
 
 
 class ProxyError(ConnectionError):
-    """No way through the proxy; nothing was sent to the server. `status`: what the proxy answered, if it did."""
+    """The proxy failed; nothing was sent to the server. `status`: the proxy's HTTP status, if it responded."""
 
     def __init__(self, what: str, status: int | None = None) -> None:
         super().__init__(what)
@@ -47,19 +47,19 @@ class Proxy(msgspec.Struct, frozen=True):
     headers: dict[str, str]
     """The credentials; empty if there are none."""
     secrets: frozenset[str]
-    """What no text may hold."""
+    """Values that no message may show."""
 
     @property
     def name(self) -> str:
-        """For texts."""
+        """`host:port`, for messages."""
         return f"{self.url.host_subcomponent}:{self.url.port}"
 
 
 def proxy_for(url: URL) -> Proxy | None:
-    """The proxy for a server; None if it is asked directly. BadConnectionError for one that cannot be used."""
+    """The proxy for a server; None to connect directly. BadConnectionError if the proxy cannot be used."""
     if not any(name[-6:].lower() == "_proxy" for name in os.environ):
         return None
-    from urllib.request import getproxies_environment, proxy_bypass  # slow, and seldom needed
+    from urllib.request import getproxies_environment, proxy_bypass  # slow to import, and seldom needed
 
     given = getproxies_environment()
     kind = next((each for each in (url.scheme, "all") if each in given), None)
@@ -71,12 +71,12 @@ def proxy_for(url: URL) -> Proxy | None:
 
 
 async def connect_through(proxy: Proxy, url: URL, tls: ssl.SSLContext | None, make: Callable[[], P]) -> P:
-    """A connection to the server behind TLS, else to the proxy itself, which wants whole URLs in requests. OSError if
-    there is none; a failure or a cancellation leaves no connection behind.
+    """A connection to a TLS server through a tunnel; without TLS, to the proxy itself, which expects whole URLs in
+    requests. OSError if it fails. A failure or a cancellation leaves no connection open.
     """
     if tls is None:
         return (await _reach(proxy, make))[1]
-    transport, asking = await _reach(proxy, _Asking)
+    transport, asking = await _reach(proxy, _TunnelRequest)
     try:
         await asking.ask(transport, _request(proxy, url))
         protocol = make()
@@ -91,49 +91,49 @@ async def connect_through(proxy: Proxy, url: URL, tls: ssl.SSLContext | None, ma
 
 
 def basic(url: URL) -> str:
-    """The credentials in a URL, as a header says them; empty if it has none."""
+    """The credentials in a URL as the value of a header; empty if it has none."""
     if url.user is None and url.password is None:
         return ""
     pair = base64.b64encode(f"{url.user or ''}:{url.password or ''}".encode()).decode()
     return f"Basic {pair}"
 
 
-class _Asking(asyncio.Protocol):
-    """Asks a proxy for a tunnel: a request, and the head of its response."""
+class _TunnelRequest(asyncio.Protocol):
+    """One CONNECT request to a proxy, and the head of its response."""
 
     def __init__(self) -> None:
-        self._said = bytearray()
-        self._heard: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._received = bytearray()
+        self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def ask(self, transport: asyncio.Transport, request: bytes) -> None:
-        """ProxyError if there is no tunnel."""
+        """Request the tunnel. ProxyError if it is not opened."""
         transport.write(request)
-        await self._heard
-        head, end, more = bytes(self._said).partition(b"\r\n\r\n")
+        await self._done
+        head, end, more = bytes(self._received).partition(b"\r\n\r\n")
         line = _STATUS_LINE.match(head)
         if line is None or not end:
-            raise ProxyError("what the proxy answers is not HTTP")
+            raise ProxyError("the proxy's response is not HTTP")
         status, reason = int(line[1]), line[2].decode("latin-1")[:_REASON_CHARACTERS_MAX]
         if not 200 <= status < 300:
             raise ProxyError(f"the proxy refuses to connect: HTTP {status}{reason.rstrip()}", status)
-        if more or transport.is_closing():  # a server behind TLS does not speak first
-            raise ProxyError("the proxy does not keep the tunnel that it opened")
+        if more or transport.is_closing():  # with TLS the client sends first: these bytes come from the proxy
+            raise ProxyError("the proxy closed the tunnel, or sent data into it")
 
     def data_received(self, data: bytes) -> None:
-        self._said += data
-        if b"\r\n\r\n" in self._said or len(self._said) > _HEAD_BYTES_MAX:
+        self._received += data
+        if b"\r\n\r\n" in self._received or len(self._received) > _HEAD_BYTES_MAX:
             self._end()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._end(ProxyError("the proxy closed the connection before it opened a tunnel"))
 
     def _end(self, error: ProxyError | None = None) -> None:
-        if self._heard.done():
+        if self._done.done():
             return
         if error is None:
-            self._heard.set_result(None)
+            self._done.set_result(None)
         else:
-            self._heard.set_exception(error)
+            self._done.set_exception(error)
 
 
 async def _reach(proxy: Proxy, make: Callable[[], P]) -> tuple[asyncio.Transport, P]:
@@ -154,16 +154,16 @@ def _request(proxy: Proxy, url: URL) -> bytes:
 
 
 def _parse(variable: str, given: str, server: URL) -> Proxy:
-    """No refusal repeats what is given: it may hold a password."""
-    instead = f"give http://host:port, or put {server.host} into NO_PROXY to ask it directly; nothing was sent"
+    """Parse the value of a proxy variable. Errors do not show the value: it may hold a password."""
+    instead = f"use http://host:port, or add {server.host} to NO_PROXY to connect directly; nothing was sent"
     scheme = _SCHEME.match(given)
     if scheme is not None and scheme[1].lower() != "http":
-        raise BadConnectionError(f"{variable} names a proxy of the kind {scheme[1]}://, which is not spoken: {instead}")
+        raise BadConnectionError(f"{variable} names a {scheme[1]}:// proxy, which is not supported: {instead}")
     try:
         url = URL(given if scheme is not None else f"http://{given}")
         place = url.origin()
     except ValueError:
-        raise BadConnectionError(f"{variable} cannot be read: {instead}") from None
+        raise BadConnectionError(f"{variable} is not a URL: {instead}") from None
     credentials = basic(url)
     secrets = {url.password or "", url.raw_password or "", credentials.removeprefix("Basic ")} - {""}
     headers = {"Proxy-Authorization": credentials} if credentials else {}
@@ -171,7 +171,7 @@ def _parse(variable: str, given: str, server: URL) -> Proxy:
 
 
 def _is_here(url: URL) -> bool:
-    """Whether it is a server on this machine."""
+    """Whether the server is on this machine."""
     address = _address(url)
     if address is not None:
         return address.is_loopback or address.is_unspecified
@@ -180,7 +180,7 @@ def _is_here(url: URL) -> bool:
 
 
 def _is_within(url: URL, unproxied: str) -> bool:
-    """Whether it is an address, and in one of the networks in a list."""
+    """Whether the host is an IP address in one of the networks of NO_PROXY."""
     address = _address(url)
     return address is not None and any(address in each for each in _networks(unproxied))
 
@@ -191,7 +191,7 @@ def _networks(unproxied: str) -> list[ipaddress.IPv4Network | ipaddress.IPv6Netw
         try:
             found.append(ipaddress.ip_network(each.strip().strip("[]"), strict=False))
         except ValueError:
-            continue  # a name
+            continue  # a host name
     return found
 
 

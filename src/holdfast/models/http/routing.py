@@ -1,10 +1,10 @@
 """One model behind several URLs.
 
-A request goes where its affinity went before, so that a server finds the beginning of a conversation, or of the other
-repeats of a sample, in its cache; else to the server with the fewest requests under way. A server that cannot be
-reached, is overloaded, does not answer or answers with an error of its own rests for a moment, and its requests go to
-the others: one that fails fast would else draw all of them. Nothing is sent twice from here, whoever tries again comes
-back and is sent elsewhere. If all of them rest, the one that has rested longest is asked.
+A request goes to the server that its affinity used before, so that the prompt cache helps with the turns of a
+conversation and the repeats of a sample; otherwise to the server with the fewest requests in flight. A server that is
+unreachable, overloaded, timed out or failing (5xx) is paused for a while, and its requests go to the others: a server
+that fails fast would otherwise attract all of them. Nothing is sent twice here: a retry comes from the retry layer and
+is routed again. If all servers are paused, the one whose pause ends first is used.
 """
 
 import time
@@ -18,94 +18,94 @@ from holdfast.models.http.endpoint import parse_url
 from holdfast.models.provider import Connection, Listing, Provider, Request
 from holdfast.records.samples import Answer
 
-_REST_SECONDS = 1.0
-_REST_SECONDS_MAX = 30.0
+_PAUSE_SECONDS = 1.0
+_PAUSE_SECONDS_MAX = 30.0
 _PINS_MAX = 100_000
-"""So many conversations are remembered; the one that was silent for longest is forgotten."""
-_TIRED = ("connection", "overload", "server", "timeout")
+"""How many affinities are remembered; the least recently used is forgotten."""
+_PAUSED_AFTER = ("connection", "overload", "server", "timeout")
 
 
 def make_routing(
     connection: Connection, urls: Sequence[str], make: Callable[[Connection], Provider]
 ) -> "RoutingProvider":
-    """BadConnectionError if there is no URL, or one stands there twice."""
+    """BadConnectionError if there is no URL, or one of them is listed twice."""
     if not urls:
-        raise BadConnectionError("base_url is an empty list: name at least one URL, or leave it out")
+        raise BadConnectionError("base_url is an empty list: list at least one URL, or remove it")
     if len(set(urls)) < len(urls):
-        raise BadConnectionError("base_url names a URL twice: name each of them once")
+        raise BadConnectionError("base_url lists a URL twice: list each of them once")
     shown = [str(parse_url(url).with_query(None).with_user(None)) for url in urls]
     made = [make(msgspec.structs.replace(connection, base_url=url)) for url in urls]
-    return RoutingProvider(list(map(Place, shown, made)), connection.tell)
+    return RoutingProvider(list(map(RoutedServer, shown, made)), connection.tell)
 
 
-class Place:
-    """One URL: its provider, and how it is doing."""
+class RoutedServer:
+    """One URL: its provider, its load and its failures."""
 
     def __init__(self, url: str, provider: Provider) -> None:
         self.url = url
         self.provider = provider
-        self.under_way = 0
-        self.rests_until = 0.0
+        self.in_flight = 0
+        self.paused_until = 0.0
         self.failures = 0
-        """In a row."""
+        """Failures in a row."""
 
 
 class RoutingProvider:
-    """Several providers of one model as one. Belongs to the event loop that first asks; close it there."""
+    """Several providers of one model as one. It belongs to the event loop that first uses it; close it there."""
 
     def __init__(
         self,
-        places: Sequence[Place],
+        servers: Sequence[RoutedServer],
         tell: Callable[[str, str], None] = lambda event, message: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._places = list(places)
+        self._servers = list(servers)
         self._tell = tell
         self._clock = clock
-        self._pins: OrderedDict[str, Place] = OrderedDict()
+        self._pins: OrderedDict[str, RoutedServer] = OrderedDict()
 
     async def generate(self, request: Request) -> Answer:
-        """Ask once, at one of them. What is raised is what it raised."""
-        place = self._choose(request.affinity)
-        place.under_way += 1
+        """Send once, to one of the servers. Its errors are raised unchanged."""
+        server = self._choose(request.affinity)
+        server.in_flight += 1
         try:
-            answer = await place.provider.generate(request)
+            answer = await server.provider.generate(request)
         except ModelError as error:
-            if error.kind in _TIRED:
-                self._rest(place, error)
+            if error.kind in _PAUSED_AFTER:
+                self._pause(server, error)
             raise
         finally:
-            place.under_way -= 1
-        if place.failures:
-            place.failures, place.rests_until = 0, 0.0
-            self._tell("model.back", f"{place.url} answers again")
+            server.in_flight -= 1
+        if server.failures:
+            server.failures, server.paused_until = 0, 0.0
+            self._tell("model.back", f"{server.url} responds again")
         return answer
 
     async def served(self, seconds: float) -> list[str] | None:
-        """The names of the models that all of them have; None if one does not say."""
+        """The names of the models that all servers have; None if one of them does not list its models."""
         found: list[str] | None = None
-        for place in self._places:
-            names = await place.provider.served(seconds) if isinstance(place.provider, Listing) else None
+        for server in self._servers:
+            names = await server.provider.served(seconds) if isinstance(server.provider, Listing) else None
             if names is None:
                 return None
             found = names if found is None else [name for name in found if name in names]
         return found
 
     async def close(self) -> None:
-        for place in self._places:
-            await place.provider.close()
+        for server in self._servers:
+            await server.provider.close()
 
-    def _choose(self, affinity: str) -> Place:
+    def _choose(self, affinity: str) -> RoutedServer:
         now = self._clock()
         pinned = self._pins.get(affinity) if affinity else None
-        if pinned is not None and pinned.rests_until <= now:
+        if pinned is not None and pinned.paused_until <= now:
             self._pins.move_to_end(affinity)
             return pinned
-        awake = [place for place in self._places if place.rests_until <= now]
-        if awake:
-            chosen = min(awake, key=lambda place: place.under_way)
+        available = [server for server in self._servers if server.paused_until <= now]
+        if available:
+            chosen = min(available, key=lambda server: server.in_flight)
         else:
-            chosen = min(self._places, key=lambda place: place.rests_until)
+            chosen = min(self._servers, key=lambda server: server.paused_until)
         if affinity:
             self._pins[affinity] = chosen
             self._pins.move_to_end(affinity)
@@ -113,14 +113,14 @@ class RoutingProvider:
                 self._pins.popitem(last=False)
         return chosen
 
-    def _rest(self, place: Place, error: ModelError) -> None:
-        """The requests that were under way with the one that failed first fail too: that is one failure, not many."""
+    def _pause(self, server: RoutedServer, error: ModelError) -> None:
+        """Pause a server. Requests in flight fail together with the first: that counts as one failure."""
         now = self._clock()
-        if place.rests_until > now:
+        if server.paused_until > now:
             return
-        place.failures += 1
-        seconds = min(_REST_SECONDS * 2.0 ** min(place.failures - 1, 10), _REST_SECONDS_MAX)
+        server.failures += 1
+        seconds = min(_PAUSE_SECONDS * 2.0 ** min(server.failures - 1, 10), _PAUSE_SECONDS_MAX)
         seconds = max(seconds, error.retry_after or 0.0)
-        place.rests_until = now + seconds
-        others = sum(each.rests_until <= now for each in self._places)
-        self._tell("model.rests", f"{place.url} rests for {seconds:g} s, {others} other(s) go on: {error}")
+        server.paused_until = now + seconds
+        others = sum(each.paused_until <= now for each in self._servers)
+        self._tell("model.rests", f"{server.url} is paused for {seconds:g} s, {others} other(s) continue: {error}")

@@ -1,7 +1,7 @@
-"""From an HTTP failure to a kind and a text. Pure.
+"""From an HTTP error response to a kind and a message. Pure.
 
-Servers agree on little but the status number; what a 400 is about has to be read from its text. Their own words are
-kept, cut at a length that a record can bear.
+Servers agree on little but the status number: the meaning of a 400 must be found in its text. The server's own message
+is kept, shortened to a length that fits into a record.
 """
 
 import math
@@ -15,8 +15,8 @@ import msgspec
 from holdfast.models.failures import Kind
 
 RETRY_AFTER_SECONDS_MAX = 3600.0
+"""The longest wait that a server can request: a wrong date must not stop a run for years."""
 _RETRY_AFTER_CHARACTERS_MAX = 100
-"""Nobody waits longer than this on a server's word: a wrong date must not stop a run for years."""
 
 _DETAIL_CHARACTERS_MAX = 1000
 
@@ -44,8 +44,8 @@ _UNPAID_TEXTS = (
     "free-models-per-day",
     "perdayperproject",
 )
-"""OpenAI calls an account without credit a rate limit, Anthropic a bad request. What a day may have, and is used up, is
-no matter of minutes either. "Exceeded your current quota" is not here: Google says it of every minute's limit.
+"""OpenAI reports an account without credit as a rate limit, Anthropic as a bad request. A used-up daily limit is here
+too: waiting minutes does not help. "Exceeded your current quota" is not: Google sends it for limits per minute.
 """
 _TOO_LONG_TEXTS = (
     "context length",
@@ -65,9 +65,9 @@ _TOO_LONG_TEXTS = (
     "input token count",
 )
 _TOO_LARGE_TEXTS = ("request too large for",)
-"""One request alone is more than the tokens of a minute: OpenAI calls that a rate limit."""
+"""One request exceeds the tokens per minute: OpenAI reports that as a rate limit."""
 _KEY_TEXTS = ("api_key_invalid", "api key not valid", "api key expired", "incorrect api key provided")
-"""Google and xAI call a wrong key a bad request."""
+"""Google and xAI report a wrong key as a bad request."""
 _FILTER_TEXTS = (
     "content_filter",
     "content filter",
@@ -81,7 +81,7 @@ _FILTER_TEXTS = (
     "safety system",
 )
 _FLAGGED_TEXTS = ("flagged_input", "input was flagged")
-"""OpenRouter forbids single prompts."""
+"""OpenRouter reports a filtered prompt as forbidden (403)."""
 _BY_TEXT: tuple[tuple[tuple[int, ...], tuple[str, ...], Kind], ...] = (
     ((400, 403, 429), _UNPAID_TEXTS, "billing"),
     ((400, 413, 422), _TOO_LONG_TEXTS, "context_too_long"),
@@ -90,8 +90,8 @@ _BY_TEXT: tuple[tuple[tuple[int, ...], tuple[str, ...], Kind], ...] = (
     ((403,), _FLAGGED_TEXTS, "content_filter"),
     ((400,), _KEY_TEXTS, "auth"),
 )
-"""What a status means where the text says more than it does: the first that fits."""
-_WORDS: dict[str, int] = {
+"""Kinds by status and text, where the status alone is ambiguous: the first match wins."""
+_ERROR_CODES: dict[str, int] = {
     "rate_limit_exceeded": 429,
     "rate_limit_error": 429,
     "insufficient_quota": 429,
@@ -113,35 +113,35 @@ _WORDS: dict[str, int] = {
     "model_not_found": 404,
     "request_too_large": 413,
 }
-"""Servers' own words for failures, and the status that each would have."""
+"""Servers' error codes inside a 200 response, and the HTTP status that each would have."""
 
 
 def kind_of(status: int, body: str) -> Kind:
-    """The kind of a failed response; `body` is all that the server wrote."""
+    """The kind of a failed response; `body` is its whole text."""
     text = body.lower()
-    for statuses, words, kind in _BY_TEXT:
-        if status in statuses and any(word in text for word in words):
+    for statuses, texts, kind in _BY_TEXT:
+        if status in statuses and any(each in text for each in texts):
             return kind
     return _KINDS.get(status, "server" if status >= 500 else "bad_request")
 
 
 def status_in(error: Any) -> int | None:
-    """The status that a failure inside a success would have had, by its code or its type; None if neither tells."""
+    """The HTTP status of an error inside a 200 response, by its code or its type; None if neither is known."""
     if not isinstance(error, dict):
         return None
-    for said in (error.get("code"), error.get("type")):
-        number = int(said) if isinstance(said, str) and said.isdecimal() else said
+    for code in (error.get("code"), error.get("type")):
+        number = int(code) if isinstance(code, str) and code.isdecimal() else code
         if isinstance(number, int) and 400 <= number <= 599:
             return number
-        if isinstance(said, str) and said.lower() in _WORDS:
-            return _WORDS[said.lower()]
+        if isinstance(code, str) and code.lower() in _ERROR_CODES:
+            return _ERROR_CODES[code.lower()]
     return None
 
 
 def detail_of(body: str) -> str:
-    """What the server said, without its wrapping. An HTML page is only named."""
+    """The server's error message, without the JSON around it. An HTML page is only mentioned."""
     try:
-        found = _said(msgspec.json.decode(body))
+        found = _message_in(msgspec.json.decode(body))
     except (msgspec.DecodeError, RecursionError):
         found = ""
     if found:
@@ -157,9 +157,9 @@ def shorten(text: str) -> str:
 
 
 def retry_after_seconds(headers: Mapping[str, str], now: float) -> float | None:
-    """How long the server asks us to wait: retry-after-ms, or Retry-After as seconds or as a date.
+    """The wait that the server requests: retry-after-ms, or Retry-After as seconds or as a date.
 
-    A date is compared with the server's own clock if it sent one: ours may be wrong.
+    A date is compared with the server's Date header if it sent one: the local clock may be wrong.
     """
     milliseconds = _number(headers.get("retry-after-ms", ""))
     if milliseconds is not None:
@@ -176,7 +176,7 @@ def retry_after_seconds(headers: Mapping[str, str], now: float) -> float | None:
 
 
 def retry_delay_seconds(body: str) -> float | None:
-    """The same in the body of a failure, as Google's servers say it: `details` with a `retryDelay` of "34s"."""
+    """The wait in the body of a failure, as Google's servers send it: `details` with a `retryDelay` of "34s"."""
     try:
         decoded = msgspec.json.decode(body, type=_Delayed | list[_Delayed])
     except (msgspec.DecodeError, RecursionError):
@@ -190,7 +190,7 @@ def retry_delay_seconds(body: str) -> float | None:
 
 
 class _Detail(msgspec.Struct):
-    """One of the details of a failure; most say something else."""
+    """One of the details of a failure; most have no delay."""
 
     retry_delay: str = msgspec.field(name="retryDelay", default="")
 
@@ -207,12 +207,13 @@ class _Delayed(msgspec.Struct):
     error: _Failed
 
 
-def _said(body: Any) -> str:
-    """OpenAI: error.message; others: error, message or detail, as text or as anything. Google's OpenAI-like server has
-    a list of one. OpenRouter says "Provider returned error", and what that was beside it.
+def _message_in(body: Any) -> str:
+    """The error message in a decoded body; empty if none is found. OpenAI: error.message; others: error, message or
+    detail, of any type. Google's OpenAI-compatible server sends a list of one. OpenRouter sends "Provider returned
+    error" with the real message in `metadata.raw`.
     """
     if isinstance(body, list) and len(body) == 1:
-        return _said(body[0])
+        return _message_in(body[0])
     if not isinstance(body, dict):
         return ""
     for name in ("error", "message", "detail"):
@@ -247,5 +248,5 @@ def _timestamp(value: str) -> float | None:
     try:
         moment = parsedate_to_datetime(value)
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError):  # numbers that no clock has
+    except (ValueError, OverflowError):  # numbers outside of the range of dates
         return None

@@ -1,1 +1,1 @@
-"""When a request may be sent: rate limits, the adaptive window, the circuit breaker, retries."""
+"""When a request may be sent: rate limits, the adaptive window, the circuit breaker, the queue, and retries."""

@@ -1,58 +1,60 @@
-"""The circuit breaker of one model's line: a server that is down is waited for, with one request now and then.
+"""The circuit breaker of one model: when its server is down, Holdfast waits for it and sends a probe now and then.
 
-Pure: time is given. Invariant: while it is open at most one request is under way as a probe, at growing intervals; any
-answer to what was sent since the failures began closes it: what a server sent before it died may come later. It opens
-only after failures of several kinds in a row that speak of the server, never because of one that an answer came
-between. Where nothing was heard of the server at all (a connection that failed) a few are enough; an error or a
-time-out may be the request's own doing, so those must be of many requests: what is left at the end of a run may be just
-the samples that no server can answer.
+Pure: time is a parameter. Invariants:
+
+- While it is open, at most one request is in flight as a probe, at growing intervals.
+- It opens only after failures in a row, with no response in between. A few failed connections are enough, because the
+  server sent nothing. An error or a time-out may be caused by the request, so those must come from many different
+  requests: the last samples of a run may be exactly the ones that no server can answer.
+- Any response to a request that was sent after the failures began closes it. Responses to earlier requests do not: they
+  may have been sent before the server died.
 """
 
 import math
 
-from holdfast.models.failures import Policy
+from holdfast.models.failures import FailurePolicy
 
 TRIPS_AFTER = 5
-"""So many failed connections in a row open it."""
+"""This many failed connections in a row open it."""
 TRIPS_AFTER_REQUESTS = 16
-"""So many requests, of which each failed and none was answered meanwhile, open it."""
+"""This many different requests that failed in a row open it."""
 _FIRST_SECONDS = 0.5
 _SECONDS_MAX = 30.0
 _HEARD_SECONDS_MAX = 5.0
-"""Between probes of a server that does answer, if only with errors."""
+"""The longest interval between probes of a server that does respond, if only with errors."""
 
 
 class Breaker:
-    """Closed, or open since a moment with a reason. With no patience it never opens."""
+    """Closed, or open since some time for a reason. With a patience of 0 it never opens."""
 
     def __init__(self, patience_seconds: float) -> None:
         self.patience_seconds = patience_seconds
         self.is_open = False
         self.why = ""
-        """The last failure."""
+        """The message of the last failure."""
         self.probe_at = math.inf
         """When the next probe may be sent."""
         self._is_probing = False
         self.failures = 0
-        """In a row."""
+        """Failures in a row."""
         self._unheard = 0
         self._requests: set[int] = set()
         self._since = 0.0
         self._interval = _FIRST_SECONDS
 
     def wait(self, now: float) -> float:
-        """Seconds until a request may be sent; infinite while a probe is under way."""
+        """Seconds until a request may be sent; infinite while a probe is in flight."""
         if not self.is_open:
             return 0.0
         return math.inf if self._is_probing else max(0.0, self.probe_at - now)
 
     def sent(self) -> bool:
-        """A request is sent. Whether it is a probe."""
+        """Record that a request is sent. True if it is a probe."""
         self._is_probing = self.is_open
         return self._is_probing
 
     def failed(self, now: float, why: str, request: int, *, is_unheard: bool, was_probe: bool = False) -> bool:
-        """A failure that may speak of the server; `is_unheard`: nothing came from it. True if it opened the breaker."""
+        """Record a failure that may mean a dead server; `is_unheard`: it sent nothing. True if the breaker opened."""
         self.why = why
         if not self.failures:
             self._since = now
@@ -73,11 +75,11 @@ class Breaker:
         return True
 
     def drop_probe(self) -> None:
-        """The probe came to nothing, in whatever way: another may be sent."""
+        """The probe ended without a result: another may be sent."""
         self._is_probing = False
 
     def heard(self, sent_at: float) -> bool:
-        """The server has answered, whatever it said, a request of that time. True if that closed the breaker."""
+        """Record any response to a request that was sent at `sent_at`. True if that closed the breaker."""
         if self.is_open and sent_at < self._since:
             return False
         was_open, self.is_open = self.is_open, False
@@ -88,16 +90,16 @@ class Breaker:
         return was_open
 
     def open_seconds(self, now: float) -> float:
-        """How long the server has not answered."""
+        """For how long the server has not responded; 0 while closed."""
         return now - self._since if self.is_open else 0.0
 
     def is_over(self, now: float) -> bool:
-        """Whether its patience is."""
+        """Whether it has been open for longer than the patience."""
         return self.is_open and now - self._since >= self.patience_seconds
 
 
 class Streak:
-    """Of one line, or of one cell. `has_answers`: whether it has ever had one, in an earlier process too."""
+    """Permanent failures in a row, of a model or a cell. `has_answers`: it had one, maybe in an earlier process."""
 
     def __init__(self, has_answers: bool = False) -> None:
         self.has_answers = has_answers
@@ -109,8 +111,8 @@ class Streak:
         self._in_a_row = 0
         self._samples.clear()
 
-    def refused(self, policy: Policy, sample: str = "") -> bool:
-        """True if that is enough. `sample`: whose request it was, if that may be the reason."""
+    def refused(self, policy: FailurePolicy, sample: str = "") -> bool:
+        """Record a failure; True if it must stop now. `sample`: the sample that may be the cause; each counts once."""
         if not sample or sample not in self._samples:
             self._in_a_row += 1
         if sample:

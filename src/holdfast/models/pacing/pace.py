@@ -1,8 +1,8 @@
-"""When the next request to one model may be sent. Pure: time is given, in seconds of any clock that never goes back.
+"""When the next request to one model may be sent. Pure: time is a parameter, in seconds of any monotonic clock.
 
-Four things decide: how many are under way (`Window`), pauses that the server asked for, how many requests and tokens a
-minute may have (the spec's word, and what the server's headers leave), and whether the server is there at all
-(`Breaker`). Invariant: `wait` is 0 exactly when a request may be sent, and infinite when only an answer changes that.
+Four things decide: the number of requests in flight (`Window`), pauses that the server requested, requests and tokens
+per minute (from the spec and from the server's headers), and whether the server is up (`Breaker`). Invariant: `wait` is
+0 exactly when a request may be sent, and infinite when only a response can change that.
 """
 
 import math
@@ -16,16 +16,16 @@ from holdfast.models.pacing.rate_limits import Quota
 from holdfast.models.pacing.window import UNHEARD_SECONDS, Window
 
 _BURST_SECONDS = 0.1
-"""What was not sent for so long is made up for: timers come late."""
+"""Up to this much unused time is made up for: timers fire late."""
 _STRIKE_SECONDS = 0.25
 _STRIKE_SECONDS_MAX = 30.0
 _STRIKES_MAX = 10
 _WEIGHT = 0.1
-"""Of the last answer, in what an answer takes on average."""
+"""Weight of the latest answer in the moving average of output tokens."""
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What the spec says of one model's pace."""
+    """The spec's limits for one model."""
 
     ceiling: int = 64
     adaptive: bool = True
@@ -35,34 +35,34 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class Pace:
-    """One model's. Whoever sends calls `sent`, then one of `answered`, `failed` and `dropped`."""
+    """The limiter of one model. For each request call `sent`, then one of `answered`, `failed` and `dropped`."""
 
     def __init__(self, limits: Limits) -> None:
         self.in_flight = 0
         self.window = Window(limits.ceiling, limits.adaptive)
         self.breaker = Breaker(limits.patience_seconds)
         self._own = {"requests": _Meter(), "tokens": _Meter()}
-        """What the spec says of each."""
-        self._told: dict[str, _Meter] = {}
-        """What the server says, of as many things as it counts: a plenty of one makes no other less scarce."""
+        """Limits from the spec."""
+        self._reported: dict[str, _Meter] = {}
+        """Limits from the server's headers, one meter per thing that it counts: each of them can run out alone."""
         self._paused_until = -math.inf
         self._not_before = -math.inf
         self._metered: list[tuple[str, _Meter]] = []
-        """Those that hold requests back."""
+        """The meters that can delay requests now."""
         self._strikes = 0
         self._output_tokens = 0.0
         self.change(limits)
 
     def change(self, limits: Limits) -> None:
-        """Other limits, from now on."""
+        """Replace the spec's limits."""
         self.window.change(limits.ceiling, limits.adaptive)
         self.breaker.patience_seconds = limits.patience_seconds
         self._own["requests"].change(limits.requests_per_minute)
         self._own["tokens"].change(limits.tokens_per_minute)
-        self._measure()
+        self._collect_meters()
 
     def is_free(self, now: float) -> bool:
-        """Whether a request may be sent at once: `wait`, where nothing has to be found out."""
+        """Whether a request may be sent at once: the fast path of `wait() == 0`."""
         return self.in_flight < self.window.size and now >= self._not_before and not self.breaker.is_open
 
     def wait(self, now: float) -> float:
@@ -70,21 +70,22 @@ class Pace:
         held = max(self._not_before - now, self.breaker.wait(now))
         if held > 0:
             return held
-        if self.in_flight < self.window.size or self.breaker.is_open:  # a probe goes beside what still hangs
+        # A probe may be sent although older requests still hang.
+        if self.in_flight < self.window.size or self.breaker.is_open:
             return 0.0
         seconds = self.window.unheard_seconds(now)
         return seconds if seconds > 0 or self.in_flight < self.window.size else UNHEARD_SECONDS
 
     def held_seconds(self, now: float) -> float:
-        """How long nothing is sent because of a rate limit; not because enough is under way."""
+        """How long a rate limit delays the next request. The window's limit does not count."""
         return max(0.0, self._not_before - now)
 
     def guess(self, characters: int) -> float:
-        """Tokens that a request will use: what goes in by its length, what comes out by what came so far."""
+        """Estimated tokens of a request: the input by its length, the output by the average so far."""
         return max(1.0, characters / 4) + self._output_tokens
 
     def sent(self, now: float, tokens: float = 0.0) -> bool:
-        """A request goes out. Whether it is the breaker's probe."""
+        """Record that a request is sent. True if it is the breaker's probe."""
         self.in_flight += 1
         for of, meter in self._metered:
             meter.take(now, self._amount(of, tokens))
@@ -92,69 +93,70 @@ class Pace:
         return self.breaker.is_open and self.breaker.sent()
 
     def dropped(self, was_probe: bool) -> None:
-        """A request was given up: nothing is known."""
+        """A request was abandoned: nothing is known about the server."""
         self.in_flight -= 1
         if was_probe:
             self.breaker.drop_probe()
 
     def answered(self, now: float, sent_at: float) -> bool:
-        """True if that closed the breaker."""
+        """Record an answer. True if that closed the breaker."""
         self.in_flight -= 1
         self._strikes = 0
         self.window.answered(now, sent_at)
-        return self.breaker.failures > 0 and self._hear(sent_at)
+        return self.breaker.failures > 0 and self._close_breaker(sent_at)
 
     def used(self, input_tokens: int, output_tokens: int, guessed: float) -> None:
-        """What an answer took: the guess is put right."""
+        """Correct the estimate with the tokens that an answer really used."""
         self._output_tokens += _WEIGHT * (output_tokens - self._output_tokens)
         self._own["tokens"].correct(input_tokens + output_tokens - guessed)
-        self._hold()
+        self._update_delay()
 
     def failed(self, now: float, sent_at: float, error: ModelError, was_probe: bool, request: int = 0) -> bool:
-        """True if that opened the breaker, or closed it. `request`: the same for all tries of one."""
+        """Record a failure. True if that opened or closed the breaker. `request`: a number, equal for all its tries."""
         policy, in_flight = error.policy, self.in_flight
         self.in_flight -= 1
         if policy.slows:
             self.window.refused(now, sent_at, in_flight)
         if error.retry_after and error.retryable:
             self._pause(now + error.retry_after)
-        elif policy.is_free and self.window.size == 1 and in_flight <= 1:  # it cannot become less in any other way
+        elif policy.is_free and self.window.size == 1 and in_flight <= 1:
+            # One at a time is the minimum: only pauses can slow it down further.
             self._strikes = min(self._strikes + 1, _STRIKES_MAX)
             self._pause(now + min(_STRIKE_SECONDS * 2.0 ** (self._strikes - 1), _STRIKE_SECONDS_MAX))
         if policy.breaks:
             is_unheard = error.kind == "connection"
             return self.breaker.failed(now, str(error), request, is_unheard=is_unheard, was_probe=was_probe)
-        return self._hear(sent_at)
+        return self._close_breaker(sent_at)
 
     def heard(self, now: float, quotas: Sequence[Quota]) -> None:
-        """What the server says it still takes."""
+        """Apply the quotas from the headers of a response."""
         for quota in quotas:
-            meter = self._told.setdefault(quota.of, _Meter())
+            meter = self._reported.setdefault(quota.of, _Meter())
             meter.heard(now, quota, max(1.0, self._amount(quota.of, self._output_tokens)))
-        self._measure()
+        self._collect_meters()
 
     def _amount(self, of: str, tokens: float) -> float:
-        """How much of a thing a request of so many tokens takes."""
+        """How much of a counted thing (`requests`, `input-tokens`, …) a request of so many tokens uses."""
         if "token" not in of:
             return 1.0
-        said = min(tokens, self._output_tokens)
-        return said if "output" in of else tokens - said if "input" in of else tokens
+        output = min(tokens, self._output_tokens)
+        return output if "output" in of else tokens - output if "input" in of else tokens
 
-    def _measure(self) -> None:
-        """Which meters there are to look at."""
-        self._metered = [each for each in (*self._own.items(), *self._told.items()) if each[1].is_on]
+    def _collect_meters(self) -> None:
+        """Collect the active meters, so that `sent` looks only at those."""
+        self._metered = [each for each in (*self._own.items(), *self._reported.items()) if each[1].is_on]
         self.counts_tokens = any("token" in of for of, _ in self._metered)
-        self._hold()
+        self._update_delay()
 
-    def _hold(self) -> None:
-        every = (*self._own.values(), *self._told.values())
+    def _update_delay(self) -> None:
+        every = (*self._own.values(), *self._reported.values())
         self._not_before = max(self._paused_until, *(meter.next_at for meter in every))
 
     def _pause(self, until: float) -> None:
         self._paused_until = max(self._paused_until, until)
         self._not_before = max(self._not_before, until)
 
-    def _hear(self, sent_at: float) -> bool:
+    def _close_breaker(self, sent_at: float) -> bool:
         if not self.breaker.heard(sent_at):
             return False
         self.window.restart()
@@ -163,11 +165,11 @@ class Pace:
 
 
 class _Meter:
-    """So many a minute, spread evenly; fewer while the server says that little is left."""
+    """A rate per minute, spread evenly; slower while the server reports that little is left."""
 
     def __init__(self) -> None:
         self.next_at = -math.inf
-        """When the next may go."""
+        """When the next request may be sent."""
         self._own = 0.0
         self._spacing = 0.0
         self._spaced_until = -math.inf
@@ -191,13 +193,13 @@ class _Meter:
         self.next_at += amount * self._own
 
     def heard(self, now: float, quota: Quota, each: float) -> None:
-        """Above half of what there can be nothing changes, so a short run is not held up. Below, what is left is spread
-        over the time until all is there again: a bucket that fills steadily is then used just as fast as it fills.
+        """Apply a quota. While more than half of it is left nothing changes, so that a short run is not delayed. Below
+        that, the rest is spread over the time until the reset: a token bucket is then used as fast as it refills.
         """
         self._most = max(self._most, quota.limit or quota.remaining)
         self._spacing = 0.0
         if not quota.reset_seconds:
-            return  # all is there again, or will be at once
+            return  # it is full again, or will be at once
         if quota.remaining < each:
             self.next_at = max(self.next_at, now + quota.reset_seconds)
         elif 2 * quota.remaining < self._most:

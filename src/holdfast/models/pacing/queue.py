@@ -1,7 +1,7 @@
-"""Whose turn it is to ask a model: a queue in front of its pace, and the one timer that wakes it.
+"""The queue of one model's requests in front of its limiter, and slots that bound what runs at a time.
 
-Invariant: a request is sent only when the pace says so, in the order of arrival; those that are made again come first.
-A turn that was given in the moment of a cancellation is passed on.
+Invariants: a request is sent only when the limiter (`Pace`) allows it, in the order of arrival, retries first. A turn
+or a slot that was granted at the moment of a cancellation is passed on, so none is ever lost.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ _Waiter = tuple["asyncio.Future[bool]", float]
 
 
 class Turns:
-    """Of one model. After everything that may let a request through: `hand_out`."""
+    """The queue of one model. Call `hand_out` after every event that may let a request through."""
 
     def __init__(self, pace: Pace, clock: Callable[[], float]) -> None:
         self._pace = pace
@@ -33,7 +33,7 @@ class Turns:
         return len(self._waiting)
 
     def take(self, tokens: float) -> bool:
-        """Take a turn if one is free and nobody waits; else `await wait()` for it."""
+        """Take a turn if one is free and no request waits; else `await wait()` for one."""
         now = self._clock()
         if not self._released and (self._waiting or not self._pace.is_free(now)):
             return False
@@ -41,7 +41,7 @@ class Turns:
         return True
 
     async def wait(self, tokens: float, *, first: bool) -> bool:
-        """Wait for a turn and take it. Whether it is a probe of a server that is down."""
+        """Wait for a turn and take it. True if the request is a probe of a server that is down."""
         turn: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         if first:
             self._waiting.appendleft((turn, tokens))
@@ -51,7 +51,7 @@ class Turns:
         try:
             return await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
+            if turn.done() and not turn.cancelled():  # granted at the moment of the cancellation: pass it on
                 self._pace.dropped(turn.result())
                 self.hand_out()
             elif (turn, tokens) in self._waiting:
@@ -59,15 +59,13 @@ class Turns:
             raise
 
     def limited_seconds(self, now: float) -> float:
-        """How long a rate limit has held back everything, in all, as far as it was seen: of use as a difference, by
-        whoever waits meanwhile.
-        """
+        """How long a rate limit has delayed the whole queue so far. A request takes the difference of two readings."""
         self._limited += min(now - self._looked_at, self._held)
         self._looked_at, self._held = now, self._pace.held_seconds(now)
         return self._limited
 
     def hand_out(self) -> None:
-        """Give turns to whoever waits, as long as there are any."""
+        """Grant turns to waiting requests, as many as the limiter allows, and set the timer for the next."""
         if not self._waiting:
             return
         now = self._clock()
@@ -75,7 +73,7 @@ class Turns:
         while self._waiting:
             seconds = 0.0 if self._released else self._pace.wait(now)
             if seconds > 0:
-                self._held = self._pace.held_seconds(now)  # as it is behind those that were let through
+                self._held = self._pace.held_seconds(now)  # the delay behind those that were just let through
                 self._wake_in(now, seconds)
                 return
             turn, tokens = self._waiting.popleft()
@@ -83,7 +81,7 @@ class Turns:
                 turn.set_result(self._pace.sent(now, tokens))
 
     def release(self) -> None:
-        """From now on let everybody through, whatever the pace says: the line is closed, and they are to meet that."""
+        """From now on let every request through at once: the model is closed, and each request must find that out."""
         self._released = True
         self.hand_out()
 
@@ -92,7 +90,7 @@ class Turns:
             self._timer.cancel()
 
     def _wake_in(self, now: float, seconds: float) -> None:
-        """A timer that comes earlier is left as it is: it looks again."""
+        """Set the timer. One that fires earlier is kept: it checks again."""
         if math.isinf(seconds) or (self._timer is not None and self._wakes_at <= now + seconds):
             return
         if self._timer is not None:
@@ -106,7 +104,7 @@ class Turns:
 
 
 class Places:
-    """At most `limit` at a time. A smaller limit counts when places are given back."""
+    """A semaphore of `limit` slots whose limit can change. A smaller limit takes effect as slots are given back."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -114,20 +112,20 @@ class Places:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     def take(self) -> bool:
-        """Take a place if one is free and nobody waits; else `await wait()` for it."""
+        """Take a slot if one is free and nobody waits; else `await wait()` for one."""
         if self._free > 0 and not self._waiting:
             self._free -= 1
             return True
         return False
 
     async def wait(self) -> None:
-        """Wait for a place and take it. A place that was given in the moment of a cancellation is passed on."""
+        """Wait for a slot and take it."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
+            if turn.done() and not turn.cancelled():  # granted at the moment of the cancellation: pass it on
                 self.give_back()
             elif turn in self._waiting:
                 self._waiting.remove(turn)
@@ -138,7 +136,7 @@ class Places:
         self._hand_out()
 
     def change(self, limit: int) -> None:
-        """From now on so many."""
+        """Change the limit."""
         self._free += limit - self._limit
         self._limit = limit
         self._hand_out()

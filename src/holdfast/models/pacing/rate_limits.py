@@ -1,8 +1,8 @@
-"""What servers say in headers about how much they will still take. Pure.
+"""Rate limit headers of servers. Pure.
 
-OpenAI and those like it: `x-ratelimit-{limit,remaining,reset}-{requests,tokens}`, the reset as `6m0s` or `17ms`.
-Anthropic: `anthropic-ratelimit-{requests,tokens,…}-{limit,remaining,reset}`, the reset as a date. Others: the same
-without a name for what is counted, which is requests. Anything that cannot be read is passed over: these are hints.
+OpenAI and compatible servers: `x-ratelimit-{limit,remaining,reset}-{requests,tokens}`, the reset as `6m0s` or `17ms`.
+Anthropic: `anthropic-ratelimit-{requests,tokens,…}-{limit,remaining,reset}`, the reset as a date. Others omit what is
+counted, which is then requests. Headers are only hints: whatever cannot be parsed is ignored.
 """
 
 import math
@@ -20,37 +20,35 @@ _EPOCH_SECONDS_MIN = 1e9
 _EPOCH_MILLISECONDS_MIN = 1e12
 _SECONDS_MAX = 3600.0
 _CHARACTERS_MAX = 100
-"""Longer values are no hints, and patterns take quadratic time for them."""
+"""Longer values are ignored: the pattern would take quadratic time on them."""
 
 
 class Quota(msgspec.Struct, frozen=True):
-    """Of one thing that is counted: how much is left, of how much (0: unknown), and when it is all there again."""
+    """One thing that a server counts: how much is left, of how much (0: unknown), and when it is full again."""
 
     remaining: float
     reset_seconds: float
     limit: float = 0.0
     of: str = "requests"
-    """As the server calls it: `tokens`, `input-tokens`, …"""
+    """The server's name for it: `tokens`, `input-tokens`, …"""
 
 
 def quotas_in(headers: Iterable[tuple[bytes, bytes]], wall: float) -> list[Quota]:
-    """Every quota that the headers, with names in lower case, tell of completely enough to act on. `wall`: the time of
-    day, in seconds.
-    """
+    """The quotas in headers (names in lower case) that are complete enough to act on. `wall`: seconds since 1970."""
     found: dict[str, dict[str, str]] = {}
     for name, value in headers:
         if _NEEDLE in name and len(value) <= _CHARACTERS_MAX:
-            _take(found, name.decode("latin-1"), value.decode("latin-1").strip())
+            _collect(found, name.decode("latin-1"), value.decode("latin-1").strip())
     if not found:
         return []
     return [quota for what, fields in found.items() if (quota := _quota(what, fields, wall)) is not None]
 
 
-def _take(found: dict[str, dict[str, str]], name: str, value: str) -> None:
-    words = name.partition("ratelimit-")[2].split("-")
-    field = next((word for word in (words[0], words[-1]) if word in _FIELDS), None)
+def _collect(found: dict[str, dict[str, str]], name: str, value: str) -> None:
+    parts = name.partition("ratelimit-")[2].split("-")
+    field = next((part for part in (parts[0], parts[-1]) if part in _FIELDS), None)
     if field is not None:
-        what = "-".join(word for word in words if word != field)
+        what = "-".join(part for part in parts if part != field)
         found.setdefault(what, {})[field] = value
 
 
@@ -62,7 +60,7 @@ def _quota(what: str, fields: dict[str, str], wall: float) -> Quota | None:
 
 
 def _seconds(text: str, wall: float) -> float | None:
-    """From now on. A number is seconds, or, if it is that large, a moment; others write durations or dates."""
+    """Seconds from now. A number is seconds or, if it is large, a Unix time; other servers send durations or dates."""
     number = _number(text)
     if number is not None:
         if number >= _EPOCH_MILLISECONDS_MIN:

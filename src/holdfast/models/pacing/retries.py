@@ -1,9 +1,8 @@
-"""The one retry layer. No provider tries again by itself, so the count that is recorded is the count that was sent.
+"""The one retry layer. No provider retries by itself, so the recorded number of tries is the number that was sent.
 
-Whoever lets requests through (a model's line, or nobody) is asked before each try, is told what came of it, and does
-all the waiting: for the line's turn, and for the request's own pause before the next try. Those pauses grow
-exponentially with full jitter, so that requests that failed together do not come back together. A cancellation passes
-straight through, waiting or asking.
+An `Admission` (a model's limiter, or none) lets each try through and learns its outcome. It does all the waiting: for
+a free slot, and for the request's own pause before a retry. Pauses grow exponentially with full jitter, so that
+requests that failed together do not return together. A cancellation passes straight through.
 """
 
 import asyncio
@@ -17,11 +16,11 @@ from holdfast.models.failures import ModelError
 from holdfast.models.provider import Provider, Request
 from holdfast.records.samples import Answer
 
-_DOUBLINGS_MAX = 60  # beyond it any sensible maximum was reached long ago, and a float would overflow
+_DOUBLINGS_MAX = 60  # any sensible maximum is reached long before; more would overflow a float
 
 
 class Retries(msgspec.Struct, frozen=True):
-    """How often to ask again, and how long to wait before. `random` gives numbers in [0, 1)."""
+    """How often to retry, and how long to wait before each retry. `random` returns numbers in [0, 1)."""
 
     count: int = 5
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -29,62 +28,62 @@ class Retries(msgspec.Struct, frozen=True):
     seconds_base: float = 0.5
     seconds_max: float = 30.0
     told: Callable[[ModelError], None] = lambda error: None
-    """Hears why a request is made again."""
+    """Called with the error before each retry."""
 
 
 class Again(msgspec.Struct, frozen=True):
-    """How a try that failed is followed by the next."""
+    """How a failed try is retried."""
 
     counts: bool = True
     """It uses up one of the retries."""
     waits: bool = True
-    """The request waits by itself before it queues again; else the line makes all of its requests wait."""
+    """The request pauses by itself before it queues again; else the limiter delays all requests of the model."""
 
 
-class Passage(Protocol):
-    """What one request passes on each of its tries."""
+class Admission(Protocol):
+    """Decides when each try of one request may be sent, and learns its outcome."""
 
     async def enter(self, seconds: float) -> None:
-        """Return when it may be sent, not before so many seconds."""
+        """Return when it may be sent, after at least so many seconds."""
 
     def answered(self, answer: Answer) -> None: ...
 
     async def failed(self, error: ModelError) -> Again:
-        """Raises if the request is not to be made again though it could; may never return if nobody waits for it."""
+        """How to retry. Raises if the request must not be retried; may never return if its result is not needed."""
 
     def dropped(self) -> None:
-        """Neither an answer nor a failure came: a cancellation, or somebody's bug."""
+        """The try ended without a result: a cancellation, or a bug in a provider."""
 
 
 async def ask(
-    provider: Provider, request: Request, retries: Retries, passage: Passage | None = None
+    provider: Provider, request: Request, retries: Retries, passage: Admission | None = None
 ) -> tuple[Answer, int]:
-    """The answer and the number of tries it took. Raises the last ModelError, with its `tries`, when none is left."""
-    way = passage if passage is not None else _Open(retries)
+    """The answer and the number of tries. Raises the last ModelError, with its `tries`, when no retry is left."""
+    gate = passage if passage is not None else _Unlimited(retries)
     tries, used, wait = 1, 0, 0.0
     while True:
-        await way.enter(wait)
+        await gate.enter(wait)
         try:
             answer = await provider.generate(request)
         except ModelError as error:
             error.tries = tries
-            again = await way.failed(error)
+            again = await gate.failed(error)
             used += again.counts
             if used > retries.count or not error.retryable:
                 raise
             retries.told(error)
             wait = _wait_seconds(error, tries, retries) if again.waits else 0.0
         except BaseException:
-            way.dropped()
+            gate.dropped()
             raise
         else:
-            way.answered(answer)
+            gate.answered(answer)
             return answer, tries
         tries += 1
 
 
-class _Open:
-    """No line: each request for itself."""
+class _Unlimited:
+    """No limiter: each request waits only for its own pause."""
 
     def __init__(self, retries: Retries) -> None:
         self._sleep = retries.sleep

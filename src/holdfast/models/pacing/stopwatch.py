@@ -1,8 +1,8 @@
-"""A sample's time of work: it stands still while all that the sample has asked for is held back: by a model's line, by
-its run's budget, in a job.
+"""The working time of a sample: a clock that stops while every request of the sample waits in a queue.
 
-So neither a time limit nor a recorded duration depends on how busy the line is. Whoever holds a request back finds the
-sample's stopwatch in `running`; code outside of any sample has none.
+Requests wait for a model's limiter, for the run's budget or for a batch job. So neither a time limit nor a recorded
+duration depends on how busy a model is. Code that delays a request finds the sample's stopwatch in the context
+variable `running`; code outside of any sample has none.
 """
 
 import asyncio
@@ -14,64 +14,64 @@ from holdfast.models.timing import Timer, under_way
 
 
 class Stopwatch:
-    """Of one attempt. What is held back at the same time counts once, and not while something else is under way."""
+    """The clock of one attempt. It stops only while all of its requests wait; overlapping waits count once."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._asked = 0
         self._holding = 0
-        self._is_still = False
+        self._is_stopped = False
         self._since = 0.0
         self._held = 0.0
         self._limit: asyncio.Timeout | None = None
         self._left = 0.0
 
     def held_seconds(self) -> float:
-        """For how long it has stood still."""
-        return self._held + (self._clock() - self._since if self._is_still else 0.0)
+        """For how long it has been stopped in total."""
+        return self._held + (self._clock() - self._since if self._is_stopped else 0.0)
 
     def obey(self, limit: asyncio.Timeout | None) -> None:
-        """A time limit that is put off by as long as it stands still; None when it is over."""
+        """Set the time limit that is extended while the clock is stopped; None: there is none any more."""
         self._limit = limit
 
     def begin(self) -> None:
-        """Something is asked for; `end` when it is there."""
+        """The sample starts a request; call `end` when it has ended."""
         self._asked += 1
         if self._holding:
-            self._look()
+            self._update()
 
     def end(self) -> None:
         self._asked -= 1
         if self._holding:
-            self._look()
+            self._update()
 
     def hold(self) -> None:
-        """Something that was asked for is held back; `let_go` when it no longer is."""
+        """A request of the sample waits; call `let_go` when it is sent."""
         self._holding += 1
-        self._look()
+        self._update()
 
     def let_go(self) -> None:
         self._holding -= 1
-        self._look()
+        self._update()
 
-    def _look(self) -> None:
-        is_still = 0 < self._holding >= self._asked
-        if is_still and not self._is_still:
+    def _update(self) -> None:
+        is_stopped = 0 < self._holding >= self._asked
+        if is_stopped and not self._is_stopped:
             self._since = self._clock()
-            self._put_off()
-        elif self._is_still and not is_still:
+            self._suspend_limit()
+        elif self._is_stopped and not is_stopped:
             self._held += self._clock() - self._since
-            self._put_back()
-        self._is_still = is_still
+            self._resume_limit()
+        self._is_stopped = is_stopped
 
-    def _put_off(self) -> None:
+    def _suspend_limit(self) -> None:
         limit = self._limit
         due = limit.when() if limit is not None and not limit.expired() else None
         if limit is not None and due is not None:
             self._left = due - asyncio.get_running_loop().time()
             limit.reschedule(None)
 
-    def _put_back(self) -> None:
+    def _resume_limit(self) -> None:
         limit = self._limit
         if limit is not None and not limit.expired() and limit.when() is None:
             limit.reschedule(asyncio.get_running_loop().time() + self._left)
@@ -81,7 +81,7 @@ running: ContextVar[Stopwatch | None] = ContextVar("running", default=None)
 
 
 class Held:
-    """While a request waits before it is sent. A class, because thousands wait at a time."""
+    """The wait of a request before it is sent. A class, not a generator function: thousands wait at a time."""
 
     __slots__ = ("_began", "_clock", "_timer", "_watch")
 
@@ -107,7 +107,7 @@ class Held:
 
 
 class HeldByLine(Held):
-    """Likewise, by its model's line, which knows for how long a rate limit has held back everything."""
+    """A wait for the model's limiter, which knows how much of it is due to a rate limit."""
 
     __slots__ = ("_limited", "_limited_seconds")
 
@@ -121,7 +121,7 @@ class HeldByLine(Held):
 
 
 class InJob(Held):
-    """While it is a part of a job of a batch API, or of one that is being gathered."""
+    """A wait in a job of a batch API, or in one that is being gathered."""
 
     __slots__ = ()
 

@@ -1,9 +1,9 @@
-"""How many requests may be under way to one model at a time: found by trying. Pure: time is given.
+"""How many requests may be in flight to one model: found by trial. Pure: time is a parameter.
 
-It begins low and doubles, round trip by round trip, until the server refuses or answers no faster for it; then it grows
-in small steps that become larger as long as nothing goes wrong. A refusal halves it, once in a round trip; from the
-number of refusals it learns how much the server bears, and is soon back there. Invariant: 1 <= size <= ceiling; what
-nobody wanted to use does not grow.
+It starts low and doubles each round trip until the server rejects requests or gets no faster. Then it grows in small
+steps that become larger while nothing fails. A rejection (429, overload) halves it, once per round trip; from the
+number of rejections it estimates the server's capacity, and soon returns to it. Invariants: 1 <= size <= ceiling; a
+window that was not full does not grow.
 """
 
 import math
@@ -12,28 +12,28 @@ import msgspec
 
 START = 16
 UNHEARD_MAX = 64
-"""So many are sent without a single answer: refusals come fast, and answers may take minutes."""
+"""Up to this many are sent before the first answer: rejections come fast, and answers may take minutes."""
 UNHEARD_SECONDS = 0.25
-"""For so long nothing was refused: twice as many may be sent."""
+"""After this long without a rejection, twice as many may be sent."""
 _GAIN_MIN = 1.1
-"""Twice as many at a time must bring so many times the answers a second; else it was the server's queue that grew."""
+"""Doubling the window must multiply answers per second by this; otherwise only the server's queue grew."""
 _LEVEL_ROUNDS = 16
 _ROUNDS_MAX = 16
 _ALIKE = 0.15
-"""Two refusals at sizes that differ by no more than this share tell the same of the server."""
+"""Rejections at sizes that differ by no more than this share mean the same capacity."""
 _ROOM = 0.95
 _STEP_GROWTH = 1.5
 
 
 class _Mark(msgspec.Struct, frozen=True):
-    """What a size brought, in answers a second."""
+    """A window size and the answers per second that it brought."""
 
     size: float
     rate: float
 
 
 class Window:
-    """One model's. Without `adaptive` it is always the ceiling."""
+    """The window of one model. Without `adaptive` it is always the ceiling."""
 
     def __init__(self, ceiling: int, adaptive: bool) -> None:
         self.size = 0
@@ -53,11 +53,11 @@ class Window:
         self.restart()
 
     def restart(self) -> None:
-        """Nothing is known of the server: a new one, or one that was down."""
+        """Start over: the server is new, or was down."""
         self._threshold = math.inf
         self._full_since = None
         self._set(START if self._adaptive else self._ceiling)
-        self._learn_anew(-math.inf)
+        self._forget_measurements(-math.inf)
 
     def change(self, ceiling: int, adaptive: bool) -> None:
         self._ceiling, was_adaptive, self._adaptive = ceiling, self._adaptive, adaptive
@@ -79,28 +79,28 @@ class Window:
             self._end_round(now)
 
     def refused(self, now: float, sent_at: float, in_flight: int) -> None:
-        """The server has too much to do. `in_flight`: with the one that was refused."""
+        """The server rejected a request as too much. `in_flight` includes that request."""
         if not self._adaptive:
             return
-        is_first = sent_at >= self._cut_at  # what was sent before the last cut says nothing about what came after it
+        is_first = sent_at >= self._cut_at  # requests sent before the last cut say nothing about the window after it
         if is_first:
             self._cut(now, min(self._size, float(max(in_flight, 1))))
         self._refusals += 1
         self._threshold = max(1.0, float(math.ceil(_ROOM * (self._cut_from - self._refusals))))
         self._set(min(self._cut_from / 2 if is_first else self._size, self._threshold))
         self._full_since = now
-        self._learn_anew(now)
+        self._forget_measurements(now)
         self._level = self._patience
 
     def _cut(self, now: float, size: float) -> None:
-        """The oftener the server refuses at the same size, the longer it is left alone below it."""
+        """The more often the server rejects at the same size, the longer the window stays below it."""
         alike = abs(size - self._cut_from) <= max(1.0, _ALIKE * self._cut_from)
         self._patience = min(2 * max(self._patience, 1), _ROUNDS_MAX) if alike else 0
         self._cut_at, self._cut_from, self._refusals = now, size, 0
 
     def unheard_seconds(self, now: float) -> float:
-        """All places are taken, and somebody wants one: how long until there are more of them, without any answer.
-        0: there are now; infinite: only an answer makes one free.
+        """The window is full and a request waits: seconds until it grows without any answer. 0: it has just grown;
+        infinite: only an answer frees a slot.
         """
         self._is_full = True
         if self._full_since is None:
@@ -116,7 +116,7 @@ class Window:
         return 0.0
 
     def _end_round(self, now: float) -> None:
-        """As many answers have come as are under way at a time: about one round trip."""
+        """As many answers have arrived as fit into the window: about one round trip."""
         rate = self._answers / max(now - self._began, 1e-9)
         if self._is_full:
             self._grow(rate)
@@ -130,7 +130,8 @@ class Window:
             self._level -= 1
             return
         if mark is not None and self._size >= 1.9 * mark.size:
-            if rate < _GAIN_MIN * mark.rate and mark.size >= UNHEARD_MAX:  # one slow round trip must not cost much
+            # Not for small windows: one slow round trip must not cost much.
+            if rate < _GAIN_MIN * mark.rate and mark.size >= UNHEARD_MAX:
                 self._threshold = mark.size
                 self._set(mark.size)
                 self._mark, self._level, self._step = None, _LEVEL_ROUNDS, 1.0
@@ -143,8 +144,8 @@ class Window:
         else:
             self._set(min(2 * self._size, self._threshold))
 
-    def _learn_anew(self, now: float) -> None:
-        """What was measured is of another time."""
+    def _forget_measurements(self, now: float) -> None:
+        """Drop measurements: they belong to an earlier state of the server."""
         self._began, self._answers, self._is_full = now, 0, False
         self._mark, self._level, self._step = None, 0, 1.0
 

@@ -1,1 +1,1 @@
-"""One module per model API, and the registry that finds them by name."""
+"""One module per model API, and the registry that opens providers by name."""

@@ -1,11 +1,13 @@
-"""Anthropic's Messages API: messages in OpenAI's shape to its blocks, and its blocks to an answer.
+"""Anthropic's Messages API: messages in OpenAI's format to its blocks, and its blocks to an answer.
 
-`max_tokens` (8192 if nothing is said: the server insists on one), `stop`, `response_format` with a schema, `tools`,
-`tool_choice` and `parallel_tool_calls` are written as for chat completions; everything else (`thinking`, `top_k`,
-`output_config`, `cache_control` in a part or a tool) goes as it is. There is no `seed` here: it is left out. Thinking
-is kept in the message with its signature, as `thinking_blocks`, and sent back with it. Where a message cannot say what
-came, or in which order (a thought between two calls, a search on the server), it has all of it as `content_blocks`;
-they go back as they came, unless somebody has changed the message's text or calls.
+- `max_tokens` (default 8192: the server requires one), `stop`, `response_format` with a schema, `tools`, `tool_choice`
+  and `parallel_tool_calls` are written as for chat completions.
+- Everything else (`thinking`, `top_k`, `output_config`, `cache_control` in a part or a tool) is sent unchanged.
+  There is no `seed`: it is dropped.
+- Thinking is kept in the message with its signature, as `thinking_blocks`, and sent back with it.
+- Where OpenAI's format cannot express the blocks or their order (a thought between two calls, a search on the server),
+  the message keeps all of them as `content_blocks`. They are sent back unchanged, unless the message's text or tool
+  calls were changed since.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +18,7 @@ from yarl import URL
 
 from holdfast.models.failures import BadConnectionError, ModelError
 from holdfast.models.http.bodies import (
-    Event,
+    SseEvent,
     Values,
     as_object,
     check_tool_calls,
@@ -34,13 +36,13 @@ from holdfast.models.http.bodies import (
 from holdfast.models.http.endpoint import HttpProvider, parse_url, read_key
 from holdfast.models.provider import Connection, Request
 from holdfast.records.samples import COUNT_MAX, Answer, Message, Usage
+from holdfast.spec.providers import PROVIDERS
 
-DEFAULT_URL = "https://api.anthropic.com/v1"
-DEFAULT_KEY_VARIABLE = "ANTHROPIC_API_KEY"
+INFO = PROVIDERS["anthropic"]
 MAX_TOKENS = 8192
 _VERSION = "2023-06-01"
-_WRITTEN = "partial_json"
-"""Where the input of a tool is kept until it is whole."""
+_PARTIAL_INPUT = "partial_json"
+"""The field that collects the input of a tool call until it is complete."""
 _THINKING = ("thinking", "redacted_thinking")
 _LEFT_OUT = {"seed", "max_completion_tokens", "parallel_tool_calls"}
 _REASONS = {
@@ -54,15 +56,15 @@ _REASONS = {
 }
 _CHOICES = {"auto": "auto", "required": "any", "none": "none"}
 _ORDER = {"thinking": 0, "redacted_thinking": 0, "text": 1, "tool_use": 2}
-"""In which a message in OpenAI's shape is read."""
+"""The order of blocks that OpenAI's format can express."""
 
 
 def make_anthropic(connection: Connection) -> HttpProvider:
     if connection.options:
         named = ", ".join(connection.options)
-        raise BadConnectionError(f"anthropic has no options; what a request should hold ({named}) belongs in `params`")
-    base = parse_url(str(connection.base_url or DEFAULT_URL))
-    return HttpProvider(connection, Messages(), base, read_key(connection, DEFAULT_KEY_VARIABLE))
+        raise BadConnectionError(f"anthropic has no options; fields of a request ({named}) belong in `params`")
+    base = parse_url(str(connection.base_url or INFO.base_url))
+    return HttpProvider(connection, Messages(), base, read_key(connection, *INFO.key_variables))
 
 
 class Messages:
@@ -97,7 +99,7 @@ class Messages:
             raise malformed("the body has no content", body)
         return _answer(body, objects(body["content"]))
 
-    def joined(self, events: Sequence[Event]) -> Any:
+    def joined(self, events: Sequence[SseEvent]) -> Any:
         body: dict[str, Any] = {}
         blocks: dict[int, dict[str, Any]] = {}
         for event in events:
@@ -110,8 +112,8 @@ class Messages:
             if kind == "message_start":
                 body |= mapping(data.get("message"))
             elif kind == "message_delta":
-                told = _without_nulls(mapping(data.get("usage")))
-                body |= {**mapping(data.get("delta")), "usage": {**mapping(body.get("usage")), **told}}
+                fields = _without_nulls(mapping(data.get("usage")))
+                body |= {**mapping(data.get("delta")), "usage": {**mapping(body.get("usage")), **fields}}
             elif kind in ("content_block_start", "content_block_delta"):
                 _add_piece(blocks, data)
         raise cut_off("message_stop")
@@ -125,7 +127,7 @@ def _is_system(message: Message) -> bool:
 
 
 def _turns(messages: list[Message]) -> list[dict[str, Any]]:
-    """The results of tools belong to the user's turn, all that come together to one; so do messages in a row."""
+    """Messages as alternating turns: tool results become part of the user's turn, and messages in a row are joined."""
     turns: list[dict[str, Any]] = []
     for message in messages:
         if _is_system(message):
@@ -158,7 +160,7 @@ def _blocks(message: Message) -> Iterator[dict[str, Any]]:
 
 
 def _sent_back(block: dict[str, Any]) -> dict[str, Any]:
-    """`input`: the model may have been cut off in the middle of it."""
+    """The block as the server accepts it: an `input` that `max_tokens` cut off is wrapped into an object."""
     return {**block, "input": as_object(block.get("input"))} if block.get("type") == "tool_use" else block
 
 
@@ -174,27 +176,27 @@ def _part(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def _params(params: Mapping[str, Any]) -> dict[str, Any]:
-    made: dict[str, Any] = {"max_tokens": params.get("max_completion_tokens", MAX_TOKENS)}
+    body: dict[str, Any] = {"max_tokens": params.get("max_completion_tokens", MAX_TOKENS)}
     formatted = "response_format" in params
     for name, value in params.items():
         if name == "stop":
-            made["stop_sequences"] = [value] if isinstance(value, str) else value
+            body["stop_sequences"] = [value] if isinstance(value, str) else value
         elif name == "response_format":
-            made["output_config"] = {**params.get("output_config", {}), **_format(value)}
+            body["output_config"] = {**params.get("output_config", {}), **_format(value)}
         elif name == "tool_choice":
-            made[name] = _choice(value)
+            body[name] = _choice(value)
         elif name not in _LEFT_OUT and not (formatted and name == "output_config"):
-            made[name] = value
+            body[name] = value
     if params.get("parallel_tool_calls") is False:
-        made["tool_choice"] = {"type": "auto", **made.get("tool_choice", {}), "disable_parallel_tool_use": True}
-    return made
+        body["tool_choice"] = {"type": "auto", **body.get("tool_choice", {}), "disable_parallel_tool_use": True}
+    return body
 
 
-def _format(wanted: Any) -> dict[str, Any]:
-    kind = wanted.get("type") if isinstance(wanted, dict) else None
+def _format(response_format: Any) -> dict[str, Any]:
+    kind = response_format.get("type") if isinstance(response_format, dict) else None
     if kind == "text":
         return {}
-    schema = wanted.get("json_schema") if isinstance(wanted, dict) else None
+    schema = response_format.get("json_schema") if isinstance(response_format, dict) else None
     if kind != "json_schema" or not isinstance(schema, dict):
         raise ModelError(
             "bad_request", f"anthropic has no response_format of type {kind}: give a json_schema; nothing was sent"
@@ -214,19 +216,19 @@ def _tool(tool: dict[str, Any]) -> dict[str, Any]:
     function = tool.get("function")
     if not isinstance(function, dict):
         return tool
-    made = {"name": function.get("name", ""), "input_schema": function.get("parameters") or {"type": "object"}}
+    body = {"name": function.get("name", ""), "input_schema": function.get("parameters") or {"type": "object"}}
     own = {name: value for name, value in tool.items() if name not in ("type", "function")}
-    return made | {name: function[name] for name in ("description", "strict") if function.get(name) is not None} | own
+    return body | {name: function[name] for name in ("description", "strict") if function.get(name) is not None} | own
 
 
 def _add_piece(blocks: dict[int, dict[str, Any]], data: dict[str, Any]) -> None:
-    """Every kind of piece is a text that goes to the end of another."""
+    """Add a piece of a stream to its block: every kind of piece is a text to append."""
     index, delta = data.get("index"), mapping(data.get("delta"))
     if not isinstance(index, int):
-        raise malformed("a piece of the stream belongs to no block", data)
+        raise malformed("a stream event has no block index", data)
     block = blocks.setdefault(index, {})
     block |= mapping(data.get("content_block"))
-    for piece, whole in (("text", "text"), ("thinking", "thinking"), ("partial_json", _WRITTEN)):
+    for piece, whole in (("text", "text"), ("thinking", "thinking"), ("partial_json", _PARTIAL_INPUT)):
         if isinstance(delta.get(piece), str):
             block[whole] = str(block.get(whole) or "") + delta[piece]
     if "signature" in delta:
@@ -234,8 +236,8 @@ def _add_piece(blocks: dict[int, dict[str, Any]], data: dict[str, Any]) -> None:
 
 
 def _ended(block: dict[str, Any]) -> dict[str, Any]:
-    """What is no JSON stays a text: `max_tokens` may have cut it off, and whoever reads the call sees what was said."""
-    written = block.pop(_WRITTEN, "")
+    """The finished block. An input that is not JSON stays a text: `max_tokens` may have cut it off."""
+    written = block.pop(_PARTIAL_INPUT, "")
     if not written:
         return block
     try:
@@ -247,8 +249,8 @@ def _ended(block: dict[str, Any]) -> dict[str, Any]:
 def _answer(body: dict[str, Any], blocks: list[dict[str, Any]]) -> Answer:
     text, calls, values = _text(blocks), _calls(blocks), Values()
     check_tool_calls(len(calls))
-    said = values.word(body, "stop_reason")
-    reason = _REASONS.get(said, said)
+    stop_reason = values.word(body, "stop_reason")
+    reason = _REASONS.get(stop_reason, stop_reason)
     if reason == "content_filter" and not text and not calls:
         raise filtered("stop_reason: refusal")
     message: Message = {"role": "assistant", "content": text or (None if calls else "")}
@@ -267,8 +269,8 @@ def _answer(body: dict[str, Any], blocks: list[dict[str, Any]]) -> Answer:
     return Answer(text, message, calls, reason, usage, dropped=values.dropped)
 
 
-def _without_nulls(told: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in told.items() if value is not None}
+def _without_nulls(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _text(blocks: list[dict[str, Any]]) -> str:
@@ -287,7 +289,7 @@ def _call(block: dict[str, Any]) -> dict[str, Any]:
 
 
 def _usage(usage: Any, values: Values) -> Usage:
-    """`input_tokens` is what is neither read from the cache nor written to it."""
+    """The server's `input_tokens` exclude tokens that were read from the cache or written to it: add them."""
     count = values.count
     read, written = count(usage, "cache_read_input_tokens"), count(usage, "cache_creation_input_tokens")
     details = usage.get("output_tokens_details") if isinstance(usage, dict) else None

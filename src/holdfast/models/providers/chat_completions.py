@@ -1,10 +1,10 @@
 """From the body of a chat completion to an answer. Pure.
 
-Tolerant in what has no bearing on the answer: null or missing tool calls, missing usage, content as text, parts or
-null, unknown fields. Strict in what has: a body without a choice is no answer.
+Tolerant where it does not affect the answer: null or missing tool calls, missing usage, content as text, parts or null,
+unknown fields. Strict where it does: a body without a choice is not an answer.
 
-The kept message can be sent back as it is: it has a role and a content, its unknown fields (`reasoning_content`), and
-none of the nulls and empty lists that servers write but do not accept.
+The kept message can be sent back unchanged: it has a role, a content and its unknown fields (`reasoning_content`), and
+none of the nulls and empty lists that servers send but do not accept.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ import msgspec
 from holdfast.models.failures import Kind, ModelError
 from holdfast.models.http.bodies import (
     END,
-    Event,
+    SseEvent,
     Values,
     check_tool_calls,
     cut_off,
@@ -31,15 +31,15 @@ from holdfast.models.http.bodies import (
 from holdfast.records.samples import Answer, Message, Usage
 
 _JOINED = ("content", "reasoning_content", "reasoning", "refusal")
-"""Texts of a message that come in pieces."""
-_WORDS = ("text", "thinking", "summary")
-"""The same of a part."""
+"""Texts of a message that a stream sends in pieces."""
+_PART_TEXTS = ("text", "thinking", "summary")
+"""Texts of a content part that a stream sends in pieces."""
 _BROKEN_OFF: dict[str, Kind] = {"error": "server", "abort": "server", "insufficient_system_resource": "overload"}
-"""Reasons to end that are the server's own trouble: what came until then is no answer."""
+"""Finish reasons that mean a failure of the server: the text until then is not an answer."""
 
 
 def answer_of(decoded: Any) -> Answer:
-    """The first choice, or ModelError. A server that wraps its failure in a 200 has failed all the same."""
+    """The first choice as an answer. ModelError if there is none, or the body of a 200 reports a failure."""
     choice = _choice(decoded)
     message = choice.get("message")
     if not isinstance(message, dict):
@@ -49,7 +49,7 @@ def answer_of(decoded: Any) -> Answer:
     text, values = _text(message), Values()
     finish_reason = values.word(choice, "finish_reason")
     if finish_reason in _BROKEN_OFF:
-        raise ModelError(_BROKEN_OFF[finish_reason], f"the server broke its answer off (finish_reason {finish_reason})")
+        raise ModelError(_BROKEN_OFF[finish_reason], f"the server aborted its answer (finish_reason {finish_reason})")
     if finish_reason == "content_filter" and not text and not tool_calls:
         raise filtered("finish_reason")
     usage, logprobs = _usage(decoded.get("usage"), values), _logprobs(choice.get("logprobs"))
@@ -57,10 +57,10 @@ def answer_of(decoded: Any) -> Answer:
     return Answer(text, kept, tool_calls, finish_reason, usage, logprobs, dropped=values.dropped)
 
 
-def join_chunks(events: Sequence[Event]) -> dict[str, Any]:
-    """The completion that the chunks of a stream amount to. ModelError if its end is missing, or it tells of a failure.
+def join_chunks(events: Sequence[SseEvent]) -> dict[str, Any]:
+    """The completion that the chunks of a stream add up to. ModelError if its end marker is missing.
 
-    Texts and the arguments of calls come in pieces; of everything else the last word counts.
+    Texts and arguments of tool calls come in pieces; of every other field the last value counts.
     """
     body: dict[str, Any] = {}
     choice: dict[str, Any] = {}
@@ -83,7 +83,7 @@ def join_chunks(events: Sequence[Event]) -> dict[str, Any]:
     else:
         raise cut_off(f"its last line, {END}")
     if calls:
-        message["tool_calls"] = [call.said for call in sorted(calls, key=lambda call: call.index)]
+        message["tool_calls"] = [call.fields for call in sorted(calls, key=lambda call: call.index)]
     if not choice:
         return body
     return {**body, "choices": [{**choice, "message": message, "logprobs": {"content": logprobs}}]}
@@ -108,8 +108,8 @@ def _add_delta(message: Message, calls: "list[_Call]", delta: Any) -> None:
 
 
 def _joined(before: Any, piece: Any) -> Any:
-    """Texts go to the end of each other, and so do those of parts (Mistral's content, OpenRouter's `reasoning_details`)
-    that are of one kind and one number.
+    """Append a piece. Texts are concatenated, and so are the texts of parts (Mistral's content, OpenRouter's
+    `reasoning_details`) of the same type and index.
     """
     if not before or not isinstance(before, str | list):
         return piece
@@ -118,43 +118,43 @@ def _joined(before: Any, piece: Any) -> Any:
     parts = texts(before)
     for part in texts(piece):
         last = parts[-1]
-        if _goes_on(last, part):
-            words = {name: last[name] + part[name] for name in _WORDS if name in last and name in part}
-            parts[-1] = {**last, **{name: value for name, value in part.items() if value is not None}, **words}
+        if _continues(last, part):
+            joined = {name: last[name] + part[name] for name in _PART_TEXTS if name in last and name in part}
+            parts[-1] = {**last, **{name: value for name, value in part.items() if value is not None}, **joined}
         else:
             parts.append(part)
     return parts
 
 
-def _goes_on(last: Any, part: Any) -> bool:
+def _continues(last: Any, part: Any) -> bool:
     if not isinstance(last, dict) or not isinstance(part, dict):
         return False
     is_same = all(last.get(name) == part.get(name) for name in ("type", "index"))
-    fit = all(type(last[name]) is type(part[name]) for name in _WORDS if name in last and name in part)
-    return is_same and fit and any(isinstance(last.get(name), str | list) for name in _WORDS)
+    fit = all(type(last[name]) is type(part[name]) for name in _PART_TEXTS if name in last and name in part)
+    return is_same and fit and any(isinstance(last.get(name), str | list) for name in _PART_TEXTS)
 
 
 class _Call(msgspec.Struct):
-    """A call that comes in pieces, under a number that some servers give to all of them."""
+    """A tool call that comes in pieces. Some servers give all calls the same index."""
 
     index: int
-    said: dict[str, Any]
+    fields: dict[str, Any]
 
 
 def _add_call(calls: list[_Call], piece: dict[str, Any]) -> None:
-    """The id and the name come once; some servers say them again with every piece, or empty. A whole new one under a
-    number that was there before (Ollama's are all 0) is another call.
+    """Add a piece. The id and the name come once; some servers repeat them with every piece, or send them empty. A new
+    id and name under a known index (Ollama's are all 0) start another call.
     """
     function = mapping(piece.get("function"))
     given, name = piece.get("id") or "", function.get("name") or ""
     index = piece.get("index")
     number = index if isinstance(index, int) else len(calls)
     found = next((call for call in reversed(calls) if call.index == number), None)
-    if found is None or (name and given and found.said["id"] not in ("", given)):
+    if found is None or (name and given and found.fields["id"] not in ("", given)):
         empty = {"id": "", "type": "function", "function": {"name": "", "arguments": ""}}
         found = _Call(number, empty)
         calls.append(found)
-    call = found.said
+    call = found.fields
     call["id"] = call["id"] or given
     call["function"]["name"] = name or call["function"]["name"]
     arguments = function.get("arguments")
@@ -163,8 +163,8 @@ def _add_call(calls: list[_Call], piece: dict[str, Any]) -> None:
     call |= {name: value for name, value in piece.items() if name not in known and value is not None}
 
 
-def _logprobs(said: Any) -> list[dict[str, Any]]:
-    return objects(said.get("content")) if isinstance(said, dict) else []
+def _logprobs(logprobs: Any) -> list[dict[str, Any]]:
+    return objects(logprobs.get("content")) if isinstance(logprobs, dict) else []
 
 
 def parse_models(body: bytes) -> list[str] | None:
@@ -185,7 +185,7 @@ def _choice(decoded: Any) -> dict[str, Any]:
 
 
 def _text(message: Message) -> str:
-    """A refusal is what the model said, when it said nothing else."""
+    """The text of a message; its refusal if there is no other text."""
     content = message.get("content")
     if isinstance(content, list):
         content = "".join(map(_part_text, content))
@@ -214,15 +214,15 @@ def _kept(message: Message, tool_calls: list[dict[str, Any]]) -> Message:
 
 
 def _usage(usage: Any, values: Values) -> Usage:
-    """xAI and Google count reasoning tokens apart from the completion, and only in the total."""
+    """xAI and Google count reasoning tokens only in the total, not in the completion tokens: use the difference."""
     if not isinstance(usage, dict):
         return Usage()
     count = values.count
-    asked, said = count(usage, "prompt_tokens"), count(usage, "completion_tokens")
-    if asked:
-        said = max(said, count(usage, "total_tokens") - asked)
+    prompt, output = count(usage, "prompt_tokens"), count(usage, "completion_tokens")
+    if prompt:
+        output = max(output, count(usage, "total_tokens") - prompt)
     read, written = usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")
     if not read and not written and "prompt_cache_hit_tokens" not in usage:
-        return Usage(asked, said)
+        return Usage(prompt, output)
     cached = count(read, "cached_tokens") or count(usage, "prompt_cache_hit_tokens")
-    return Usage(asked, said, cached, count(written, "reasoning_tokens"), count(read, "cache_write_tokens"))
+    return Usage(prompt, output, cached, count(written, "reasoning_tokens"), count(read, "cache_write_tokens"))

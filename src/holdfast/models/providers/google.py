@@ -1,9 +1,10 @@
-"""Google's Gemini API: messages in OpenAI's shape to its contents, and its candidates to an answer.
+"""Google's Gemini API: messages in OpenAI's format to its contents, and its candidates to an answer.
 
-`max_tokens`, `temperature`, `top_p`, `top_k`, `stop`, `seed`, `presence_penalty`, `frequency_penalty`, `logprobs`,
-`response_format`, `tools` and `tool_choice` are written as for chat completions; everything else (`safetySettings`,
-`generationConfig: {thinkingConfig: …}`) goes as it is. The signature of a thought is kept where Google's own
-OpenAI-like servers put it, in `extra_content`, and sent back with what it belongs to.
+- `max_tokens`, `temperature`, `top_p`, `top_k`, `stop`, `seed`, `presence_penalty`, `frequency_penalty`, `logprobs`,
+  `response_format`, `tools` and `tool_choice` are written as for chat completions.
+- Everything else (`safetySettings`, `generationConfig: {thinkingConfig: …}`) is sent unchanged.
+- The signature of a thought is kept in `extra_content`, where Google's own OpenAI-compatible server puts it, and sent
+  back with the part that it belongs to.
 """
 
 import mimetypes
@@ -15,7 +16,7 @@ from yarl import URL
 
 from holdfast.models.failures import BadConnectionError
 from holdfast.models.http.bodies import (
-    Event,
+    SseEvent,
     Values,
     as_object,
     check_tool_calls,
@@ -33,9 +34,9 @@ from holdfast.models.http.bodies import (
 from holdfast.models.http.endpoint import HttpProvider, parse_url, read_key
 from holdfast.models.provider import Connection, Request
 from holdfast.records.samples import COUNT_MAX, Answer, Message, Usage
+from holdfast.spec.providers import PROVIDERS
 
-DEFAULT_URL = "https://generativelanguage.googleapis.com/v1beta"
-KEY_VARIABLES = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
+INFO = PROVIDERS["google"]
 _CONFIG = {
     "max_tokens": "maxOutputTokens",
     "max_completion_tokens": "maxOutputTokens",
@@ -57,9 +58,9 @@ _CHOICES = {"auto": "AUTO", "required": "ANY", "none": "NONE"}
 def make_google(connection: Connection) -> HttpProvider:
     if connection.options:
         named = ", ".join(connection.options)
-        raise BadConnectionError(f"google has no options; what a request should hold ({named}) belongs in `params`")
-    base = parse_url(str(connection.base_url or DEFAULT_URL))
-    return HttpProvider(connection, GenerateContent(), base, read_key(connection, *KEY_VARIABLES))
+        raise BadConnectionError(f"google has no options; fields of a request ({named}) belong in `params`")
+    base = parse_url(str(connection.base_url or INFO.base_url))
+    return HttpProvider(connection, GenerateContent(), base, read_key(connection, *INFO.key_variables))
 
 
 class GenerateContent:
@@ -104,8 +105,8 @@ class GenerateContent:
             raise malformed("the body has no candidates", body)
         return _answer(body, candidates[0])
 
-    def joined(self, events: Sequence[Event]) -> Any:
-        """The end is a candidate that says why it ended, or a blocked prompt."""
+    def joined(self, events: Sequence[SseEvent]) -> Any:
+        """The end of a stream is a candidate with a finish reason, or a blocked prompt."""
         body: dict[str, Any] = {}
         candidate: dict[str, Any] = {}
         parts: list[dict[str, Any]] = []
@@ -118,8 +119,8 @@ class GenerateContent:
             for each in objects(data.get("candidates"))[:1]:
                 candidate |= {name: value for name, value in each.items() if name != "content"}
                 _add_parts(parts, each.get("content"))
-                for name, told in mapping(each.get("logprobsResult")).items():
-                    logprobs.setdefault(name, []).extend(objects(told))
+                for name, entries in mapping(each.get("logprobsResult")).items():
+                    logprobs.setdefault(name, []).extend(objects(entries))
         if not candidate.get("finishReason") and not mapping(body.get("promptFeedback")).get("blockReason"):
             raise cut_off("a finishReason")
         made = {"content": {"role": "model", "parts": parts}, "logprobsResult": logprobs}
@@ -135,7 +136,7 @@ _METHODS = {False: "generateContent", True: "streamGenerateContent"}
 
 
 def _contents(messages: list[Message]) -> list[dict[str, Any]]:
-    """The results of tools belong to the user's turn, all that come together to one; so do messages in a row."""
+    """Messages as alternating turns: tool results become part of the user's turn, and messages in a row are joined."""
     names: dict[str, str] = {}
     contents: list[dict[str, Any]] = []
     for message in messages:
@@ -151,7 +152,7 @@ def _contents(messages: list[Message]) -> list[dict[str, Any]]:
 
 
 def _parts(message: Message, names: dict[str, str]) -> Iterator[dict[str, Any]]:
-    """`names`: of the functions that were called, by the id of the call; a result must say which it belongs to."""
+    """`names`: function names by the id of the call, filled here; Google requires the name in a function's result."""
     if message.get("role") == "tool":
         called, parts = str(message.get("tool_call_id", "")), texts(message.get("content"))
         text = "".join(str(part.get("text") or "") for part in parts)
@@ -202,7 +203,7 @@ def _params(params: Mapping[str, Any]) -> dict[str, Any]:
         elif name in _CONFIG:
             config[_CONFIG[name]] = value
         elif name == "response_format":
-            config |= _format(value)
+            config |= _response_format(value)
         elif name == "tool_choice" and value is not None:
             made["toolConfig"] = {"functionCallingConfig": _choice(value)}
         elif name != "generationConfig":
@@ -210,10 +211,10 @@ def _params(params: Mapping[str, Any]) -> dict[str, Any]:
     return {**made, "generationConfig": config} if config else made
 
 
-def _format(wanted: Any) -> dict[str, Any]:
-    if not isinstance(wanted, dict) or wanted.get("type") == "text":
+def _response_format(form: Any) -> dict[str, Any]:
+    if not isinstance(form, dict) or form.get("type") == "text":
         return {}
-    schema = wanted.get("json_schema")
+    schema = form.get("json_schema")
     given = {"responseJsonSchema": schema.get("schema", {})} if isinstance(schema, dict) else {}
     return {"responseMimeType": "application/json", **given}
 
@@ -233,12 +234,12 @@ def _function(function: dict[str, Any]) -> dict[str, Any]:
 
 
 def _add_parts(parts: list[dict[str, Any]], content: Any) -> None:
-    """Pieces of a text become one part; what is signed ends one."""
+    """Append stream pieces: pieces of a text become one part; a signature ends it."""
     for part in objects(content.get("parts")) if isinstance(content, dict) else ():
         last = parts[-1] if parts else {}
         are_texts = isinstance(part.get("text"), str) and isinstance(last.get("text"), str)
-        goes_on = are_texts and bool(part.get("thought")) == bool(last.get("thought"))
-        if goes_on and ("thoughtSignature" not in last or part.get("thoughtSignature") == last["thoughtSignature"]):
+        continues = are_texts and bool(part.get("thought")) == bool(last.get("thought"))
+        if continues and ("thoughtSignature" not in last or part.get("thoughtSignature") == last["thoughtSignature"]):
             parts[-1] = {**last, **part, "text": last["text"] + part["text"]}
         elif part.get("text") != "" or "thoughtSignature" in part:
             parts.append(part)
@@ -247,9 +248,9 @@ def _add_parts(parts: list[dict[str, Any]], content: Any) -> None:
 def _answer(body: dict[str, Any], candidate: dict[str, Any]) -> Answer:
     content = candidate.get("content")
     parts = objects(content.get("parts")) if isinstance(content, dict) else []
-    said = [part for part in parts if not part.get("thought")]
-    text = "".join(str(part.get("text") or "") for part in said)
-    called = [part for part in said if isinstance(part.get("functionCall"), dict)]
+    visible = [part for part in parts if not part.get("thought")]
+    text = "".join(str(part.get("text") or "") for part in visible)
+    called = [part for part in visible if isinstance(part.get("functionCall"), dict)]
     calls = [_call(part, f"call_{body.get('responseId', '')}_{index}") for index, part in enumerate(called)]
     check_tool_calls(len(calls))
     values = Values()
@@ -257,14 +258,16 @@ def _answer(body: dict[str, Any], candidate: dict[str, Any]) -> Answer:
     if reason == "content_filter" and not text and not calls:
         raise filtered(f"finishReason: {candidate.get('finishReason')}")
     if reason not in ("stop", "length", "tool_calls") and not text and not calls:
-        raise malformed(f"the candidate ended with {reason} and says nothing", candidate)
+        raise malformed(f"the candidate ended with {reason} and has no content", candidate)
     message: Message = {"role": "assistant", "content": text or (None if calls else "")}
     thought = "".join(str(part.get("text") or "") for part in parts if part.get("thought"))
     if thought:
         message["reasoning_content"] = thought
     if calls:
         message["tool_calls"] = calls
-    signed = [part["thoughtSignature"] for part in said if "functionCall" not in part and part.get("thoughtSignature")]
+    signed = [
+        part["thoughtSignature"] for part in visible if "functionCall" not in part and part.get("thoughtSignature")
+    ]
     if signed:
         message["extra_content"] = {"google": {"thought_signature": signed[-1]}}
     usage, logprobs = _usage(body, values), _logprobs(candidate.get("logprobsResult"))
@@ -280,26 +283,26 @@ def _call(part: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _reason(candidate: dict[str, Any], calls: bool, values: Values) -> str:
-    said = values.word(candidate, "finishReason") or "STOP"
-    if said in _FILTERED or said.startswith("IMAGE_"):
+    finish_reason = values.word(candidate, "finishReason") or "STOP"
+    if finish_reason in _FILTERED or finish_reason.startswith("IMAGE_"):
         return "content_filter"
-    reason = _REASONS.get(said, said.lower())
+    reason = _REASONS.get(finish_reason, finish_reason.lower())
     return "tool_calls" if calls and reason == "stop" else reason
 
 
 def _usage(body: dict[str, Any], values: Values) -> Usage:
-    """Reasoning tokens are not part of `candidatesTokenCount`."""
-    count, told = values.count, body.get("usageMetadata")
-    thought = count(told, "thoughtsTokenCount")
-    asked = count(told, "promptTokenCount") + count(told, "toolUsePromptTokenCount")
-    said = count(told, "candidatesTokenCount") + thought
-    return Usage(min(asked, COUNT_MAX), min(said, COUNT_MAX), count(told, "cachedContentTokenCount"), thought)
+    """Reasoning tokens are not part of `candidatesTokenCount`: add them."""
+    count, usage = values.count, body.get("usageMetadata")
+    thought = count(usage, "thoughtsTokenCount")
+    prompt = count(usage, "promptTokenCount") + count(usage, "toolUsePromptTokenCount")
+    output = count(usage, "candidatesTokenCount") + thought
+    return Usage(min(prompt, COUNT_MAX), min(output, COUNT_MAX), count(usage, "cachedContentTokenCount"), thought)
 
 
-def _logprobs(told: Any) -> list[dict[str, Any]]:
-    if not isinstance(told, dict):
+def _logprobs(result: Any) -> list[dict[str, Any]]:
+    if not isinstance(result, dict):
         return []
-    chosen, tops = objects(told.get("chosenCandidates")), objects(told.get("topCandidates"))
+    chosen, tops = objects(result.get("chosenCandidates")), objects(result.get("topCandidates"))
     made = [{**_logprob(each), "top_logprobs": []} for each in chosen]
     for each, top in zip(made, tops, strict=False):
         each["top_logprobs"] = [_logprob(other) for other in objects(top.get("candidates"))]

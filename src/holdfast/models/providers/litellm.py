@@ -1,7 +1,7 @@
-"""Any model that LiteLLM knows. It is imported when the first request is made, in a thread: that takes seconds.
+"""Any model that LiteLLM supports. LiteLLM is imported with the first request, in a thread: that takes seconds.
 
-Its own retries are off: one layer decides. Its exceptions are given our kinds. It reads the keys of its providers from
-their usual variables, or gets the one that `api_key_env` names; no text of an error holds one of them.
+Its own retries are off: Holdfast has one retry layer. Its exceptions are mapped to our kinds. It reads API keys from
+its own variables, or gets the one that `api_key_env` names; no error message holds one of them.
 """
 
 import asyncio
@@ -33,12 +33,12 @@ _KINDS: dict[str, Kind] = {
     "APIResponseValidationError": "malformed",
     "JSONDecodeError": "malformed",
 }
-"""By the name of an exception; others are known by their status."""
+"""Kinds by the name of an exception; others are mapped by their status."""
 _CAUSES_MAX = 10
 
 
 def make_litellm(connection: Connection) -> "LitellmProvider":
-    if importlib.util.find_spec("litellm") is None:  # it is imported with the first request: that takes seconds
+    if importlib.util.find_spec("litellm") is None:  # only look it up: importing it takes seconds
         raise BadConnectionError(
             "provider litellm needs the package litellm, which is not installed: pip install 'holdfast[litellm]'"
         )
@@ -46,39 +46,43 @@ def make_litellm(connection: Connection) -> "LitellmProvider":
 
 
 class LitellmProvider:
-    """One model, asked through LiteLLM."""
+    """One model behind LiteLLM."""
 
     def __init__(self, connection: Connection) -> None:
         if connection.stream:
             raise BadConnectionError(
-                "provider litellm cannot stream: LiteLLM makes an answer of a stream that was cut; leave out `stream`"
+                "provider litellm cannot stream: LiteLLM returns a truncated stream as an answer; remove `stream`"
             )
         if not connection.model:
-            raise BadConnectionError("provider litellm needs a model, as LiteLLM names it: model: bedrock/…")
+            raise BadConnectionError("provider litellm needs a model with LiteLLM's name for it: model: bedrock/…")
         key = read_key(connection)
         self._connection = connection
         self._secrets = secrets_of(connection, key.value) | _credentials(os.environ)
-        self._given: dict[str, Any] = {**connection.options, "num_retries": 0, "max_retries": 0}
-        self._given |= {"timeout": connection.timeout_seconds}
-        self._given |= {"api_key": key.value} if key.value else {}
-        self._given |= {"api_base": str(connection.base_url)} if connection.base_url else {}
-        self._given |= {"extra_headers": dict(connection.headers)} if connection.headers else {}
+        self._arguments: dict[str, Any] = {**connection.options, "num_retries": 0, "max_retries": 0}
+        self._arguments |= {"timeout": connection.timeout_seconds}
+        self._arguments |= {"api_key": key.value} if key.value else {}
+        self._arguments |= {"api_base": str(connection.base_url)} if connection.base_url else {}
+        self._arguments |= {"extra_headers": dict(connection.headers)} if connection.headers else {}
         self._litellm: Any = None
 
     async def generate(self, request: Request) -> Answer:
-        """Ask once. Raises ModelError, and nothing else but a cancellation or an error in LiteLLM itself."""
+        """Send once. Raises ModelError, and nothing else but a cancellation or a bug in LiteLLM."""
         litellm = self._litellm = self._litellm or await asyncio.to_thread(_import)
-        asked: dict[str, Any] = {"model": self._connection.model, "messages": request.messages, **request.params}
+        request_fields: dict[str, Any] = {
+            "model": self._connection.model,
+            "messages": request.messages,
+            **request.params,
+        }
         if request.tools:
-            asked["tools"] = request.tools
+            request_fields["tools"] = request.tools
         try:
-            completion = (await litellm.acompletion(**asked, **self._given)).model_dump(exclude_none=True)
+            completion = (await litellm.acompletion(**request_fields, **self._arguments)).model_dump(exclude_none=True)
             body = clean(completion)  # LiteLLM accepts NaN and lone surrogates
             answer = answer_of(body)
         except litellm.exceptions.openai.OpenAIError as error:
             self._fail(error)
         except ModelError as error:
-            self._say(error.kind, error.message, error.status)
+            self._raise(error.kind, error.message, error.status)
         return msgspec.structs.replace(answer, raw=body) if self._connection.record_raw else answer
 
     async def close(self) -> None:
@@ -87,16 +91,16 @@ class LitellmProvider:
     def _fail(self, error: Exception) -> NoReturn:
         kind, status = _kind_of(error), getattr(error, "status_code", None)
         wait = retry_after_seconds(getattr(error, "litellm_response_headers", None) or {}, time.time())
-        self._say(kind, told(error), None if kind in ("timeout", "connection", "malformed") else status, wait)
+        self._raise(kind, told(error), None if kind in ("timeout", "connection", "malformed") else status, wait)
 
-    def _say(self, kind: Kind, what: str, status: int | None = None, retry_after: float | None = None) -> NoReturn:
-        """`from None`: what another library's error holds may be secret."""
-        text = shorten(redact(what, self._secrets))
+    def _raise(self, kind: Kind, message: str, status: int | None = None, retry_after: float | None = None) -> NoReturn:
+        """Raise a ModelError with secrets redacted. `from None`: another library's error may hold secrets."""
+        text = shorten(redact(message, self._secrets))
         raise ModelError(kind, f"{text} ({self._connection.model} through litellm)", retry_after, status) from None
 
 
 def _import() -> Any:
-    """Without its look at the network for prices, and without what it prints."""
+    """Import LiteLLM without its network request for prices, and without its printed messages."""
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     litellm: Any = importlib.import_module("litellm")
     litellm.suppress_debug_info = True
@@ -104,7 +108,7 @@ def _import() -> Any:
 
 
 def _kind_of(error: BaseException) -> Kind:
-    """By the names of the exception and of what it came from: LiteLLM calls many things an InternalServerError."""
+    """The kind by the names of the exception and its causes: LiteLLM raises InternalServerError for many things."""
     here: BaseException | None = error
     for _ in range(_CAUSES_MAX):
         if here is None:
@@ -120,5 +124,5 @@ def _kind_of(error: BaseException) -> Kind:
 
 
 def _credentials(environ: Mapping[str, str]) -> set[str]:
-    """What LiteLLM may have sent without our knowing."""
+    """Values in the environment that LiteLLM may have sent: it reads keys by itself."""
     return {value for name, value in environ.items() if name.upper().endswith(("_KEY", "_TOKEN", "_SECRET"))}

@@ -1,25 +1,25 @@
-"""A model that runs offline: deterministic, as cheap as possible, with latency and failures to order.
+"""A model that runs offline: deterministic, as cheap as possible, with configurable latency and failures.
 
-Invariant: what it does to a request follows from the request, its options and how often this provider has seen that
-very request before; not from the clock, the order of requests or Python's hash seed. So two runs, or a run and its
-resume, get the same answers.
+Invariant: its response depends only on the request, the options and how often this provider has seen that request
+before; not on the clock, the order of requests or Python's hash seed. So two runs, or a run and its resume, get the
+same answers.
 
-Options (`Connection.options`; all optional, an unknown one is refused):
+Options (`Connection.options`; all optional, unknown ones are refused):
 
 | option | meaning |
 |---|---|
 | `reply` | the answer's text; `{last}` is the text of the last user message. A list: one of them, by a hash of the request. Default `{last}` |
-| `latency_seconds` | how long an answer takes. 0 (default): it does not wait, and does not yield to the event loop |
-| `latency_jitter` | up to so many seconds more, by a hash of the request and its try |
-| `failures` | a list, the first that applies wins: `{kind, every, rate, times, retry_after, message}` |
+| `latency_seconds` | how long an answer takes. 0 (default): it neither waits nor yields to the event loop |
+| `latency_jitter` | up to this many seconds more, by a hash of the request and its try |
+| `failures` | a list; the first that applies wins: `{kind, every, rate, times, retry_after, message}` |
 | `seed` | changes which requests fail, wait and get which reply |
 
-A failure applies when all that it states holds; with nothing stated, always:
-`every: n` one request in n, by hash, the same on each try · `rate: r` that share of tries, each drawn anew ·
-`times: n` only the first n tries of a request. So `{kind: server, every: 10, times: 2}` lets one request in ten fail
-twice, and `{kind: auth, every: 10}` for ever. `kind` is a kind of ModelError.
+A failure applies when all its conditions hold; without conditions, always: `every: n` one request in n, by hash, equal
+on each try · `rate: r` this share of tries, drawn again each time · `times: n` only the first n tries of a request. So
+with `{kind: server, every: 10, times: 2}` one request in ten fails twice, and with `{kind: auth, every: 10}` always.
+`kind` is a kind of ModelError.
 
-Usage counts words, taken as what lies between spaces.
+Usage counts the parts between spaces as tokens.
 """  # noqa: E501 (the table's rows)
 
 import asyncio
@@ -44,7 +44,7 @@ _AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class MockFailure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which tries fail, and how. See the module's docstring."""
+    """Which tries fail, and how: see the module's docstring."""
 
     kind: Kind
     every: _AtLeastOne | None = None
@@ -69,12 +69,12 @@ def make_mock(connection: Connection) -> "MockProvider":
         return MockProvider(msgspec.convert(connection.options, MockOptions))
     except msgspec.ValidationError as error:
         raise BadConnectionError(
-            f"bad options for the mock provider: {error}; it knows {', '.join(MockOptions.__struct_fields__)}"
+            f"bad options for the mock provider: {error}; its options are {', '.join(MockOptions.__struct_fields__)}"
         ) from error
 
 
 class MockProvider:
-    """See the module's docstring. Remembers tries only if failures are asked for."""
+    """See the module's docstring. It counts tries only if failures are configured."""
 
     def __init__(self, options: MockOptions, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         self._options = options
@@ -127,16 +127,16 @@ def _applies(failure: MockFailure, of_request: int, of_try: int, tries: int) -> 
 
 
 def _draw(digest: int, *about: str | int) -> int:
-    """A number that looks random and is the same for the same request."""
+    """A pseudo-random number, equal for equal requests."""
     return xxhash.xxh3_64_intdigest(repr(about).encode(), digest)
 
 
 def _answer(reply: str, messages: list[Message]) -> Answer:
     text = reply.replace(_LAST, _last_user_text(messages)) if _LAST in reply else reply
-    words = 0
+    tokens = 0
     for message in messages:
-        words += _words(_text(message))
-    return Answer(text, {"role": "assistant", "content": text}, [], "stop", Usage(words, _words(text)))
+        tokens += _count_tokens(_text(message))
+    return Answer(text, {"role": "assistant", "content": text}, [], "stop", Usage(tokens, _count_tokens(text)))
 
 
 def _last_user_text(messages: list[Message]) -> str:
@@ -154,5 +154,5 @@ def _text(message: Message) -> str:
     return "".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))
 
 
-def _words(text: str) -> int:
+def _count_tokens(text: str) -> int:
     return text.count(" ") + 1 if text else 0

@@ -1,8 +1,8 @@
-"""OpenAI and every server that speaks like it: chat completions, or the Responses API if `options` say so.
+"""OpenAI and compatible servers: chat completions, or the Responses API with `options: {api: responses}`.
 
 | option | meaning |
 |---|---|
-| `api` | `chat` (default): chat completions, which every such server has; `responses`: OpenAI's newer one |
+| `api` | `chat` (default): chat completions, which every compatible server has; `responses`: OpenAI's newer API |
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,36 +12,36 @@ import msgspec
 from yarl import URL
 
 from holdfast.models.failures import BadConnectionError
-from holdfast.models.http.bodies import Event
+from holdfast.models.http.bodies import SseEvent
 from holdfast.models.http.endpoint import Dialect, HttpProvider, parse_url, read_key
 from holdfast.models.provider import Connection, Request
 from holdfast.models.providers.chat_completions import answer_of, join_chunks, parse_models
 from holdfast.records.samples import Answer
+from holdfast.spec.providers import PROVIDERS
 
-DEFAULT_URL = "https://api.openai.com/v1"
-DEFAULT_KEY_VARIABLE = "OPENAI_API_KEY"
+INFO = PROVIDERS["openai"]
 
 
-class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """See the module's docstring."""
+class OpenAIOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The options of the provider: see the module's docstring."""
 
     api: Literal["chat", "responses"] = "chat"
 
 
 def make_openai(connection: Connection) -> HttpProvider:
     dialect = make_dialect(connection)
-    base = parse_url(str(connection.base_url or DEFAULT_URL))
-    return HttpProvider(connection, dialect, base, read_key(connection, DEFAULT_KEY_VARIABLE))
+    base = parse_url(str(connection.base_url or INFO.base_url))
+    return HttpProvider(connection, dialect, base, read_key(connection, *INFO.key_variables))
 
 
 def make_dialect(connection: Connection) -> Dialect:
-    """What the options say. BadConnectionError if they say anything else."""
+    """The protocol that the options select. BadConnectionError if they are invalid."""
     try:
-        options = msgspec.convert(connection.options, Options)
+        options = msgspec.convert(connection.options, OpenAIOptions)
     except msgspec.ValidationError as error:
         raise BadConnectionError(
-            f"bad options for the openai provider: {error}; it knows api: chat or responses, and what a request "
-            "should hold belongs in `params`"
+            f"bad options for the openai provider: {error}; the only option is api: chat or responses; fields of "
+            "a request belong in `params`"
         ) from None
     if options.api == "chat":
         return Chat()
@@ -55,7 +55,7 @@ def bearer(key: str) -> Mapping[str, str]:
 
 
 class Chat:
-    """`POST …/chat/completions`. Messages, parameters and tools go as they are: they are written in its shape."""
+    """`POST …/chat/completions`. Messages, parameters and tools are sent unchanged: Holdfast uses this format."""
 
     def url(self, base: URL, model: str, *, stream: bool) -> URL:
         return base / "chat" / "completions"
@@ -72,16 +72,15 @@ class Chat:
             body["tools"] = request.tools
         if stream:
             body = {"stream_options": {"include_usage": True}, **body, "stream": True}
-        if (
-            body.get("stream_options", ...) is None
-        ):  # a server that refuses them (Mistral's), and tells the usage anyway
+        # An explicit null removes them: Mistral's server rejects `stream_options`, and sends the usage anyway.
+        if body.get("stream_options", ...) is None:
             del body["stream_options"]
         return body
 
     def answer(self, body: Any) -> Answer:
         return answer_of(body)
 
-    def joined(self, events: Sequence[Event]) -> Any:
+    def joined(self, events: Sequence[SseEvent]) -> Any:
         return join_chunks(events)
 
     def models(self, body: bytes) -> list[str] | None:

@@ -1,10 +1,12 @@
-"""From a connection to a provider: built in by name, or anybody's `module:function`.
+"""From a connection to a provider: a row of `PROVIDERS`, an installed package's entry point, or `module:function`.
 
-Refuses a name that it does not know, with the nearest one that it does, before anything is sent.
+Raises before anything is sent: an unknown name is an `UnknownProviderError` with the nearest known name. Modules of
+providers are imported only when one of their providers is opened.
 """
 
 import difflib
 import importlib
+import importlib.metadata
 import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
@@ -12,32 +14,45 @@ from typing import Any
 from holdfast.models.failures import BadConnectionError, ModelError, UnknownProviderError
 from holdfast.models.provider import Connection, Provider, Request
 from holdfast.records.samples import Answer
+from holdfast.spec.providers import PROVIDERS
+
+GROUP = "holdfast.providers"
+"""The entry point group where installed packages offer providers."""
 
 
 def make_provider(connection: Connection) -> Provider:
-    """`module:function` is either a callable that takes the Connection and returns a Provider, or an async function
-    that takes a Request and returns a string or an Answer.
+    """Open the provider of a connection. A `module:function`, named so or by an entry point, is either a callable that
+    takes the Connection and returns a Provider, or an async function that takes a Request and returns a string or an
+    Answer.
     """
     if isinstance(connection.base_url, list):
         from holdfast.models.http.routing import make_routing
 
         return make_routing(connection, connection.base_url, make_provider)
     name = connection.provider
-    if ":" in name:
-        return _from_function(_load(name), connection)
-    if name in _REMOVED:
-        raise UnknownProviderError(f"provider {name} was removed: {_REMOVED[name]}")
-    if name not in _BUILT_IN:
-        known = ", ".join(sorted(_BUILT_IN))
-        raise UnknownProviderError(
-            f"provider {name!r} is not known{_suggest(name, _BUILT_IN)}; use {known} or module:function"
-        )
-    return _BUILT_IN[name](connection)
+    info = PROVIDERS.get(name)
+    if info is not None and info.factory:
+        provider: Provider = load_factory(info.factory)(connection)
+        return provider
+    if info is not None and info.removed:
+        raise UnknownProviderError(f"provider {name} was removed: {info.removed}")
+    return _from_function(load_factory(name if ":" in name else _entry_point(name)), connection)
+
+
+def _entry_point(name: str) -> str:
+    """The `module:function` that an installed package offers under a name; names in `PROVIDERS` are taken."""
+    offered = {point.name: point.value for point in importlib.metadata.entry_points(group=GROUP)}
+    if name in offered and name not in PROVIDERS:
+        return offered[name]
+    known = sorted({*(each for each, info in PROVIDERS.items() if info.factory), *offered})
+    raise UnknownProviderError(
+        f"provider {name!r} is not known{_suggest(name, known)}; use {', '.join(known)} or module:function"
+    )
 
 
 class FunctionProvider:
-    """An async function as a provider. What it raises passes through, except that a time-out and a lost connection
-    are given their kinds, so that they are tried again; it may raise ModelError itself.
+    """An async function as a provider. Its errors pass through, except that TimeoutError and ConnectionError become
+    ModelErrors, so that they are retried. It may raise ModelError itself.
     """
 
     def __init__(self, name: str, function: Callable[[Request], Awaitable[Any]]) -> None:
@@ -58,50 +73,7 @@ class FunctionProvider:
         raise ModelError("malformed", f"{self._name} returned {type(answer).__name__}: return a string or an Answer")
 
     async def close(self) -> None:
-        """A function holds nothing open."""
-
-
-def _openai(connection: Connection) -> Provider:
-    from holdfast.models.providers.openai import make_openai
-
-    return make_openai(connection)
-
-
-def _anthropic(connection: Connection) -> Provider:
-    from holdfast.models.providers.anthropic import make_anthropic
-
-    return make_anthropic(connection)
-
-
-def _google(connection: Connection) -> Provider:
-    from holdfast.models.providers.google import make_google
-
-    return make_google(connection)
-
-
-def _litellm(connection: Connection) -> Provider:
-    from holdfast.models.providers.litellm import make_litellm
-
-    return make_litellm(connection)
-
-
-def _mock(connection: Connection) -> Provider:
-    from holdfast.models.providers.mock import make_mock
-
-    return make_mock(connection)
-
-
-_BUILT_IN: dict[str, Callable[[Connection], Provider]] = {
-    "anthropic": _anthropic,
-    "google": _google,
-    "litellm": _litellm,
-    "mock": _mock,
-    "openai": _openai,
-}
-_REMOVED = {
-    "vllm": "serve the model with `vllm serve MODEL`, then use provider: openai with its base_url, or the short name "
-    "vllm/MODEL for http://127.0.0.1:8000/v1",
-}
+        """Nothing to close."""
 
 
 def _from_function(function: Any, connection: Connection) -> Provider:
@@ -116,14 +88,15 @@ def _from_function(function: Any, connection: Connection) -> Provider:
     return provider
 
 
-def _load(name: str) -> Any:
+def load_factory(name: str) -> Any:
+    """Import `module:function`. UnknownProviderError if it does not exist."""
     module_name, _, function_name = name.partition(":")
     try:
         module = importlib.import_module(module_name)
     except (ImportError, ValueError) as error:
         raise UnknownProviderError(
-            f"provider {name}: module {module_name!r} cannot be imported ({error}): check its name, and that it can "
-            "be found from here"
+            f"provider {name}: module {module_name!r} cannot be imported ({error}): check its name, and that its "
+            "folder is on PYTHONPATH"
         ) from error
     function = getattr(module, function_name, None)
     if not callable(function):

@@ -1,12 +1,12 @@
 """OpenAI's Responses API: messages to its items, and its items to an answer. Pure.
 
-Reasoning items are kept in the message, as `reasoning_items`, and sent back before it: without them a reasoning model
-begins to think anew after every tool. Where a message cannot say what came, or in which order (a thought between two
-calls, a search on the server), it has all of it as `output_items`; they go back as they came, because a thought without
-what followed it is refused, unless somebody has changed the message's text or calls.
-
-`max_tokens`, `response_format`, `reasoning_effort`, `logprobs`, `tools` and `tool_choice` are written as for chat
-completions; everything else goes as it is. There is no `seed` here: it is left out.
+- Reasoning items are kept in the message, as `reasoning_items`, and sent back before it: without them a reasoning model
+  starts its reasoning again after every tool call.
+- Where chat completions cannot express the items or their order (a thought between two calls, a search on the server),
+  the message keeps all of them as `output_items`. They are sent back unchanged, because the server rejects a reasoning
+  item without the item that followed it; but not if the message's text or tool calls were changed since.
+- `max_tokens`, `response_format`, `reasoning_effort`, `logprobs`, `tools` and `tool_choice` are written as for chat
+  completions; everything else is sent unchanged. There is no `seed`: it is dropped.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ from typing import Any
 from yarl import URL
 
 from holdfast.models.http.bodies import (
-    Event,
+    SseEvent,
     Values,
     check_tool_calls,
     cut_off,
@@ -36,7 +36,7 @@ _LOGPROBS = "message.output_text.logprobs"
 _ENDS = ("response.completed", "response.incomplete", "response.failed")
 _CUT = {"max_output_tokens": "length", "content_filter": "content_filter"}
 _ORDER = {"reasoning": 0, "message": 1, "function_call": 2}
-"""In which a message in OpenAI's older shape is read."""
+"""The order of items that chat completions can express."""
 
 
 class Responses:
@@ -69,7 +69,7 @@ class Responses:
             raise malformed("the body has no output", body)
         return _answer(body, objects(body["output"]))
 
-    def joined(self, events: Sequence[Event]) -> Any:
+    def joined(self, events: Sequence[SseEvent]) -> Any:
         """The last event holds the whole response."""
         for event in events:
             data = decode(event.data.encode())
@@ -133,13 +133,13 @@ def _params(params: Mapping[str, Any]) -> dict[str, Any]:
     return made
 
 
-def _format(wanted: Any) -> Any:
-    schema = wanted.get("json_schema") if isinstance(wanted, dict) else None
-    return {"type": "json_schema", **schema} if isinstance(schema, dict) else wanted
+def _format(response_format: Any) -> Any:
+    schema = response_format.get("json_schema") if isinstance(response_format, dict) else None
+    return {"type": "json_schema", **schema} if isinstance(schema, dict) else response_format
 
 
 def _tool(tool: dict[str, Any]) -> dict[str, Any]:
-    """A function is strict here unless it says otherwise; in the older API it is the other way round."""
+    """A function is strict by default in this API, and not strict in chat completions: keep the latter."""
     function = tool.get("function")
     return {"type": "function", "strict": False, **function} if isinstance(function, dict) else tool
 
@@ -154,8 +154,10 @@ def _answer(body: dict[str, Any], output: list[dict[str, Any]]) -> Answer:
     kept = [{name: value for name, value in item.items() if value is not None} for item in output]
     thoughts = [item for item in kept if item.get("type") == "reasoning"]
     if thoughts:
-        told = [part for item in thoughts for part in (*objects(item.get("summary")), *objects(item.get("content")))]
-        message["reasoning_content"] = "\n\n".join(str(part.get("text") or "") for part in told)
+        reasoning = [
+            part for item in thoughts for part in (*objects(item.get("summary")), *objects(item.get("content")))
+        ]
+        message["reasoning_content"] = "\n\n".join(str(part.get("text") or "") for part in reasoning)
         message["reasoning_items"] = thoughts
     if calls:
         message["tool_calls"] = calls

@@ -9,8 +9,8 @@ import os
 import re
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 
-from holdfast.spec.api_keys import USUAL
 from holdfast.spec.presets import model_fields
+from holdfast.spec.providers import default_key_variables
 from holdfast.spec.source.assignment import value_of
 from holdfast.spec.source.yaml import VARIABLE
 
@@ -89,7 +89,7 @@ def _mentioned(value: object, name: str = "") -> Iterator[str]:
         if name in ("api_key_env", "env"):
             yield value
         elif name == "provider":
-            yield from USUAL.get(value, ())
+            yield from default_key_variables(value)
 
 
 def read_env_file(path: str) -> dict[str, str]:

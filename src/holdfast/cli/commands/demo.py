@@ -1,4 +1,7 @@
-"""`holdfast demo`: the promise, shown. A real server, a real run, a real SIGKILL, and the same command again."""
+"""`demo`: a real server, a real run, a real SIGKILL, and the same command again.
+
+Prints how many requests the server received: at most those in flight at the kill are sent twice.
+"""
 
 import json
 import os
@@ -25,7 +28,7 @@ _CONNECTIONS = 16
 
 
 async def ask_twice(sample: Sample, ctx: Context) -> Answer:
-    """The demo's solver: two turns, and not a line about crashes."""
+    """The demo's solver: two turns, and no code for crashes."""
     first = await ctx.generate()
     check = {"role": "user", "content": f"Check it once more: {sample.input}"}
     return await ctx.generate([*ctx.messages, first.message, check])
@@ -50,34 +53,34 @@ def _demo(folder: str, samples: int, server: ServerProcess) -> int:
     command = [sys.executable, "-m", "holdfast", "run", spec, "--id", _RUN_ID, "--store", store]
     say(f"1. {samples} sums, {_STEPS} turns each, a model at {server.base_url}, {_CONNECTIONS} requests at a time:")
     say(f"   holdfast run eval.yaml --id {_RUN_ID}")
-    seen = _run_and_kill(command, server, int(samples * _STEPS * _KILL_AT))
+    received = _run_and_kill(command, server, int(samples * _STEPS * _KILL_AT))
     with Run(find_run(store, _RUN_ID)) as run:
         before = run.summary()
-    held = counted(before.steps["live"], "answer")
-    say(f"2. kill -9 after {counted(seen, 'request')}. The journal holds {held} of the model,")
-    say(f"   finished samples: {before.finished}. Status, with no process left to say so: {before.status}.")
+    saved = counted(before.steps["live"], "response")
+    say(f"2. kill -9 after {counted(received, 'request')}. The journal holds {saved},")
+    say(f"   finished samples: {before.finished}. Status, derived from the journal: {before.status}.")
     say("3. The same command again:")
     again = subprocess.run(command, capture_output=True, text=True, check=False)
     if again.returncode not in (0, 1):
         sys.stderr.write(again.stderr)
         return again.returncode
-    return _tell(store, samples, before, server)
+    return _print_result(store, samples, before, server)
 
 
-def _tell(store: str, samples: int, before: RunSummary, server: ServerProcess) -> int:
-    asked = server.stats().requests
+def _print_result(store: str, samples: int, before: RunSummary, server: ServerProcess) -> int:
+    requests = server.stats().requests
     with Run(find_run(store, _RUN_ID)) as run:
         report = run.report()
-    repeats = asked - samples * _STEPS
+    repeats = requests - samples * _STEPS
     print_table(report_table(report))
     say("")
     say(f"finished before the kill    {before.finished} of {samples} samples")
     replayed = counted(report.steps["replayed"], "step")
     say(f"replayed from the journal   {replayed} ({tokens(report.saved)} not paid for again)")
-    say(f"requests the server saw     {asked} for {samples * _STEPS} steps")
+    say(f"requests at the server      {requests} for {samples * _STEPS} steps")
     kept = repeats <= _CONNECTIONS
     verdict = "as promised" if kept else "NOT as promised"
-    say(f"asked twice                 {repeats} ({_CONNECTIONS} could be in flight at the kill): {verdict}")
+    say(f"sent twice                  {repeats} ({_CONNECTIONS} could be in flight at the kill): {verdict}")
     return 0 if kept else 1
 
 
@@ -112,7 +115,7 @@ def _write_spec(folder: str, samples: int, base_url: str) -> str:
 
 
 def _run_and_kill(command: list[str], server: ServerProcess, after: int) -> int:
-    """Start the run; kill it when the server has seen enough requests. Returns how many it had seen."""
+    """Start the run; kill it when the server has received `after` requests. Returns how many it received."""
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     with process.stderr:

@@ -125,7 +125,7 @@ def test_an_export_in_every_format_has_the_same_scores(folder: Path) -> None:
 def test_what_does_not_go_together_is_said_in_one_sentence(folder: Path) -> None:
     for wrong, said in (
         (("export", "good", "--format", "parquet"), "name a file with --output"),
-        (("export", "good", "--format", "parquet", "--events", "--output", "x"), "has no room for events"),
+        (("export", "good", "--format", "parquet", "--events", "--output", "x"), "cannot hold events"),
         (("report", "good", "odd", "--format", "junit"), "takes one run"),
         (("report", "good", "--format", "htm"), "did you mean 'html'"),
         (("report", "good", "--plots", "p", "--plot-format", "gif"), "png or svg"),

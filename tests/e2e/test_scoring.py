@@ -224,7 +224,7 @@ def lines(store: Path) -> list[bytes]:
         ("x = 1", ("--scorers", "mine.py"), "no scorer in it"),
         (SLOW, ("--scorers", "mine.py", "--scorers", "mine.py"), "two scorers called 'slow'"),
         (SLOW, ("--scorers", "numerc"), "did you mean 'numeric'"),
-        (SLOW, ("--watch",), "--watch looks at a file"),
+        (SLOW, ("--watch",), "--watch needs a file"),
     ],
 )
 def test_scorers_that_cannot_be_had_are_refused_and_nothing_is_recorded(

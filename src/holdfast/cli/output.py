@@ -114,7 +114,7 @@ def report_written(path: str) -> None:
     sys.stderr.write(f"wrote {path}\n")
 
 
-def say(line: str, style: str = "") -> None:
+def print_line(line: str, style: str = "") -> None:
     """Print one line. It is not wrapped, so that it can be copied and searched, and has no markup."""
     console.print(one_line(line), style=style or None, markup=False, soft_wrap=True)
 

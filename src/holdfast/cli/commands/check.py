@@ -16,7 +16,7 @@ import msgspec
 from holdfast.cli.adhoc import naming_options, refuse_data_file
 from holdfast.cli.commands.cost import estimate_lines
 from holdfast.cli.commands.run import Overrides, load_spec, resolve_run
-from holdfast.cli.output import hanging, print_json, say, warn
+from holdfast.cli.output import hanging, print_json, print_line, warn
 from holdfast.engine.budget import output_limit
 from holdfast.journal.blobs import blob_size
 from holdfast.plan import Work, models_of
@@ -70,10 +70,10 @@ def check_spec(path: str, overrides: Overrides, servers: bool, as_json: bool) ->
         return 2 if errors else 0
     for each in replies:
         if not each.error:
-            say(f"{each.place}: the server responds")
+            print_line(f"{each.place}: the server responds")
     names = f"{counted(len(spec.tasks), 'task')}, {counted(len(spec.models), 'model')}"
     verdict = "cannot be run now" if errors else "can be run" if warnings else "is valid"
-    say(f"{path} {verdict}: {counted(planned, 'answer')} planned ({names}).")
+    print_line(f"{path} {verdict}: {counted(planned, 'answer')} planned ({names}).")
     return 2 if errors else 0
 
 
@@ -107,22 +107,22 @@ def print_dry_run(given: Given, as_json: bool) -> int:
         print_json({"planned": planned, "cells": cells, "estimate": guess})
         return 0
     for cell in cells:
-        say(f"{cell.task} with {cell.model}: {counted(cell.keys, 'answer')}", "bold")
+        print_line(f"{cell.task} with {cell.model}: {counted(cell.keys, 'answer')}", "bold")
         params = msgspec.json.encode(cell.params).decode()
         files = f" and {counted(cell.files, 'file')}" if cell.files else ""
-        say(f"  solver {cell.solver}, params {params}, about {short(cell.input_tokens)} input tokens{files}")
+        print_line(f"  solver {cell.solver}, params {params}, about {short(cell.input_tokens)} input tokens{files}")
         size_of = prepared.works[cell.task].file_size
         for sample, messages in cell.first.items():
-            say(f"  {sample}")
+            print_line(f"  {sample}")
             for message in messages:
                 text = f"{message.get('role')}: {told_content(message.get('content'), size_of)}"
                 for line in lines_of(hanging(text)):
-                    say(f"    {line}")
+                    print_line(f"    {line}")
     for line in estimate_lines(guess) if guess.dollars is not None else ():
-        say(line)
+        print_line(line)
     for line in guess.over():
         warn(line)
-    say(f"{counted(planned, 'answer')} in all; no request was sent. Your own solvers may send more than this.")
+    print_line(f"{counted(planned, 'answer')} in all; no request was sent. Your own solvers may send more than this.")
     return 0
 
 
@@ -163,10 +163,10 @@ def replay_sample(
         warn("the solver's code has changed since the run began; this is what the new code does")
     result = in_debugger(scene) if debugger else asyncio.run(play(scene))
     if result is None:
-        say("the debugger was quit before the sample ended")
+        print_line("the debugger was quit before the sample ended")
         return 0
     for line in _format_replay(result, partial(blob_size, place.folder)):
-        say(line)
+        print_line(line)
     # A step that is not recorded ends a replay, but is no fault of the code.
     return int(result.failure is not None and result.asked is None)
 

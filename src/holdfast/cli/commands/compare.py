@@ -10,7 +10,7 @@ from typing import cast
 
 import msgspec
 
-from holdfast.cli.output import print_json, print_table, say, warn
+from holdfast.cli.output import print_json, print_line, print_table, warn
 from holdfast.cli.run_argument import run_to_show
 from holdfast.errors import UsageError
 from holdfast.report.compare.comparison import Adjustment, Comparison, Shift, adjusted, compare, unlike_scorers
@@ -83,9 +83,9 @@ def compare_runs(names: Sequence[str], options: CompareOptions, store: str | Non
         warn(doubt)
     several = len({_common_model(each) for each in found} - {""}) > 1
     print_table(_table(found, several))
-    say("")
+    print_line("")
     for line in dict.fromkeys(_describe_overlap(each, several) for each in found):
-        say(line, "dim")
+        print_line(line, "dim")
     for each in found:
         _print_changed(each, several, _CHANGED if options.limit is None else options.limit)
 
@@ -208,15 +208,15 @@ def _print_changed(each: Comparison, several: bool, limit: int) -> None:
         return
     sides = f"{each.first.label(each.second)} -> {each.second.label(each.first)}"
     count = f"{len(each.changed)} of {each.common} changed"
-    say("")
-    say(f"{_format_title(each, each.first.task, several)}, {sides}: {count}", "bold")
+    print_line("")
+    print_line(f"{_format_title(each, each.first.task, several)}, {sides}: {count}", "bold")
     for shift in each.changed[:limit]:
-        say(f"  {_name(shift)}  {shift.before} -> {shift.after}")
+        print_line(f"  {_name(shift)}  {shift.before} -> {shift.after}")
         if shift.repeat:
-            say(f"    - {first_line(shift.output_before, _EXCERPT)}")
-            say(f"    + {first_line(shift.output_after, _EXCERPT)}")
+            print_line(f"    - {first_line(shift.output_before, _EXCERPT)}")
+            print_line(f"    + {first_line(shift.output_after, _EXCERPT)}")
     if len(each.changed) > limit:
-        say(f"  … and {len(each.changed) - limit} more; see them with --limit")
+        print_line(f"  … and {len(each.changed) - limit} more; see them with --limit")
 
 
 def _name(shift: Shift) -> str:

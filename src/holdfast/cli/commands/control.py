@@ -5,7 +5,7 @@ A journal has one writer: a live run writes tags and notes itself, on request. W
 
 import asyncio
 
-from holdfast.cli.output import jobs_line, resume_command, say
+from holdfast.cli.output import jobs_line, print_line, resume_command
 from holdfast.errors import UsageError
 from holdfast.journal.object_store import is_url
 from holdfast.runs import Run, RunPlace, default_store, find_run
@@ -20,11 +20,11 @@ from holdfast.state import standing_of
 def cancel_run(name: str, store: str | None) -> int:
     place = _find_live(name, store)
     _send_to_live(place, Wish("cancel"))
-    say(f"{place.run_id} is stopping; its answers are kept. Continue with: {resume_command(place)}")
+    print_line(f"{place.run_id} is stopping; its answers are kept. Continue with: {resume_command(place)}")
     with Run(place) as run:
         jobs = run.jobs()
     if jobs:
-        say(f"{jobs_line(jobs)}; they continue there, and the next start collects them")
+        print_line(f"{jobs_line(jobs)}; they continue there, and the next start collects them")
     return 0
 
 
@@ -33,7 +33,7 @@ def tune_run(name: str, sets: list[str], store: str | None) -> int:
         raise UsageError("--set is missing: name what to change, for example --set concurrency.samples=8")
     place = _find_live(name, store)
     _send_to_live(place, Wish("tune", sets=sets))
-    say(f"{place.run_id}: {', '.join(sets)}")
+    print_line(f"{place.run_id}: {', '.join(sets)}")
     return 0
 
 
@@ -46,7 +46,7 @@ def tag_run(name: str, tags: list[str], store: str | None) -> int:
     place = find_run(store or default_store(), name)
     write_request(place, Wish("tag", add=add, remove=remove))
     with Run(place) as run:
-        say(f"{place.run_id}: {', '.join(run.summary().tags) or 'no tags'}")
+        print_line(f"{place.run_id}: {', '.join(run.summary().tags) or 'no tags'}")
     return 0
 
 
@@ -55,7 +55,7 @@ def note_run(name: str, text: str, store: str | None) -> int:
         raise UsageError("the note is empty: write holdfast note RUN TEXT")
     place = find_run(store or default_store(), name)
     write_request(place, Wish("note", text=text))
-    say(f"{place.run_id}: note added")
+    print_line(f"{place.run_id}: note added")
     return 0
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
 from holdfast.cli.commands.run import Overrides, load_spec
-from holdfast.cli.output import print_json, print_table, say, warn
+from holdfast.cli.output import print_json, print_line, print_table, warn
 from holdfast.cli.run_argument import run_to_read
 from holdfast.errors import UsageError
 from holdfast.journal.object_store import is_url
@@ -52,7 +52,7 @@ def _print_runs(names: Sequence[str], store: str | None, as_json: bool) -> None:
     columns = ("task", "model", "role", *_USED)
     print_table(Grid(columns, map(_row, report.lines), titles=2, right=_USED))
     for line in _format_totals(report):
-        say(line)
+        print_line(line)
 
 
 def _row(line: CostLine) -> tuple[str, ...]:
@@ -119,7 +119,7 @@ def _print_estimate(path: str, overrides: Overrides, store: str | None, as_json:
     ]
     print_table(Grid(("task", "model", *_GUESSED, "estimated by"), rows, titles=2, right=_GUESSED))
     for line in estimate_lines(guess):
-        say(line)
+        print_line(line)
     for line in guess.over():
         warn(line)
 

@@ -13,7 +13,7 @@ import tempfile
 import time
 
 from holdfast.cli.commands.init import sums
-from holdfast.cli.output import print_table, say
+from holdfast.cli.output import print_line, print_table
 from holdfast.records.samples import Answer, Sample
 from holdfast.report.tables import report_table, tokens
 from holdfast.report.text import counted
@@ -42,7 +42,7 @@ def run_demo(samples: int, keep: bool) -> int:
             return _demo(folder, samples, server)
     finally:
         if keep:
-            say(f"The demo's files are in {folder}")
+            print_line(f"The demo's files are in {folder}")
         else:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -51,15 +51,17 @@ def _demo(folder: str, samples: int, server: ServerProcess) -> int:
     store = os.path.join(folder, "runs")
     spec = _write_spec(folder, samples, server.base_url)
     command = [sys.executable, "-m", "holdfast", "run", spec, "--id", _RUN_ID, "--store", store]
-    say(f"1. {samples} sums, {_STEPS} turns each, a model at {server.base_url}, {_CONNECTIONS} requests at a time:")
-    say(f"   holdfast run eval.yaml --id {_RUN_ID}")
+    print_line(
+        f"1. {samples} sums, {_STEPS} turns each, a model at {server.base_url}, {_CONNECTIONS} requests at a time:"
+    )
+    print_line(f"   holdfast run eval.yaml --id {_RUN_ID}")
     received = _run_and_kill(command, server, int(samples * _STEPS * _KILL_AT))
     with Run(find_run(store, _RUN_ID)) as run:
         before = run.summary()
     saved = counted(before.steps["live"], "response")
-    say(f"2. kill -9 after {counted(received, 'request')}. The journal holds {saved},")
-    say(f"   finished samples: {before.finished}. Status, derived from the journal: {before.status}.")
-    say("3. The same command again:")
+    print_line(f"2. kill -9 after {counted(received, 'request')}. The journal holds {saved},")
+    print_line(f"   finished samples: {before.finished}. Status, derived from the journal: {before.status}.")
+    print_line("3. The same command again:")
     again = subprocess.run(command, capture_output=True, text=True, check=False)
     if again.returncode not in (0, 1):
         sys.stderr.write(again.stderr)
@@ -73,14 +75,14 @@ def _print_result(store: str, samples: int, before: RunSummary, server: ServerPr
         report = run.report()
     repeats = requests - samples * _STEPS
     print_table(report_table(report))
-    say("")
-    say(f"finished before the kill    {before.finished} of {samples} samples")
+    print_line("")
+    print_line(f"finished before the kill    {before.finished} of {samples} samples")
     replayed = counted(report.steps["replayed"], "step")
-    say(f"replayed from the journal   {replayed} ({tokens(report.saved)} not paid for again)")
-    say(f"requests at the server      {requests} for {samples * _STEPS} steps")
+    print_line(f"replayed from the journal   {replayed} ({tokens(report.saved)} not paid for again)")
+    print_line(f"requests at the server      {requests} for {samples * _STEPS} steps")
     kept = repeats <= _CONNECTIONS
     verdict = "as promised" if kept else "NOT as promised"
-    say(f"sent twice                  {repeats} ({_CONNECTIONS} could be in flight at the kill): {verdict}")
+    print_line(f"sent twice                  {repeats} ({_CONNECTIONS} could be in flight at the kill): {verdict}")
     return 0 if kept else 1
 
 

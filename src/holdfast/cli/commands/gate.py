@@ -11,7 +11,7 @@ from typing import NoReturn
 import msgspec
 
 from holdfast.cli.commands.compare import all_sides, opened_runs, unlike, without_data, without_groups
-from holdfast.cli.output import print_json, print_table, say, warn
+from holdfast.cli.output import print_json, print_line, print_table, warn
 from holdfast.errors import UsageError
 from holdfast.report.compare.gate import Bar, Verdict, judge_against, judge_level
 from holdfast.report.compare.sides import Answers, Cell, Measure, chosen, pairs_between
@@ -63,6 +63,7 @@ class GateOptions(msgspec.Struct, frozen=True):
 
 
 def gate_run(name: str, options: GateOptions, store: str | None, as_json: bool) -> int:
+    """Judge a run; return 7 if a task, model or scorer does not pass. Raises UsageError if it cannot be judged."""
     bar = options.bar()
     names = [name] if options.baseline is None else [name, options.baseline]
     with opened_runs(names, store) as runs:
@@ -76,7 +77,7 @@ def gate_run(name: str, options: GateOptions, store: str | None, as_json: bool) 
             notes += without_data(runs)
         notes += without_groups(runs)
     if not found:
-        raise UsageError(f"{name}: no scorer has given a number{_named(options.scorer)}: there is nothing to judge")
+        raise UsageError(f"{name}: no scorer gave a number{_named(options.scorer)}, so there is nothing to judge")
     passed = all(each.passed for each in found)
     if as_json:
         print_json({"passed": passed, "verdicts": found, "bar": bar, "warnings": notes})
@@ -84,9 +85,9 @@ def gate_run(name: str, options: GateOptions, store: str | None, as_json: bool) 
     for note in notes:
         warn(note)
     print_table(Grid(_COLUMNS, [_row(each, bar) for each in found], titles=4, right=_COLUMNS[4:], whole=("scorer",)))
-    say("")
+    print_line("")
     for each in found:
-        say(_describe_verdict(each, bar), _STYLES[each.outcome])
+        print_line(_describe_verdict(each, bar), _STYLES[each.outcome])
     return 0 if passed else NOT_PASSED
 
 

@@ -6,7 +6,7 @@ import random
 
 import msgspec
 
-from holdfast.cli.output import print_json, say
+from holdfast.cli.output import print_json, print_line
 from holdfast.errors import UsageError, error_of_path
 from holdfast.spec import Spec
 
@@ -62,8 +62,8 @@ def write_example(folder: str) -> None:
             raise error_of_path(
                 error, f"{folder}: {error.strerror}; choose another folder: holdfast init FOLDER"
             ) from error
-        say(f"wrote {os.path.join(folder, name)}")
-    say(f"Next: holdfast run {os.path.join(folder, 'eval.yaml')} --id first")
+        print_line(f"wrote {os.path.join(folder, name)}")
+    print_line(f"Next: holdfast run {os.path.join(folder, 'eval.yaml')} --id first")
 
 
 def _words() -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from holdfast.cli.commands.compare import all_sides, opened_runs, unfinished, unlike, without_data, without_groups
-from holdfast.cli.output import end_quietly, print_json, print_table, say, warn
+from holdfast.cli.output import end_quietly, print_json, print_line, print_table, warn
 from holdfast.errors import UsageError
 from holdfast.report.compare.leaderboard import Board, Ranked, boards
 from holdfast.report.formats.lines import harmless
@@ -84,8 +84,8 @@ def _print(found: Sequence[Board], form: str, several: bool) -> None:
             sys.stdout.write(markdown_table(names, rows, len(titles)))
         return
     print_table(Grid(names, rows, titles=len(titles), right=("rank", *_NUMBERS), whole=("scorer",)))
-    say("")
-    say("rank: 1 + the number of models that are significantly better on common keys (Holm, 0.05)", "dim")
+    print_line("")
+    print_line("rank: 1 + the number of models that are significantly better on common keys (Holm, 0.05)", "dim")
 
 
 def _lines(found: Sequence[Board]) -> Iterator[tuple[Board, Ranked]]:

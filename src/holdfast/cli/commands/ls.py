@@ -9,7 +9,7 @@ from datetime import datetime
 import msgspec
 
 from holdfast.cli.completion import STATUSES
-from holdfast.cli.output import print_json, print_table, say
+from holdfast.cli.output import print_json, print_line, print_table
 from holdfast.cli.progress import spinner
 from holdfast.errors import DamageWarning, UsageError
 from holdfast.journal.object_store import is_url
@@ -87,7 +87,7 @@ def _print_mirror(url: str, chosen: RunFilter, as_json: bool) -> None:
     rows = (_mirror_row(run, run.folder in inexact) for run in found)
     print_table(_grid(columns, rows, found, right=("done", "failed"), whole=("run", "url")))
     if any(run.folder in inexact for run in found):
-        say("*: at least; not all records could be read, so the counts are those of the last heartbeat")
+        print_line("*: at least; not all records could be read, so the counts are those of the last heartbeat")
 
 
 def _select(every: Sequence[RunSummary], chosen: RunFilter) -> list[RunSummary]:
@@ -104,7 +104,7 @@ def _explain_none(where: str, others: int) -> None:
     there = f"No such run; the store has {counted(others, 'other')}: holdfast ls"
     is_there = is_url(where) or os.path.isdir(where)
     none = f"No runs in {where}" if is_there else f"There is no folder {where}, so no runs"
-    say(there if others else f"{none}. Start one with: holdfast run SPEC")
+    print_line(there if others else f"{none}. Start one with: holdfast run SPEC")
 
 
 def _grid(

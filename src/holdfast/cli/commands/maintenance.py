@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from holdfast.cli.errors import explain, explain_os_error
-from holdfast.cli.output import print_json, print_table, say
+from holdfast.cli.output import print_json, print_line, print_table
 from holdfast.cli.progress import spinner
 from holdfast.errors import DamagedError, HoldfastError, UsageError
 from holdfast.journal import Verification, verify
@@ -88,7 +88,7 @@ def _verify(place: RunPlace, wrong: list[str], as_json: bool, scores: bool) -> i
     else:
         _print_verification(place, found, errors)
         for line in index:
-            say(f"error: {line}", style="red")
+            print_line(f"error: {line}", style="red")
         if checked is not None:
             _print_score_check(place, checked)
     return 5 if errors or index or (checked is not None and checked.differences) else 0
@@ -96,35 +96,37 @@ def _verify(place: RunPlace, wrong: list[str], as_json: bool, scores: bool) -> i
 
 def _print_verification(place: RunPlace, found: Verification, errors: Sequence[str]) -> None:
     for warning in found.warnings:
-        say(f"warning: {warning}")
+        print_line(f"warning: {warning}")
     for error in errors:
-        say(f"error: {error}", style="red")
+        print_line(f"error: {error}", style="red")
     if found.keys:
-        say(f"keys affected: {', '.join(found.keys[:20])}")
+        print_line(f"keys affected: {', '.join(found.keys[:20])}")
     verdict = "no damage" if not errors else f"damaged: {counted(len(errors), 'error')}, listed above"
     size = f"{counted(found.records, 'record')} in {counted(found.segments, 'segment')}"
-    say(f"{place.run_id}: {size}: {verdict}.")
+    print_line(f"{place.run_id}: {size}: {verdict}.")
 
 
 def _print_score_check(place: RunPlace, checked: ScoresChecked) -> None:
     for each in checked.differences[:_DIFFERENCES_SHOWN]:
-        say(f"error: {each}", style="red")
+        print_line(f"error: {each}", style="red")
     left = len(checked.differences) - _DIFFERENCES_SHOWN
     if left > 0:
-        say(f"… and {left} more; see them with --json")
+        print_line(f"… and {left} more; see them with --json")
     for name, count in checked.rescored.items():
-        say(f"scorer {name}: {counted(count, 'score')} computed again")
+        print_line(f"scorer {name}: {counted(count, 'score')} computed again")
     for name, why in checked.skipped.items():
-        say(f"scorer {name}: not scored again: {why}")
+        print_line(f"scorer {name}: not scored again: {why}")
     rebuilt = f"an index rebuilt from {counted(checked.records, 'record')}"
     numbers = f"{counted(checked.numbers, 'number')} compared with {rebuilt}"
     if not checked.differences:
-        say(f"{place.run_id}: {numbers}: all equal.")
+        print_line(f"{place.run_id}: {numbers}: all equal.")
         return
-    say(f"{place.run_id}: {numbers}: {counted(len(checked.differences), 'difference')}. The journal is authoritative.")
+    print_line(
+        f"{place.run_id}: {numbers}: {counted(len(checked.differences), 'difference')}. The journal is authoritative."
+    )
 
 
-class Removal(msgspec.Struct, frozen=True):
+class RemovalMode(msgspec.Struct, frozen=True):
     """`yes`: remove the runs, not only list them. `mirror`: also remove their mirrors."""
 
     yes: bool
@@ -153,15 +155,15 @@ def diagnose(name: str | None, store: str | None, fix: bool, as_json: bool) -> i
         print_json(found)
     else:
         for finding in found:
-            say(f"{finding.run}: {finding.what}" if finding.run else finding.what, "bold")
-            say(f"  {finding.means}")
-            say("  fixed" if finding.fixed else f"  {finding.command}")
+            print_line(f"{finding.run}: {finding.what}" if finding.run else finding.what, "bold")
+            print_line(f"  {finding.means}")
+            print_line("  fixed" if finding.fixed else f"  {finding.command}")
         if not found:
-            say("No problems found.")
+            print_line("No problems found.")
     return 5 if any(finding.damage and not finding.fixed for finding in found) else 0
 
 
-def remove_runs(names: list[str], rules: RemovalRules, store: str | None, removal: Removal, as_json: bool) -> int:
+def remove_runs(names: list[str], rules: RemovalRules, store: str | None, removal: RemovalMode, as_json: bool) -> int:
     """List or remove runs; return the exit code of the first named run that could not be removed."""
     where = store or default_store()
     if names and rules != RemovalRules():
@@ -190,7 +192,7 @@ def remove_runs(names: list[str], rules: RemovalRules, store: str | None, remova
 def _remove_stale_entries(as_json: bool) -> None:
     count, size = remove_stale_entries()
     if count and not as_json:
-        say(f"Removed {counted(count, 'stale file')} from the cache, {human_bytes(size)}.")
+        print_line(f"Removed {counted(count, 'stale file')} from the cache, {human_bytes(size)}.")
 
 
 def _policy(rules: RemovalRules) -> Policy:
@@ -222,7 +224,7 @@ def _print_doomed(doomed: list[Doomed], kept: Kept, yes: bool, as_json: bool) ->
         print_json([{**_to_json(each), "removed": yes and each.place.folder not in kept} for each in doomed])
         return
     if not doomed:
-        say("Nothing to remove. Unfinished, tagged and newest runs are kept unless you name them.")
+        print_line("Nothing to remove. Unfinished, tagged and newest runs are kept unless you name them.")
         return
     rows = []
     for each in doomed:
@@ -234,8 +236,8 @@ def _print_doomed(doomed: list[Doomed], kept: Kept, yes: bool, as_json: bool) ->
     what = f"{counted(len(gone), 'run')}, {human_bytes(sum(each.bytes for each in gone))}"
     for each in gone:
         if each.mirror:
-            say(_describe_mirror(each, yes))
-    say(f"Removed {what}." if yes else f"Would remove {what}. Nothing was changed; to remove them, add --yes")
+            print_line(_describe_mirror(each, yes))
+    print_line(f"Removed {what}." if yes else f"Would remove {what}. Nothing was changed; to remove them, add --yes")
 
 
 def _describe_mirror(doomed: Doomed, yes: bool) -> str:

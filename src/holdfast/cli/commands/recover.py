@@ -4,7 +4,7 @@ import warnings
 
 import msgspec
 
-from holdfast.cli.output import print_json, print_table, say, warn
+from holdfast.cli.output import print_json, print_line, print_table, warn
 from holdfast.cli.progress import spinner
 from holdfast.errors import DamageWarning
 from holdfast.report.grid import Grid
@@ -23,12 +23,12 @@ def print_recoverable(where: str | None, store: str | None, as_json: bool) -> in
     if as_json:
         print_json(found)
     elif not found:
-        say("Nothing to recover.")
+        print_line("Nothing to recover.")
     else:
         print_table(_table(found))
         if not all(each.exact for each in found):
-            say("*: at least; not all records could be read, so the counts are those of the last heartbeat")
-        say("To restore one: holdfast recover PLACE. To continue one that is in this store: holdfast resume RUN")
+            print_line("*: at least; not all records could be read, so the counts are those of the last heartbeat")
+        print_line("To restore one: holdfast recover PLACE. To continue one that is in this store: holdfast resume RUN")
     return 0
 
 
@@ -54,16 +54,18 @@ def recover_run(where: str, options: Wanted, as_json: bool) -> int:
 def _print_recovered(found: Recovered) -> None:
     left = found.planned - found.finished - found.failed
     counts = f"{found.finished} of {found.planned} finished, {found.failed} failed, {left} unfinished"
-    say(f"recovered {found.place.experiment}/{found.place.run_id}: {counts}", "bold")
-    say(f"  in {found.place.folder}")
+    print_line(f"recovered {found.place.experiment}/{found.place.run_id}: {counts}", "bold")
+    print_line(f"  in {found.place.folder}")
     if found.in_flight:
-        say(f"  {counted(found.in_flight, 'sample')} had begun: they continue after their last recorded step")
+        print_line(f"  {counted(found.in_flight, 'sample')} had begun: they continue after their last recorded step")
     if found.lost:
-        say(f"  {counted(found.lost, 'record')} had been acknowledged and are lost: their requests will be sent again")
+        print_line(
+            f"  {counted(found.lost, 'record')} had been acknowledged and are lost: their requests will be sent again"
+        )
     if found.cleaned:
-        say("  everything was copied, so the recovered folder was removed")
+        print_line("  everything was copied, so the recovered folder was removed")
     if left:
-        say(f"  continue it: {found.place.command('resume')}")
+        print_line(f"  continue it: {found.place.command('resume')}")
 
 
 def _table(found: list[Recoverable]) -> Grid:

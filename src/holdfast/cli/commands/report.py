@@ -9,7 +9,16 @@ from typing import IO
 
 import msgspec
 
-from holdfast.cli.output import end_quietly, opened, print_json, print_table, report_written, say, warn, write_json
+from holdfast.cli.output import (
+    end_quietly,
+    opened,
+    print_json,
+    print_line,
+    print_table,
+    report_written,
+    warn,
+    write_json,
+)
 from holdfast.cli.progress import counting
 from holdfast.cli.run_argument import run_to_show
 from holdfast.cli.streams import XML_ESCAPES
@@ -76,7 +85,7 @@ def _write(runs: Sequence[Run], reports: Sequence[RunReport], options: ReportOpt
         for run, report in zip(runs, reports, strict=True):
             print_table(report_table(report, run.place.command))
             if report is not reports[-1]:
-                say("")
+                print_line("")
         return
     value = reports[0] if len(reports) == 1 else reports
     if options.format == "json" and options.output is None:

@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.cli.adhoc import AdHoc, build_given, naming_options, refuse_data_file
 from holdfast.cli.hints import set_options, suggesting_commands
-from holdfast.cli.output import hanging, jobs_line, print_table, resume_command, say, warn
+from holdfast.cli.output import hanging, jobs_line, print_line, print_table, resume_command, warn
 from holdfast.cli.progress import spinner, watch
 from holdfast.cli.signals import Stopper, run_stoppable
 from holdfast.engine import Engine
@@ -79,10 +79,11 @@ class Overrides(msgspec.Struct, frozen=True):
     sets: Sequence[str] = ()
     selection: Selection = Selection()
     trust: bool = False
-    """Whether the user trusts the author of the spec that a run holds."""
+    """Whether the user trusts the author of the spec that is stored in the run."""
 
 
 def run_spec(given: Given, run_id: str | None, store: str | None, overrides: Overrides) -> int:
+    """Start a run, or continue the one with this id; then suggest the next command."""
     where = store or default_store()
     if run_id is None:
         _suggest_resume(given.spec, where)
@@ -106,7 +107,9 @@ def _suggest_extend(given: Given, place: RunPlace, overrides: Overrides) -> None
     else:
         fields = [name for name in ("limit", "samples") if getattr(given.spec, name) is not None]
         options = set_options(f"{name}=null" for name in fields)
-    say(f"This run has a part of the samples. Add the rest, keeping these answers: {place.command('extend', *options)}")
+    print_line(
+        f"This run has a part of the samples. Add the rest, keeping these answers: {place.command('extend', *options)}"
+    )
 
 
 def _is_part(given: Given, run: Run, part: Selection) -> bool:
@@ -272,7 +275,7 @@ async def _execute_watched(given: Given, work: Work, stopper: Stopper) -> Ended:
     async def observe(engine: Engine, place: RunPlace) -> None:
         stopper.watch(engine, place)
         planning.end()
-        await watch(engine, place)
+        await watch(engine, place)  # until the engine ends and cancels it
 
     with spinner("reading the data and planning, rows read:") as planning:
         counted = msgspec.structs.replace(given, counted=lambda: planning.update(next(rows)))
@@ -344,9 +347,9 @@ def _suggest_resume(spec: Spec, store: str) -> None:
         try:
             with Run(place) as run:
                 status, reason = run.status()
-                mine = status == "interrupted" and not refused(differences(stored_spec(read_fold(place)), spec))
+                is_same = status == "interrupted" and not refused(differences(stored_spec(read_fold(place)), spec))
                 again = run.command_to_go_on(reason)
         except (HoldfastError, msgspec.ValidationError):
             continue  # a run that cannot be read is not worth suggesting
-        if mine:
+        if is_same:
             sys.stderr.write(f"there is an interrupted run of this spec; to continue it: {again}\n")

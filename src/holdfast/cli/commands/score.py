@@ -14,7 +14,7 @@ from typing import Any
 
 from holdfast.cli.commands.control import write_request
 from holdfast.cli.commands.run import Overrides, have_scorers_failed, resolve_run
-from holdfast.cli.output import hanging, print_json, print_table, say
+from holdfast.cli.output import hanging, print_json, print_line, print_table
 from holdfast.cli.progress import spinner
 from holdfast.cli.run_argument import run_to_read
 from holdfast.cli.signals import Stopper, run_stoppable
@@ -111,7 +111,7 @@ def watch_scorers(name: str, entries: Sequence[str], store: str | None, override
     place, given = resolve_run(name, None, store, overrides)
     before = _read_values(place)
     seen: list[float] = []
-    say(f"watching {', '.join(files)}; nothing is recorded. Ctrl-C to end.")
+    print_line(f"watching {', '.join(files)}; nothing is recorded. Ctrl-C to end.")
     try:
         while True:
             if (now := list(map(_saved_at, files))) != seen:
@@ -120,8 +120,8 @@ def watch_scorers(name: str, entries: Sequence[str], store: str | None, override
             time.sleep(_LOOK_SECONDS)
     except KeyboardInterrupt:
         options = " ".join(f"--scorers {entry}" for entry in entries)
-        say("")
-        say(f"To record it: {place.command('score')} {options}")
+        print_line("")
+        print_line(f"To record it: {place.command('score')} {options}")
         return 0
 
 
@@ -158,13 +158,13 @@ def _read_list(path: str) -> list[Any]:
 
 def _try_again(place: RunPlace, given: Given, entries: Sequence[str], before: Values) -> Values:
     """Score once and print what changed. A file with an error is reported, and tried again when it is saved."""
-    say("")
-    say(f"{time.strftime('%H:%M:%S')}", "bold")
+    print_line("")
+    print_line(f"{time.strftime('%H:%M:%S')}", "bold")
     try:
         trials = asyncio.run(try_scorers(place, given, find_scorers(entries)))
     except HoldfastError as error:
         for line in lines_of(hanging(str(error))):
-            say(line, "red")
+            print_line(line, "red")
         return before
     values = {trial.key: _values(trial) for trial in trials}
     print_table(Grid(["scorer", *_NUMBERS], list(_rows(values, before)), right=_NUMBERS))
@@ -199,10 +199,10 @@ def _print_changed(trials: Sequence[Trial], values: Values, before: Values) -> N
             for name, value in values[trial.key].items()
             if _differs(before, values, trial.key, name)
         ]
-        say(f"{trial.key}  {', '.join(parts)}")
-        say(f"    {first_line(trial.beginning, _EXCERPT)}")
+        print_line(f"{trial.key}  {', '.join(parts)}")
+        print_line(f"    {first_line(trial.beginning, _EXCERPT)}")
     if len(changed) > _CHANGED_SHOWN:
-        say(f"… and {len(changed) - _CHANGED_SHOWN} more")
+        print_line(f"… and {len(changed) - _CHANGED_SHOWN} more")
 
 
 def _differs(before: Values, values: Values, key: str, name: str) -> bool:
@@ -253,7 +253,7 @@ def list_evaluations(name: str, store: str | None, as_json: bool) -> int:
     if as_json:
         print_json(found)
     elif not found:
-        say(
+        print_line(
             f"{run_id} has no evaluation: its tasks have no scorers. Score it with: holdfast score {run_id} --scorers …"
         )
     else:
@@ -275,7 +275,7 @@ def set_score(name: str, target: tuple[str, str], why: tuple[str, str], evaluati
         score = edited(run, Edit(key, scorer, value, reason, author or _find_author(), evaluation))
     write_request(place, Wish("score", key=key, score=score))
     shown = "no score" if score.value is None else str(score.value)
-    say(f"{key}: {scorer} is {shown} by {score.author}. Its history: {place.command('show', key)}")
+    print_line(f"{key}: {scorer} is {shown} by {score.author}. Its history: {place.command('show', key)}")
     return 0
 
 

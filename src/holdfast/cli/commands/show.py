@@ -7,7 +7,16 @@ from typing import Any
 
 import msgspec
 
-from holdfast.cli.output import end_quietly, jobs_line, opened, print_json, print_table, report_written, say, warn
+from holdfast.cli.output import (
+    end_quietly,
+    jobs_line,
+    opened,
+    print_json,
+    print_line,
+    print_table,
+    report_written,
+    warn,
+)
 from holdfast.cli.progress import counting, spinner
 from holdfast.cli.run_argument import run_to_read, run_to_show
 from holdfast.cli.streams import JSON_ESCAPES, lacks_characters
@@ -50,29 +59,29 @@ def print_run(name: str, store: str | None, as_json: bool, evaluation: str = "")
         return
     cells = report.cells
     status = status_words(summary.status, summary.failed, summary.planned)
-    say(f"{summary.experiment}/{summary.run_id}  {status}", "bold")
+    print_line(f"{summary.experiment}/{summary.run_id}  {status}", "bold")
     if summary.reason:
-        say(summary.reason)
+        print_line(summary.reason)
     counts = f"{summary.finished} finished, {summary.failed} failed, {summary.unfinished} unfinished"
-    say(f"planned {summary.planned}: {counts}")
+    print_line(f"planned {summary.planned}: {counts}")
     steps = summary.steps
     sent = f"{steps['live']} sent, {steps['replayed']} replayed, {steps['orphaned']} orphaned"
-    say(f"steps: {sent}; {tokens(summary.usage)}")
+    print_line(f"steps: {sent}; {tokens(summary.usage)}")
     for line in (*cost_lines(summary.cost), *_saved(summary)):
-        say(line)
-    say(f"created {summary.created[:19]}, updated {summary.updated[:19]}, in {summary.folder}")
+        print_line(line)
+    print_line(f"created {summary.created[:19]}, updated {summary.updated[:19]}, in {summary.folder}")
     if summary.mirror is not None:
-        say(_mirror_line(summary.mirror, summary.status))
+        print_line(_mirror_line(summary.mirror, summary.status))
     for line in (*([jobs_line(summary.jobs)] if summary.jobs else []), *_lineage(summary)):
-        say(line)
+        print_line(line)
     for line in (*_evaluations(summary), *_in_flight(place)):
-        say(line)
+        print_line(line)
     for score in summary.scores:
-        say(_score_line(score))
+        print_line(_score_line(score))
     for line, style in _problem_lines(summary, report, place):
-        say(line, style)
+        print_line(line, style)
     for line in _next_lines(summary, cells, place, again):
-        say(line)
+        print_line(line)
 
 
 def _problem_lines(summary: RunSummary, report: RunReport, place: RunPlace) -> Iterator[tuple[str, str]]:
@@ -116,10 +125,10 @@ def print_profile(name: str, store: str | None, as_json: bool) -> None:
         print_json(profile)
         return
     worked = f"worked for {duration(profile.worked_seconds)}"
-    say(f"{profile.experiment}/{profile.run_id}  {profile.status}, {worked}", "bold")
+    print_line(f"{profile.experiment}/{profile.run_id}  {profile.status}, {worked}", "bold")
     print_table(phase_table(profile))
     for line in profile_lines(profile):
-        say(line)
+        print_line(line)
 
 
 def print_chosen(
@@ -135,16 +144,16 @@ def print_chosen(
     for line in found[:limit]:
         text = f"{line.error.kind}: {line.error.message}" if line.error else line.output or ""
         scores = " ".join(f"{scorer}={_value(value)}" for scorer, value in line.scores.items())
-        say(f"{line.key}  {line.status}  {scores}".rstrip(), "bold")
-        say(f"  {first_line(text, 200)}")
+        print_line(f"{line.key}  {line.status}  {scores}".rstrip(), "bold")
+        print_line(f"  {first_line(text, 200)}")
         for kind, shown in line.anomalies.items():
-            say(f"    {kind}: {first_line(shown, 200)}", "yellow")
+            print_line(f"    {kind}: {first_line(shown, 200)}", "yellow")
         for scorer, reason in line.reasons.items():
-            say(f"    {scorer}: {first_line(reason, 200)}")
+            print_line(f"    {scorer}: {first_line(reason, 200)}")
     if not found:
-        say("No such sample.")
+        print_line("No such sample.")
     elif more:
-        say(f"… and more; list them with --limit. The history of one: {place.command('show', found[0].key)}")
+        print_line(f"… and more; list them with --limit. The history of one: {place.command('show', found[0].key)}")
 
 
 def _in_flight(place: RunPlace) -> Iterator[str]:
@@ -203,7 +212,7 @@ def print_key(name: str, key: str, store: str | None, as_json: bool, full: bool,
         return
     with end_quietly():
         for line, style in story_lines(story, size_of, full=full):
-            say(line, style)
+            print_line(line, style)
 
 
 class ExportOptions(msgspec.Struct, frozen=True):

@@ -30,7 +30,8 @@ def retry(
     keys: Annotated[list[str] | None, typer.Argument(metavar="[KEY]...", help="Only these failed keys.")] = None,
     failed: Annotated[bool, typer.Option("--failed", help="All failed samples. This is the default.")] = False,
     kind: Annotated[
-        list[str] | None, typer.Option(help="Only samples with this kind of failure, such as timeout. Repeatable.")
+        list[str] | None,
+        typer.Option(metavar="KIND", help="Only samples with this kind of failure, such as timeout. Repeatable."),
     ] = None,
     store: Store = None,
     trust: Trust = False,

@@ -14,11 +14,19 @@ def export(
     events: Events = None,
     failed: Annotated[bool, typer.Option("--failed", help="Only the samples that failed.")] = False,
     wrong: Annotated[bool, typer.Option("--wrong", help="Only the answers with a score of false or 0.")] = False,
-    kind: Annotated[list[str] | None, typer.Option(help="Only samples with this kind of failure. Repeatable.")] = None,
+    kind: Annotated[
+        list[str] | None, typer.Option(metavar="KIND", help="Only samples with this kind of failure. Repeatable.")
+    ] = None,
     grep: Annotated[str, typer.Option(help="Only the samples with this pattern in key, output or error.")] = "",
-    task: Annotated[list[str] | None, typer.Option(help="Only the samples of this task. Repeatable.")] = None,
-    model: Annotated[list[str] | None, typer.Option(help="Only the samples of this model. Repeatable.")] = None,
-    anomaly: Annotated[list[str] | None, typer.Option(help="Only the answers with this anomaly. Repeatable.")] = None,
+    task: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only the samples of this task. Repeatable.")
+    ] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only the samples of this model. Repeatable.")
+    ] = None,
+    anomaly: Annotated[
+        list[str] | None, typer.Option(metavar="KIND", help="Only the answers with this anomaly. Repeatable.")
+    ] = None,
     evaluation: Evaluation = "",
     store: StoreToRead = None,
 ) -> None:

@@ -25,16 +25,24 @@ def run(
     store: Store = None,
     sets: Sets = None,
     limit: Annotated[int | None, typer.Option(help="Only the first N samples of each task.")] = None,
-    sample: Annotated[list[str] | None, typer.Option(help="Only the sample with this id. Repeatable.")] = None,
-    task: Annotated[list[str] | None, typer.Option(help="Only the task with this name. Repeatable.")] = None,
+    sample: Annotated[
+        list[str] | None, typer.Option(metavar="ID", help="Only the sample with this id. Repeatable.")
+    ] = None,
+    task: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only the task with this name. Repeatable.")
+    ] = None,
     model: Annotated[
         list[str] | None,
-        typer.Option(help="Only the model with this name; without SPEC, PROVIDER/MODEL or mock. Repeatable."),
+        typer.Option(
+            metavar="NAME", help="Only the model with this name; without SPEC, PROVIDER/MODEL or mock. Repeatable."
+        ),
     ] = None,
     data: Annotated[str, typer.Option(help="Without SPEC: the data, a .jsonl, .json or .csv file.")] = "",
     prompt: Annotated[str, typer.Option(help="Without SPEC: the prompt, with {column} fields.")] = "",
     system: Annotated[str, typer.Option(help="Without SPEC: the system message.")] = "",
-    scorer: Annotated[list[str] | None, typer.Option(help="Without SPEC: a scorer. Repeatable.")] = None,
+    scorer: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Without SPEC: a scorer. Repeatable.")
+    ] = None,
     base_url: Annotated[str, typer.Option(help="Without SPEC: the base URL of the models' server.")] = "",
     param: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="Without SPEC: a request parameter. Repeatable.")
@@ -72,11 +80,19 @@ def show(
     key: Annotated[str | None, typer.Argument(metavar="KEY", help="task/model/sample/repeat.")] = None,
     failed: Annotated[bool, typer.Option("--failed", help="List the samples that failed.")] = False,
     wrong: Annotated[bool, typer.Option("--wrong", help="List the answers with a score of false or 0.")] = False,
-    kind: Annotated[list[str] | None, typer.Option(help="List samples with this kind of failure. Repeatable.")] = None,
+    kind: Annotated[
+        list[str] | None, typer.Option(metavar="KIND", help="List samples with this kind of failure. Repeatable.")
+    ] = None,
     grep: Annotated[str, typer.Option(help="List the samples with this pattern in key, output or error.")] = "",
-    task: Annotated[list[str] | None, typer.Option(help="List the samples of this task. Repeatable.")] = None,
-    model: Annotated[list[str] | None, typer.Option(help="List the samples of this model. Repeatable.")] = None,
-    anomaly: Annotated[list[str] | None, typer.Option(help="List the answers with this anomaly. Repeatable.")] = None,
+    task: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="List the samples of this task. Repeatable.")
+    ] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="List the samples of this model. Repeatable.")
+    ] = None,
+    anomaly: Annotated[
+        list[str] | None, typer.Option(metavar="KIND", help="List the answers with this anomaly. Repeatable.")
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, help="List at most N.")] = 50,
     full: Annotated[bool, typer.Option("--full", help="With KEY: print long texts whole.")] = False,
     profile: Annotated[bool, typer.Option("--profile", help="Show where the time went, by phase and model.")] = False,

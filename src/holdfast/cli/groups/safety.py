@@ -106,10 +106,10 @@ def gc(
     as_json: Json = False,
 ) -> None:
     """List old runs, or remove them with --yes."""
-    from holdfast.cli.commands.maintenance import Removal, RemovalRules, remove_runs
+    from holdfast.cli.commands.maintenance import RemovalMode, RemovalRules, remove_runs
 
     rules = RemovalRules(older_than, keep, max_size, experiment, tagged_too, latest_too)
-    raise typer.Exit(remove_runs(names or [], rules, store, Removal(yes, mirror), as_json))
+    raise typer.Exit(remove_runs(names or [], rules, store, RemovalMode(yes, mirror), as_json))
 
 
 def tag(

@@ -97,3 +97,15 @@ def digests(requests: Iterable[Seen]) -> list[str]:
     """What was asked of whom, in short."""
     asked = [json.dumps([each.body["model"], each.body["messages"]], sort_keys=True) for each in requests]
     return [hashlib.sha256(text.encode()).hexdigest()[:16] for text in asked]
+
+
+def verification_facts(found: dict[str, Any]) -> dict[str, Any]:
+    """What `verify --scores --json` found, without texts, which may be reworded, and without the count of the numbers
+    that were compared, which grows with the report.
+    """
+    scores = found["scores"]
+    return {
+        **{field: found[field] for field in ("records", "segments", "errors")},
+        **{field: scores[field] for field in ("rescored", "differences")},
+        "skipped": list(scores["skipped"]),
+    }

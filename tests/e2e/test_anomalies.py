@@ -100,14 +100,14 @@ def test_a_newer_list_is_used_on_demand_and_asks_nothing(tmp_path: Path) -> None
     started(tmp_path)
     again = call("score", "odd", "--anomalies", cwd=tmp_path)
     assert again.code == 0, again.said
-    assert "4 answers looked at with list 1, something new recorded of 0; nothing was asked" in again.err
+    assert "4 answers checked with version 1 of the list of anomalies, 0 changed; no request was sent" in again.err
 
     def newer(sample: Sample, answer: Answer, expected: Expected) -> dict[str, str]:
         return {"format": "the newer list says so"} if sample.id == "plain0" else {}
 
     with patch.object(anomaly_scan, "look_at", newer):
         again = call("score", "odd", "--anomalies", cwd=tmp_path)
-    assert "something new recorded of 3" in again.err
+    assert " 3 changed;" in again.err
     assert odd_keys(store_of(tmp_path)) == {"loop0": [], "refusal0": [], "plain0": ["format"], "empty0": []}
     assert shown("odd", store_of(tmp_path))["status"] == "completed"
     assert call("verify", "odd", cwd=tmp_path).code == 0

@@ -208,7 +208,7 @@ def test_an_interrupted_run_leaves_its_jobs_and_says_so(tmp_path: Path) -> None:
         assert [(each["id"], each["requests"]) for each in live["jobs"]] == [("batch_1", 10)]
         assert "1 job, 10 requests waiting" in call("show", RUN, "--store", it.store, cwd=tmp_path).out
         forked = call("fork", RUN, "--store", it.store, "--dry-run", cwd=tmp_path)
-        assert "would be bought again" in forked.err
+        assert "would pay for them again" in forked.err
         assert len(it.server.batches().jobs) == 1
 
 

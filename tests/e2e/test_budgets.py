@@ -37,7 +37,7 @@ def test_it_stops_with_exit_6_at_what_it_may_cost_and_goes_on_when_that_is_raise
         done = call("run", spec, "--id", "r", cwd=tmp_path)
         assert done.code == 6
         assert "the run will probably stop there, with exit 6" in done.err
-        assert "Raise it to go on: holdfast resume r --set limits.run.cost_usd=0.24" in done.err
+        assert "Raise it to continue: holdfast resume r --set limits.run.cost_usd=0.24" in done.err
         assert server.stats().requests in (20, 21)
         stopped = shown("r", tmp_path / "runs")
         assert stopped["status"] == "interrupted"

@@ -51,7 +51,7 @@ def test_a_server_that_is_there_is_said_to_be_there_and_no_model_is_asked(tmp_pa
         spec = write_spec(tmp_path, base_url=server.base_url, model={"model": "test-model"})
         done = run("check", spec, "--servers", cwd=tmp_path)
         assert (done.code, done.err) == (0, "")
-        assert "models[0]: the server is there" in done.out
+        assert "models[0]: the server responds" in done.out
         assert server.stats().requests == 0
 
 

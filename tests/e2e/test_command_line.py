@@ -455,7 +455,8 @@ def test_help_lists_the_commands(tmp_path: Path) -> None:
 
 def test_help_does_not_wait_for_what_it_does_not_need(tmp_path: Path) -> None:
     program = "import sys\nfrom holdfast.cli.main import main\nsys.argv = ['holdfast', '--help']\n"
-    program += "try:\n    main()\nfinally:\n    print('loaded', {'aiohttp', 'numpy', 'scipy'} & set(sys.modules))\n"
+    unneeded = {"aiohttp", "numpy", "scipy", "holdfast.report", "holdfast.runs"}
+    program += f"try:\n    main()\nfinally:\n    print('loaded', {unneeded} & set(sys.modules))\n"
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.stdout.endswith("loaded set()\n")
 
@@ -548,7 +549,7 @@ def test_a_signal_saves_says_how_to_go_on_and_exits_130(tmp_path: Path, number: 
         told = shown("cut off", folder / "store")
         assert (told["status"], told["reason"]) == ("interrupted", f"stopped by {number.name}")
         assert 0 < told["unfinished"] < 40
-        command = shlex.split(done.err.split("Go on with: holdfast ")[1])
+        command = shlex.split(done.err.split("Continue with: holdfast ")[1])
         resumed = call(*command, "--set", "models.arith.max_connections=40", cwd=folder)
         assert resumed.code == 0, resumed.err
         assert slow.stats().repeats <= 4
@@ -585,7 +586,7 @@ def test_show_of_an_interrupted_run_names_the_command_that_goes_on(tmp_path: Pat
     store = tmp_path / "elsewhere"
     interrupt(tmp_path, "run", spec, "--id", "cut", "--store", store)
     out = call("show", "cut", "--store", store, cwd=tmp_path).out
-    assert shlex.split(out.split("Go on with: holdfast ")[1]) == ["resume", "cut", "--store", str(store)]
+    assert shlex.split(out.split("Continue with: holdfast ")[1]) == ["resume", "cut", "--store", str(store)]
 
 
 def test_resume_takes_a_spec_and_refuses_what_differs(tmp_path: Path) -> None:

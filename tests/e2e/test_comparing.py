@@ -141,7 +141,7 @@ def test_rows_that_differ_are_told(tmp_path: Path) -> None:
     assert call("run", path, "--id", "two", "--store", tmp_path / "runs", cwd=tmp_path).code == 0
     found = compared(tmp_path, "one", "two")
     (doubt,) = found["warnings"]
-    assert "one and two are not comparable on 1 sample: other data" in doubt
+    assert "one and two are not comparable on 1 sample: rows with the same id differ" in doubt
     assert found["comparable"] is False
     said = call("compare", "one", "two", "--store", tmp_path / "runs", cwd=tmp_path)
     assert (said.code, doubt in said.err) == (0, True)
@@ -158,7 +158,7 @@ def test_other_scorers_of_the_same_name_are_told(tmp_path: Path) -> None:
     made(tmp_path, "two", task={"scorers": [{"numeric": {"tolerance": 100}}]})
     found = compared(tmp_path, "one", "two")
     (doubt,) = found["warnings"]
-    assert "not comparable by numeric: it is another scorer" in doubt
+    assert "not comparable by numeric: the scorers differ" in doubt
     assert found["comparable"] is False
 
 

@@ -76,7 +76,7 @@ def test_they_score_a_run_that_has_ended_from_a_file_and_from_the_command_line(t
     tmp_path.joinpath("more.yaml").write_text(yaml.safe_dump(SCORERS))
     done = call("score", "r", "--scorers", "more.yaml", "--store", store, cwd=tmp_path, env=namespaces())
     assert done.code == 0, done.said
-    assert "4 answers scored; nothing was asked" in done.err
+    assert "4 answers scored; no request was sent" in done.err
     check_scores(store)
     said = "{exact_match: {extract: last_line, name: last}}"
     assert call("score", "r", "--scorers", said, "--store", store, cwd=tmp_path).code == 0

@@ -132,7 +132,7 @@ def test_a_listed_price_becomes_a_part_of_the_runs_spec_and_a_local_server_has_n
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("eval.yaml", "r"), "an estimate is of one spec"),
+        (("eval.yaml", "r"), "estimate one spec at a time"),
         (("r", "--set", "limit=3"), "--set changes a spec"),
         (("nothing",), "nothing"),
         (("other.yaml",), "no such file"),

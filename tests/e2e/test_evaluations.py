@@ -91,7 +91,7 @@ def test_changing_one_scorer_of_a_file_calls_only_that_one_and_what_had_failed(t
     (tmp_path / "mended").touch()
     done = score(tmp_path, "--name", "second", value=2)
     assert done.code == 0, done.err
-    assert "6 answers scored; 12 scores of unchanged scorers taken over; nothing was asked" in done.err
+    assert "6 answers scored; 12 scores of unchanged scorers copied; no request was sent" in done.err
     assert calls(tmp_path) == {"steady": 6, "fickle": 12, "breaking": 12, "together": 12}
     after = exported("r", store)
     for was, now in zip(before, after, strict=True):
@@ -152,7 +152,7 @@ def test_scoring_with_judges_says_how_many_requests_it_made_and_what_they_cost(t
     done = run("score", "r", "--scorers", "own.py", "--store", store, cwd=tmp_path)
     assert "6 requests to judges ($1.50); the evaluated models were asked nothing" in done.err, done.said
     again = run("score", "r", "--scorers", "own.py", "--scorers", "includes", "--store", store, cwd=tmp_path)
-    assert "6 scores of unchanged scorers taken over; nothing was asked" in again.err, again.said
+    assert "6 scores of unchanged scorers copied; no request was sent" in again.err, again.said
 
 
 def completed_judged(folder: Path) -> Path:
@@ -166,7 +166,7 @@ def test_scoring_asks_nothing_even_where_the_model_is_gone(tmp_path: Path) -> No
         assert call("run", "eval.yaml", "--id", "r", "--store", tmp_path / "runs", cwd=tmp_path).code == 0
     done = score(tmp_path)  # nobody listens there any more
     assert done.code == 0, done.err
-    assert "6 answers scored; nothing was asked" in done.err
+    assert "6 answers scored; no request was sent" in done.err
     assert shown("r", tmp_path / "runs")["steps"]["live"] == 6
 
 

@@ -56,7 +56,7 @@ def test_show_lists_the_samples_of_a_task_and_a_model(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["export", "first", "--model", "eigt"], "--model eigt: first has none of it; did you mean 'eight'?"),
+        (["export", "first", "--model", "eigt"], "--model eigt: first has none; did you mean 'eight'?"),
         (["export", "first", "--task", "sms"], "did you mean 'sums'?"),
         (["export", "first", "--kind", "timeout"], "valid are content_filter"),
         (["show", "first", "--kind", "timeout"], "valid are content_filter"),
@@ -80,7 +80,7 @@ def test_a_slip_is_answered_with_what_was_meant(folder: Path, arguments: list[st
 
 def test_a_list_of_nothing_says_that_there_are_others(folder: Path) -> None:
     done = call("ls", "--experiment", "nobody", cwd=folder)
-    assert (done.code, done.out) == (0, "No such run; there is 1 other: holdfast ls\n")
+    assert (done.code, done.out) == (0, "No such run; the store has 1 other: holdfast ls\n")
 
 
 @pytest.mark.parametrize("arguments", [["-h"], ["run", "-h"], ["show", "--help"]])

@@ -85,9 +85,9 @@ def test_fork_says_what_it_will_cost_before_there_is_a_run(tmp_path: Path, monke
         told = [call("fork", RUN, "--set", each, "--set", "seed=1", cwd=tmp_path).err for each in priced]
         told += [call("fork", RUN, "--set", priced[1], "--set", "tasks.sums.prompt={question}", cwd=tmp_path).err]
         unpriced = call("fork", RUN, "--set", "tasks.sums.prompt={question}", cwd=tmp_path).err
-    assert all("reuses 6, asks about 0" in each and ", about $0.00;" in each for each in told[:2])
-    assert re.search(r"reuses 0, asks about 6, about \S+ tokens, about \$[1-9][\d,]*\.\d\d;", told[2])
-    assert "reuses 0, asks about 6" in unpriced
+    assert all("reuses 6 steps, sends about 0 requests" in each and ", about $0.00;" in each for each in told[:2])
+    assert re.search(r"reuses 0 steps, sends about 6 requests, about \S+ tokens, about \$[1-9][\d,]*\.\d\d;", told[2])
+    assert "reuses 0 steps, sends about 6 requests" in unpriced
     assert "$" not in unpriced
     assert all("stopped in time" in each for each in (*told, unpriced))
     assert [path.name for path in (store(tmp_path) / "sums").iterdir()] == [RUN]
@@ -97,7 +97,7 @@ def test_a_dry_run_estimates_the_cost_if_there_is_a_price(tmp_path: Path) -> Non
     model = {"price": {"input": 10000.0, "output": 1000.0}, "params": {"max_tokens": 100}}
     spec = write_spec(tmp_path, 6, model=model)
     told = call("run", spec, "--dry-run", cwd=tmp_path)
-    assert "An estimate: $0.4760 to $1.68 in all; nothing was asked." in told.out
+    assert "An estimate: $0.4760 to $1.68 in all; no request was sent." in told.out
     cell = call("run", spec, "--dry-run", "--json", cwd=tmp_path).json()["cells"][0]
     assert cell["input_dollars"] == pytest.approx(cell["input_tokens"] / 100)
     assert cell["output_dollars_max"] == pytest.approx(0.6)
@@ -118,7 +118,7 @@ def test_fork_says_what_it_reuses_and_asks_nothing_if_nothing_changed(tmp_path: 
         assert [each["run_id"] for each in call("ls", "--json", cwd=tmp_path).json()] == [RUN]
         forked = call("fork", RUN, "--id", FORK, cwd=tmp_path)
         assert forked.code == 0, forked.err
-        assert "reuses 6, asks about 0" in forked.err
+        assert "reuses 6 steps, sends about 0 requests" in forked.err
         assert server.stats().requests == 6
     assert answers(FORK, tmp_path) == answers(RUN, tmp_path)
     told = shown(FORK, store(tmp_path))
@@ -138,7 +138,7 @@ def test_fork_takes_changes_from_the_command_line_or_from_a_file(tmp_path: Path,
             given = [str(changed(spec, task={"prompt": prompt}))]
         forked = call("fork", RUN, *given, "--id", FORK, cwd=tmp_path)
         assert forked.code == 0, forked.err
-        assert "reuses 0, asks about 6" in forked.err
+        assert "reuses 0 steps, sends about 6 requests" in forked.err
         assert server.stats().requests == 12
     told = shown(FORK, store(tmp_path))
     assert (told["steps"]["live"], told["steps"]["replayed"]) == (6, 0)

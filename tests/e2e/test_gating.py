@@ -137,13 +137,13 @@ def test_what_is_not_comparable_is_not_judged(tmp_path: Path) -> None:
         path = write_spec(tmp_path, 4, task=task)
         assert call("run", path, "--id", run, "--store", tmp_path / "runs", cwd=tmp_path).code == 0
     done = gated(tmp_path, "two", "--baseline", "one", "--margin", "0.1")
-    assert (done.code, "not comparable by numeric: it is another scorer" in done.err) == (2, True), done.said
+    assert (done.code, "not comparable by numeric: the scorers differ" in done.err) == (2, True), done.said
     path = write_spec(tmp_path, 4)
     data = tmp_path / "sums.jsonl"
     data.write_text(data.read_text().replace('"8"', '"88"'))
     assert call("run", path, "--id", "three", "--store", tmp_path / "runs", cwd=tmp_path).code == 0
     done = gated(tmp_path, "three", "--baseline", "one", "--margin", "0.1")
-    assert (done.code, "not comparable on 1 sample: other data" in done.err) == (2, True), done.said
+    assert (done.code, "not comparable on 1 sample: rows with the same id differ" in done.err) == (2, True), done.said
 
 
 def test_what_the_baseline_has_must_be_judged_unless_something_is_named(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_a_run_on_fewer_samples_is_judged_on_those_and_that_is_told(tmp_path: Pa
     done = gated(tmp_path, "few", "--baseline", "one", "--margin", "0.1", "--json")
     told = json.loads(done.out)
     assert (done.code, told["verdicts"][0]["common"]) == (0, 4)
-    assert told["warnings"] == ["quiz numeric: judged without 2 keys of the baseline that the run's plan has not"]
+    assert told["warnings"] == ["quiz numeric: judged without 2 keys of the baseline that are not in the run's plan"]
 
 
 @pytest.mark.parametrize(

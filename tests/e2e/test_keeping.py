@@ -75,7 +75,7 @@ def test_a_killed_run_is_told_with_when_and_what_is_kept_and_the_command_works(t
         again = run(*shlex.split(found["command"])[1:], cwd=tmp_path)
         assert again.code == 0, again.err
     healthy = call("doctor", cwd=tmp_path)
-    assert (healthy.code, healthy.out) == (0, "Nothing is wrong.\n")
+    assert (healthy.code, healthy.out) == (0, "No problems found.\n")
     assert call("doctor", "--json", cwd=tmp_path).json() == []
 
 
@@ -94,10 +94,10 @@ def test_a_spec_file_that_was_edited_keeps_a_resume_away_until_doctor_restores_i
     path.write_text("experiment: another\n")
     assert call("resume", "x", cwd=tmp_path).code == 3
     said = call("doctor", "--fix", cwd=tmp_path)
-    assert (said.code, "mended" in said.out) == (0, True)
+    assert (said.code, "fixed" in said.out) == (0, True)
     assert call("resume", "x", cwd=tmp_path).code == 0
     assert path.with_name("spec.yaml.old").read_text() == "experiment: another\n"
-    assert call("doctor", cwd=tmp_path).out == "Nothing is wrong.\n"
+    assert call("doctor", cwd=tmp_path).out == "No problems found.\n"
 
 
 def test_doctor_for_a_run_or_a_store_that_is_not_there(tmp_path: Path) -> None:
@@ -257,7 +257,7 @@ def test_a_note_is_shown_and_changes_nothing_else(tmp_path: Path, store: Path) -
     same = ("status", "reason", "completed", "scores", "evaluations", "usage", "steps", "anomalies", "resumes")
     assert {name: after[name] for name in same} == {name: before[name] for name in same}
     assert call("verify", "a", cwd=tmp_path).code == 0
-    assert call("doctor", cwd=tmp_path).out == "Nothing is wrong.\n"
+    assert call("doctor", cwd=tmp_path).out == "No problems found.\n"
     assert call("run", "eval.yaml", "--id", "a", cwd=tmp_path).code == 0
     assert shown("a", store)["resumes"] == []
 

@@ -92,7 +92,7 @@ def test_a_run_that_ends_without_its_mirror_says_what_to_do_and_the_next_start_d
     assert f"records are not in {url}/sums/x yet; they are safe here" in warned
     assert warned.endswith(f"holdfast resume {course.run}")
     assert "mirror.behind" in course.events()
-    assert "the next start of the run sends the rest" in course.told()
+    assert "the next start on the run's machine sends the rest" in course.told()
     monkeypatch.undo()
     outage.go_on()
     again = call("resume", course.run, cwd=tmp_path, env=outage.env)
@@ -100,7 +100,7 @@ def test_a_run_that_ends_without_its_mirror_says_what_to_do_and_the_next_start_d
     assert "which is all" in course.told()
     listed = call("ls", "--store", url, "--json", cwd=tmp_path, env=outage.env)
     assert [(each["status"], each["finished"]) for each in json.loads(listed.out)] == [("completed", 6)]
-    assert "is whole" in call("verify", f"{url}/sums/x", cwd=tmp_path, env=outage.env).out
+    assert "no damage" in call("verify", f"{url}/sums/x", cwd=tmp_path, env=outage.env).out
 
 
 def test_whoever_ends_says_what_is_waited_for_and_a_second_signal_ends_the_waiting(tmp_path: Path, outage: S3) -> None:

@@ -72,7 +72,7 @@ def test_a_process_that_died_is_interrupted_at_the_very_next_look(tmp_path: Path
         told = course.told()
     assert found["status"] == "interrupted"
     assert found["reason"].startswith("killed at")
-    assert f"Go on with: holdfast resume {RUN}" in told
+    assert f"Continue with: holdfast resume {RUN}" in told
     assert run(*course.resume, "--set", "models.arith.max_connections=60", cwd=tmp_path).code == 0
     assert course.status() == "completed"
 

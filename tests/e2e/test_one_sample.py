@@ -86,7 +86,7 @@ def test_the_story_of_an_answer_is_whole(folder: Path) -> None:
         "turn 2  live",
         "… 5 messages as before",
         "[user] Check it once more: 1 + 7",
-        "2 asked, 0 replayed",
+        "2 sent, 0 replayed",
         "\nanswer\n",
         "scores",
         "numeric: True (read 8)",
@@ -228,7 +228,7 @@ def test_a_replay_gives_the_recorded_answer_and_asks_nobody(folder: Path, server
     before = server.stats().requests
     finished, failed = replayed(folder, "x", KEY), replayed(folder, "x", FAILED)
     assert (finished.code, finished.err) == (0, "")
-    assert finished.out == "2 steps replayed, 0 never asked for; no request was sent\nanswer: 8\n"
+    assert finished.out == "2 steps replayed, 0 not requested; no request was sent\nanswer: 8\n"
     assert failed.code == 1
     assert "solver: LookupError: no luck with 16" in failed.out
     assert "one_sample.py" in failed.out
@@ -249,8 +249,8 @@ def test_changed_code_is_replayed_and_what_is_not_recorded_is_told(tmp_path: Pat
     done = replayed(tmp_path, "x", KEY)
     assert done.code == 0
     assert "the solver's code has changed" in done.err
-    assert "1 step replayed, 1 never asked for" in done.out
-    assert "the code then asks for something that is not recorded:" in done.out
+    assert "1 step replayed, 1 not requested" in done.out
+    assert "the code then sends a request that is not recorded:" in done.out
     assert "user: Sure about 1 + 7" in done.out
     assert server.stats().requests == before
 
@@ -302,7 +302,7 @@ def test_the_debugger_stops_at_the_solvers_first_line_and_where_it_raises(folder
 def test_the_debugger_can_be_left(folder: Path, keys: str) -> None:
     done = replayed(folder, "x", KEY, "--pdb", keys=keys)
     assert (done.code, done.err) == (0, "")
-    assert done.out.endswith("the debugger was left before the sample had ended\n")
+    assert done.out.endswith("the debugger was quit before the sample ended\n")
 
 
 def test_the_debugger_works_on_a_terminal(folder: Path) -> None:

@@ -129,4 +129,4 @@ def test_tools_and_scorers_have_their_time_and_a_mock_tells_no_first_byte(tmp_pa
 def test_a_profile_is_of_a_whole_run(tmp_path: Path, other: tuple[str, ...]) -> None:
     done = call("show", "x", *other, "--profile", "--store", tmp_path, cwd=tmp_path)
     assert done.code == 2
-    assert "--profile is of a whole run" in done.err
+    assert "--profile covers a whole run" in done.err

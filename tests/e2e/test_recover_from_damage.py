@@ -266,4 +266,4 @@ def test_the_list_tells_what_can_be_recovered(cut: Kept, tmp_path: Path) -> None
     for name in ("planned", "finished", "failed", "in_flight"):
         assert done.json()[0][name] == truth[name], name
     empty = call("recover", "--list", f"file://{tmp_path}/nothing", cwd=tmp_path)
-    assert (empty.code, "nothing to recover" in empty.out + empty.err) == (0, True)
+    assert (empty.code, "Nothing to recover" in empty.out + empty.err) == (0, True)

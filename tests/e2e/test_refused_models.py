@@ -66,8 +66,8 @@ def test_a_cell_beside_one_that_is_refused_goes_on(tmp_path: Path) -> None:
         write_spec(tmp_path, 50, models=models)
         done = run(*RUN, "--limit", "50", cwd=tmp_path)
     assert done.code == 1
-    assert done.err.splitlines()[-1].endswith("go on with: holdfast resume x")
-    assert "This was a part" not in done.out
+    assert done.err.splitlines()[-1].endswith("continue with: holdfast resume x")
+    assert "a part of the samples" not in done.out
     assert {(line["model"], line["status"]) for line in exported("x", tmp_path / "runs")} == {
         ("bad", "unfinished"),
         ("good", "finished"),

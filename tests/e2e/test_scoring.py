@@ -188,7 +188,7 @@ def test_scoring_that_is_interrupted_says_how_to_go_on(tmp_path: Path) -> None:
             time.sleep(0.05)
         done = finish(process, signal.SIGTERM)
     assert done.code == 130
-    assert "left, the same command goes on" in done.err
+    assert "left, run the same command to continue" in done.err
     assert shown("r", store)["status"] == "completed"
 
 
@@ -205,7 +205,7 @@ def test_a_scorer_that_will_not_be_cancelled_does_not_keep_the_process(tmp_path:
         finally:
             process.kill()
     assert done.code == 130, done.err
-    assert "6 left, the same command goes on" in done.err
+    assert "6 left, run the same command to continue" in done.err
     assert shown("r", store)["status"] == "completed"
 
 
@@ -224,7 +224,7 @@ def lines(store: Path) -> list[bytes]:
         ("x = 1", ("--scorers", "mine.py"), "no scorer in it"),
         (SLOW, ("--scorers", "mine.py", "--scorers", "mine.py"), "two scorers called 'slow'"),
         (SLOW, ("--scorers", "numerc"), "did you mean 'numeric'"),
-        (SLOW, ("--watch",), "--watch looks at a file"),
+        (SLOW, ("--watch",), "--watch needs a file"),
     ],
 )
 def test_scorers_that_cannot_be_had_are_refused_and_nothing_is_recorded(

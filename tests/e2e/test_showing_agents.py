@@ -154,4 +154,4 @@ def test_an_export_with_events_holds_the_steps_and_the_conversation(resumed: Pat
     assert (without["events"], without["messages"]) == (None, None)
     assert {name: without[name] for name in plain} == plain
     refused = run("export", "r", "--events", "--format", "csv", "--store", resumed / "runs", cwd=resumed)
-    assert (refused.code, "no room for events" in refused.err) == (2, True)
+    assert (refused.code, "cannot hold events" in refused.err) == (2, True)

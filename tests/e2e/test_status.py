@@ -164,7 +164,7 @@ def test_a_lease_that_says_nonsense_is_never_a_traceback(killed: Stage, tmp_path
     shutil.copytree(killed.folder, course.folder)
     (course.run / "lease.json").write_bytes(GARBAGE[name].replace(b"HOST", os.uname().nodename.encode()))
     assert course.status() == "interrupted"
-    assert f"Go on with: holdfast resume {RUN}" in course.told()
+    assert f"Continue with: holdfast resume {RUN}" in course.told()
     assert call("ls", "--store", course.store, cwd=tmp_path).code == 0
     done = call(*course.resume, cwd=tmp_path)
     assert done.code == 0, done.err

@@ -1,7 +1,7 @@
-"""A run without a spec file: what a spec would say, said with options.
+"""A run without a spec file: options of `run` become a spec.
 
-The spec that is made here is stored in the run like any other, so that `resume`, `extend` and `fork` need no file, and
-the same command with the same `--id` goes on. Refuses what belongs to the other way of saying it.
+The spec is stored in the run like any other, so `resume`, `extend` and `fork` need no file, and the same command with
+the same `--id` continues the run. Options that only make sense without a spec file are refused beside one.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ _OPTIONS = (
     (r"tasks\[0\]\.dataset(?:\.path)?", "--data"),
     (r"samples", "--sample"),
 )
-"""Where a mistake stands in the spec that was made, and the option that it came from."""
+"""Places of the generated spec as error messages name them, and the option that each comes from."""
 
 
 class AdHoc(msgspec.Struct, frozen=True):
@@ -52,8 +52,8 @@ class AdHoc(msgspec.Struct, frozen=True):
     id: str = ""
 
     def refuse_beside_spec(self, path: str) -> None:
-        """With a spec, only the spec says these."""
-        said = {
+        """Raise UsageError for an option whose value a spec file has."""
+        fields = {
             "--data": (self.data, "tasks.NAME.dataset.path"),
             "--prompt": (self.prompt, "tasks.NAME.prompt"),
             "--system": (self.system, "tasks.NAME.system"),
@@ -64,13 +64,13 @@ class AdHoc(msgspec.Struct, frozen=True):
             "--target": (self.target, "tasks.NAME.dataset.target"),
             "--id-column": (self.id, "tasks.NAME.dataset.id"),
         }
-        for option, (value, field) in said.items():
+        for option, (value, field) in fields.items():
             if value:
                 raise UsageError(f"{option} is for a run without a spec; with {path}, write --set {field}=…")
 
 
-def given_of(options: AdHoc, sets: Sequence[str], part: Selection) -> Given:
-    """The spec that the options mean."""
+def build_given(options: AdHoc, sets: Sequence[str], part: Selection) -> Given:
+    """Build the spec from the options."""
     _refuse_missing(options)
     data = os.path.abspath(options.data)
     columns = {"id": options.id, "input": options.input, "target": options.target}
@@ -81,17 +81,17 @@ def given_of(options: AdHoc, sets: Sequence[str], part: Selection) -> Given:
         "system": options.system,
         "scorers": [value_of(text, "--scorer") for text in options.scorers],
     }
-    raw = {"experiment": EXPERIMENT, "models": _models(options), "tasks": [task]}
+    raw = {"experiment": EXPERIMENT, "models": _build_models(options), "tasks": [task]}
     fill_environment(raw, sets)
     with naming_options():
-        spec = build_spec(raw, "", sets, None)  # what the shell has not filled in is meant as it stands
+        spec = build_spec(raw, "", sets, None)  # no ${VARIABLES}: the shell has expanded those
         find_modules_beside("", spec)
     return Given(select(spec, part))
 
 
 @contextlib.contextmanager
 def naming_options(where: str = "") -> Iterator[None]:
-    """A mistake is told with the option that made it: nobody has seen the spec, unless it is in a file, `where`."""
+    """Name the option in a SpecError, not the place in a generated spec. `where`: the spec file, if there is one."""
     try:
         yield
     except SpecError as error:
@@ -105,8 +105,8 @@ def naming_options(where: str = "") -> Iterator[None]:
         raise SpecError(text) from error
 
 
-def suggest_spec(path: str) -> None:
-    """Data in the place of a spec is the most common slip of somebody who has only data."""
+def refuse_data_file(path: str) -> None:
+    """Raise UsageError if the spec is a data file: a common slip of users who have only data."""
     if path.lower().removesuffix(".gz").removesuffix(".zst").endswith(_DATA) and os.path.isfile(path):
         raise UsageError(f"{path} is data, not a spec; without a spec: holdfast run --model mock --data {path}")
 
@@ -115,28 +115,28 @@ def _refuse_missing(options: AdHoc) -> None:
     if options.data and options.models:
         return
     if options.data:
-        raise UsageError("--model is missing: say which, as PROVIDER/MODEL: --model openai/gpt-x, or --model mock")
+        raise UsageError("--model is missing: write PROVIDER/MODEL, for example --model openai/gpt-x, or --model mock")
     if any(getattr(options, name) for name in options.__struct_fields__):
-        raise UsageError("--data is missing: name a .jsonl, .json or .csv file, or a SPEC that says it all")
+        raise UsageError("--data is missing: name a .jsonl, .json or .csv file, or a SPEC")
     here = next((name for name in sorted(os.listdir()) if name.endswith((".yaml", ".yml"))), "")
     example = f"holdfast run {here}" if here else "holdfast run SPEC (make one with: holdfast init)"
     raise UsageError(f"say what to run: {example}, or holdfast run --model M --data FILE --prompt '…'")
 
 
-def _models(options: AdHoc) -> list[dict[str, Any]]:
-    params = dict(map(_param, options.params))
+def _build_models(options: AdHoc) -> list[dict[str, Any]]:
+    params = dict(map(_parse_param, options.params))
     texts = list(dict.fromkeys(options.models))
     for text in texts:
         if "/" not in text and ":" not in text and text != "mock":
             raise UsageError(f"--model {text}: write PROVIDER/MODEL, for example openai/{text}, or mock")
-    made: list[dict[str, Any]] = [{**fields, "params": params} for fields in expand_names(texts)]
-    for fields in made:
+    models: list[dict[str, Any]] = [{**fields, "params": params} for fields in expand_names(texts)]
+    for fields in models:
         if options.base_url and fields["provider"] != "mock":
             fields["base_url"] = options.base_url
-    return made
+    return models
 
 
-def _param(text: str) -> tuple[str, Any]:
+def _parse_param(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise UsageError(f"--param {text}: write NAME=VALUE, for example --param temperature=0")

@@ -1,4 +1,7 @@
-"""The command line as a whole: what is true of all commands, and the arguments that several of them take."""
+"""The typer application, and the arguments and options that several commands share.
+
+Invariant: importing this module imports nothing else of Holdfast, because every `--help` and every Tab does.
+"""
 
 import os
 import sys
@@ -7,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-_OTHER_WORDS = {
+_SYNONYMS = {
     "list": "ls",
     "runs": "ls",
     "status": "show",
@@ -32,25 +35,40 @@ _OTHER_WORDS = {
     "help": "--help",
     "version": "--version",
 }
-"""What other tools call it."""
+"""Names of commands in other tools, and ours."""
+
+
+_SUMMARY_MAX = 500
+"""More than any summary has: a test keeps them to one line of a terminal with 80 columns."""
 
 
 class _Commands(TyperGroup):
-    """The commands, and what is true of all of them."""
+    """The top-level command: lists the commands by group, and suggests ours for names that other tools use."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """`--color` and `--no-color` may stand anywhere: nobody remembers which options come before the command."""
+        """Accept `--color` and `--no-color` anywhere: nobody remembers which options come before the command."""
         end = args.index("--") if "--" in args else len(args)
         first = [each for each in args[:end] if each in ("--color", "--no-color")]
         rest = [each for each in args[:end] if each not in first]
         return super().parse_args(ctx, [*first, *rest, *args[end:]])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args and args[0] in _OTHER_WORDS and args[0] not in self.commands:
+        if args and args[0] in _SYNONYMS and args[0] not in self.commands:
             from holdfast.errors import UsageError
 
-            raise UsageError(f"there is no command {args[0]!r}; you want: holdfast {_OTHER_WORDS[args[0]]}")
+            raise UsageError(f"there is no command {args[0]!r}; you want: holdfast {_SYNONYMS[args[0]]}")
         return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """List the commands by group. Summaries are never cut with an ellipsis, as typer would do."""
+        width = max(map(len, self.commands))  # of all names, so that the groups align
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for name, command in self.commands.items():
+            group = getattr(command, "rich_help_panel", None) or "Commands"
+            groups.setdefault(group, []).append((name.ljust(width), command.get_short_help_str(_SUMMARY_MAX)))
+        for group, rows in groups.items():
+            with formatter.section(group):
+                formatter.write_dl(rows)
 
 
 app = typer.Typer(
@@ -59,12 +77,11 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    help="Run LLM evaluations that cannot be lost.\n\nStart with: holdfast demo, holdfast init, holdfast run SPEC.",
 )
 
 
-def print_version(wanted: bool) -> None:
-    if wanted:
+def print_version(requested: bool) -> None:
+    if requested:
         from holdfast.version import __version__
 
         sys.stdout.write(f"holdfast {__version__}\n")
@@ -90,7 +107,7 @@ def complete_status(incomplete: str) -> list[str]:
 
 
 Spec = Annotated[str, typer.Argument(metavar="SPEC", help="The spec, a YAML file.")]
-MaybeSpec = Annotated[str | None, typer.Argument(metavar="SPEC", help="The spec, a YAML file.")]
+OptionalSpec = Annotated[str | None, typer.Argument(metavar="SPEC", help="The spec, a YAML file.")]
 RunName = Annotated[
     str,
     typer.Argument(
@@ -111,7 +128,7 @@ RunsToRemove = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[RUN]...",
-        help="These runs, whatever their status. With --mirror also URLs of runs in a mirror.",
+        help="Remove these runs, whatever their status. With --mirror also URLs of runs in a mirror.",
         autocompletion=complete_run,
     ),
 ]
@@ -125,7 +142,7 @@ RunsToRead = Annotated[
     ),
 ]
 OtherSpec = Annotated[
-    str | None, typer.Argument(metavar="SPEC", help="A spec to go on with; default: the one that the run holds.")
+    str | None, typer.Argument(metavar="SPEC", help="A spec to continue with. Default: the spec stored in the run.")
 ]
 Store = Annotated[str | None, typer.Option(help="Where runs are kept. Default: $HOLDFAST_STORE, else ./runs.")]
 StoreToRead = Annotated[
@@ -138,18 +155,22 @@ Sets = Annotated[
 ]
 Trust = Annotated[
     bool,
-    typer.Option("--trust", help="Execute what the spec of a run that is not yours names: code, commands, requests."),
+    typer.Option(
+        "--trust", help="Allow a run made by someone else to execute its code and commands and send its requests."
+    ),
 ]
-Evaluation = Annotated[str, typer.Option(help="An evaluation's id, a prefix of it, or its name. Default: the newest.")]
+Evaluation = Annotated[
+    str, typer.Option(help="An evaluation's id, a prefix of it, or its name. Default: the one used last.")
+]
 Events = Annotated[
     bool | None,
-    typer.Option("--events/--no-events", help="With the steps of every key, or only of keys that are not finished."),
+    typer.Option("--events/--no-events", help="Add the steps of every key, or only of keys that are not finished."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def warn_of_refused_variables() -> None:
-    """A `.env` file provides variables that the spec mentions; what it may never set is not ignored silently."""
+    """Warn of variables that a `.env` file may never set, such as PATH: it only provides values for the spec."""
     if os.path.exists(".env") and "_HOLDFAST_COMPLETE" not in os.environ:
         from holdfast.spec.source.env_file import refused_variables
 

@@ -1,8 +1,8 @@
-"""What the shell offers when somebody presses Tab. Quick and silent: it imports nothing of the house and never raises.
+"""Completions that the shell offers on Tab. Imports nothing else of Holdfast, to be fast, and never raises.
 
 A run is a folder with a journal in it, as in `holdfast.runs.store.lookup`, which takes much longer to import.
-Names with characters that mean something to a shell are not offered: the shell inserts a name unquoted, and a store may
-hold runs of strangers.
+Names with characters that are special in a shell are not offered: the shell inserts them unquoted, and a store may
+hold runs made by others.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ _PLAIN = re.compile(r"[\w.,:@%+=/-]+")
 
 
 def offer_runs(store: str | None, incomplete: str) -> list[tuple[str, str]]:
-    """Ids of runs with their experiments, the newest first, and `latest`."""
+    """The ids of runs with their experiments, newest first, after `latest`."""
     found: list[tuple[float, str, str]] = []
     for experiment, name, at in _runs(store):
         if name.startswith(incomplete):
@@ -36,13 +36,13 @@ def offer_statuses(incomplete: str) -> list[str]:
 
 
 def _runs(store: str | None) -> Iterator[tuple[str, str, float]]:
-    """Experiment, id, and when something was last written, of every run that can be seen."""
+    """Experiment, id and last change of every run that can be read."""
     where = store or os.environ.get("HOLDFAST_STORE") or "runs"
     for experiment in _folders(where):
         for run in _folders(experiment.path):
             names = unquote(experiment.name), unquote(run.name)
             if all(map(_PLAIN.fullmatch, names)):
-                with contextlib.suppress(OSError):  # no journal: no run
+                with contextlib.suppress(OSError):  # a folder without a journal is no run
                     yield *names, os.stat(os.path.join(run.path, "journal")).st_mtime
 
 

@@ -1,4 +1,4 @@
-"""The same wish in another command's words: what a refusal offers can be copied, and asks for what was refused."""
+"""The commands that a refusal suggests: complete, with the options that were typed, so that they can be copied."""
 
 import contextlib
 import itertools
@@ -18,8 +18,8 @@ _LISTS = ("tasks", "models", "roles")
 
 
 @contextlib.contextmanager
-def offering(place: RunPlace, given: Given, sets: Sequence[str], part: Selection) -> Iterator[None]:
-    """`sets` and `part`: what the command line changes or selects in the spec."""
+def suggesting_commands(place: RunPlace, given: Given, sets: Sequence[str], part: Selection) -> Iterator[None]:
+    """Give a DriftError commands with the same spec, assignments (`sets`) and selection (`part`) as the one refused."""
     try:
         yield
     except DriftError as error:
@@ -28,24 +28,24 @@ def offering(place: RunPlace, given: Given, sets: Sequence[str], part: Selection
         raise
 
 
-def assigning(assignments: Iterable[str]) -> list[str]:
-    """`--set` for each of them."""
+def set_options(assignments: Iterable[str]) -> list[str]:
+    """`--set` before each assignment."""
     return list(itertools.chain.from_iterable(("--set", each) for each in assignments))
 
 
 def _options(place: RunPlace, given: Given, sets: Sequence[str], part: Selection) -> list[str]:
-    """The spec's file and what changes in it; where no file says it all, every field in which it differs from the
-    run's own spec.
+    """The spec file and the assignments; without a file that has the whole spec, an assignment for every field that
+    differs from the run's own spec.
     """
     if not given.from_run and (not given.where or part.tasks or part.models):
-        return assigning(_told(_values(stored_spec(read_fold(place)), given.spec)))
+        return set_options(_format_assignments(_changed_values(stored_spec(read_fold(place)), given.spec)))
     chosen = {"limit": part.limit, "samples": list(part.samples) or None}
-    selected = _told({name: value for name, value in chosen.items() if value is not None})
-    return [*([given.where] if given.where else ()), *assigning([*sets, *selected])]
+    selected = _format_assignments({name: value for name, value in chosen.items() if value is not None})
+    return [*([given.where] if given.where else ()), *set_options([*sets, *selected])]
 
 
-def _values(stored: Spec, given: Spec) -> dict[str, Any]:
-    """By field. Where tasks, models or roles come, go or change places, all of them are told."""
+def _changed_values(stored: Spec, given: Spec) -> dict[str, Any]:
+    """New values by field. If tasks, models or roles are added, removed or reordered, the whole list is one value."""
     before, after = spec_mapping(stored), spec_mapping(given)
     found: dict[str, Any] = {}
     for change in differences(stored, given):
@@ -59,5 +59,5 @@ def _names(parts: Any) -> list[str]:
     return list(parts) if isinstance(parts, dict) else [part["name"] for part in parts]
 
 
-def _told(values: Mapping[str, Any]) -> list[str]:
+def _format_assignments(values: Mapping[str, Any]) -> list[str]:
     return [f"{field}={msgspec.json.encode(value).decode()}" for field, value in values.items()]

@@ -1,4 +1,4 @@
-"""Where commands print: people's output and JSON on standard output, news on standard error."""
+"""Printing: results and JSON on standard output, messages on standard error."""
 
 import contextlib
 import sys
@@ -20,9 +20,9 @@ from holdfast.runs.summary import WaitingJob
 
 
 class CleanConsole(Console):
-    """Writes colours, which `CleanStream` would not let pass, and cleans every text that is written with them.
+    """Writes colour codes, which `CleanStream` would escape, and cleans every text itself.
 
-    A reader may close the pipe early: the command continues, and its exit code is that of its work.
+    If the reader closes the pipe early, the command continues and keeps its exit code.
     """
 
     def __init__(self, width: int | None = None) -> None:
@@ -45,34 +45,33 @@ class CleanConsole(Console):
 
 
 console = CleanConsole()
-_ENDLESS = 10_000
+_UNLIMITED_WIDTH = 10_000
 _JOBS_SHOWN = 5
 
 
 def print_table(table: RenderableType) -> None:
-    """As wide as the terminal; a file or a pipe has no width, and whoever reads it counts columns."""
-    width = console.width if sys.stdout.isatty() else _ENDLESS
+    """Print a table as wide as the terminal. In a file or a pipe no cell is wrapped, so that programs can read it."""
+    width = console.width if sys.stdout.isatty() else _UNLIMITED_WIDTH
     CleanConsole(width).print(table, crop=False)
 
 
 def terminal_width() -> int:
-    """Of the terminal that news go to; 80 where there is none."""
+    """The width of the terminal on standard error; 80 if there is none."""
     return Console(stderr=True).width
 
 
 def warn(line: str) -> None:
-    """News that stops nothing."""
     sys.stderr.write(f"warning: {hanging(line)}\n")
 
 
 def hanging(text: str) -> str:
-    """A message with its second and further lines indented: no text in it can pass for a message of its own."""
+    """Indent all lines but the first, so that no line of untrusted text looks like a message of ours."""
     return text.replace("\n", "\n  ")
 
 
 @contextlib.contextmanager
 def end_quietly() -> Iterator[None]:
-    """Whoever reads our output may stop when they have seen enough: that is no error."""
+    """Ignore a closed pipe, as with `| head`."""
     try:
         yield
         sys.stdout.flush()
@@ -92,9 +91,9 @@ def write_json(value: Any, out: IO[str]) -> None:
 
 @contextlib.contextmanager
 def opened(output: str | None, escapes: str = "") -> Iterator[IO[str]]:
-    """The file that a command writes to, named on standard error at the end; standard output if `output` is None.
+    """Open the file that a command writes, and name it on standard error at the end; standard output for None.
 
-    `escapes`: how the format writes characters that standard output's encoding lacks, if it is a format for machines.
+    `escapes`: how a machine-readable format writes characters that the encoding of standard output lacks.
     """
     if output is None:
         if escapes:
@@ -108,27 +107,27 @@ def opened(output: str | None, escapes: str = "") -> Iterator[IO[str]]:
         raise error_of_path(error, f"--output {output}: cannot be written: {error.strerror}") from error
     with storage_errors(f"--output {output}"), file:
         yield cast("IO[str]", CleanStream(file))  # the same bytes as on standard output
-    tell_written(output)
+    report_written(output)
 
 
-def tell_written(path: str) -> None:
+def report_written(path: str) -> None:
     sys.stderr.write(f"wrote {path}\n")
 
 
-def say(line: str, style: str = "") -> None:
-    """One line of text: not wrapped, so that it can be copied and searched; brackets mean nothing in it."""
+def print_line(line: str, style: str = "") -> None:
+    """Print one line. It is not wrapped, so that it can be copied and searched, and has no markup."""
     console.print(one_line(line), style=style or None, markup=False, soft_wrap=True)
 
 
 def resume_command(place: RunPlace) -> str:
-    """A command that works when it is copied."""
+    """The command that resumes a run, ready to copy."""
     return place.command("resume")
 
 
 def jobs_line(jobs: Sequence[WaitingJob]) -> str:
-    """What is with the servers of batch APIs, and where to find it there."""
+    """How many batch jobs wait at servers, for how long, and their ids there."""
     oldest = min(datetime.fromisoformat(each.at).timestamp() for each in jobs)
-    told = told_jobs(len(jobs), sum(each.requests for each in jobs), time.time() - oldest)
-    named = [each.id or f"{each.token} (not known to be there)" for each in jobs[:_JOBS_SHOWN]]
+    counts = told_jobs(len(jobs), sum(each.requests for each in jobs), time.time() - oldest)
+    named = [each.id or f"{each.token} (not confirmed by the server)" for each in jobs[:_JOBS_SHOWN]]
     more = ", …" if len(jobs) > _JOBS_SHOWN else ""
-    return f"{told}: {', '.join(named)}{more}"
+    return f"{counts}: {', '.join(named)}{more}"

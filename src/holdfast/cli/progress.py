@@ -1,4 +1,7 @@
-"""Showing a run while it works: a live line on a terminal, plain lines elsewhere, and a file for other programs."""
+"""Progress of long work: a live line on a terminal, plain lines elsewhere, and a file for other programs.
+
+Nothing here may fail a run: a progress file that cannot be written is reported once.
+"""
 
 import asyncio
 import contextlib
@@ -22,7 +25,7 @@ from holdfast.runs import RunPlace
 
 _FIRST_SECONDS = 0.5
 _NEXT_SECONDS = 0.25
-_LOOK_EVERY = 256
+_CHECK_EVERY = 256  # items: reading the clock for each would cost more than some items do
 
 T = TypeVar("T")
 
@@ -32,54 +35,54 @@ def is_watched() -> bool:
     return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
-class Wait:
-    """Something long that is under way. Whoever does it may tell, from any thread, how far it is."""
+class Spinner:
+    """A live line about long work. `update` may be called from any thread."""
 
     def __init__(self, what: str) -> None:
         self._what = what
-        self._far = (0, 0)
+        self._progress = (0, 0)
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._tick, name="holdfast-patience", daemon=True)
+        self._thread = threading.Thread(target=self._refresh, name="holdfast-spinner", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
-    def tell(self, done: int, total: int = 0) -> None:
-        """So much is done; of so much, if that is known."""
-        self._far = (done, total)
+    def update(self, done: int, total: int = 0) -> None:
+        """Set how much is done, of how much if that is known."""
+        self._progress = (done, total)
 
     def end(self) -> None:
-        """Nothing of it is seen any more. Idempotent."""
+        """Remove the line. Idempotent."""
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join()
 
-    def _tick(self) -> None:
+    def _refresh(self) -> None:
         began = time.monotonic()
         if self._ended.wait(_FIRST_SECONDS):
             return
         while not self._ended.is_set():
-            done, total = self._far
-            far = share(done, total) if total else f"{done:,}" if done else "…"
-            _show(f"{self._what} {far} {duration(time.monotonic() - began)}")
+            done, total = self._progress
+            amount = share(done, total) if total else f"{done:,}" if done else "…"
+            _show(f"{self._what} {amount} {duration(time.monotonic() - began)}")
             self._ended.wait(_NEXT_SECONDS)
         _show("")
 
 
 @contextlib.contextmanager
-def patience(what: str) -> Iterator[Wait]:
-    """While the block works: what it does, how far it is if that is told, and for how long."""
-    wait = Wait(what)
+def spinner(what: str) -> Iterator[Spinner]:
+    """Show what a block does, how far it is, and for how long. Shows nothing unless a person watches."""
+    spin = Spinner(what)
     if is_watched():
-        wait.start()
+        spin.start()
     try:
-        yield wait
+        yield spin
     finally:
-        wait.end()
+        spin.end()
 
 
 def counting(items: Iterable[T], what: str, total: int = 0) -> Iterator[T]:
-    """The same items; how many have passed is shown, and with a `total`, how much that is of all."""
+    """Pass items through, and show how many have passed; with a `total`, also the share."""
     if not is_watched():
         yield from items
         return
@@ -89,15 +92,15 @@ def counting(items: Iterable[T], what: str, total: int = 0) -> Iterator[T]:
     try:
         for count, item in enumerate(items, 1):
             yield item
-            if count % _LOOK_EVERY == 0 and time.monotonic() - shown >= _NEXT_SECONDS:
+            if count % _CHECK_EVERY == 0 and time.monotonic() - shown >= _NEXT_SECONDS:
                 shown = time.monotonic()
-                _show(f"{what} {told(count, total)} {duration(shown - began)}")
+                _show(f"{what} {format_count(count, total)} {duration(shown - began)}")
     finally:
         _show("")
 
 
-def told(count: int, total: int) -> str:
-    """A bar if it is known where it ends."""
+def format_count(count: int, total: int) -> str:
+    """A bar and a percentage if the total is known."""
     if not total:
         return f"{count}"
     return f"{share(count, total)} {count}/{total}"
@@ -117,13 +120,13 @@ _UNWRITABLE: set[str] = set()
 
 
 async def watch(engine: Engine, place: RunPlace) -> None:
-    """Until cancelled. The last state is shown when the run ends."""
+    """Show the progress of a run until cancelled, then its last state."""
     live = is_watched()
     sys.stderr.write(f"run {place.experiment}/{place.run_id} in {place.folder}\n")
     progress = engine.progress
     if progress.before:
         left = progress.planned - progress.before
-        sys.stderr.write(f"going on: answers kept: {progress.before} of {progress.planned}, to do: {left}\n")
+        sys.stderr.write(f"continuing: {progress.before} of {progress.planned} answers are saved, {left} to do\n")
     try:
         while True:
             await asyncio.sleep(_LIVE_SECONDS if live else _PLAIN_SECONDS)
@@ -139,18 +142,20 @@ async def watch(engine: Engine, place: RunPlace) -> None:
 
 
 def write_progress(progress: Progress, place: RunPlace, path: str) -> None:
-    """Others may read it at any time. If it cannot be written, the run matters more: say so once and go on."""
+    """Write the progress file atomically, because others read it at any time. A failure is reported once."""
     data = {"run_id": place.run_id, "experiment": place.experiment, "at": time.time(), **msgspec.to_builtins(progress)}
     try:
         write_file(OS_DISK, os.path.abspath(path), os.path.abspath(f"{path}.tmp"), msgspec.json.encode(data))
     except OSError as error:
         if path not in _UNWRITABLE:
             _UNWRITABLE.add(path)
-            sys.stderr.write(f"progress_file {path} cannot be written ({error.strerror}); the run goes on without it\n")
+            sys.stderr.write(
+                f"progress_file {path} cannot be written ({error.strerror}); the run continues without it\n"
+            )
 
 
 def show(progress: Progress, live: bool) -> None:
-    """On a terminal the line is written over the last one; elsewhere each is a line of its own."""
+    """Print one line of progress. On a terminal it replaces the last one."""
     line = line_of(progress, time.monotonic())
     if live:
         write_live_line(line, terminal_width())

@@ -1,8 +1,8 @@
-"""Signals: how a person or a scheduler ends a run that this process works on.
+"""Signals that end a run of this process.
 
-The first Ctrl-C or SIGTERM lets requests that are under way end, within the spec's grace; the second stops now; both
-save and say how to go on. The third ends the process, and so does the second if the event loop does not even hear of
-it, because code blocks it: whatever was acknowledged is kept in any case.
+The first Ctrl-C or SIGTERM waits for requests in flight, for at most the spec's grace period. The second stops at once.
+Both save and print how to continue. The third ends the process; so does the second if the event loop does not handle it
+within 3 seconds, because user code blocks it. Every acknowledged record is kept in any case.
 """
 
 import asyncio
@@ -21,15 +21,15 @@ from holdfast.printable import clean
 from holdfast.runs import RunPlace
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_DEAF_SECONDS = 3.0
-"""An event loop that has not looked at a signal for so long is blocked."""
+_BLOCKED_SECONDS = 3.0
+"""An event loop that has not handled a signal for so long is blocked."""
 _EXIT = 130
 
 T = TypeVar("T")
 
 
 class Stopper:
-    """Ends one run when signals come. Made inside its event loop, in the main thread."""
+    """Ends one run when signals arrive. Created inside its event loop, in the main thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -37,34 +37,34 @@ class Stopper:
         self._engine: Engine | None = None
         self._place: RunPlace | None = None
         self._received = 0
-        self._heard = threading.Event()
+        self._handled = threading.Event()
         for number in _SIGNALS:
             signal.signal(number, self._receive)
 
     def watch(self, engine: Engine, place: RunPlace) -> None:
-        """From now on there is something to stop in good order."""
+        """Set the engine to stop. Before this call, a signal cancels the main task."""
         self._engine, self._place = engine, place
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
-        """Between any two lines of the main thread, also of code that blocks the loop: only the loop may stop a run."""
+        """Handle a signal. It arrives between any two lines of the main thread: only the loop may touch the engine."""
         self._received += 1
         if self._received > 2:
             self._end_process("ended at the third signal")
         if self._received == 2:
             threading.Thread(target=self._guard, name="holdfast-stop", daemon=True).start()
-        with contextlib.suppress(RuntimeError):  # the loop has ended, and the process is about to
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the process is about to end
             self._loop.call_soon_threadsafe(self._stop, signal.Signals(number), self._received)
 
     def _stop(self, number: signal.Signals, count: int) -> None:
         if count == 2:
-            self._heard.set()
+            self._handled.set()
         if self._engine is None and count > 1:
             self._end_process("ended before the run had begun to work")
         elif self._engine is None:
             assert self._main is not None
             self._main.cancel()
         elif count == 1:
-            grace = f"at most {self._engine.spec.grace_seconds:g} s for requests under way; again to stop now"
+            grace = f"at most {self._engine.spec.grace_seconds:g} s for requests in flight; press again to stop now"
             sys.stderr.write(f"\n{number.name}: stopping, {grace}\n")
             self._engine.tell("run.shutdown_requested", f"by {number.name}")
             self._engine.stop(f"stopped by {number.name}")
@@ -72,46 +72,47 @@ class Stopper:
             self._engine.leave()
 
     def _guard(self) -> None:
-        if not self._heard.wait(_DEAF_SECONDS):
+        if not self._handled.wait(_BLOCKED_SECONDS):
             self._end_process("code that does not await blocks the event loop: ended without it")
 
     def _end_process(self, why: str) -> None:
-        """What was acknowledged is on the disk, and the lock goes with the process: there is nothing to tidy up."""
-        more = f" Go on with: {resume_command(self._place)}" if self._place is not None else ""
+        """End the process at once. Acknowledged records are on disk and the kernel releases the lock."""
+        more = f" Continue with: {resume_command(self._place)}" if self._place is not None else ""
         os.write(2, clean(f"\n{why}; everything acknowledged is kept.{more}\n").encode(errors="backslashreplace"))
         os._exit(_EXIT)
 
 
-def run_stoppable(work: Callable[[Stopper], Awaitable[T]], tell: Callable[[T], int], nothing: str) -> int:
-    """`asyncio.run` for a command that works on a run, until signals stop it. It does not wait at the end for code that
-    will not be cancelled: all is saved by then. `tell` says what came of it and with which exit code; `nothing` is said
-    if there was nothing to stop in good order yet.
+def run_stoppable(work: Callable[[Stopper], Awaitable[T]], finish: Callable[[T], int], too_early: str) -> int:
+    """Run `work` like `asyncio.run`, until it ends or signals stop it; return the exit code of `finish`, which prints
+    the outcome. `too_early` is printed if a signal arrives before there is a run to stop.
+
+    Does not wait for code that cannot be cancelled: everything is saved by then.
     """
     runner = asyncio.Runner()
     try:
-        done = runner.run(_until_signal(work, nothing))
+        done = runner.run(_until_signal(work, too_early))
     finally:
-        left_behind = bool(asyncio.all_tasks(runner.get_loop()))
-        if not left_behind:
+        has_stuck_tasks = bool(asyncio.all_tasks(runner.get_loop()))
+        if not has_stuck_tasks:
             runner.close()
-    return _leave(tell(done), left_behind)
+    return _finish_process(finish(done), has_stuck_tasks)
 
 
-async def _until_signal(work: Callable[[Stopper], Awaitable[T]], nothing: str) -> T:
+async def _until_signal(work: Callable[[Stopper], Awaitable[T]], too_early: str) -> T:
     stopper = Stopper()
     try:
         return await work(stopper)
     except asyncio.CancelledError:
-        sys.stderr.write(f"{nothing}; the same command begins again\n")
+        sys.stderr.write(f"{too_early}; run the same command to start again\n")
         sys.exit(_EXIT)
 
 
-def _leave(code: int, left_behind: bool) -> int:
-    """A late signal must not spoil the exit code, nor may code that could not be cancelled keep the process."""
+def _finish_process(code: int, has_stuck_tasks: bool) -> int:
+    """Ignore late signals, which would change the exit code, and exit despite tasks that could not be cancelled."""
     if code == _EXIT:
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_IGN)
-    if left_behind:
+    if has_stuck_tasks:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

@@ -32,7 +32,7 @@ class Agreement(msgspec.Struct, frozen=True):
         told = [f"Krippendorff's alpha {_number(self.alpha)}"]
         if len(self.judges) == 2:
             told.append(f"Cohen's kappa {_number(self.kappa)}")
-        told.append(f"{_number(self.agreement)} say the same")
+        told.append(f"pairwise agreement {_number(self.agreement)}")
         return f"{self.scorer}: agreement of {', '.join(self.judges)} on {self.n} answers: {', '.join(told)}"
 
 

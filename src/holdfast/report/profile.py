@@ -172,7 +172,7 @@ def profile_lines(report: ProfileReport) -> Iterator[str]:
     if left > 0:
         gone = counted(left, "process", "processes")
         yield f"commit: {gone} of {report.processes} left no times (killed, or of an older version)"
-    yield f"Percentiles are within {report.relative_error:.1%}; max is exact. - means that the run does not tell."
+    yield f"Percentiles are within {report.relative_error:.1%}; max is exact. - means not recorded."
 
 
 def sparkline(values: Sequence[float | None]) -> str:

@@ -131,7 +131,7 @@ def _sums(attempt: AttemptStory) -> Iterator[Line]:
     spent = attempt.spent
     if spent is not None:
         orphaned = f", {spent.orphaned} orphaned ({tokens(spent.orphaned_usage)})" if spent.orphaned else ""
-        yield f"  {spent.live} asked, {spent.replayed} replayed{orphaned}; {duration(spent.seconds)} of work", ""
+        yield f"  {spent.live} sent, {spent.replayed} replayed{orphaned}; {duration(spent.seconds)} of work", ""
     elif attempt.status == "unfinished":
         yield "  not ended: it is under way, or was cut off and goes on with a resume", ""
 
@@ -201,7 +201,7 @@ def _request(step: StepStory, before: _Turn | None, manner: _Manner) -> Iterator
         yield from _text(f"[answer] {step.answer or ''}", 4, manner)
     reason = step.finish_reason and f"finish reason {step.finish_reason}"
     facts = [reason, tokens(step.usage), _dollars(step.dollars), took(step.seconds)]
-    yield f"    {', '.join(filter(None, facts))}, asked {counted(step.tries, 'time')}", ""
+    yield f"    {', '.join(filter(None, facts))}, sent {counted(step.tries, 'time')}", ""
 
 
 def _settings(step: StepStory, before: StepStory | None, manner: _Manner) -> Iterator[Line]:

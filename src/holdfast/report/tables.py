@@ -232,7 +232,7 @@ def again_lines(cells: Iterable[CellReport], command: Command) -> Iterator[str]:
         keys = (cell.examples[kind].key for cell in cells for kind in _OF_THE_CODE if kind in cell.examples)
         look = f"look at one: {command('show', next(keys))}"
         told = f"{counted(broken, 'sample')} failed in the solver's code; {look}. If it depends on chance, try again: "
-        yield f"{told}{command('resume')}. If the code is wrong, mend it, then: {command('fork')}"
+        yield f"{told}{command('resume')}. If the code is wrong, fix it, then: {command('fork')}"
 
 
 def _such_as(example: Example | None) -> str:
@@ -279,7 +279,7 @@ def _numbers(summary: Summary, labels: Mapping[str, int]) -> tuple[str, ...]:
 def _footnotes(report: RunReport, command: Command | None) -> Iterable[RenderableType]:
     steps = report.steps
     yield ""
-    line = f"steps: {steps['live']} asked, {steps['replayed']} replayed"
+    line = f"steps: {steps['live']} sent, {steps['replayed']} replayed"
     if steps["orphaned"]:
         line += f", {steps['orphaned']} orphaned"
     if report.saved != Usage():

@@ -116,7 +116,7 @@ def _how_it_ended(standing: Standing, updated: str = "") -> str:
     if standing.copied and lease is None:
         return f"its last record is of {updated[:19]}Z" if updated else "nothing was heard of it"
     if standing.copied and lease is not None:
-        return f"last heard of at {clock_time(lease.at)}, from process {lease.holder.pid} on {lease.holder.host}"
+        return f"last heartbeat at {clock_time(lease.at)}, from process {lease.holder.pid} on {lease.holder.host}"
     if lease is None or lease.released:
         return "the process ended without a word (killed, out of memory, or power loss)"
     return how_it_died(lease)

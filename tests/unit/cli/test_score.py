@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.cli.commands.run import Choice
+from holdfast.cli.commands.run import Overrides
 from holdfast.cli.commands.score import score_run
 
 BREAKS = """
@@ -26,4 +26,4 @@ def test_a_scorer_that_breaks_fails_the_command_where_it_would_fail_the_run(
     run.close()
     (tmp_path / "mine.py").write_text(BREAKS)
     for _ in range(2):  # it is no better for being asked again
-        assert score_run("r", [str(tmp_path / "mine.py")], "", str(tmp_path), Choice()) == code
+        assert score_run("r", [str(tmp_path / "mine.py")], "", str(tmp_path), Overrides()) == code

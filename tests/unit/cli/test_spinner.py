@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from holdfast.cli import progress, streams
-from holdfast.cli.progress import counting, patience, share, told
+from holdfast.cli.progress import counting, format_count, share, spinner
 
 
 class Terminal:
@@ -41,7 +41,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 
 def test_counting_gives_every_item_and_shows_how_far_it_is(terminal: Terminal) -> None:
     assert list(counting(range(1000), "exporting", 1000)) == list(range(1000))
-    assert f"exporting {told(256, 1000)}" in terminal.text
+    assert f"exporting {format_count(256, 1000)}" in terminal.text
     assert terminal.text.endswith("\r\x1b[2K")
 
 
@@ -53,21 +53,21 @@ def seen(terminal: Terminal, text: str) -> None:
     raise AssertionError(f"{text!r} is not shown")
 
 
-def test_patience_says_what_takes_so_long_until_it_ends(terminal: Terminal) -> None:
-    with patience("planning") as wait:
+def test_a_spinner_shows_what_takes_so_long_until_it_ends(terminal: Terminal) -> None:
+    with spinner("planning") as spin:
         seen(terminal, "planning … 0.")
-        wait.tell(1234)
+        spin.update(1234)
         seen(terminal, "planning 1,234 0.")
-        wait.tell(5, 10)
+        spin.update(5, 10)
         seen(terminal, f"planning {share(5, 10)} 0.")
-        wait.end()
+        spin.end()
         before = terminal.text
     assert before.endswith("\r\x1b[2K")
     assert terminal.text == before
 
 
 def test_an_error_ends_it_too(terminal: Terminal) -> None:
-    with pytest.raises(ValueError, match="no"), patience("planning"):
+    with pytest.raises(ValueError, match="no"), spinner("planning"):
         raise ValueError("no")
     assert terminal.text == "" or terminal.text.endswith("\r\x1b[2K")
 
@@ -79,14 +79,14 @@ def test_elsewhere_nothing_is_shown(
     if why == "a dumb one":
         monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
         monkeypatch.setenv("TERM", "dumb")
-    with patience("planning"):
+    with spinner("planning"):
         assert list(counting(range(1000), "exporting", 1000)) == list(range(1000))
     assert capsys.readouterr().err == ""
 
 
 def test_a_bar_is_full_at_the_end_and_not_before() -> None:
-    assert told(0, 10).startswith("░")
-    assert "░" in told(999, 1000)
-    assert "░" not in told(1000, 1000)
-    assert told(5, 10).endswith("50% 5/10")
-    assert told(5, 0) == "5"
+    assert format_count(0, 10).startswith("░")
+    assert "░" in format_count(999, 1000)
+    assert "░" not in format_count(1000, 1000)
+    assert format_count(5, 10).endswith("50% 5/10")
+    assert format_count(5, 0) == "5"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.cli.commands.verify import verify_run
+from holdfast.cli.commands.maintenance import verify_run
 
 FILES = ["plan.jsonl.zst", "data.jsonl.zst", "journal/000001.jsonl.zst"]
 

@@ -42,7 +42,7 @@ def test_show_and_doctor_advise_what_does_not_stop_again(tmp_path: Path, capsys:
     advised = f"holdfast resume r --set limits.run.requests=2 --store {tmp_path}"
     assert [each.command for each in findings(tmp_path)] == [advised]
     print_run("r", str(tmp_path), as_json=False)
-    assert f"Go on with: {advised}" in capsys.readouterr().out
+    assert f"Continue with: {advised}" in capsys.readouterr().out
 
 
 def test_the_newest_runs_of_an_experiment_are_found_whatever_they_and_others_are_called(tmp_path: Path) -> None:

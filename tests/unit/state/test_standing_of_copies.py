@@ -59,7 +59,7 @@ def test_a_copy_is_judged_by_the_heartbeat_beside_it(tmp_path: Path) -> None:
     assert status() == ("running", "")
     keep_beat(run, beat(4000))
     assert status()[0] == "interrupted"
-    assert status()[1].startswith("last heard of at ")
+    assert status()[1].startswith("last heartbeat at ")
     assert status()[1].endswith("from process 17 on another-machine")
     keep_beat(run, Beat(0))
     assert status()[0] == "interrupted"

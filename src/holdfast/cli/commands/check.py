@@ -1,61 +1,184 @@
-"""`check`: whether a spec can be run. Makes nothing; asks servers only if it is told to, and never a model."""
+"""`check`, `run --dry-run` and `replay`: what a spec or a sample's code would do, without calling a model.
+
+Nothing here writes to a store. Only `check --servers` sends requests: one per server, for its list of models.
+"""
 
 import asyncio
+import itertools
 import os
 import sys
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
-from holdfast.cli.adhoc import suggest_spec
-from holdfast.cli.commands.run import Choice, load
-from holdfast.cli.output import print_json, say, warn
-from holdfast.report.text import counted
+import msgspec
+
+from holdfast.cli.adhoc import naming_options, refuse_data_file
+from holdfast.cli.commands.cost import estimate_lines
+from holdfast.cli.commands.run import Overrides, load_spec, resolve_run
+from holdfast.cli.output import hanging, print_json, print_line, warn
+from holdfast.engine.budget import output_limit
+from holdfast.journal.blobs import blob_size
+from holdfast.plan import Work, models_of
+from holdfast.records.samples import Message, Usage
+from holdfast.report.tables import short
+from holdfast.report.text import counted, lines_of, told_content
 from holdfast.runs import Given
 from holdfast.runs import check as check_given
-from holdfast.runs.execution.preparation import Served, ask_servers
+from holdfast.runs.estimate import estimate, read_prompts
+from holdfast.runs.execution.preparation import ask_servers
+from holdfast.runs.replay import Replay, in_debugger, play, set_scene
 from holdfast.sandbox.box import sandbox_doubts
 from holdfast.solve import sandboxes_of
-from holdfast.spec import Spec
+from holdfast.spec import Model, Spec
 from holdfast.spec.api_keys import missing_keys
 from holdfast.spec.warnings import doubts
 
+_SAMPLES_SHOWN = 3
+_MESSAGES_MAX = 50
 
-def check_spec(path: str, choice: Choice, servers: bool, as_json: bool) -> int:
-    """Exit 2 also if a server that was to be asked is not there: whoever asks that wants to know."""
-    suggest_spec(path)
-    spec = load(path, choice)
+
+def check_spec(path: str, overrides: Overrides, servers: bool, as_json: bool) -> int:
+    """Print whether a spec can be run. Returns 2 if it cannot, also because a server does not respond."""
+    refuse_data_file(path)
+    spec = load_spec(path, overrides)
     prepared, planned = check_given(Given(spec, where=path))
-    asked = asyncio.run(ask_servers(spec)) if servers else []
+    replies = asyncio.run(ask_servers(spec)) if servers else []
     warnings = [
         *doubts(spec, os.environ),
         *sandbox_doubts(sandboxes_of(spec)),
-        *(each.doubt for each in asked if each.doubt),
+        *(each.doubt for each in replies if each.doubt),
     ]
-    errors = [*missing_keys(spec, os.environ), *(each.error for each in asked if each.error)]
+    errors = [*missing_keys(spec, os.environ), *(each.error for each in replies if each.error)]
     for warning in warnings:
         warn(f"{path}: {warning}")
     for error in errors:
         sys.stderr.write(f"holdfast: {path}: {error}\n")
-    told: dict[str, Any] = {
-        "spec": path,
-        "planned": planned,
-        "tasks": [task.name for task in spec.tasks],
-        "models": [model.name for model in spec.models],
-        "evaluation": prepared.evaluation,
-        "warnings": warnings,
-        "errors": errors,
-        "servers": asked,
-    }
     if as_json:
-        print_json(told)
-    else:
-        _tell(path, spec, planned, told, asked)
+        print_json(
+            {
+                "spec": path,
+                "planned": planned,
+                "tasks": [task.name for task in spec.tasks],
+                "models": [model.name for model in spec.models],
+                "evaluation": prepared.evaluation,
+                "warnings": warnings,
+                "errors": errors,
+                "servers": replies,
+            }
+        )
+        return 2 if errors else 0
+    for each in replies:
+        if not each.error:
+            print_line(f"{each.place}: the server responds")
+    names = f"{counted(len(spec.tasks), 'task')}, {counted(len(spec.models), 'model')}"
+    verdict = "cannot be run now" if errors else "can be run" if warnings else "is valid"
+    print_line(f"{path} {verdict}: {counted(planned, 'answer')} planned ({names}).")
     return 2 if errors else 0
 
 
-def _tell(path: str, spec: Spec, planned: int, told: dict[str, Any], asked: list[Served]) -> None:
-    for each in asked:
-        if not each.error:
-            say(f"{each.place}: the server is there")
-    names = f"{counted(len(spec.tasks), 'task')}, {counted(len(spec.models), 'model')}"
-    verdict = "cannot be run now" if told["errors"] else "can be run" if told["warnings"] else "is fine"
-    say(f"{path} {verdict}: {counted(planned, 'answer')} to be made ({names}).")
+class CellPreview(msgspec.Struct, frozen=True):
+    """The requests of one task with one model, as `run --dry-run --json` prints them."""
+
+    task: str
+    model: str
+    solver: str
+    keys: int
+    input_tokens: int
+    """An estimate, of the first messages."""
+    params: dict[str, Any]
+    first: dict[str, list[Message]]
+    """The messages of the first samples, by sample."""
+    input_dollars: float | None = None
+    """An estimate, of the first messages; None if the model has no price."""
+    output_dollars_max: float | None = None
+    """If every answer were as long as `max_tokens` allows; None if nothing limits it, or there is no price."""
+    files: int = 0
+    """In the first messages; no estimate includes their cost."""
+
+
+def print_dry_run(given: Given, as_json: bool) -> int:
+    """Print the exact messages of each cell's first samples, and an estimate of the whole. Sends and writes nothing."""
+    with naming_options(given.where):
+        prepared, planned = check_given(given)
+    cells = [cell for name, work in prepared.works.items() for cell in _preview_cells(name, work, prepared.spec)]
+    guess = estimate(prepared.spec, prepared.works, {})
+    if as_json:
+        print_json({"planned": planned, "cells": cells, "estimate": guess})
+        return 0
+    for cell in cells:
+        print_line(f"{cell.task} with {cell.model}: {counted(cell.keys, 'answer')}", "bold")
+        params = msgspec.json.encode(cell.params).decode()
+        files = f" and {counted(cell.files, 'file')}" if cell.files else ""
+        print_line(f"  solver {cell.solver}, params {params}, about {short(cell.input_tokens)} input tokens{files}")
+        size_of = prepared.works[cell.task].file_size
+        for sample, messages in cell.first.items():
+            print_line(f"  {sample}")
+            for message in messages:
+                text = f"{message.get('role')}: {told_content(message.get('content'), size_of)}"
+                for line in lines_of(hanging(text)):
+                    print_line(f"    {line}")
+    for line in estimate_lines(guess) if guess.dollars is not None else ():
+        print_line(line)
+    for line in guess.over():
+        warn(line)
+    print_line(f"{counted(planned, 'answer')} in all; no request was sent. Your own solvers may send more than this.")
+    return 0
+
+
+def _preview_cells(name: str, work: Work, spec: Spec) -> Iterator[CellPreview]:
+    prompts = read_prompts(work, spec, _SAMPLES_SHOWN)
+    repeats = work.task.repeats
+    keys, tokens = prompts.rows * repeats, prompts.tokens * repeats
+    for model in models_of(spec, work.task):
+        input_dollars, output_dollars_max = _estimate_cost(model, keys, tokens)
+        yield CellPreview(
+            name,
+            model.name,
+            work.solver.name,
+            keys,
+            tokens,
+            model.params,
+            prompts.first,
+            input_dollars,
+            output_dollars_max,
+            prompts.files * repeats,
+        )
+
+
+def _estimate_cost(model: Model, keys: int, input_tokens: int) -> tuple[float | None, float | None]:
+    """The cost of the input, and the most that the output can cost; None where that is not known."""
+    most = output_limit(model.params)
+    input_dollars = model.dollars(Usage(input_tokens, requests=keys))
+    return input_dollars, None if most is None else model.dollars(Usage(0, keys * most))
+
+
+def replay_sample(
+    name: str, key: str, path: str | None, store: str | None, overrides: Overrides, debugger: bool
+) -> int:
+    """Run one sample's code again on its recorded steps. Returns 1 if the code raises."""
+    place, given = resolve_run(name, path, store, overrides)
+    scene = set_scene(place, key, given)
+    if scene.changed:
+        warn("the solver's code has changed since the run began; this is what the new code does")
+    result = in_debugger(scene) if debugger else asyncio.run(play(scene))
+    if result is None:
+        print_line("the debugger was quit before the sample ended")
+        return 0
+    for line in _format_replay(result, partial(blob_size, place.folder)):
+        print_line(line)
+    # A step that is not recorded ends a replay, but is no fault of the code.
+    return int(result.failure is not None and result.asked is None)
+
+
+def _format_replay(result: Replay, size_of: Callable[[str], int | None]) -> Iterator[str]:
+    yield f"{counted(result.replayed, 'step')} replayed, {result.orphaned} not requested; no request was sent"
+    if result.asked is not None:
+        yield "the code then sends a request that is not recorded:"
+        for message in itertools.islice(result.asked, _MESSAGES_MAX):
+            yield f"  {message.get('role')}: {told_content(message.get('content'), size_of)}"
+    elif result.answer is not None:
+        yield f"answer: {result.answer.text}"
+    elif result.failure is not None:
+        yield f"{result.failure.kind}: {result.failure.message}"
+        yield from result.failure.detail.splitlines()

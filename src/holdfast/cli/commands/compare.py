@@ -1,18 +1,25 @@
-"""`compare`: what changed between runs, or between the models and variants of one."""
+"""`compare`: what changed between runs, or between the models and variants of one.
 
+Also what `compare`, `leaderboard` and `gate` share: opening runs, and whether they can be compared at all. Two runs are
+comparable if rows with the same id are equal and scorers with the same name are the same.
+"""
+
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
 import msgspec
 
-from holdfast.cli.commands.comparability import all_sides, opened_runs, unfinished, unlike, without_data, without_groups
-from holdfast.cli.output import print_json, print_table, say, warn
+from holdfast.cli.output import print_json, print_line, print_table, warn
+from holdfast.cli.run_argument import run_to_show
 from holdfast.errors import UsageError
-from holdfast.report.compare.comparison import Adjustment, Comparison, Shift, adjusted, compare
-from holdfast.report.compare.sides import Answers, Cell, Side, pairs_between, pairs_within
+from holdfast.report.compare.comparison import Adjustment, Comparison, Shift, adjusted, compare, unlike_scorers
+from holdfast.report.compare.sides import Answers, Cell, Side, pairs_between, pairs_within, sides_of
 from holdfast.report.grid import Grid
 from holdfast.report.text import counted, first_line
 from holdfast.runs import Run
+from holdfast.runs.store.lookup import not_begun
+from holdfast.spec.reductions import Reduction
 from holdfast.spec.source.messages import nearest
 
 _COLUMNS = (
@@ -36,7 +43,7 @@ _COLUMNS = (
 _EXCERPT = 70
 _CHANGED = 5
 _ADJUSTMENTS = {"holm", "bh"}
-_WORDS = {
+_REASONS = {
     "label": "with a label instead",
     "no_score": "no score",
     "scorer_failed": "scorer failed",
@@ -44,8 +51,8 @@ _WORDS = {
 }
 
 
-class Wanted(msgspec.Struct, frozen=True):
-    """Which scores to compare, how ps are adjusted, and how many changed keys to show of each scorer."""
+class CompareOptions(msgspec.Struct, frozen=True):
+    """Which scores to compare, how p values are adjusted, and how many changed keys to list per scorer."""
 
     scorer: str | None = None
     evaluation: str = ""
@@ -53,52 +60,52 @@ class Wanted(msgspec.Struct, frozen=True):
     limit: int | None = None
 
 
-def compare_runs(names: Sequence[str], wanted: Wanted, store: str | None, as_json: bool) -> None:
-    if wanted.adjust not in _ADJUSTMENTS:
-        raise UsageError(f"--adjust {wanted.adjust}: there is no such method{nearest(wanted.adjust, _ADJUSTMENTS)}")
+def compare_runs(names: Sequence[str], options: CompareOptions, store: str | None, as_json: bool) -> None:
+    if options.adjust not in _ADJUSTMENTS:
+        raise UsageError(f"--adjust {options.adjust}: there is no such method{nearest(options.adjust, _ADJUSTMENTS)}")
     with opened_runs(names, store) as runs:
-        sides = all_sides(runs, wanted.evaluation)
+        sides = all_sides(runs, options.evaluation)
         every = list(_comparisons(sides))
-        found = [each for each in every if _is_wanted(each, wanted.scorer)]
-        reasons = [why for other in runs[1:] for why in unlike(runs[0], other, wanted.evaluation)]
-        doubts = [*unfinished(runs), *without_data(runs), *(f"{why}; compared all the same" for why in reasons)]
+        found = [each for each in every if _is_chosen(each, options.scorer)]
+        reasons = [why for other in runs[1:] for why in unlike(runs[0], other, options.evaluation)]
+        doubts = [*unfinished(runs), *without_data(runs), *(f"{why}; compared anyway" for why in reasons)]
         doubts += without_groups(runs)
-        doubts += _apart(runs, sides, {(each.first, each.second) for each in every})
+        doubts += _describe_unmatched(runs, sides, {(each.first, each.second) for each in every})
     if not found:
-        raise UsageError(_nothing(names, wanted.scorer))
-    found = adjusted(found, cast(Adjustment, wanted.adjust))
+        raise UsageError(_explain_nothing(names, options.scorer))
+    found = adjusted(found, cast(Adjustment, options.adjust))
     if as_json:
-        limited = [msgspec.structs.replace(each, changed=each.changed[: wanted.limit]) for each in found]
-        told = {"comparable": not reasons, "warnings": doubts, "adjusted": wanted.adjust}
-        print_json({"comparisons": limited, **told})
+        limited = [msgspec.structs.replace(each, changed=each.changed[: options.limit]) for each in found]
+        about = {"comparable": not reasons, "warnings": doubts, "adjusted": options.adjust}
+        print_json({"comparisons": limited, **about})
         return
     for doubt in doubts:
         warn(doubt)
     several = len({_common_model(each) for each in found} - {""}) > 1
     print_table(_table(found, several))
-    say("")
-    for line in dict.fromkeys(_intersection(each, several) for each in found):
-        say(line, "dim")
+    print_line("")
+    for line in dict.fromkeys(_describe_overlap(each, several) for each in found):
+        print_line(line, "dim")
     for each in found:
-        _say_changed(each, several, _CHANGED if wanted.limit is None else wanted.limit)
+        _print_changed(each, several, _CHANGED if options.limit is None else options.limit)
 
 
-def _is_wanted(each: Comparison, scorer: str | None) -> bool:
+def _is_chosen(each: Comparison, scorer: str | None) -> bool:
     return scorer is None or each.scorer == scorer or each.scorer.startswith(f"{scorer} ")
 
 
 def _comparisons(sides: Sequence[Mapping[Cell, Answers]]) -> Iterator[Comparison]:
-    """The first run with each other one; of one run, its models and variants."""
+    """Compare the first run with each other one; of a single run, its models and variants."""
     first, *others = sides
     several = [pairs_between(first, other) for other in others] or [pairs_within(first)]
     for one, other in (pair for pairs in several for pair in pairs):
         yield from compare(one, other)
 
 
-def _apart(
+def _describe_unmatched(
     runs: Sequence[Run], sides: Sequence[Mapping[Cell, Answers]], compared: set[tuple[Side, Side]]
 ) -> Iterator[str]:
-    """What has no part in the table, since only one run has it."""
+    """What the table leaves out, because only one of two runs has it."""
     for run, other in zip(runs[1:], sides[1:], strict=True):
         pairs = list(pairs_between(sides[0], other))
         for own, every, matched in (
@@ -114,7 +121,7 @@ def _apart(
                 yield f"{runs[0].run_id} and {run.run_id} have no scorer in common for {place}; not compared"
 
 
-def _nothing(names: Sequence[str], scorer: str | None) -> str:
+def _explain_nothing(names: Sequence[str], scorer: str | None) -> str:
     if scorer is not None:
         return f"--scorer {scorer}: nothing to compare under that name; leave it out to see all"
     if len(names) == 1:
@@ -124,12 +131,12 @@ def _nothing(names: Sequence[str], scorer: str | None) -> str:
 
 
 def _common_model(each: Comparison) -> str:
-    """The model of both sides, which does not tell them apart; empty if they have two."""
+    """The model, if both sides have the same one; else empty."""
     return each.first.model if each.first.model == each.second.model else ""
 
 
-def _named(each: Comparison, task: str, several: bool) -> str:
-    """What was measured of what. `several`: there are comparisons of more than one model with itself."""
+def _format_title(each: Comparison, task: str, several: bool) -> str:
+    """Task and scorer of a comparison, with the model if `several` models are compared with themselves."""
     model = f"/{_common_model(each)}" if several and _common_model(each) else ""
     return f"{task}{model} {each.scorer}"
 
@@ -153,14 +160,14 @@ def _row(each: Comparison) -> list[str]:
         each.first.label(each.second),
         each.second.label(each.first),
         each.scorer,
-        _number(each.mean_first),
-        _number(each.mean_second),
-        _number(difference.mean if difference is not None else None, "+"),
+        _format_number(each.mean_first),
+        _format_number(each.mean_second),
+        _format_number(difference.mean if difference is not None else None, "+"),
         interval,
         each.test if each.exact else f"{each.test}, drawn",
-        _chance(each.p),
-        _chance(each.adjusted_p),
-        _number(each.effect, "+"),
+        _format_p(each.p),
+        _format_p(each.adjusted_p),
+        _format_number(each.effect, "+"),
         str(each.common),
         str(each.wins) if numbers else "",
         str(each.losses) if numbers else "",
@@ -168,49 +175,120 @@ def _row(each: Comparison) -> list[str]:
     ]
 
 
-def _number(value: float | None, sign: str = "") -> str:
+def _format_number(value: float | None, sign: str = "") -> str:
     return "" if value is None else f"{value:{sign}.4f}"
 
 
-def _chance(p: float | None) -> str:
-    """Four digits; a smaller one is not 0."""
+def _format_p(p: float | None) -> str:
+    """Four digits; in scientific notation where these would be zeros."""
     return "" if p is None else f"{p:.4f}" if p >= 0.0001 else f"{p:.1e}"
 
 
-def _intersection(each: Comparison, several: bool) -> str:
-    """On what two sides were compared, and what was left out."""
+def _describe_overlap(each: Comparison, several: bool) -> str:
+    """How many keys two sides were compared on, and what was left out."""
     first, second = each.first.label(each.second), each.second.label(each.first)
-    sides = f"{_named(each, each.first.family, several)}, {first} and {second}"
-    told = [f"compared on {counted(each.common, 'key')} of {counted(each.samples, 'sample')}"]
+    sides = f"{_format_title(each, each.first.family, several)}, {first} and {second}"
+    parts = [f"compared on {counted(each.common, 'key')} of {counted(each.samples, 'sample')}"]
     if each.difference is not None and each.difference.groups is not None:
-        told[0] += f" in {counted(each.difference.groups, 'group')}"
+        parts[0] += f" in {counted(each.difference.groups, 'group')}"
     for label, only, missing in (
         (first, each.only_first, each.missing_first),
         (second, each.only_second, each.missing_second),
     ):
         if only:
-            told.append(f"{only} only in {label}")
+            parts.append(f"{only} only in {label}")
         if missing:
-            reasons = ", ".join(f"{count} {_WORDS.get(why, why)}" for why, count in missing.items())
-            told.append(f"left out of {label}: {reasons}")
-    return f"{sides}: {'; '.join(told)}"
+            reasons = ", ".join(f"{count} {_REASONS.get(why, why)}" for why, count in missing.items())
+            parts.append(f"left out of {label}: {reasons}")
+    return f"{sides}: {'; '.join(parts)}"
 
 
-def _say_changed(each: Comparison, several: bool, limit: int) -> None:
+def _print_changed(each: Comparison, several: bool, limit: int) -> None:
     if not each.changed or not limit:
         return
     sides = f"{each.first.label(each.second)} -> {each.second.label(each.first)}"
-    told = f"{len(each.changed)} of {each.common} changed"
-    say("")
-    say(f"{_named(each, each.first.task, several)}, {sides}: {told}", "bold")
+    count = f"{len(each.changed)} of {each.common} changed"
+    print_line("")
+    print_line(f"{_format_title(each, each.first.task, several)}, {sides}: {count}", "bold")
     for shift in each.changed[:limit]:
-        say(f"  {_name(shift)}  {shift.before} -> {shift.after}")
+        print_line(f"  {_name(shift)}  {shift.before} -> {shift.after}")
         if shift.repeat:
-            say(f"    - {first_line(shift.output_before, _EXCERPT)}")
-            say(f"    + {first_line(shift.output_after, _EXCERPT)}")
+            print_line(f"    - {first_line(shift.output_before, _EXCERPT)}")
+            print_line(f"    + {first_line(shift.output_after, _EXCERPT)}")
     if len(each.changed) > limit:
-        say(f"  … and {len(each.changed) - limit} more; see them with --limit")
+        print_line(f"  … and {len(each.changed) - limit} more; see them with --limit")
 
 
 def _name(shift: Shift) -> str:
     return shift.sample_id if shift.repeat <= 1 else f"{shift.sample_id} ({shift.repeat})"
+
+
+@contextlib.contextmanager
+def opened_runs(names: Sequence[str], store: str | None) -> Iterator[list[Run]]:
+    """Open runs for a `with` block. Raises UsageError for a run that has not begun, because it has no scores, and
+    DamagedError for a damaged one, because a verdict on it could be wrong.
+    """
+    with contextlib.ExitStack() as stack:
+        runs = [stack.enter_context(run_to_show(name, store)) for name in names]
+        for run in runs:
+            run.require_whole()
+            if not run.has_begun:
+                raise not_begun(run.place)
+        yield runs
+
+
+def all_sides(runs: Sequence[Run], evaluation: str = "") -> list[dict[Cell, Answers]]:
+    """The answers of each run by cell. Each task gets the reducers of all runs: they only read scores."""
+    reductions: dict[str, dict[Reduction, None]] = {}
+    for run in runs:
+        for task, several in run.reductions().items():
+            reductions.setdefault(task, {}).update(dict.fromkeys(several))
+    how = {task: tuple(several) for task, several in reductions.items()}
+    return [sides_of(name, run.lines(evaluation), how) for name, run in zip(_names(runs), runs, strict=True)]
+
+
+def _names(runs: Sequence[Run]) -> list[str]:
+    """The ids of runs; with the experiment where two runs have the same id."""
+    ids = [run.run_id for run in runs]
+    return [f"{run.place.experiment}/{run.run_id}" if ids.count(run.run_id) > 1 else run.run_id for run in runs]
+
+
+def unlike(first: Run, second: Run, evaluation: str = "", scorers: Sequence[str] | None = None) -> list[str]:
+    """Why two runs are not comparable, one sentence per reason; empty if they are.
+
+    Reasons are rows that differ, and scorers that differ under the same name (only `scorers`, if given).
+    """
+    found = []
+    mine, theirs = first.row_digests(), second.row_digests()
+    other = sum(mine[each] != theirs[each] for each in mine.keys() & theirs.keys())
+    both = f"{first.run_id} and {second.run_id} are not comparable"
+    if other:
+        found.append(f"{both} on {counted(other, 'sample')}: rows with the same id differ")
+    names = unlike_scorers(first.scorer_identities(evaluation), second.scorer_identities(evaluation))
+    for name in names:
+        if scorers is None or any(each == name or each.startswith((f"{name}.", f"{name} ")) for each in scorers):
+            again = f"to score one of them again: {first.place.command('score')}"
+            found.append(f"{both} by {name}: the scorers differ in code, arguments or judges; {again}")
+    return found
+
+
+def without_data(runs: Sequence[Run]) -> Iterator[str]:
+    """Warn of runs without stored rows: whether they answered the same questions is not known."""
+    for run in runs if len(runs) > 1 else ():
+        if not run.holds_data():
+            why = "whether rows with the same id differ is not known"
+            yield f"{run.run_id} does not hold its data (record_data is off): {why}"
+
+
+def without_groups(runs: Sequence[Run]) -> Iterator[str]:
+    """Warn of runs for which the groups of samples are not known."""
+    for run in runs:
+        yield from (f"{run.run_id}: {task}: {why}" for task, why in run.unknown_groups().items())
+
+
+def unfinished(runs: Sequence[Run]) -> Iterator[str]:
+    """Warn of runs that have not completed."""
+    for run in runs:
+        status, _ = run.status()
+        if status != "completed":
+            yield f"{run.run_id} is {status}: only finished samples count"

@@ -1,8 +1,11 @@
-"""`cancel`, `tune`, `tag` and `note`: what is asked of a run, live or at rest."""
+"""`cancel`, `tune`, `tag` and `note`: requests to a run, live or not.
+
+A journal has one writer: a live run writes tags and notes itself, on request. Without one, this process takes the lock.
+"""
 
 import asyncio
 
-from holdfast.cli.output import jobs_line, resume_command, say
+from holdfast.cli.output import jobs_line, print_line, resume_command
 from holdfast.errors import UsageError
 from holdfast.journal.object_store import is_url
 from holdfast.runs import Run, RunPlace, default_store, find_run
@@ -16,85 +19,85 @@ from holdfast.state import standing_of
 
 def cancel_run(name: str, store: str | None) -> int:
     place = _find_live(name, store)
-    _ask_live(place, Wish("cancel"))
-    say(f"{place.run_id} stops; what it has is kept. Go on with: {resume_command(place)}")
+    _send_to_live(place, Wish("cancel"))
+    print_line(f"{place.run_id} is stopping; its answers are kept. Continue with: {resume_command(place)}")
     with Run(place) as run:
         jobs = run.jobs()
     if jobs:
-        say(f"{jobs_line(jobs)}; they go on there, and the next start collects them")
+        print_line(f"{jobs_line(jobs)}; they continue there, and the next start collects them")
     return 0
 
 
 def tune_run(name: str, sets: list[str], store: str | None) -> int:
     if not sets:
-        raise UsageError("--set is missing: say what to change, for example --set concurrency.samples=8")
+        raise UsageError("--set is missing: name what to change, for example --set concurrency.samples=8")
     place = _find_live(name, store)
-    _ask_live(place, Wish("tune", sets=sets))
-    say(f"{place.run_id}: {', '.join(sets)}")
+    _send_to_live(place, Wish("tune", sets=sets))
+    print_line(f"{place.run_id}: {', '.join(sets)}")
     return 0
 
 
 def tag_run(name: str, tags: list[str], store: str | None) -> int:
-    """`nightly` adds a tag, `-nightly` takes it away."""
+    """Add tags, or remove those with a leading `-`."""
     if any(not tag.strip("- \t") for tag in tags):
-        raise UsageError("a tag needs at least one letter: `nightly` adds it, `-nightly` takes it away")
+        raise UsageError("a tag needs at least one letter: `nightly` adds it, `-nightly` removes it")
     add = [tag for tag in tags if not tag.startswith("-")]
     remove = [tag[1:] for tag in tags if tag.startswith("-")]
     place = find_run(store or default_store(), name)
-    write_wish(place, Wish("tag", add=add, remove=remove))
+    write_request(place, Wish("tag", add=add, remove=remove))
     with Run(place) as run:
-        say(f"{place.run_id}: {', '.join(run.summary().tags) or 'no tags'}")
+        print_line(f"{place.run_id}: {', '.join(run.summary().tags) or 'no tags'}")
     return 0
 
 
 def note_run(name: str, text: str, store: str | None) -> int:
     if not text.strip():
-        raise UsageError("the note is empty: say what you want to remember")
+        raise UsageError("the note is empty: write holdfast note RUN TEXT")
     place = find_run(store or default_store(), name)
-    write_wish(place, Wish("note", text=text))
-    say(f"{place.run_id}: noted")
+    write_request(place, Wish("note", text=text))
+    print_line(f"{place.run_id}: note added")
     return 0
 
 
 def _find_live(name: str, store: str | None) -> RunPlace:
-    """A wish is a file in the run's folder: only the machine that has the folder can ask."""
+    """Find a run that may be live. Requests are files in its folder, so they need a machine that has the folder."""
     where = store or default_store()
     if is_url(name) or is_url(where):
-        raise UsageError(f"{name}: a live run is asked on the machine that runs it: do it there, with the run's id")
+        raise UsageError(f"{name}: a live run is controlled on the machine that runs it: use the run's id there")
     return find_run(where, name)
 
 
-def _ask_live(place: RunPlace, wish: Wish) -> None:
+def _send_to_live(place: RunPlace, request: Wish) -> None:
     if not standing_of(place.folder).held:
         with Run(place) as run:
             if not run.has_begun:
                 raise not_begun(place)
-        raise UsageError(f"{place.run_id} is not running; if it should, go on with it: {resume_command(place)}")
-    answer = ask_run(place.folder, wish)
-    if answer is None:
-        raise UsageError(f"{place.run_id} does not answer: see `holdfast doctor {place.run_id}`")
-    done, sentence = answer
+        raise UsageError(f"{place.run_id} is not running; to continue it: {resume_command(place)}")
+    reply = ask_run(place.folder, request)
+    if reply is None:
+        raise UsageError(f"{place.run_id} does not respond: see `holdfast doctor {place.run_id}`")
+    done, sentence = reply
     if not done:
         raise UsageError(f"{place.run_id}: {sentence}")
 
 
-def write_wish(place: RunPlace, wish: Wish) -> None:
-    """A live run writes it itself: there is only one writer. If it ends meanwhile, we do."""
+def write_request(place: RunPlace, request: Wish) -> None:
+    """Let a live run write the record; write it here if the run is not live or ends meanwhile."""
     if standing_of(place.folder).held:
-        answer = ask_run(place.folder, wish)
-        if answer is not None and answer[0]:
+        reply = ask_run(place.folder, request)
+        if reply is not None and reply[0]:
             return
-        if answer is not None:
-            raise UsageError(f"{place.run_id}: {answer[1]}")
-    asyncio.run(_append(place, wish))
+        if reply is not None:
+            raise UsageError(f"{place.run_id}: {reply[1]}")
+    asyncio.run(_append(place, request))
 
 
-async def _append(place: RunPlace, wish: Wish) -> None:
+async def _append(place: RunPlace, request: Wish) -> None:
     reading = await asyncio.to_thread(Reading, place)
     require_started(place, reading.fold)
     writer, logbook = await open_claimed(reading, await claim(reading, stored_spec(reading.fold).mirror))
     try:
-        await writer.append(record_of(wish))
+        await writer.append(record_of(request))
     except BaseException:
         await close_quietly(writer)
         raise

@@ -1,11 +1,11 @@
-"""`cost`: what runs have cost, or what a spec would."""
+"""`cost`: what runs have cost, or an estimate of what a spec will cost."""
 
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
-from holdfast.cli.commands.run import Choice, load
-from holdfast.cli.output import print_json, print_table, say, warn
+from holdfast.cli.commands.run import Overrides, load_spec
+from holdfast.cli.output import print_json, print_line, print_table, warn
 from holdfast.cli.run_argument import run_to_read
 from holdfast.errors import UsageError
 from holdfast.journal.object_store import is_url
@@ -23,16 +23,16 @@ _USED = ("requests", "input", "cached", "output", "reasoning", "cost", "a sample
 _GUESSED = ("answers", "requests", "input", "output", "cost")
 
 
-def print_costs(names: Sequence[str], choice: Choice, store: str | None, as_json: bool) -> int:
+def print_costs(names: Sequence[str], overrides: Overrides, store: str | None, as_json: bool) -> int:
     specs = [name for name in names if _is_spec(name)]
     if not specs:
-        if choice.sets:
-            raise UsageError("--set changes a spec: it goes with the estimate of one, and a run has cost what it has")
+        if overrides.sets:
+            raise UsageError("--set changes a spec: use it to estimate a spec, not with runs")
         _print_runs(names, store, as_json)
     elif len(names) > 1:
-        raise UsageError(f"{specs[0]} is a spec: an estimate is of one spec, and sums are of runs")
+        raise UsageError(f"{specs[0]} is a spec: estimate one spec at a time, or sum the costs of runs")
     else:
-        _print_estimate(specs[0], choice, store, as_json)
+        _print_estimate(specs[0], overrides, store, as_json)
     return 0
 
 
@@ -43,17 +43,16 @@ def _is_spec(name: str) -> bool:
 def _print_runs(names: Sequence[str], store: str | None, as_json: bool) -> None:
     with ExitStack() as stack:
         runs = [stack.enter_context(run_to_read(name, store)) for name in dict.fromkeys(names)]
-        twice = {run.place.folder for run in runs}
-        if len(twice) < len(runs):
-            raise UsageError("the same run is named twice: name each once, or it would be counted twice")
+        if len({run.place.folder for run in runs}) < len(runs):
+            raise UsageError("the same run is named twice, and would be counted twice: name each run once")
         report = costs_of(runs)
     if as_json:
         print_json(report)
         return
     columns = ("task", "model", "role", *_USED)
     print_table(Grid(columns, map(_row, report.lines), titles=2, right=_USED))
-    for line in _told(report):
-        say(line)
+    for line in _format_totals(report):
+        print_line(line)
 
 
 def _row(line: CostLine) -> tuple[str, ...]:
@@ -65,81 +64,81 @@ def _row(line: CostLine) -> tuple[str, ...]:
         line.role,
         str(line.requests),
         short(usage.input_tokens),
-        _shown(usage.cached_tokens),
+        _format_count(usage.cached_tokens),
         short(usage.output_tokens),
-        _shown(usage.reasoning_tokens),
+        _format_count(usage.reasoning_tokens),
         str(cost) or "no price",
         "" if each is None else dollars(each),
-        _worth(line.saved.tokens, cost.saved_dollars),
-        _worth(line.orphaned.tokens, cost.orphaned_dollars),
+        _format_value(line.saved.tokens, cost.saved_dollars),
+        _format_value(line.orphaned.tokens, cost.orphaned_dollars),
     )
 
 
-def _shown(count: int) -> str:
+def _format_count(count: int) -> str:
     return short(count) if count else ""
 
 
-def _worth(tokens: int, amount: float | None) -> str:
-    """Dollars where there is a price, else tokens; nothing where there is nothing."""
+def _format_value(tokens: int, amount: float | None) -> str:
+    """Dollars if there is a price, else tokens; empty for 0 tokens."""
     return "" if not tokens else f"{short(tokens)} tokens" if amount is None else dollars(amount)
 
 
-def _told(report: CostReport) -> Iterator[str]:
+def _format_totals(report: CostReport) -> Iterator[str]:
     cost, runs = report.cost, f" in {counted(len(report.runs), 'run')}" if len(report.runs) > 1 else ""
-    asked = f"{counted(report.requests, 'request')}{runs}, {counted(report.finished, 'answer')}"
-    yield f"{asked}: {dollars(cost.dollars)}" if cost.dollars is not None else f"{asked}; no price is known"
+    total = f"{counted(report.requests, 'request')}{runs}, {counted(report.finished, 'answer')}"
+    yield f"{total}: {dollars(cost.dollars)}" if cost.dollars is not None else f"{total}; no price is known"
     if cost.saved_dollars:
-        yield f"replay saved {dollars(cost.saved_dollars)}: recorded answers were not asked for again"
+        yield f"replay saved {dollars(cost.saved_dollars)}: recorded answers were not requested again"
     if cost.orphaned_dollars:
-        yield f"{dollars(cost.orphaned_dollars)} were paid for recorded answers that the code did not ask for again"
+        yield f"{dollars(cost.orphaned_dollars)} were paid for recorded answers that the code did not request again"
     if cost.unpriced:
         yield unpriced_line(cost.unpriced)
     for name, limit in report.limits.items():
         yield f"limits.run.{name} is {limit:g}"
 
 
-def _print_estimate(path: str, choice: Choice, store: str | None, as_json: bool) -> None:
-    prepared, _ = check_given(Given(load(path, choice), where=path))
+def _print_estimate(path: str, overrides: Overrides, store: str | None, as_json: bool) -> None:
+    prepared, _ = check_given(Given(load_spec(path, overrides), where=path))
     seen = observed_before(prepared.spec, store or default_store())
-    told = estimate(prepared.spec, prepared.works, seen)
+    guess = estimate(prepared.spec, prepared.works, seen)
     if as_json:
-        print_json(told)
+        print_json(guess)
         return
     rows = [
         (
             cell.task,
             cell.model,
             str(cell.answers),
-            between(cell.requests),
-            between(cell.input_tokens),
-            between(cell.output_tokens),
-            "no price" if cell.dollars is None else between(cell.dollars, money=True),
+            format_range(cell.requests),
+            format_range(cell.input_tokens),
+            format_range(cell.output_tokens),
+            "no price" if cell.dollars is None else format_range(cell.dollars, money=True),
             "its prompts" if cell.of == "prompts" else f"the answers of {cell.of}",
         )
-        for cell in told.cells
+        for cell in guess.cells
     ]
     print_table(Grid(("task", "model", *_GUESSED, "estimated by"), rows, titles=2, right=_GUESSED))
-    for line in estimate_lines(told):
-        say(line)
-    for line in told.over():
+    for line in estimate_lines(guess):
+        print_line(line)
+    for line in guess.over():
         warn(line)
 
 
-def estimate_lines(told: Estimate) -> Iterator[str]:
-    """The whole of it, and why it is not more exact."""
-    if told.dollars is not None:
-        yield f"An estimate: {between(told.dollars, money=True)} in all; nothing was asked."
-    if told.unpriced:
-        yield unpriced_line(told.unpriced)
-    if any(cell.output_tokens.high is None or cell.input_tokens.high is None for cell in told.cells):
+def estimate_lines(guess: Estimate) -> Iterator[str]:
+    """The total of an estimate, and why it is not more exact."""
+    if guess.dollars is not None:
+        yield f"An estimate: {format_range(guess.dollars, money=True)} in all; no request was sent."
+    if guess.unpriced:
+        yield unpriced_line(guess.unpriced)
+    if any(cell.output_tokens.high is None or cell.input_tokens.high is None for cell in guess.cells):
         yield (
-            "Nothing limits what comes out, or how often a solver asks: set max_tokens, or run a part with --limit; "
-            "then the estimate goes by its answers."
+            "The output or the number of requests per sample has no limit: set max_tokens, or run a part with --limit; "
+            "the next estimate uses its answers."
         )
 
 
-def between(amount: Range, *, money: bool = False) -> str:
-    """`$1.20 to $3.40`, `at least $1.20`."""
+def format_range(amount: Range, *, money: bool = False) -> str:
+    """Format a range: `$1.20 to $3.40`, `at least $1.20`."""
     low, high = (
         None if each is None else dollars(each) if money else short(each) for each in (amount.low, amount.high)
     )

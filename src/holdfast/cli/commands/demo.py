@@ -1,4 +1,7 @@
-"""`holdfast demo`: the promise, shown. A real server, a real run, a real SIGKILL, and the same command again."""
+"""`demo`: a real server, a real run, a real SIGKILL, and the same command again.
+
+Prints how many requests the server received: at most those in flight at the kill are sent twice.
+"""
 
 import json
 import os
@@ -10,7 +13,7 @@ import tempfile
 import time
 
 from holdfast.cli.commands.init import sums
-from holdfast.cli.output import print_table, say
+from holdfast.cli.output import print_line, print_table
 from holdfast.records.samples import Answer, Sample
 from holdfast.report.tables import report_table, tokens
 from holdfast.report.text import counted
@@ -25,7 +28,7 @@ _CONNECTIONS = 16
 
 
 async def ask_twice(sample: Sample, ctx: Context) -> Answer:
-    """The demo's solver: two turns, and not a line about crashes."""
+    """The demo's solver: two turns, and no code for crashes."""
     first = await ctx.generate()
     check = {"role": "user", "content": f"Check it once more: {sample.input}"}
     return await ctx.generate([*ctx.messages, first.message, check])
@@ -39,7 +42,7 @@ def run_demo(samples: int, keep: bool) -> int:
             return _demo(folder, samples, server)
     finally:
         if keep:
-            say(f"The demo's files are in {folder}")
+            print_line(f"The demo's files are in {folder}")
         else:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -48,36 +51,38 @@ def _demo(folder: str, samples: int, server: ServerProcess) -> int:
     store = os.path.join(folder, "runs")
     spec = _write_spec(folder, samples, server.base_url)
     command = [sys.executable, "-m", "holdfast", "run", spec, "--id", _RUN_ID, "--store", store]
-    say(f"1. {samples} sums, {_STEPS} turns each, a model at {server.base_url}, {_CONNECTIONS} requests at a time:")
-    say(f"   holdfast run eval.yaml --id {_RUN_ID}")
-    seen = _run_and_kill(command, server, int(samples * _STEPS * _KILL_AT))
+    print_line(
+        f"1. {samples} sums, {_STEPS} turns each, a model at {server.base_url}, {_CONNECTIONS} requests at a time:"
+    )
+    print_line(f"   holdfast run eval.yaml --id {_RUN_ID}")
+    received = _run_and_kill(command, server, int(samples * _STEPS * _KILL_AT))
     with Run(find_run(store, _RUN_ID)) as run:
         before = run.summary()
-    held = counted(before.steps["live"], "answer")
-    say(f"2. kill -9 after {counted(seen, 'request')}. The journal holds {held} of the model,")
-    say(f"   finished samples: {before.finished}. Status, with no process left to say so: {before.status}.")
-    say("3. The same command again:")
+    saved = counted(before.steps["live"], "response")
+    print_line(f"2. kill -9 after {counted(received, 'request')}. The journal holds {saved},")
+    print_line(f"   finished samples: {before.finished}. Status, derived from the journal: {before.status}.")
+    print_line("3. The same command again:")
     again = subprocess.run(command, capture_output=True, text=True, check=False)
     if again.returncode not in (0, 1):
         sys.stderr.write(again.stderr)
         return again.returncode
-    return _tell(store, samples, before, server)
+    return _print_result(store, samples, before, server)
 
 
-def _tell(store: str, samples: int, before: RunSummary, server: ServerProcess) -> int:
-    asked = server.stats().requests
+def _print_result(store: str, samples: int, before: RunSummary, server: ServerProcess) -> int:
+    requests = server.stats().requests
     with Run(find_run(store, _RUN_ID)) as run:
         report = run.report()
-    repeats = asked - samples * _STEPS
+    repeats = requests - samples * _STEPS
     print_table(report_table(report))
-    say("")
-    say(f"finished before the kill    {before.finished} of {samples} samples")
+    print_line("")
+    print_line(f"finished before the kill    {before.finished} of {samples} samples")
     replayed = counted(report.steps["replayed"], "step")
-    say(f"replayed from the journal   {replayed} ({tokens(report.saved)} not paid for again)")
-    say(f"requests the server saw     {asked} for {samples * _STEPS} steps")
+    print_line(f"replayed from the journal   {replayed} ({tokens(report.saved)} not paid for again)")
+    print_line(f"requests at the server      {requests} for {samples * _STEPS} steps")
     kept = repeats <= _CONNECTIONS
     verdict = "as promised" if kept else "NOT as promised"
-    say(f"asked twice                 {repeats} ({_CONNECTIONS} could be in flight at the kill): {verdict}")
+    print_line(f"sent twice                  {repeats} ({_CONNECTIONS} could be in flight at the kill): {verdict}")
     return 0 if kept else 1
 
 
@@ -112,7 +117,7 @@ def _write_spec(folder: str, samples: int, base_url: str) -> str:
 
 
 def _run_and_kill(command: list[str], server: ServerProcess, after: int) -> int:
-    """Start the run; kill it when the server has seen enough requests. Returns how many it had seen."""
+    """Start the run; kill it when the server has received `after` requests. Returns how many it received."""
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     with process.stderr:

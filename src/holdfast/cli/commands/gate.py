@@ -1,7 +1,7 @@
-"""`gate`: exit 7 unless a run is as good as a baseline, but for a margin, or as a number asks.
+"""`gate`: exit 7 unless a run is as good as a baseline, less a margin, or reaches a number.
 
-Exit 2 if that cannot be judged: the runs are not comparable or have no key in common, the baseline has what the run has
-not, or is itself not finished.
+Invariant: what cannot be judged never passes. Exit 2 if the runs are not comparable or have no key in common, if the
+baseline has a task, model or scorer that the run lacks, or if the baseline is unfinished.
 """
 
 import math
@@ -10,8 +10,8 @@ from typing import NoReturn
 
 import msgspec
 
-from holdfast.cli.commands.comparability import all_sides, opened_runs, unlike, without_data, without_groups
-from holdfast.cli.output import print_json, print_table, say, warn
+from holdfast.cli.commands.compare import all_sides, opened_runs, unlike, without_data, without_groups
+from holdfast.cli.output import print_json, print_line, print_table, warn
 from holdfast.errors import UsageError
 from holdfast.report.compare.gate import Bar, Verdict, judge_against, judge_level
 from holdfast.report.compare.sides import Answers, Cell, Measure, chosen, pairs_between
@@ -26,8 +26,8 @@ _STYLES = {"passed": "green", "worse": "red", "missing": "red", "unsure": "yello
 _UNSURE = {"fail": False, "pass": True}
 
 
-class Wanted(msgspec.Struct, frozen=True):
-    """What is judged, and against what."""
+class GateOptions(msgspec.Struct, frozen=True):
+    """What to judge, and by what."""
 
     baseline: str | None = None
     at_least: float | None = None
@@ -41,38 +41,43 @@ class Wanted(msgspec.Struct, frozen=True):
     evaluation: str = ""
 
     def bar(self) -> Bar:
-        """UsageError for what makes no sense."""
+        """Build the bar; raise UsageError for options that contradict each other."""
         if (self.baseline is None) == (self.at_least is None):
-            raise UsageError("say what the run is judged against: --baseline RUN or --at-least NUMBER, one of them")
+            raise UsageError("give --baseline RUN or --at-least NUMBER, one of them")
         if self.baseline is not None and self.margin is None:
-            raise UsageError("say with --margin how much worse than the baseline is good enough: --margin 0.02")
+            raise UsageError(
+                "--margin is missing: how much worse than the baseline may pass, for example --margin 0.02"
+            )
         for option, number in (("--margin", self.margin), ("--at-least", self.at_least)):
             if number is not None and not math.isfinite(number):
-                raise UsageError(f"{option} {number}: a finite number, for example 0.02")
+                raise UsageError(f"{option} {number}: must be a finite number, for example 0.02")
         if (self.margin or 0.0) < 0:
-            raise UsageError(f"--margin {self.margin}: how much worse it may be, so 0 or more")
+            raise UsageError(f"--margin {self.margin}: must be 0 or more")
         if not 0 < self.confidence < 1:
-            raise UsageError(f"--confidence {self.confidence}: between 0 and 1, for example 0.95")
+            raise UsageError(f"--confidence {self.confidence}: must be between 0 and 1, for example 0.95")
         if self.if_unsure not in _UNSURE:
-            raise UsageError(f"--if-unsure {self.if_unsure}: fail or pass{nearest(self.if_unsure, set(_UNSURE))}")
+            raise UsageError(
+                f"--if-unsure {self.if_unsure}: must be fail or pass{nearest(self.if_unsure, set(_UNSURE))}"
+            )
         return Bar(self.margin or 0.0, self.confidence, self.at_least, self.missing_max, _UNSURE[self.if_unsure])
 
 
-def gate_run(name: str, wanted: Wanted, store: str | None, as_json: bool) -> int:
-    bar = wanted.bar()
-    names = [name] if wanted.baseline is None else [name, wanted.baseline]
+def gate_run(name: str, options: GateOptions, store: str | None, as_json: bool) -> int:
+    """Judge a run; return 7 if a task, model or scorer does not pass. Raises UsageError if it cannot be judged."""
+    bar = options.bar()
+    names = [name] if options.baseline is None else [name, options.baseline]
     with opened_runs(names, store) as runs:
-        every = zip(runs, all_sides(runs, wanted.evaluation), strict=True)
-        sides = [_with_scorers(run, each, wanted.evaluation) for run, each in every]
-        mine = _only(sides[0], wanted, runs[0].run_id)
+        every = zip(runs, all_sides(runs, options.evaluation), strict=True)
+        sides = [_with_scorers(run, each, options.evaluation) for run, each in every]
+        mine = _select(sides[0], options, runs[0].run_id)
         if len(runs) == 1:
-            found, notes = _by_level(mine, wanted, bar), list[str]()
+            found, notes = _by_level(mine, options, bar), list[str]()
         else:
-            found, notes = _by_baseline(runs, (mine, sides[1]), wanted, bar)
+            found, notes = _by_baseline(runs, (mine, sides[1]), options, bar)
             notes += without_data(runs)
         notes += without_groups(runs)
     if not found:
-        raise UsageError(f"{name}: no scorer has given a number{_named(wanted.scorer)}: there is nothing to judge")
+        raise UsageError(f"{name}: no scorer gave a number{_named(options.scorer)}, so there is nothing to judge")
     passed = all(each.passed for each in found)
     if as_json:
         print_json({"passed": passed, "verdicts": found, "bar": bar, "warnings": notes})
@@ -80,42 +85,42 @@ def gate_run(name: str, wanted: Wanted, store: str | None, as_json: bool) -> int
     for note in notes:
         warn(note)
     print_table(Grid(_COLUMNS, [_row(each, bar) for each in found], titles=4, right=_COLUMNS[4:], whole=("scorer",)))
-    say("")
+    print_line("")
     for each in found:
-        say(_told(each, bar), _STYLES[each.outcome])
+        print_line(_describe_verdict(each, bar), _STYLES[each.outcome])
     return 0 if passed else NOT_PASSED
 
 
 def _with_scorers(run: Run, sides: Mapping[Cell, Answers], evaluation: str) -> dict[Cell, Answers]:
-    """What an evaluation is to score: of a task without scorers there is nothing to judge."""
+    """The tasks that have scorers in the evaluation: there is nothing to judge in others."""
     tasks = {each["task"] for each in run.scorer_identities(evaluation) if "task" in each}
     return {cell: each for cell, each in sides.items() if not tasks or cell[0] in tasks}
 
 
-def _only(sides: Mapping[Cell, Answers], wanted: Wanted, run: str) -> dict[Cell, Answers]:
-    """The task and the model that are named. UsageError if there is none of that name."""
+def _select(sides: Mapping[Cell, Answers], options: GateOptions, run: str) -> dict[Cell, Answers]:
+    """The cells of the task and model that were named. Raises UsageError for an unknown name."""
     tasks, models = {task for task, _ in sides}, {model for _, model in sides}
-    if wanted.task is not None and wanted.task not in tasks:
-        raise UsageError(f"--task {wanted.task}: {run} has no such task{nearest(wanted.task, tasks)}")
-    if wanted.model is not None and wanted.model not in models:
-        raise UsageError(f"--model {wanted.model}: {run} has no such model{nearest(wanted.model, models)}")
+    if options.task is not None and options.task not in tasks:
+        raise UsageError(f"--task {options.task}: {run} has no such task{nearest(options.task, tasks)}")
+    if options.model is not None and options.model not in models:
+        raise UsageError(f"--model {options.model}: {run} has no such model{nearest(options.model, models)}")
     return {
         (task, model): each
         for (task, model), each in sides.items()
-        if wanted.task in (None, task) and wanted.model in (None, model)
+        if options.task in (None, task) and options.model in (None, model)
     }
 
 
-def _by_level(mine: Mapping[Cell, Answers], wanted: Wanted, bar: Bar) -> list[Verdict]:
+def _by_level(mine: Mapping[Cell, Answers], options: GateOptions, bar: Bar) -> list[Verdict]:
     return [
         judge_level(each, measure, bar)
         for each in mine.values()
-        for measure in _judged(each, wanted.scorer).values()
-        if _counts(measure)
+        for measure in _measures_to_judge(each, options.scorer).values()
+        if _is_judgeable(measure)
     ]
 
 
-def _judged(answers: Answers, scorer: str | None) -> dict[str, Measure]:
+def _measures_to_judge(answers: Answers, scorer: str | None) -> dict[str, Measure]:
     nothing = answers.unscored(scorer or "-")
     if nothing is not None:
         return {nothing.name: nothing}
@@ -127,30 +132,30 @@ def _judged(answers: Answers, scorer: str | None) -> dict[str, Measure]:
     return kept
 
 
-def _counts(measure: Measure) -> bool:
-    """Numbers can be judged, and so can be that nothing has been scored; labels cannot."""
+def _is_judgeable(measure: Measure) -> bool:
+    """Whether a measure can be judged: numbers can, and so can missing scores; labels cannot."""
     return not measure.values or measure.numbers() is not None
 
 
 def _by_baseline(
-    runs: Sequence[Run], both: tuple[Mapping[Cell, Answers], Mapping[Cell, Answers]], wanted: Wanted, bar: Bar
+    runs: Sequence[Run], both: tuple[Mapping[Cell, Answers], Mapping[Cell, Answers]], options: GateOptions, bar: Bar
 ) -> tuple[list[Verdict], list[str]]:
     (run, baseline), (mine, sides) = runs, both
-    same_model = any(model == wanted.model for _, model in sides)
+    same_model = any(model == options.model for _, model in sides)
     theirs = {
         (task, model): each
         for (task, model), each in sides.items()
-        if wanted.task in (None, task) and (not same_model or model == wanted.model)
+        if options.task in (None, task) and (not same_model or model == options.model)
     }
     pairs = list(pairs_between(theirs, mine))
     _refuse_unmatched(theirs, pairs, run)
     measures = [
-        (second, name, _same(second, measure, wanted.scorer), measure)
+        (second, name, _matching_measure(second, measure, options.scorer), measure)
         for first, second in pairs
-        for name, measure in _measured(baseline, first, wanted.scorer).items()
-        if _counts(measure)
+        for name, measure in _baseline_measures(baseline, first, options.scorer).items()
+        if _is_judgeable(measure)
     ]
-    reasons = unlike(run, baseline, wanted.evaluation, [name for _, name, _, _ in measures])
+    reasons = unlike(run, baseline, options.evaluation, [name for _, name, _, _ in measures])
     if reasons:
         raise UsageError("; ".join(reasons))
     found = []
@@ -160,33 +165,33 @@ def _by_baseline(
     return found, list(dict.fromkeys(_left_out(measures)))
 
 
-def _measured(baseline: Run, answers: Answers, scorer: str | None) -> dict[str, Measure]:
-    """What the baseline has. UsageError if it has no scores."""
+def _baseline_measures(baseline: Run, answers: Answers, scorer: str | None) -> dict[str, Measure]:
+    """The measures of the baseline. Raises UsageError if it has no scores."""
     nothing = answers.unscored(scorer or "-")
     if nothing is not None:
         _refuse_baseline(baseline, f"{counted(len(nothing.missing), 'key')} of {answers.side.task} without a score")
-    return _judged(answers, scorer)
+    return _measures_to_judge(answers, scorer)
 
 
-def _same(answers: Answers, theirs: Measure, scorer: str | None) -> Measure:
-    """What the run has under a name of the baseline's."""
-    mine = answers.unscored(theirs.scorer, theirs.reduction) or _judged(answers, scorer).get(theirs.name)
+def _matching_measure(answers: Answers, theirs: Measure, scorer: str | None) -> Measure:
+    """The run's measure with the same name as one of the baseline. Raises UsageError if there is none to compare."""
+    mine = answers.unscored(theirs.scorer, theirs.reduction) or _measures_to_judge(answers, scorer).get(theirs.name)
     place = f"{answers.side.run} {answers.side.task}/{answers.side.model}"
     if mine is None:
-        told = f"{answers.side.run} has no scores of {theirs.name}, which the baseline has"
-        raise UsageError(f"{told}; name what is to be judged with --scorer")
+        lack = f"{answers.side.run} has no scores of {theirs.name}, which the baseline has"
+        raise UsageError(f"{lack}; choose a scorer with --scorer")
     if not {*mine.values, *mine.missing} & {*theirs.values, *theirs.missing}:
-        raise UsageError(f"{place} and the baseline have no key in common: there is nothing to judge {theirs.name} by")
+        raise UsageError(f"{place} and the baseline have no key in common: {theirs.name} cannot be judged")
     return mine
 
 
 def _refuse_unmatched(theirs: Mapping[Cell, Answers], pairs: Sequence[tuple[Answers, Answers]], run: Run) -> None:
-    """A task that is gone must not pass unseen."""
+    """Raise UsageError for a cell that only the baseline has: a task that was dropped must not pass unnoticed."""
     matched = {(first.side.task, first.side.model) for first, _ in pairs}
     for task, model in theirs:
         if (task, model) not in matched:
-            advice = "name what is to be judged with --task or --model"
-            raise UsageError(f"the baseline has {task} with {model}, and {run.run_id} has nothing to match; {advice}")
+            advice = "choose what to judge with --task or --model"
+            raise UsageError(f"the baseline has {task} with {model}, and {run.run_id} does not; {advice}")
 
 
 def _refuse_unfinished(baseline: Run, task: str, theirs: Measure, mine: Measure, bar: Bar) -> None:
@@ -197,8 +202,8 @@ def _refuse_unfinished(baseline: Run, task: str, theirs: Measure, mine: Measure,
 
 
 def _refuse_baseline(baseline: Run, keys: str, otherwise: str = "") -> NoReturn:
-    advice = f"go on with it: {baseline.place.command('resume')}{otherwise}"
-    raise UsageError(f"the baseline {baseline.run_id} has {keys}: nothing can be measured by it; {advice}")
+    advice = f"continue it: {baseline.place.command('resume')}{otherwise}"
+    raise UsageError(f"the baseline {baseline.run_id} has {keys}, so it cannot be a baseline; {advice}")
 
 
 def _left_out(measures: Sequence[tuple[Answers, str, Measure, Measure]]) -> Iterator[str]:
@@ -206,7 +211,7 @@ def _left_out(measures: Sequence[tuple[Answers, str, Measure, Measure]]) -> Iter
         gone = sum(pair not in mine.values and pair not in mine.missing for pair in (*measure.values, *measure.missing))
         if gone:
             keys = counted(gone, "key")
-            yield f"{second.side.task} {name}: judged without {keys} of the baseline that the run's plan has not"
+            yield f"{second.side.task} {name}: judged without {keys} of the baseline that are not in the run's plan"
 
 
 def _named(scorer: str | None) -> str:
@@ -232,13 +237,13 @@ def _row(each: Verdict, bar: Bar) -> list[str]:
     ]
 
 
-def _many(each: Verdict) -> str:
+def _count_samples(each: Verdict) -> str:
     samples, groups = counted(each.samples, "sample"), each.interval.groups
     return samples if groups is None else f"{samples} in {counted(groups, 'group')}"
 
 
-def _told(each: Verdict, bar: Bar) -> str:
-    """The verdict in a sentence, with what to do about it."""
+def _describe_verdict(each: Verdict, bar: Bar) -> str:
+    """The verdict in a sentence, with the next step."""
     place = f"{each.task}/{each.model} {each.scorer}"
     what = "the mean" if bar.at_least is not None else "the difference to the baseline"
     level = f"{bar.confidence:.12g}"
@@ -250,13 +255,13 @@ def _told(each: Verdict, bar: Bar) -> str:
     if each.outcome == "passed" and bar.at_least is None and each.interval.standard_error == 0:
         return f"{place}: passed: each of {counted(each.common, 'key')} differs by {each.interval.mean:.4g}"
     if each.outcome == "passed" and each.interval.low is None:
-        return f"{place}: passed: {each.interval.mean:.4g} on each of {_many(each)}"
+        return f"{place}: passed: {each.interval.mean:.4g} on each of {_count_samples(each)}"
     if each.outcome == "passed":
         return f"{place}: passed: {what} is at least {each.bound:.4g} at confidence {level}"
     if each.outcome == "worse":
         return f"{place}: not passed: {what} is below {each.bound:.4g} at confidence {level}"
     needed = "more samples are needed"
     if each.samples_needed is not None:
-        needed = f"about {each.samples_needed} samples would decide (power 0.8, if it stays what it is)"
-    let = "let pass by --if-unsure pass" if each.passed else "not passed; --if-unsure pass lets it"
-    return f"{place}: not enough data on {_many(each)}: {needed}; {let}"
+        needed = f"about {each.samples_needed} samples would decide (power 0.8, if the difference stays the same)"
+    decision = "passed because of --if-unsure pass" if each.passed else "not passed; --if-unsure pass would pass it"
+    return f"{place}: not enough data on {_count_samples(each)}: {needed}; {decision}"

@@ -1,4 +1,4 @@
-"""`init` and `schema`: files to begin with."""
+"""`init` and `schema`: a working example, and the schema for editors."""
 
 import json
 import os
@@ -6,7 +6,7 @@ import random
 
 import msgspec
 
-from holdfast.cli.output import print_json, say
+from holdfast.cli.output import print_json, print_line
 from holdfast.errors import UsageError, error_of_path
 from holdfast.spec import Spec
 
@@ -15,7 +15,7 @@ _SPEC = """\
 experiment: first-steps
 models:
   - name: parrot                      # the model part of a key
-    provider: mock                    # offline: says the last message again. A real one:
+    provider: mock                    # offline: repeats the last message. A real one:
   # - name: local
   #   provider: openai                # any OpenAI-compatible server
   #   model: qwen3-8b
@@ -46,7 +46,7 @@ _WORDS = [
 
 
 def write_example(folder: str) -> None:
-    """A spec and its data. Refuses to touch files that exist."""
+    """Write a spec and its data. Raises UsageError instead of changing files that exist."""
     files = {"eval.yaml": _SPEC, "words.jsonl": _words()}
     for name in files:
         if os.path.exists(os.path.join(folder, name)):
@@ -62,19 +62,19 @@ def write_example(folder: str) -> None:
             raise error_of_path(
                 error, f"{folder}: {error.strerror}; choose another folder: holdfast init FOLDER"
             ) from error
-        say(f"wrote {os.path.join(folder, name)}")
-    say(f"Next: holdfast run {os.path.join(folder, 'eval.yaml')} --id first")
+        print_line(f"wrote {os.path.join(folder, name)}")
+    print_line(f"Next: holdfast run {os.path.join(folder, 'eval.yaml')} --id first")
 
 
 def _words() -> str:
-    """Words to repeat; the last two rows expect something else, so that there is something to look at."""
+    """Words to repeat. The last two rows expect other words, so that the report has wrong answers to look at."""
     targets = [*_WORDS[:-2], *_WORDS[:2]]
     rows = [{"id": f"w{i:02d}", "word": word, "target": targets[i - 1]} for i, word in enumerate(_WORDS, 1)]
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
 def sums(count: int, seed: int = 7) -> str:
-    """Rows of small sums, always the same."""
+    """Rows of small sums, the same for the same seed."""
     chance = random.Random(seed)
     rows = []
     for number in range(1, count + 1):
@@ -85,14 +85,14 @@ def sums(count: int, seed: int = 7) -> str:
 
 
 def print_schema() -> None:
-    """For editors: completion and checking while a spec is written."""
+    """Print the JSON Schema of a spec, for completion and checks in editors."""
     schema = msgspec.json.schema(Spec)
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     properties = schema["$defs"]["Spec"]["properties"]
     properties["defaults"] = {
         "type": "object",
-        "description": "Values for every task and model that does not say otherwise.",
+        "description": "Default values for tasks and models.",
     }
-    schema["$defs"]["Model"].pop("required")  # a name follows from the model, a provider may stand in defaults
+    schema["$defs"]["Model"].pop("required")  # the name defaults to the model, the provider may be in defaults
     schema["$defs"]["Model"]["properties"]["batch"]["anyOf"].append({"type": "boolean"})
     print_json(schema)

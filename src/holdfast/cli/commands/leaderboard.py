@@ -1,4 +1,4 @@
-"""`leaderboard`: the models of one run, or of several, with ranks that respect ties."""
+"""`leaderboard`: the models of one or several runs, ranked; models that do not differ significantly share a rank."""
 
 import csv
 import sys
@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from holdfast.cli.commands.comparability import all_sides, opened_runs, unfinished, unlike, without_data, without_groups
-from holdfast.cli.output import end_quietly, print_json, print_table, say, warn
+from holdfast.cli.commands.compare import all_sides, opened_runs, unfinished, unlike, without_data, without_groups
+from holdfast.cli.output import end_quietly, print_json, print_line, print_table, warn
 from holdfast.errors import UsageError
 from holdfast.report.compare.leaderboard import Board, Ranked, boards
 from holdfast.report.formats.lines import harmless
@@ -22,8 +22,8 @@ _NUMBERS = ("mean", "95% interval", "n", "no score", "cost")
 _EXACT = ("mean", "standard_error", "low", "high", "n", "missing", "dollars", "groups")
 
 
-class Wanted(msgspec.Struct, frozen=True):
-    """Which boards, and how they are printed."""
+class LeaderboardOptions(msgspec.Struct, frozen=True):
+    """Which boards to print, and their format."""
 
     task: str | None = None
     scorer: str | None = None
@@ -31,37 +31,37 @@ class Wanted(msgspec.Struct, frozen=True):
     format: str = "table"
 
 
-def print_boards(names: Sequence[str], wanted: Wanted, store: str | None) -> None:
-    if wanted.format not in _FORMATS:
-        raise UsageError(f"--format {wanted.format}: there is no such leaderboard{nearest(wanted.format, _FORMATS)}")
+def print_boards(names: Sequence[str], options: LeaderboardOptions, store: str | None) -> None:
+    if options.format not in _FORMATS:
+        raise UsageError(f"--format {options.format}: there is no such leaderboard{nearest(options.format, _FORMATS)}")
     with opened_runs(names, store) as runs:
-        sides = all_sides(runs, wanted.evaluation)
+        sides = all_sides(runs, options.evaluation)
         costs = [{(cell.task, cell.model): cell.cost for cell in run.cells()} for run in runs]
-        reasons = [why for other in runs[1:] for why in unlike(runs[0], other, wanted.evaluation)]
-        doubts = [*unfinished(runs), *without_data(runs), *(f"{why}; ranked all the same" for why in reasons)]
+        reasons = [why for other in runs[1:] for why in unlike(runs[0], other, options.evaluation)]
+        doubts = [*unfinished(runs), *without_data(runs), *(f"{why}; ranked anyway" for why in reasons)]
         doubts += without_groups(runs)
-    found = list(boards(sides, costs, wanted.task, wanted.scorer))
+    found = list(boards(sides, costs, options.task, options.scorer))
     if not found:
         known = {task: None for each in sides for task, _ in each}
-        raise UsageError(_nothing(names, wanted, list(known)))
+        raise UsageError(_explain_nothing(names, options, list(known)))
     alone = [f"{each.task} {each.scorer}" for each in found if each.common_min == 0]
-    doubts += [f"{each}: two of them have no key in common: neither ranks below the other" for each in alone]
+    doubts += [f"{each}: two models have no key in common, so they are not compared" for each in alone]
     left = [(f"{board.task} {board.scorer}", name) for board in found for name in board.unranked]
-    doubts += [f"{board}: {name} has no score, and so no rank" for board, name in left]
-    if wanted.format == "json":
+    doubts += [f"{board}: {name} has no score, so it has no rank" for board, name in left]
+    if options.format == "json":
         print_json({"boards": found, "comparable": not reasons, "warnings": doubts})
         return
     for doubt in doubts:
         warn(doubt)
-    _print(found, wanted.format, several=len(names) > 1)
+    _print(found, options.format, several=len(names) > 1)
 
 
-def _nothing(names: Sequence[str], wanted: Wanted, tasks: Sequence[str]) -> str:
-    if wanted.task is not None and wanted.task not in tasks:
-        return f"--task {wanted.task}: there is no such task{nearest(wanted.task, set(tasks))}"
-    if wanted.scorer is not None:
-        return f"--scorer {wanted.scorer}: no numbers under that name; leave it out to see all"
-    return f"{' and '.join(names)}: no scorer has given a number: there is nothing to rank"
+def _explain_nothing(names: Sequence[str], options: LeaderboardOptions, tasks: Sequence[str]) -> str:
+    if options.task is not None and options.task not in tasks:
+        return f"--task {options.task}: there is no such task{nearest(options.task, set(tasks))}"
+    if options.scorer is not None:
+        return f"--scorer {options.scorer}: no numbers by that scorer; leave it out to see all"
+    return f"{' and '.join(names)}: no scorer gave a number, so there is nothing to rank"
 
 
 def _print(found: Sequence[Board], form: str, several: bool) -> None:
@@ -84,8 +84,8 @@ def _print(found: Sequence[Board], form: str, several: bool) -> None:
             sys.stdout.write(markdown_table(names, rows, len(titles)))
         return
     print_table(Grid(names, rows, titles=len(titles), right=("rank", *_NUMBERS), whole=("scorer",)))
-    say("")
-    say("rank: 1 + the number of those that are significantly better on common keys (Holm, 0.05)", "dim")
+    print_line("")
+    print_line("rank: 1 + the number of models that are significantly better on common keys (Holm, 0.05)", "dim")
 
 
 def _lines(found: Sequence[Board]) -> Iterator[tuple[Board, Ranked]]:
@@ -98,8 +98,8 @@ def _titles(board: Board, each: Ranked) -> list[str]:
 
 def _exact(each: Ranked) -> list[object]:
     summary = each.summary
-    told = [summary.mean, summary.standard_error, summary.low, summary.high, summary.n]
-    return [*told, each.missing, each.cost.dollars, summary.groups]
+    numbers = [summary.mean, summary.standard_error, summary.low, summary.high, summary.n]
+    return [*numbers, each.missing, each.cost.dollars, summary.groups]
 
 
 def _numbers(each: Ranked) -> list[str]:

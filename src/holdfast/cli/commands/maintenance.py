@@ -1,21 +1,29 @@
-"""`doctor` and `gc`: what is wrong in a store, and what may go."""
+"""`verify`, `doctor` and `gc`: check the bytes of a run, find problems in a store, remove old runs."""
 
 import os
 import re
 import shlex
+import shutil
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from holdfast.cli.errors import explain, explain_os_error
-from holdfast.cli.output import print_json, print_table, say
-from holdfast.cli.progress import patience
-from holdfast.errors import HoldfastError, UsageError
+from holdfast.cli.output import print_json, print_line, print_table
+from holdfast.cli.progress import spinner
+from holdfast.errors import DamagedError, HoldfastError, UsageError
+from holdfast.journal import Verification, verify
 from holdfast.journal.object_store import is_url
+from holdfast.records.decoder import check_fact
 from holdfast.report.grid import Grid
 from holdfast.report.text import counted, human_bytes
-from holdfast.runs import default_store, find_run
-from holdfast.runs.store.doctor import Finding, examine, mend
+from holdfast.runs import RunPlace, default_store, find_run
+from holdfast.runs.execution.resume import read_fold
+from holdfast.runs.mirror.remote import fetch_all, find_in_mirror
+from holdfast.runs.store.blob_check import check_content
+from holdfast.runs.store.damage import check_every_byte
+from holdfast.runs.store.doctor import examine, mend
 from holdfast.runs.store.lookup import finish_removals, folders_in
 from holdfast.runs.store.retention import (
     Doomed,
@@ -27,7 +35,10 @@ from holdfast.runs.store.retention import (
     remove_stale_entries,
     with_mirror,
 )
+from holdfast.runs.verification import ScoresChecked, check_index, check_scores
+from holdfast.state import standing_of
 
+_DIFFERENCES_SHOWN = 50
 _SIZE = re.compile(r"^\s*([0-9]{1,15}(?:\.[0-9]+)?)\s*([kmgt]?)(i?)b?\s*$", re.IGNORECASE)
 _AGE = re.compile(r"^\s*([0-9]{1,9}(?:\.[0-9]+)?)\s*([hdwmy]?)\s*$", re.IGNORECASE)
 Kept = dict[str, HoldfastError | OSError]
@@ -35,15 +46,95 @@ Kept = dict[str, HoldfastError | OSError]
 _DAYS = {"h": 1 / 24, "d": 1, "": 1, "w": 7, "m": 30, "y": 365}
 
 
-class Removal(msgspec.Struct, frozen=True):
-    """`yes`: remove, do not only show. `mirror`: the mirrors of the runs too."""
+def verify_run(name: str, store: str | None, as_json: bool, scores: bool = False) -> int:
+    """Check a run; return 5 if it is damaged. Fetches every object of a run in a mirror: a cache proves nothing."""
+    where = store or default_store()
+    if not is_url(name) and not is_url(where):
+        return _verify(find_run(where, name), [], as_json, scores)
+    _, place = find_in_mirror(where, name)
+    with spinner("fetching from the mirror") as spin:
+        folder, wrong = fetch_all(place, spin.update)
+    try:
+        return _verify(msgspec.structs.replace(place, folder=folder), wrong, as_json, scores)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _verify(place: RunPlace, wrong: list[str], as_json: bool, scores: bool) -> int:
+    with spinner("verifying the journal") as reading:
+        found = verify(place.journal, told=reading.update, check=check_fact)
+    with spinner("verifying plan, data and files"):
+        standing = standing_of(place.folder)  # before reading: a live writer may append to the journal meanwhile
+        errors = [*wrong, *found.errors]
+        try:
+            fold = read_fold(place)
+            errors += check_every_byte(place, fold, found.last_n, standing)
+            errors += check_content(place, fold)
+        except DamagedError as error:
+            errors += [str(error)] if str(error) not in errors else []
+    checked = None
+    if scores:
+        with spinner("rebuilding the index and rescoring"):
+            checked = check_scores(place)
+    index: list[str] = []
+    if not place.url and not errors:  # a fetched copy has no index; a damaged journal proves nothing about one
+        with spinner("comparing the index with the journal"):
+            index = check_index(place, is_wrong=checked is not None and bool(checked.differences))
+    if as_json:
+        scores_part = {} if checked is None else {"scores": checked}
+        is_right = not index and (checked is None or not checked.differences)
+        verdict = {"errors": errors, "index": index, "ok": not errors and is_right}
+        print_json({**msgspec.to_builtins(found), **verdict, **scores_part})
+    else:
+        _print_verification(place, found, errors)
+        for line in index:
+            print_line(f"error: {line}", style="red")
+        if checked is not None:
+            _print_score_check(place, checked)
+    return 5 if errors or index or (checked is not None and checked.differences) else 0
+
+
+def _print_verification(place: RunPlace, found: Verification, errors: Sequence[str]) -> None:
+    for warning in found.warnings:
+        print_line(f"warning: {warning}")
+    for error in errors:
+        print_line(f"error: {error}", style="red")
+    if found.keys:
+        print_line(f"keys affected: {', '.join(found.keys[:20])}")
+    verdict = "no damage" if not errors else f"damaged: {counted(len(errors), 'error')}, listed above"
+    size = f"{counted(found.records, 'record')} in {counted(found.segments, 'segment')}"
+    print_line(f"{place.run_id}: {size}: {verdict}.")
+
+
+def _print_score_check(place: RunPlace, checked: ScoresChecked) -> None:
+    for each in checked.differences[:_DIFFERENCES_SHOWN]:
+        print_line(f"error: {each}", style="red")
+    left = len(checked.differences) - _DIFFERENCES_SHOWN
+    if left > 0:
+        print_line(f"… and {left} more; see them with --json")
+    for name, count in checked.rescored.items():
+        print_line(f"scorer {name}: {counted(count, 'score')} computed again")
+    for name, why in checked.skipped.items():
+        print_line(f"scorer {name}: not scored again: {why}")
+    rebuilt = f"an index rebuilt from {counted(checked.records, 'record')}"
+    numbers = f"{counted(checked.numbers, 'number')} compared with {rebuilt}"
+    if not checked.differences:
+        print_line(f"{place.run_id}: {numbers}: all equal.")
+        return
+    print_line(
+        f"{place.run_id}: {numbers}: {counted(len(checked.differences), 'difference')}. The journal is authoritative."
+    )
+
+
+class RemovalMode(msgspec.Struct, frozen=True):
+    """`yes`: remove the runs, not only list them. `mirror`: also remove their mirrors."""
 
     yes: bool
     mirror: bool
 
 
-class Rules(msgspec.Struct, frozen=True):
-    """`gc`'s options as they were typed."""
+class RemovalRules(msgspec.Struct, frozen=True):
+    """The options of `gc` that select runs, as they were typed."""
 
     older_than: str | None = None
     keep: int | None = None
@@ -53,7 +144,8 @@ class Rules(msgspec.Struct, frozen=True):
     latest_too: bool = False
 
 
-def doctor(name: str | None, store: str | None, fix: bool, as_json: bool) -> int:
+def diagnose(name: str | None, store: str | None, fix: bool, as_json: bool) -> int:
+    """Print every problem found in a store or a run; return 5 if data is damaged and was not fixed."""
     where = store or default_store()
     if store and not name and not os.path.isdir(where):
         raise UsageError(f"there is no store {where}; name one with --store, or start a run")
@@ -63,23 +155,19 @@ def doctor(name: str | None, store: str | None, fix: bool, as_json: bool) -> int
         print_json(found)
     else:
         for finding in found:
-            _tell(finding)
+            print_line(f"{finding.run}: {finding.what}" if finding.run else finding.what, "bold")
+            print_line(f"  {finding.means}")
+            print_line("  fixed" if finding.fixed else f"  {finding.command}")
         if not found:
-            say("Nothing is wrong.")
+            print_line("No problems found.")
     return 5 if any(finding.damage and not finding.fixed for finding in found) else 0
 
 
-def _tell(finding: Finding) -> None:
-    say(f"{finding.run}: {finding.what}" if finding.run else finding.what, "bold")
-    say(f"  {finding.means}")
-    say("  mended" if finding.fixed else f"  {finding.command}")
-
-
-def gc(names: list[str], rules: Rules, store: str | None, removal: Removal, as_json: bool) -> int:
-    """The exit code is that of the first named run that could not be removed."""
+def remove_runs(names: list[str], rules: RemovalRules, store: str | None, removal: RemovalMode, as_json: bool) -> int:
+    """List or remove runs; return the exit code of the first named run that could not be removed."""
     where = store or default_store()
-    if names and rules != Rules():
-        raise UsageError("name runs, or say which may go by a rule; not both")
+    if names and rules != RemovalRules():
+        raise UsageError("name runs, or select them with options such as --older-than; not both")
     there = [name for name in names if is_url(name)]
     if there and not removal.mirror:
         raise UsageError(f"{there[0]} is a run in a mirror; to remove it there, add --mirror")
@@ -92,11 +180,11 @@ def gc(names: list[str], rules: Rules, store: str | None, removal: Removal, as_j
     if removal.yes:
         if not is_url(where):
             finish_removals(where)
-        kept = {each.place.folder: error for each in doomed if (error := _failure(each)) is not None}
+        kept = {each.place.folder: error for each in doomed if (error := _try_removal(each)) is not None}
     _print_doomed(doomed, kept, removal.yes, as_json)
     if removal.yes:
         _remove_stale_entries(as_json)
-    for error in kept.values() if names else ():
+    for error in kept.values() if names else ():  # a run that no rule may remove is expected; a named one is not
         return explain(error) if isinstance(error, HoldfastError) else explain_os_error(error)
     return 0
 
@@ -104,27 +192,27 @@ def gc(names: list[str], rules: Rules, store: str | None, removal: Removal, as_j
 def _remove_stale_entries(as_json: bool) -> None:
     count, size = remove_stale_entries()
     if count and not as_json:
-        say(f"Removed {counted(count, 'stale file')} from the cache, {human_bytes(size)}.")
+        print_line(f"Removed {counted(count, 'stale file')} from the cache, {human_bytes(size)}.")
 
 
-def _policy(rules: Rules) -> Policy:
+def _policy(rules: RemovalRules) -> Policy:
     policy = Policy(
-        _days(rules.older_than),
+        _parse_age(rules.older_than),
         rules.keep,
-        _bytes(rules.max_size),
+        _parse_size(rules.max_size),
         rules.experiment,
         not rules.tagged_too,
         not (rules.latest_too or rules.keep == 0),
     )
     if policy.older_than_days is None and policy.keep is None and policy.max_bytes is None:
-        raise UsageError("say what may go: --older-than 30d, --keep 5, --max-size 10GB, or name runs")
+        raise UsageError("say which runs to remove: --older-than 30d, --keep 5, --max-size 10GB, or name runs")
     return policy
 
 
-def _failure(doomed: Doomed) -> HoldfastError | OSError | None:
-    """Remove a run; return why it could not be removed. The others are not affected."""
+def _try_removal(doomed: Doomed) -> HoldfastError | OSError | None:
+    """Remove a run; return why it could not be removed, so that the others are still removed."""
     try:
-        with patience(f"removing {doomed.place.run_id}"):
+        with spinner(f"removing {doomed.place.run_id}"):
             remove(doomed)
     except (HoldfastError, OSError) as error:
         return error
@@ -133,10 +221,10 @@ def _failure(doomed: Doomed) -> HoldfastError | OSError | None:
 
 def _print_doomed(doomed: list[Doomed], kept: Kept, yes: bool, as_json: bool) -> None:
     if as_json:
-        print_json([{**_plain(each), "removed": yes and each.place.folder not in kept} for each in doomed])
+        print_json([{**_to_json(each), "removed": yes and each.place.folder not in kept} for each in doomed])
         return
     if not doomed:
-        say("Nothing to remove. Runs that are not completed, have tags, or are the newest stay unless they are named.")
+        print_line("Nothing to remove. Unfinished, tagged and newest runs are kept unless you name them.")
         return
     rows = []
     for each in doomed:
@@ -148,24 +236,25 @@ def _print_doomed(doomed: list[Doomed], kept: Kept, yes: bool, as_json: bool) ->
     what = f"{counted(len(gone), 'run')}, {human_bytes(sum(each.bytes for each in gone))}"
     for each in gone:
         if each.mirror:
-            say(_about_mirror(each, yes))
-    say(f"Removed {what}." if yes else f"Would remove {what}. Nothing was changed; to do it: add --yes")
+            print_line(_describe_mirror(each, yes))
+    print_line(f"Removed {what}." if yes else f"Would remove {what}. Nothing was changed; to remove them, add --yes")
 
 
-def _about_mirror(doomed: Doomed, yes: bool) -> str:
-    """What happens to a run's mirror."""
+def _describe_mirror(doomed: Doomed, yes: bool) -> str:
+    """Whether a run's mirror was removed, and how to remove it."""
     name, url = doomed.place.run_id, shlex.quote(doomed.mirror)
     if doomed.mirror_goes:
         return f"{'Removed' if yes else 'Would remove'} the mirror of {name}: {doomed.mirror}"
     how = f"holdfast gc {url} --mirror --yes" if yes else "add --mirror"
-    return f"The mirror of {name} stays: {doomed.mirror}; to remove it too: {how}"
+    return f"The mirror of {name} is kept: {doomed.mirror}; to remove it too: {how}"
 
 
-def _plain(doomed: Doomed) -> dict[str, Any]:
+def _to_json(doomed: Doomed) -> dict[str, Any]:
     place = doomed.place
-    told = {"run_id": place.run_id, "experiment": place.experiment, "created": doomed.created}
     return {
-        **told,
+        "run_id": place.run_id,
+        "experiment": place.experiment,
+        "created": doomed.created,
         "bytes": doomed.bytes,
         "why": doomed.why,
         "mirror": doomed.mirror,
@@ -173,7 +262,7 @@ def _plain(doomed: Doomed) -> dict[str, Any]:
     }
 
 
-def _bytes(text: str | None) -> int | None:
+def _parse_size(text: str | None) -> int | None:
     if text is None:
         return None
     match = _SIZE.match(text)
@@ -183,7 +272,7 @@ def _bytes(text: str | None) -> int | None:
     return int(float(match[1]) * unit ** " kmgt".index(match[2].lower() or " "))
 
 
-def _days(text: str | None) -> float | None:
+def _parse_age(text: str | None) -> float | None:
     if text is None:
         return None
     match = _AGE.match(text)

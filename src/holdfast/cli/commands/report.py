@@ -1,4 +1,4 @@
-"""`report`: the scores of runs on a terminal, in a file, in figures, or in the summary of a job."""
+"""`report`: the scores of runs on a terminal, in a file, as plots, or in the summary of a CI job."""
 
 import contextlib
 import math
@@ -9,7 +9,16 @@ from typing import IO
 
 import msgspec
 
-from holdfast.cli.output import end_quietly, opened, print_json, print_table, say, tell_written, warn, write_json
+from holdfast.cli.output import (
+    end_quietly,
+    opened,
+    print_json,
+    print_line,
+    print_table,
+    report_written,
+    warn,
+    write_json,
+)
 from holdfast.cli.progress import counting
 from holdfast.cli.run_argument import run_to_show
 from holdfast.cli.streams import XML_ESCAPES
@@ -29,8 +38,8 @@ _SHORT = {"md": "markdown", "tex": "latex"}
 _SUMMARY = "GITHUB_STEP_SUMMARY"
 
 
-class Paper(msgspec.Struct, frozen=True):
-    """How a report is wanted."""
+class ReportOptions(msgspec.Struct, frozen=True):
+    """The format of a report and where it is written."""
 
     format: str = "table"
     output: str | None = None
@@ -38,86 +47,86 @@ class Paper(msgspec.Struct, frozen=True):
     github: bool = False
     evaluation: str = ""
     plots: str | None = None
-    """A folder to draw figures in."""
+    """The folder for plots; None for no plots."""
     image: str = "png"
 
 
-def print_report(names: Sequence[str], store: str | None, paper: Paper) -> None:
-    paper = msgspec.structs.replace(paper, format=_SHORT.get(paper.format, paper.format))
-    _check(paper, len(names))
+def print_report(names: Sequence[str], store: str | None, options: ReportOptions) -> None:
+    options = msgspec.structs.replace(options, format=_SHORT.get(options.format, options.format))
+    _check(options, len(names))
     with contextlib.ExitStack() as stack:
         runs = [stack.enter_context(run_to_show(name, store)) for name in names]
-        reports = [run.report(paper.evaluation) for run in runs]
-        _write(runs, reports, paper)
-        if paper.plots is not None:
-            _draw(runs, reports, paper, paper.plots)
-    if paper.github:
+        reports = [run.report(options.evaluation) for run in runs]
+        _write(runs, reports, options)
+        if options.plots is not None:
+            _draw(runs, reports, options, options.plots)
+    if options.github:
         _append_summary(reports)
 
 
-def _check(paper: Paper, count: int) -> None:
-    if paper.format not in _FORMATS:
-        raise UsageError(f"--format {paper.format}: there is no such report{nearest(paper.format, _FORMATS)}")
-    if paper.at_least is not None and paper.format != "junit":
-        raise UsageError("--at-least says which test cases fail: it goes with --format junit")
-    if paper.at_least is not None and not math.isfinite(paper.at_least):
-        raise UsageError(f"--at-least {paper.at_least}: a finite number, for example 0.5")
-    if paper.format == "table" and paper.output is not None:
+def _check(options: ReportOptions, count: int) -> None:
+    if options.format not in _FORMATS:
+        raise UsageError(f"--format {options.format}: there is no such report{nearest(options.format, _FORMATS)}")
+    if options.at_least is not None and options.format != "junit":
+        raise UsageError("--at-least decides which test cases fail: it needs --format junit")
+    if options.at_least is not None and not math.isfinite(options.at_least):
+        raise UsageError(f"--at-least {options.at_least}: must be a finite number, for example 0.5")
+    if options.format == "table" and options.output is not None:
         others = "markdown, latex, html, junit or json"
         raise UsageError(f"--output: a table is for a terminal; add --format {others}")
-    if paper.format == "junit" and count > 1:
-        raise UsageError("--format junit takes one run: a server reads one file for each")
-    if paper.image not in IMAGES:
-        raise UsageError(f"--plot-format {paper.image}: figures are {' or '.join(IMAGES)}")
+    if options.format == "junit" and count > 1:
+        raise UsageError("--format junit takes one run: CI servers read one file per run")
+    if options.image not in IMAGES:
+        raise UsageError(f"--plot-format {options.image}: plots are {' or '.join(IMAGES)}")
 
 
-def _write(runs: Sequence[Run], reports: Sequence[RunReport], paper: Paper) -> None:
-    if paper.format == "table":
+def _write(runs: Sequence[Run], reports: Sequence[RunReport], options: ReportOptions) -> None:
+    if options.format == "table":
         for run, report in zip(runs, reports, strict=True):
             print_table(report_table(report, run.place.command))
             if report is not reports[-1]:
-                say("")
+                print_line("")
         return
-    told = reports[0] if len(reports) == 1 else reports
-    if paper.format == "json" and paper.output is None:
-        print_json(told)
+    value = reports[0] if len(reports) == 1 else reports
+    if options.format == "json" and options.output is None:
+        print_json(value)
         return
-    with end_quietly(), opened(paper.output, XML_ESCAPES if paper.format in ("junit", "html") else "") as out:
-        if paper.format == "json":
-            write_json(told, out)
-        elif paper.format == "junit":
+    with end_quietly(), opened(options.output, XML_ESCAPES if options.format in ("junit", "html") else "") as out:
+        if options.format == "json":
+            write_json(value, out)
+        elif options.format == "junit":
             name = f"{reports[0].experiment}/{reports[0].run_id}"
-            write_junit(partial(runs[0].lines, paper.evaluation), out, name, paper.at_least)
-        elif paper.format == "html":
-            _write_page(runs, reports, paper, out)
+            write_junit(partial(runs[0].lines, options.evaluation), out, name, options.at_least)
+        elif options.format == "html":
+            _write_page(runs, reports, options, out)
         else:
-            out.writelines([latex(reports)] if paper.format == "latex" else map(markdown, reports))
+            out.writelines([latex(reports)] if options.format == "latex" else map(markdown, reports))
 
 
-def _write_page(runs: Sequence[Run], reports: Sequence[RunReport], paper: Paper, out: IO[str]) -> None:
-    """Without matplotlib the page has everything but its figures."""
+def _write_page(runs: Sequence[Run], reports: Sequence[RunReport], options: ReportOptions, out: IO[str]) -> None:
+    """Write the HTML page; without matplotlib it has no plots."""
     figures: Iterable[Drawn] = ()
     if has_plots():
-        figures = _figures(runs, reports, paper.evaluation, "svg")
+        figures = _figures(runs, reports, options.evaluation, "svg")
     else:
-        warn("the page has no figures: they need one more package: pip install 'holdfast[plots]'")
-    out.writelines(page([run.sheet(paper.evaluation) for run in runs], figures))
+        warn("the page has no plots; to add them: pip install 'holdfast[plots]'")
+    out.writelines(page([run.sheet(options.evaluation) for run in runs], figures))
 
 
-def _draw(runs: Sequence[Run], reports: Sequence[RunReport], paper: Paper, folder: str) -> None:
+def _draw(runs: Sequence[Run], reports: Sequence[RunReport], options: ReportOptions, folder: str) -> None:
     try:
         os.makedirs(folder, exist_ok=True)
         drawn = False
-        for each in _figures(runs, reports, paper.evaluation, paper.image):
+        for each in _figures(runs, reports, options.evaluation, options.image):
             drawn = True
             path = os.path.join(folder, each.name)
             with open(path, "wb") as file:
                 file.write(each.content)
-            tell_written(path)
+            report_written(path)
     except OSError as error:
         raise error_of_path(error, f"--plots {folder}: cannot be written: {error.strerror}") from error
     if not drawn:
-        warn("--plots: nothing is finished yet, so there is nothing to draw")
+        warn("--plots: no sample has finished, so there is nothing to plot")
 
 
 def _figures(runs: Sequence[Run], reports: Sequence[RunReport], evaluation: str, image: str) -> Iterable[Drawn]:
@@ -129,7 +138,7 @@ def _figures(runs: Sequence[Run], reports: Sequence[RunReport], evaluation: str,
 
 
 def _append_summary(reports: Sequence[RunReport]) -> None:
-    """Outside a job there is no summary, and the same command is of use there too."""
+    """Append to the job's summary. Outside a CI job this is only a warning, so that the same command works there."""
     path = os.environ.get(_SUMMARY)
     if not path:
         warn(f"--github: {_SUMMARY} is not set, so there is no summary to append to")

@@ -1,4 +1,7 @@
-"""`score`: the answers of a run under other scorers, recorded; or shown again whenever the scorers' file is saved."""
+"""`score`: score saved answers again, list evaluations, set scores by hand, look for anomalies.
+
+The evaluated models are never called. Interrupted scoring continues with the same command; `--watch` records nothing.
+"""
 
 import asyncio
 import os
@@ -9,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from holdfast.cli.commands.control import write_wish
-from holdfast.cli.commands.run import Choice, given_of_run, scorers_broke
-from holdfast.cli.output import hanging, print_json, print_table, say
-from holdfast.cli.progress import patience
+from holdfast.cli.commands.control import write_request
+from holdfast.cli.commands.run import Overrides, have_scorers_failed, resolve_run
+from holdfast.cli.output import hanging, print_json, print_line, print_table
+from holdfast.cli.progress import spinner
 from holdfast.cli.run_argument import run_to_read
 from holdfast.cli.signals import Stopper, run_stoppable
 from holdfast.engine import Engine
@@ -37,25 +40,25 @@ _CHANGED_SHOWN = 10
 _EXCERPT = 60
 _NUMBERS = ("mean", "before", "n", "no score", "failed", "changed")
 Values = dict[str, dict[str, Any]]
-"""By key: what each scorer said."""
+"""The value of each scorer, by key and scorer."""
 
 
-def score_run(name: str, entries: Sequence[str], label: str, store: str | None, choice: Choice) -> int:
-    """Record an evaluation, or go on with it."""
-    place, given = given_of_run(name, None, store, choice)
+def score_run(name: str, entries: Sequence[str], label: str, store: str | None, overrides: Overrides) -> int:
+    """Record an evaluation, or continue one that was interrupted."""
+    place, given = resolve_run(name, None, store, overrides)
     if entries:
-        given = with_scorers(given, find(entries))
+        given = with_scorers(given, find_scorers(entries))
     work = partial(_score, given, place, label)
-    return run_stoppable(work, partial(_recorded_as, given.spec), "interrupted before anything was scored")
+    return run_stoppable(work, partial(_print_scored, given.spec), "interrupted before anything was scored")
 
 
-def look_again(name: str, store: str | None, choice: Choice) -> int:
-    """Look for anomalies in all answers of a run."""
-    place, given = given_of_run(name, None, store, choice)
-    with patience(f"looking at the answers of {place.run_id}"):
+def find_anomalies(name: str, store: str | None, overrides: Overrides) -> int:
+    """Look for anomalies in all answers of a run, and record those that are new."""
+    place, given = resolve_run(name, None, store, overrides)
+    with spinner(f"looking at the answers of {place.run_id}"):
         done = asyncio.run(look_for_anomalies(given, place))
-    told = f"{counted(done.answers, 'answer')} looked at with list {VERSION}"
-    sys.stderr.write(f"{told}, something new recorded of {done.changed}; nothing was asked\n")
+    checked = f"{counted(done.answers, 'answer')} checked with version {VERSION} of the list of anomalies"
+    sys.stderr.write(f"{checked}, {done.changed} changed; no request was sent\n")
     with Run(done.place) as run:
         print_table(report_table(run.report(), done.place.command))
     return 0
@@ -65,50 +68,50 @@ async def _score(given: Given, place: RunPlace, label: str, stopper: Stopper) ->
     async def observe(engine: Engine, place: RunPlace) -> None:
         stopper.watch(engine, place)
         while True:
-            scoring.tell(engine.progress.scored)
+            scoring.update(engine.progress.scored)
             await asyncio.sleep(_LOOK_SECONDS)
 
-    with patience(f"scoring the answers of {place.run_id}") as scoring:
+    with spinner(f"scoring the answers of {place.run_id}") as scoring:
         return await score(given, place, label, observe)
 
 
-def _recorded_as(spec: Spec, done: Scored) -> int:
-    said = [f"{counted(done.scored, 'answer')} scored"]
-    said += [f"{done.left} left, {_how_to_go_on(done, spec)}"] if done.left else []
-    said += [f"{counted(done.taken, 'score')} of unchanged scorers taken over"] if done.taken else []
-    said += [_asked(done)]
-    sys.stderr.write(f"evaluation {done.evaluation}: {'; '.join(said)}\n")
+def _print_scored(spec: Spec, done: Scored) -> int:
+    parts = [f"{counted(done.scored, 'answer')} scored"]
+    parts += [f"{done.left} left, {_explain_continuing(done, spec)}"] if done.left else []
+    parts += [f"{counted(done.taken, 'score')} of unchanged scorers copied"] if done.taken else []
+    parts += [_count_requests(done)]
+    sys.stderr.write(f"evaluation {done.evaluation}: {'; '.join(parts)}\n")
     with Run(done.place) as run:
         report = run.report(done.evaluation)
     print_table(report_table(report, done.place.command))
     if done.left:
         return 6 if done.budget else 130
-    return int(scorers_broke(report, spec))
+    return int(have_scorers_failed(report, spec))
 
 
-def _how_to_go_on(done: Scored, spec: Spec) -> str:
+def _explain_continuing(done: Scored, spec: Spec) -> str:
     if not done.budget:
-        return "the same command goes on"
+        return "run the same command to continue"
     raised = command_to_go_on(done.place, f"budget: {done.budget}", spec.limits.run)
-    return f"stopped at a budget: {done.budget}. Raise it with: {raised}; then the same command goes on"
+    return f"stopped at a budget: {done.budget}. Raise it with: {raised}; then run the same command to continue"
 
 
-def _asked(done: Scored) -> str:
+def _count_requests(done: Scored) -> str:
     if not done.requests:
-        return "nothing was asked"
+        return "no request was sent"
     cost = "" if done.cost_usd is None else f" ({dollars(done.cost_usd)})"
-    return f"{counted(done.requests, 'request')} to judges{cost}; the evaluated models were asked nothing"
+    return f"{counted(done.requests, 'request')} to judges{cost}; the evaluated models were not called"
 
 
-def watch_scorers(name: str, entries: Sequence[str], store: str | None, choice: Choice) -> int:
-    """Score again whenever a file is saved. Writes nothing."""
+def watch_scorers(name: str, entries: Sequence[str], store: str | None, overrides: Overrides) -> int:
+    """Score again whenever a file is saved, until Ctrl-C. Writes nothing."""
     files = [entry for entry in entries if entry.endswith(".py")]
     if not files:
-        raise UsageError("--watch looks at a file: give it with --scorers my_scorers.py")
-    place, given = given_of_run(name, None, store, choice)
-    before = _recorded(place)
+        raise UsageError("--watch needs a file: add --scorers my_scorers.py")
+    place, given = resolve_run(name, None, store, overrides)
+    before = _read_values(place)
     seen: list[float] = []
-    say(f"watching {', '.join(files)}; nothing is recorded. Ctrl-C to end.")
+    print_line(f"watching {', '.join(files)}; nothing is recorded. Ctrl-C to end.")
     try:
         while True:
             if (now := list(map(_saved_at, files))) != seen:
@@ -116,25 +119,25 @@ def watch_scorers(name: str, entries: Sequence[str], store: str | None, choice: 
                 before = _try_again(place, given, entries, before)
             time.sleep(_LOOK_SECONDS)
     except KeyboardInterrupt:
-        said = " ".join(f"--scorers {entry}" for entry in entries)
-        say("")
-        say(f"To record it: {place.command('score')} {said}")
+        options = " ".join(f"--scorers {entry}" for entry in entries)
+        print_line("")
+        print_line(f"To record it: {place.command('score')} {options}")
         return 0
 
 
-def find(entries: Sequence[str]) -> list[Scorer]:
-    """Names as in a spec, with arguments as in a spec if they are in braces; or files: of Python, or, as YAML, the list
-    that a spec would hold.
+def find_scorers(entries: Sequence[str]) -> list[Scorer]:
+    """Resolve the values of --scorers: names or `{name: arguments}` as in a spec, Python files, or YAML files that hold
+    a list of scorers as a spec does.
     """
     found: list[Scorer] = []
     for entry in entries:
         if entry.endswith(".py"):
             found += scorers_in(entry)
         elif entry.endswith((".yaml", ".yml")):
-            found += [resolve(each, f"{entry}[{index}]") for index, each in enumerate(_listed(entry))]
+            found += [resolve(each, f"{entry}[{index}]") for index, each in enumerate(_read_list(entry))]
         else:
-            said: Any = parse_yaml(entry, "--scorers") if entry.startswith("{") else entry
-            found.append(resolve(said, "--scorers"))
+            scorer: Any = parse_yaml(entry, "--scorers") if entry.startswith("{") else entry
+            found.append(resolve(scorer, "--scorers"))
     names = [scorer.name for scorer in found]
     for name in names:
         if names.count(name) > 1:
@@ -142,7 +145,7 @@ def find(entries: Sequence[str]) -> list[Scorer]:
     return found
 
 
-def _listed(path: str) -> list[Any]:
+def _read_list(path: str) -> list[Any]:
     try:
         with open(path, encoding="utf-8") as file:
             listed = parse_yaml(file.read(TEXT_BYTES_MAX + 1), path)
@@ -154,18 +157,18 @@ def _listed(path: str) -> list[Any]:
 
 
 def _try_again(place: RunPlace, given: Given, entries: Sequence[str], before: Values) -> Values:
-    """One look. A file that cannot be run is told of, and waited for."""
-    say("")
-    say(f"{time.strftime('%H:%M:%S')}", "bold")
+    """Score once and print what changed. A file with an error is reported, and tried again when it is saved."""
+    print_line("")
+    print_line(f"{time.strftime('%H:%M:%S')}", "bold")
     try:
-        trials = asyncio.run(try_scorers(place, given, find(entries)))
+        trials = asyncio.run(try_scorers(place, given, find_scorers(entries)))
     except HoldfastError as error:
         for line in lines_of(hanging(str(error))):
-            say(line, "red")
+            print_line(line, "red")
         return before
     values = {trial.key: _values(trial) for trial in trials}
     print_table(Grid(["scorer", *_NUMBERS], list(_rows(values, before)), right=_NUMBERS))
-    _say_changed(trials, values, before)
+    _print_changed(trials, values, before)
     return values
 
 
@@ -186,20 +189,20 @@ def _mean(values: Sequence[Any]) -> str:
     return f"{sum(numbers) / len(numbers):.4f}" if numbers else ""
 
 
-def _say_changed(trials: Sequence[Trial], values: Values, before: Values) -> None:
+def _print_changed(trials: Sequence[Trial], values: Values, before: Values) -> None:
     changed = [
         trial for trial in trials if any(_differs(before, values, trial.key, name) for name in values[trial.key])
     ]
     for trial in changed[:_CHANGED_SHOWN]:
         parts = [
-            f"{name} {_told(before[trial.key][name])} -> {_told(value)}{_because(trial, name)}"
+            f"{name} {_format_score(before[trial.key][name])} -> {_format_score(value)}{_because(trial, name)}"
             for name, value in values[trial.key].items()
             if _differs(before, values, trial.key, name)
         ]
-        say(f"{trial.key}  {', '.join(parts)}")
-        say(f"    {first_line(trial.beginning, _EXCERPT)}")
+        print_line(f"{trial.key}  {', '.join(parts)}")
+        print_line(f"    {first_line(trial.beginning, _EXCERPT)}")
     if len(changed) > _CHANGED_SHOWN:
-        say(f"… and {len(changed) - _CHANGED_SHOWN} more")
+        print_line(f"… and {len(changed) - _CHANGED_SHOWN} more")
 
 
 def _differs(before: Values, values: Values, key: str, name: str) -> bool:
@@ -211,28 +214,28 @@ def _because(trial: Trial, name: str) -> str:
     return f" ({first_line(reason, _EXCERPT)})" if reason else ""
 
 
-def _told(value: Any) -> str:
+def _format_score(value: Any) -> str:
     if isinstance(value, dict):
         return f"failed: {first_line(value['failure']['message'], _EXCERPT)}"
     return "no score" if value is None else str(value)
 
 
 def _values(trial: Trial) -> dict[str, Any]:
-    """As an export tells them."""
+    """The scores of a trial, as an export has them."""
     return {
         name: {"failure": {"message": own_words(name, given.failure.message)}} if given.failure else given.value
         for name, given in trial.scores.items()
     }
 
 
-def _recorded(place: RunPlace) -> Values:
-    """What the newest evaluation says."""
+def _read_values(place: RunPlace) -> Values:
+    """The scores of the current evaluation."""
     with Run(place) as run:
         return {line.key: dict(line.scores) for line in run.lines() if line.status == "finished"}
 
 
 def _saved_at(path: str) -> float:
-    """0 for a file that is just being replaced."""
+    """When a file was saved; 0 while an editor is replacing it."""
     try:
         return os.stat(path).st_mtime
     except OSError:
@@ -241,7 +244,7 @@ def _saved_at(path: str) -> float:
 
 _COLUMNS = ("evaluation", "name", "scorers", "begun", "answers", "scored", "no score", "failures", "by hand", "")
 _NUMBERS_EVALUATIONS = _COLUMNS[4:9]
-_SECONDS = 5
+_GIT_SECONDS = 5
 
 
 def list_evaluations(name: str, store: str | None, as_json: bool) -> int:
@@ -250,7 +253,7 @@ def list_evaluations(name: str, store: str | None, as_json: bool) -> int:
     if as_json:
         print_json(found)
     elif not found:
-        say(
+        print_line(
             f"{run_id} has no evaluation: its tasks have no scorers. Score it with: holdfast score {run_id} --scorers …"
         )
     else:
@@ -258,41 +261,41 @@ def list_evaluations(name: str, store: str | None, as_json: bool) -> int:
     return 0
 
 
-def set_score(name: str, wanted: tuple[str, str], why: tuple[str, str], evaluation: str, store: str | None) -> int:
-    """`wanted`: a key, and SCORER=VALUE; `why`: the reason, and who says so."""
-    key, assignment = wanted
+def set_score(name: str, target: tuple[str, str], why: tuple[str, str], evaluation: str, store: str | None) -> int:
+    """Set one score by hand. `target`: a key and SCORER=VALUE; `why`: the reason and the author."""
+    key, assignment = target
     scorer, is_one, value = assignment.rpartition("=")
     if not is_one or not scorer:
         raise UsageError(f"--set {key} {assignment}: write SCORER=VALUE, for example numeric=true")
     reason, author = why
     if not reason.strip():
-        raise UsageError("--reason is missing: say why the score is another; it stays with the score for good")
+        raise UsageError("--reason is missing: say why the score is different; the reason is stored with it")
     place = find_run(store or default_store(), name)
     with Run(place) as run:
-        score = edited(run, Edit(key, scorer, value, reason, author or _whoever(), evaluation))
-    write_wish(place, Wish("score", key=key, score=score))
-    told = "no score" if score.value is None else str(score.value)
-    say(f"{key}: {scorer} is {told} by {score.author}. What was before: {place.command('show', key)}")
+        score = edited(run, Edit(key, scorer, value, reason, author or _find_author(), evaluation))
+    write_request(place, Wish("score", key=key, score=score))
+    shown = "no score" if score.value is None else str(score.value)
+    print_line(f"{key}: {scorer} is {shown} by {score.author}. Its history: {place.command('show', key)}")
     return 0
 
 
 def _row(line: EvaluationLine) -> list[str]:
     counts = line.counts
     numbers = (counts.answers, counts.scored, counts.no_score, counts.failures, counts.edited)
-    words = [line.evaluation, line.name, ", ".join(line.scorers), line.begun[:19]]
-    return [*words, *map(str, numbers), "current" if line.current else ""]
+    texts = [line.evaluation, line.name, ", ".join(line.scorers), line.begun[:19]]
+    return [*texts, *map(str, numbers), "current" if line.current else ""]
 
 
-def _whoever() -> str:
-    """Who sits here, as far as the machine knows."""
+def _find_author() -> str:
+    """The user's name from $USER or git. Raises UsageError if neither is set."""
     if user := os.environ.get("USER", "").strip():
         return user
     try:
-        asked = subprocess.run(
-            ["git", "config", "user.name"], capture_output=True, text=True, check=False, timeout=_SECONDS
+        git = subprocess.run(
+            ["git", "config", "user.name"], capture_output=True, text=True, check=False, timeout=_GIT_SECONDS
         )
     except (OSError, subprocess.TimeoutExpired):
-        asked = None
-    if asked is not None and asked.stdout.strip():
-        return asked.stdout.strip()
-    raise UsageError("--by is missing: neither $USER nor git tell who you are")
+        git = None
+    if git is not None and git.stdout.strip():
+        return git.stdout.strip()
+    raise UsageError("--by is missing: neither $USER nor git has your name")

@@ -1,4 +1,4 @@
-"""`show` and `export`: commands that only read one run."""
+"""`show` and `export`: one run's status, samples and profile, for people and for programs. Nothing is written to it."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -7,8 +7,17 @@ from typing import Any
 
 import msgspec
 
-from holdfast.cli.output import end_quietly, jobs_line, opened, print_json, print_table, say, tell_written, warn
-from holdfast.cli.progress import counting, patience
+from holdfast.cli.output import (
+    end_quietly,
+    jobs_line,
+    opened,
+    print_json,
+    print_line,
+    print_table,
+    report_written,
+    warn,
+)
+from holdfast.cli.progress import counting, spinner
 from holdfast.cli.run_argument import run_to_read, run_to_show
 from holdfast.cli.streams import JSON_ESCAPES, lacks_characters
 from holdfast.errors import UsageError
@@ -50,33 +59,33 @@ def print_run(name: str, store: str | None, as_json: bool, evaluation: str = "")
         return
     cells = report.cells
     status = status_words(summary.status, summary.failed, summary.planned)
-    say(f"{summary.experiment}/{summary.run_id}  {status}", "bold")
+    print_line(f"{summary.experiment}/{summary.run_id}  {status}", "bold")
     if summary.reason:
-        say(summary.reason)
+        print_line(summary.reason)
     counts = f"{summary.finished} finished, {summary.failed} failed, {summary.unfinished} unfinished"
-    say(f"planned {summary.planned}: {counts}")
+    print_line(f"planned {summary.planned}: {counts}")
     steps = summary.steps
-    asked = f"{steps['live']} asked, {steps['replayed']} replayed, {steps['orphaned']} orphaned"
-    say(f"steps: {asked}; {tokens(summary.usage)}")
+    sent = f"{steps['live']} sent, {steps['replayed']} replayed, {steps['orphaned']} orphaned"
+    print_line(f"steps: {sent}; {tokens(summary.usage)}")
     for line in (*cost_lines(summary.cost), *_saved(summary)):
-        say(line)
-    say(f"created {summary.created[:19]}, updated {summary.updated[:19]}, in {summary.folder}")
+        print_line(line)
+    print_line(f"created {summary.created[:19]}, updated {summary.updated[:19]}, in {summary.folder}")
     if summary.mirror is not None:
-        say(_mirror_line(summary.mirror, summary.status))
+        print_line(_mirror_line(summary.mirror, summary.status))
     for line in (*([jobs_line(summary.jobs)] if summary.jobs else []), *_lineage(summary)):
-        say(line)
+        print_line(line)
     for line in (*_evaluations(summary), *_in_flight(place)):
-        say(line)
+        print_line(line)
     for score in summary.scores:
-        say(_score_line(score))
-    for trouble, style in _troubles(summary, report, place):
-        say(trouble, style)
-    for line in _next(summary, cells, place, again):
-        say(line)
+        print_line(_score_line(score))
+    for line, style in _problem_lines(summary, report, place):
+        print_line(line, style)
+    for line in _next_lines(summary, cells, place, again):
+        print_line(line)
 
 
-def _troubles(summary: RunSummary, report: RunReport, place: RunPlace) -> Iterator[tuple[str, str]]:
-    """Each with its colour: answers that are none or odd, samples that failed, and what the journal has lost."""
+def _problem_lines(summary: RunSummary, report: RunReport, place: RunPlace) -> Iterator[tuple[str, str]]:
+    """Lines about anomalies, failed samples and damage, each with its colour."""
     yield from ((line, "yellow") for line in group_lines(report.cells))
     yield from ((line, "yellow") for line in marked_lines(report.cells))
     yield from ((line, "yellow") for line in anomaly_lines(report, place.command))
@@ -91,76 +100,76 @@ def _saved(summary: RunSummary) -> Iterator[str]:
 
 
 def _mirror_line(mirror: MirrorStanding, status: str) -> str:
-    """Two promises: durable here, and durable there."""
-    told = f"mirror: {mirror.url}, durable there up to record {mirror.mirrored}"
+    """How much of the journal is durable in the mirror."""
+    lead = f"mirror: {mirror.url}, durable there up to record {mirror.mirrored}"
     left = mirror.acknowledged - mirror.mirrored
     if not left:
-        return f"{told}, which is all"
+        return f"{lead}, which is all"
     if status in {"running", "stalled"}:
-        return f"{told} of {mirror.acknowledged}, {duration(mirror.behind_seconds)} behind"
-    return f"{told} of {mirror.acknowledged}; the next start of the run sends the rest from its machine"
+        return f"{lead} of {mirror.acknowledged}, {duration(mirror.behind_seconds)} behind"
+    return f"{lead} of {mirror.acknowledged}; the next start on the run's machine sends the rest"
 
 
-def _next(summary: RunSummary, cells: Sequence[CellReport], place: RunPlace, again: str) -> Iterator[str]:
-    """What to do now. `again`: the command that goes on with it."""
+def _next_lines(summary: RunSummary, cells: Sequence[CellReport], place: RunPlace, again: str) -> Iterator[str]:
+    """The next commands. `again`: the one that continues the run."""
     if summary.status != "running":
         yield from again_lines(cells, place.command)
     if summary.status in {"interrupted", "cancelled", "failed"}:
-        yield f"Go on with: {again}"
+        yield f"Continue with: {again}"
 
 
 def print_profile(name: str, store: str | None, as_json: bool) -> None:
-    with run_to_read(name, store) as run, patience("reading the journal"):
+    with run_to_read(name, store) as run, spinner("reading the journal"):
         profile = run.profile()
     if as_json:
         print_json(profile)
         return
-    worked = f"at work for {duration(profile.worked_seconds)}"
-    say(f"{profile.experiment}/{profile.run_id}  {profile.status}, {worked}", "bold")
+    worked = f"worked for {duration(profile.worked_seconds)}"
+    print_line(f"{profile.experiment}/{profile.run_id}  {profile.status}, {worked}", "bold")
     print_table(phase_table(profile))
     for line in profile_lines(profile):
-        say(line)
+        print_line(line)
 
 
 def print_chosen(
-    name: str, wanted: WantedKeys, limit: int, store: str | None, as_json: bool, evaluation: str = ""
+    name: str, chosen: WantedKeys, limit: int, store: str | None, as_json: bool, evaluation: str = ""
 ) -> None:
     with run_to_read(name, store) as run:
-        found = list(itertools.islice(_chosen(run, run.lines(evaluation), wanted), limit + 1))
+        found = list(itertools.islice(_select_lines(run, run.lines(evaluation), chosen), limit + 1))
         place = run.place
     more = len(found) > limit
     if as_json:
         print_json(found[:limit])
         return
     for line in found[:limit]:
-        told = f"{line.error.kind}: {line.error.message}" if line.error else line.output or ""
+        text = f"{line.error.kind}: {line.error.message}" if line.error else line.output or ""
         scores = " ".join(f"{scorer}={_value(value)}" for scorer, value in line.scores.items())
-        say(f"{line.key}  {line.status}  {scores}".rstrip(), "bold")
-        say(f"  {first_line(told, 200)}")
+        print_line(f"{line.key}  {line.status}  {scores}".rstrip(), "bold")
+        print_line(f"  {first_line(text, 200)}")
         for kind, shown in line.anomalies.items():
-            say(f"    {kind}: {first_line(shown, 200)}", "yellow")
+            print_line(f"    {kind}: {first_line(shown, 200)}", "yellow")
         for scorer, reason in line.reasons.items():
-            say(f"    {scorer}: {first_line(reason, 200)}")
+            print_line(f"    {scorer}: {first_line(reason, 200)}")
     if not found:
-        say("No such sample.")
+        print_line("No such sample.")
     elif more:
-        say(f"… and more; see them with --limit. The story of one: {place.command('show', found[0].key)}")
+        print_line(f"… and more; list them with --limit. The history of one: {place.command('show', found[0].key)}")
 
 
 def _in_flight(place: RunPlace) -> Iterator[str]:
-    """Of a live run: what its oldest samples are doing; of one that has stalled, where their code is."""
+    """What the oldest samples of a live run are doing; of a stalled run, also where their code waits."""
     standing = standing_of(place.folder)
     if not standing.held or standing.lease is None:
         return
     stalled = standing.lease.stall.samples if standing.lease.stall else []
     for each in stalled or standing.lease.oldest:
         late = ", overdue" if each.overdue else ""
-        yield f"in flight: {each.key or 'the loop'}: {each.doing} for {duration(standing.now - each.since)}{late}"
+        yield f"in flight: {each.key or 'the event loop'}: {each.doing} for {duration(standing.now - each.since)}{late}"
         yield from (f"    {frame}" for frame in each.stack)
 
 
 def _evaluations(summary: RunSummary) -> Iterator[str]:
-    """If there are several; the scores that are shown are those of the last one."""
+    """The evaluations, if there are several. The scores shown are those of the last one used."""
     for each, called in summary.evaluation_names.items() if len(summary.evaluations) > 1 else ():
         yield f"evaluation {each}  {called}"
 
@@ -174,12 +183,12 @@ def _score_line(score: dict[str, Any]) -> str:
 
 
 def _lineage(summary: RunSummary) -> Iterator[str]:
-    """Where the run comes from, and every change since."""
+    """The run's tags, parent, changes and notes."""
     if summary.tags:
         yield f"tags: {', '.join(summary.tags)}"
     if summary.parent:
         taken = counted(summary.steps["taken_over"], "step")
-        yield f"forked from {summary.parent['experiment']}/{summary.parent['run_id']}, {taken} taken over"
+        yield f"forked from {summary.parent['experiment']}/{summary.parent['run_id']}, {taken} reused"
     lineage = [(each["at"], "tuned" if each["live"] else "resumed", each["changes"]) for each in summary.resumes]
     lineage += [(each["at"], f"extended by {each['planned']}", each["changes"]) for each in summary.extensions]
     lineage += [(each["at"], f"corrected {each['planned']}", each["changes"]) for each in summary.corrections]
@@ -195,7 +204,7 @@ def _value(value: Any) -> str:
 
 
 def print_key(name: str, key: str, store: str | None, as_json: bool, full: bool, evaluation: str = "") -> None:
-    """The whole story of one key, also while it is under way."""
+    """Print the history of one key, also while it is in progress."""
     with run_to_read(name, store) as run:
         story, size_of = run.show(key, evaluation), partial(blob_size, run.place.folder)
     if as_json:
@@ -203,11 +212,11 @@ def print_key(name: str, key: str, store: str | None, as_json: bool, full: bool,
         return
     with end_quietly():
         for line, style in story_lines(story, size_of, full=full):
-            say(line, style)
+            print_line(line, style)
 
 
-class Sheet(msgspec.Struct, frozen=True):
-    """How an export is written. `events`: with the steps of all keys, of those that are not finished, or of none."""
+class ExportOptions(msgspec.Struct, frozen=True):
+    """How to write an export. `events`: steps of all keys (True), of unfinished keys (False), or of none (None)."""
 
     format: str
     output: str | None
@@ -215,50 +224,50 @@ class Sheet(msgspec.Struct, frozen=True):
     evaluation: str = ""
 
 
-def export_run(name: str, sheet: Sheet, store: str | None, wanted: WantedKeys) -> None:
-    format, output = sheet.format, sheet.output
+def export_run(name: str, options: ExportOptions, store: str | None, chosen: WantedKeys) -> None:
+    format, output = options.format, options.output
     if format not in _FORMATS:
         raise UsageError(f"--format {format}: there is no such export{nearest(format, _FORMATS)}")
-    if sheet.events is not None and format != "jsonl":
-        raise UsageError(f"--format {format} has no room for events; leave out --events, or take --format jsonl")
+    if options.events is not None and format != "jsonl":
+        raise UsageError(f"--format {format} cannot hold events; leave out --events, or use --format jsonl")
     if format == "parquet" and output is None:
         raise UsageError("--format parquet is not text: name a file with --output")
     with run_to_read(name, store) as run:
-        every = run.lines(sheet.evaluation)
+        every = run.lines(options.evaluation)
         if output is not None:
             every = counting(every, "exporting", run.planned_count())
-        lines: Iterator[ExportLine] = _chosen(run, every, wanted)
-        if sheet.events is not None:
-            lines = run.events(lines, of_finished=sheet.events)
+        lines: Iterator[ExportLine] = _select_lines(run, every, chosen)
+        if options.events is not None:
+            lines = run.events(lines, of_finished=options.events)
         if format == "parquet" and output is not None:
-            write_parquet(lines, output, run.score_kinds(sheet.evaluation))
-            tell_written(output)
+            write_parquet(lines, output, run.score_kinds(options.evaluation))
+            report_written(output)
             return
         if format == "csv" and output is None and lacks_characters():
             warn("CSV has no escapes: characters that this encoding lacks become \\uXXXX; --output FILE writes UTF-8")
         with end_quietly(), opened(output, JSON_ESCAPES if format == "jsonl" else "") as out:
             if format == "csv":
-                write_csv(lines, out, run.scorers(sheet.evaluation))
+                write_csv(lines, out, run.scorers(options.evaluation))
             else:
                 write_jsonl(lines, out)
 
 
-def _chosen(run: Run, lines: Iterator[ExportLine], wanted: WantedKeys) -> Iterator[ExportLine]:
-    """The keys that are wanted. A task, a model or a kind of failure that the run does not have is a slip."""
-    cells = list(run.cells()) if wanted.tasks or wanted.models or wanted.kinds else []
-    for name in wanted.anomalies:
+def _select_lines(run: Run, lines: Iterator[ExportLine], chosen: WantedKeys) -> Iterator[ExportLine]:
+    """Filter lines. Raises UsageError for a task, model or kind of failure that the run does not have."""
+    cells = list(run.cells()) if chosen.tasks or chosen.models or chosen.kinds else []
+    for name in chosen.anomalies:
         if name not in (*KINDS, *MARKS):
             raise UsageError(f"--anomaly {name}: there is no such kind{nearest(name, {*KINDS, *MARKS})}")
     for option, names, known in (
-        ("--task", wanted.tasks, {cell.task for cell in cells}),
-        ("--model", wanted.models, {cell.model for cell in cells}),
-        ("--kind", wanted.kinds, {kind for cell in cells for kind in cell.failures}),
+        ("--task", chosen.tasks, {cell.task for cell in cells}),
+        ("--model", chosen.models, {cell.model for cell in cells}),
+        ("--kind", chosen.kinds, {kind for cell in cells for kind in cell.failures}),
     ):
         for name in names:
             if name not in known:
                 hint = nearest(name, known) if known else "; no sample failed"
-                raise UsageError(f"{option} {name}: {run.place.run_id} has none of it{hint}")
+                raise UsageError(f"{option} {name}: {run.place.run_id} has none{hint}")
     try:
-        return choose(lines, wanted)
+        return choose(lines, chosen)
     except ValueError as error:
         raise UsageError(f"--grep: {error}") from error

@@ -6,13 +6,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.commands.comparability import unlike, without_data
-from holdfast.cli.commands.compare import Wanted as Compared
-from holdfast.cli.commands.compare import compare_runs
-from holdfast.cli.commands.gate import Wanted, gate_run
-from holdfast.cli.commands.leaderboard import Wanted as Ranked
-from holdfast.cli.commands.leaderboard import print_boards
-from holdfast.cli.commands.report import Paper, print_report
+from holdfast.cli.commands.compare import CompareOptions, compare_runs, unlike, without_data
+from holdfast.cli.commands.gate import GateOptions, gate_run
+from holdfast.cli.commands.leaderboard import LeaderboardOptions, print_boards
+from holdfast.cli.commands.report import ReportOptions, print_report
 from holdfast.errors import UsageError
 from holdfast.models import ModelError, Request
 from holdfast.records.samples import Answer, Sample
@@ -58,7 +55,7 @@ def told(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
 def test_runs_of_several_models_are_compared_by_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for run, reply in (("one", echo), ("two", other_word)):
         go(tmp_path, given([quiz()], [model("m", reply), model("n", echo)]), run_id=run)
-    compare_runs(["one", "two"], Compared(), str(tmp_path), False)
+    compare_runs(["one", "two"], CompareOptions(), str(tmp_path), False)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split()[:5] == ["task", "model", "first", "second", "scorer"]
     assert [line.split()[:5] for line in lines[1:3]] == [["quiz", each, "one", "two", "right"] for each in ("m", "n")]
@@ -69,7 +66,7 @@ def test_runs_of_several_models_are_compared_by_model(tmp_path: Path, capsys: py
 def test_a_model_that_all_rows_share_is_not_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for run in ("one", "two"):
         made(tmp_path, run, quiz())
-    compare_runs(["one", "two"], Compared(), str(tmp_path), False)
+    compare_runs(["one", "two"], CompareOptions(), str(tmp_path), False)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split()[:4] == ["task", "first", "second", "scorer"]
     assert "quiz right, one and two: compared on 3 keys of 3 samples" in lines
@@ -81,7 +78,7 @@ def test_the_rows_of_a_task_are_not_taken_for_those_of_another_with_the_same_ids
     made(tmp_path, "changed", quiz("a", other(rows(3))), quiz("b", other(rows(3))))
     assert reasons(tmp_path, "both", "alone") == []
     (found,) = reasons(tmp_path, "both", "changed")
-    assert "not comparable on 3 samples: other data" in found
+    assert "not comparable on 3 samples: rows with the same id differ" in found
 
 
 def test_rows_whose_columns_stand_in_another_order_are_the_same(tmp_path: Path) -> None:
@@ -104,8 +101,8 @@ def test_a_run_without_an_answer_does_not_pass_whatever_becomes_of_repeats(
 ) -> None:
     made(tmp_path, "whole", quiz(repeats=2, reduce="pass@2"))
     made(tmp_path, "none", quiz(repeats=2, reduce="pass@2"), reply=broken)
-    wanted = Wanted(baseline="whole", margin=0.1, if_unsure="pass")
-    assert gate_run("none", wanted, str(tmp_path), as_json=True) == 7
+    options = GateOptions(baseline="whole", margin=0.1, if_unsure="pass")
+    assert gate_run("none", options, str(tmp_path), as_json=True) == 7
     (verdict,) = told(capsys)["verdicts"]
     assert (verdict["outcome"], verdict["scorer"], verdict["missing"]) == ("missing", "right pass@2", {"no_value": 3})
 
@@ -120,31 +117,31 @@ def test_a_run_whose_scorer_broke_on_every_answer_is_no_pass_where_repeats_are_r
         raise ValueError("no")
 
     made(tmp_path, "none", Asked("quiz", rows(3), scorers=[right], fields=fields))
-    for wanted in (Wanted(baseline="whole", margin=0.1), Wanted(at_least=0.0, if_unsure="pass")):
-        assert gate_run("none", wanted, str(tmp_path), as_json=True) == 7
+    for options in (GateOptions(baseline="whole", margin=0.1), GateOptions(at_least=0.0, if_unsure="pass")):
+        assert gate_run("none", options, str(tmp_path), as_json=True) == 7
         assert {each["outcome"] for each in told(capsys)["verdicts"]} == {"missing"}
 
 
 def test_a_baseline_without_an_answer_is_told_as_such(tmp_path: Path) -> None:
     made(tmp_path, "whole", quiz())
     made(tmp_path, "none", quiz(), reply=broken)
-    with pytest.raises(UsageError, match=r"the baseline none has 3 keys of quiz without a score: .* resume"):
-        gate_run("whole", Wanted(baseline="none", margin=0.1, missing_max=9), str(tmp_path), as_json=False)
+    with pytest.raises(UsageError, match=r"the baseline none has 3 keys of quiz without a score, .* resume"):
+        gate_run("whole", GateOptions(baseline="none", margin=0.1, missing_max=9), str(tmp_path), as_json=False)
 
 
 def test_without_a_common_key_nothing_is_judged(tmp_path: Path) -> None:
     made(tmp_path, "one", quiz())
     made(tmp_path, "two", quiz(data=rows(6)[3:]))
     with pytest.raises(UsageError, match="two quiz/m and the baseline have no key in common"):
-        gate_run("two", Wanted(baseline="one", margin=0.1, if_unsure="pass"), str(tmp_path), as_json=False)
+        gate_run("two", GateOptions(baseline="one", margin=0.1, if_unsure="pass"), str(tmp_path), as_json=False)
 
 
 def test_where_every_key_may_be_missing_none_is_no_pass_all_the_same(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made(tmp_path, "none", quiz(), reply=broken)
-    wanted = Wanted(at_least=0.5, if_unsure="pass", missing_max=3)
-    assert gate_run("none", wanted, str(tmp_path), as_json=False) == 7
+    options = GateOptions(at_least=0.5, if_unsure="pass", missing_max=3)
+    assert gate_run("none", options, str(tmp_path), as_json=False) == 7
     assert "not passed: 3 keys without a score (3 failed)" in capsys.readouterr().out
 
 
@@ -153,15 +150,17 @@ def test_a_task_that_is_not_scored_yet_does_not_pass_beside_one_that_is(
 ) -> None:
     made(tmp_path, "run", quiz("a"), quiz("b"), Asked("bare", rows(3)), concurrency={"samples": 1})
     cut_after(tmp_path, lambda kind, data: kind != "score" or data["o"] < 3, "run")
-    assert gate_run("run", Wanted(at_least=0.1, missing_max=9), str(tmp_path), as_json=True) == 7
+    assert gate_run("run", GateOptions(at_least=0.1, missing_max=9), str(tmp_path), as_json=True) == 7
     found = {each["task"]: each["outcome"] for each in told(capsys)["verdicts"]}
     assert (found["b"], set(found)) == ("missing", {"a", "b"})
 
 
-@pytest.mark.parametrize("wanted", [Wanted(baseline="x", margin=float("nan")), Wanted(at_least=float("inf"))])
-def test_what_is_no_finite_number_is_no_bound(wanted: Wanted) -> None:
+@pytest.mark.parametrize(
+    "options", [GateOptions(baseline="x", margin=float("nan")), GateOptions(at_least=float("inf"))]
+)
+def test_what_is_no_finite_number_is_no_bound(options: GateOptions) -> None:
     with pytest.raises(UsageError, match="a finite number"):
-        wanted.bar()
+        options.bar()
 
 
 def test_where_nothing_varies_a_person_is_told_no_confidence(
@@ -171,14 +170,14 @@ def test_where_nothing_varies_a_person_is_told_no_confidence(
         return 0.3
 
     made(tmp_path, "run", Asked("quiz", rows(3), scorers=[third]))
-    assert gate_run("run", Wanted(at_least=0.3), str(tmp_path), as_json=False) == 0
+    assert gate_run("run", GateOptions(at_least=0.3), str(tmp_path), as_json=False) == 0
     assert "passed: 0.3 on each of 3 samples" in capsys.readouterr().out
 
 
 def test_a_comparison_tells_what_only_one_run_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made(tmp_path, "one", quiz("a"), quiz("b"), Asked("c", rows(1), scorers=[right]))
     made(tmp_path, "two", quiz("a"), quiz("d"), Asked("c", rows(1), scorers=[echoed]))
-    compare_runs(["one", "two"], Compared(), str(tmp_path), as_json=True)
+    compare_runs(["one", "two"], CompareOptions(), str(tmp_path), as_json=True)
     found = told(capsys)
     assert [each["first"]["task"] for each in found["comparisons"]] == ["a"]
     assert [each.partition(": ")[2] or each for each in found["warnings"]] == [
@@ -198,7 +197,7 @@ def test_a_side_that_failed_throughout_is_in_the_table(
 ) -> None:
     made(tmp_path, "whole", quiz())
     made(tmp_path, "none", quiz(), reply=broken)
-    compare_runs([first, second], Compared(), str(tmp_path), as_json=True)
+    compare_runs([first, second], CompareOptions(), str(tmp_path), as_json=True)
     (found,) = told(capsys)["comparisons"]
     lacking = {first: found["missing_first"], second: found["missing_second"]}
     assert (found["scorer"], found["common"], found["p"], lacking) == (
@@ -212,17 +211,17 @@ def test_a_side_that_failed_throughout_is_in_the_table(
 def test_a_model_without_a_score_is_told_beside_the_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made(tmp_path, "whole", quiz())
     made(tmp_path, "none", quiz(), reply=broken)
-    print_boards(["whole", "none"], Ranked(format="json"), str(tmp_path))
+    print_boards(["whole", "none"], LeaderboardOptions(format="json"), str(tmp_path))
     found = told(capsys)
     assert [each["run"] for each in found["boards"][0]["ranked"]] == ["whole"]
-    assert "quiz right: m of none has no score, and so no rank" in found["warnings"]
+    assert "quiz right: m of none has no score, so it has no rank" in found["warnings"]
 
 
 def test_a_leaderboard_in_csv_has_nothing_that_a_spreadsheet_would_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made(tmp_path, "run", quiz("=1+1"))
-    print_boards(["run"], Ranked(format="csv"), str(tmp_path))
+    print_boards(["run"], LeaderboardOptions(format="csv"), str(tmp_path))
     assert capsys.readouterr().out.splitlines()[1].startswith("'=1+1,right,1,m,run,1.0,")
 
 
@@ -232,14 +231,14 @@ def test_runs_of_the_same_id_in_two_experiments_are_told_apart(
     for experiment, task in (("old", "a"), ("new", "b")):
         made(tmp_path, "nightly", quiz(task), quiz(), experiment=experiment)
     names = [str(tmp_path / each / "nightly") for each in ("old", "new")]
-    print_boards(names, Ranked(format="json"), str(tmp_path))
+    print_boards(names, LeaderboardOptions(format="json"), str(tmp_path))
     boards = {each["task"]: [one["run"] for one in each["ranked"]] for each in told(capsys)["boards"]}
     assert boards == {"a": ["old/nightly"], "quiz": ["old/nightly", "new/nightly"], "b": ["new/nightly"]}
-    compare_runs(names, Compared(), str(tmp_path), as_json=True)
+    compare_runs(names, CompareOptions(), str(tmp_path), as_json=True)
     (found,) = told(capsys)["comparisons"]
     assert (found["first"]["run"], found["second"]["run"]) == ("old/nightly", "new/nightly")
 
 
 def test_no_test_case_passes_because_the_bound_is_no_number() -> None:
-    with pytest.raises(UsageError, match="--at-least nan: a finite number"):
-        print_report(["run"], None, Paper(format="junit", at_least=float("nan")))
+    with pytest.raises(UsageError, match="--at-least nan: must be a finite number"):
+        print_report(["run"], None, ReportOptions(format="junit", at_least=float("nan")))

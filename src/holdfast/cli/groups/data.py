@@ -1,0 +1,90 @@
+"""Data in and out: `export`, `init`, `schema`, `check`."""
+
+from typing import Annotated
+
+import typer
+
+from holdfast.cli.app import Evaluation, Events, Json, RunToRead, Sets, Spec, StoreToRead
+
+
+def export(
+    name: RunToRead,
+    format: Annotated[str, typer.Option(help="jsonl, csv or parquet.")] = "jsonl",
+    output: Annotated[str | None, typer.Option(help="The file to write. Default: standard output.")] = None,
+    events: Events = None,
+    failed: Annotated[bool, typer.Option("--failed", help="Only the samples that failed.")] = False,
+    wrong: Annotated[bool, typer.Option("--wrong", help="Only the answers with a score of false or 0.")] = False,
+    kind: Annotated[
+        list[str] | None, typer.Option(metavar="KIND", help="Only samples with this kind of failure. Repeatable.")
+    ] = None,
+    grep: Annotated[str, typer.Option(help="Only the samples with this pattern in key, output or error.")] = "",
+    task: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only the samples of this task. Repeatable.")
+    ] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only the samples of this model. Repeatable.")
+    ] = None,
+    anomaly: Annotated[
+        list[str] | None, typer.Option(metavar="KIND", help="Only the answers with this anomaly. Repeatable.")
+    ] = None,
+    evaluation: Evaluation = "",
+    store: StoreToRead = None,
+) -> None:
+    """Write answers and scores as JSONL, CSV or Parquet.
+
+    One line for each planned or chosen key, in plan order. Fields: key, task, model, sample_id, repeat; status
+    (finished, failed or unfinished); output, error; attempt (the number of the attempt that counts); input_tokens,
+    output_tokens, seconds (of that attempt, replayed steps included); scores; reasons (the scorers' explanations).
+
+    JSONL: a score is a value, null if the scorer gave none, or {"failure": {"message": ...}} if the scorer failed.
+    finish_reason and tool_calls come from the model. scores_edited has the history of scores that were set by hand.
+    group is the row's value in the column that dataset.group names.
+
+    CSV and Parquet: each scorer has a column, score_errors has the scorers that failed and why, and edited the scores
+    that were set by hand and their authors. CSV is for spreadsheets: a text that could be a formula (it begins with =,
+    +, - or @, and is no number) gets a leading quote. Parquet has typed columns, and needs --output and
+    holdfast[parquet].
+
+    --events adds two fields to each line of JSONL: events, the records of the key's steps (docs/format.md), and
+    messages, the last conversation with the model. --no-events leaves them out (null) for finished keys and keeps them
+    for the others. Both stream, whatever the size of the run.
+    """
+    from holdfast.cli.commands.show import ExportOptions, export_run
+    from holdfast.report.selection import Wanted
+
+    chosen = Wanted(
+        failed, wrong, tuple(kind or ()), grep, "", tuple(task or ()), tuple(model or ()), tuple(anomaly or ())
+    )
+    export_run(name, ExportOptions(format, output, events, evaluation), store, chosen)
+
+
+def init(folder: Annotated[str, typer.Argument(help="Where to put the files.")] = ".") -> None:
+    """Write a small working example: a spec and its data."""
+    from holdfast.cli.commands.init import write_example
+
+    write_example(folder)
+
+
+def schema() -> None:
+    """Print the JSON Schema of a spec, for editors."""
+    from holdfast.cli.commands.init import print_schema
+
+    print_schema()
+
+
+def check(
+    spec: Spec,
+    sets: Sets = None,
+    servers: Annotated[bool, typer.Option("--servers", help="Also request the list of models of each server.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Check a spec and its data without running it.
+
+    Checks data, columns, prompts, solvers, scorers, providers and key variables, and calls no model. Exit 2 for errors;
+    warnings do not change the exit code. With --servers each server gets one request for its list of models: exit 2 if
+    it does not respond or rejects the key, a warning if it does not list the model.
+    """
+    from holdfast.cli.commands.check import check_spec
+    from holdfast.cli.commands.run import Overrides
+
+    raise typer.Exit(check_spec(spec, Overrides(sets or []), servers, as_json))

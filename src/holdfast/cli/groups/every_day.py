@@ -1,0 +1,211 @@
+"""Every day: `run`, `show`, `report`, `compare`, `ls`."""
+
+from typing import Annotated
+
+import typer
+
+from holdfast.cli.app import (
+    Evaluation,
+    Experiment,
+    Json,
+    OptionalSpec,
+    RunsToRead,
+    RunToRead,
+    Sets,
+    Store,
+    StoreToRead,
+    complete_run,
+    complete_status,
+)
+
+
+def run(
+    spec: OptionalSpec = None,
+    run_id: Annotated[str | None, typer.Option("--id", help="The run's id. If the run exists, continue it.")] = None,
+    store: Store = None,
+    sets: Sets = None,
+    limit: Annotated[int | None, typer.Option(help="Only the first N samples of each task.")] = None,
+    sample: Annotated[
+        list[str] | None, typer.Option(metavar="ID", help="Only the sample with this id. Repeatable.")
+    ] = None,
+    task: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only the task with this name. Repeatable.")
+    ] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="Only the model with this name; without SPEC, PROVIDER/MODEL or mock. Repeatable."
+        ),
+    ] = None,
+    data: Annotated[str, typer.Option(help="Without SPEC: the data, a .jsonl, .json or .csv file.")] = "",
+    prompt: Annotated[str, typer.Option(help="Without SPEC: the prompt, with {column} fields.")] = "",
+    system: Annotated[str, typer.Option(help="Without SPEC: the system message.")] = "",
+    scorer: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Without SPEC: a scorer. Repeatable.")
+    ] = None,
+    base_url: Annotated[str, typer.Option(help="Without SPEC: the base URL of the models' server.")] = "",
+    param: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Without SPEC: a request parameter. Repeatable.")
+    ] = None,
+    input_column: Annotated[str, typer.Option("--input", help="Without SPEC: the column of the question.")] = "",
+    target_column: Annotated[str, typer.Option("--target", help="Without SPEC: the column of the answer.")] = "",
+    id_column: Annotated[str, typer.Option("--id-column", help="Without SPEC: the column of sample ids.")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the requests; send none.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --dry-run: print JSON.")] = False,
+) -> None:
+    """Start an evaluation, or continue one (--id).
+
+    --limit, --sample, --task and --model run a part of the spec; `holdfast extend` adds the rest later. Without a SPEC:
+    holdfast run --model openai/gpt-x --data f.jsonl --prompt "Compute: {question}" --scorer numeric
+    """
+    from holdfast.cli.adhoc import AdHoc
+    from holdfast.cli.commands.run import Overrides, resolve_spec, run_spec
+    from holdfast.spec.selection import Selection
+
+    texts = {"data": data, "prompt": prompt, "system": system, "base_url": base_url}
+    columns = {"input": input_column, "target": target_column, "id": id_column}
+    adhoc = AdHoc(models=model or [], scorers=scorer or [], params=param or [], **texts, **columns)
+    # Without a spec, --model defines the models; with one, it selects among those of the spec.
+    overrides = Overrides(sets or [], Selection(limit, sample or (), task or (), (model or ()) if spec else ()))
+    given = resolve_spec(spec, adhoc, overrides)
+    if dry_run:
+        from holdfast.cli.commands.check import print_dry_run
+
+        raise typer.Exit(print_dry_run(given, as_json))
+    raise typer.Exit(run_spec(given, run_id, store, overrides))
+
+
+def show(
+    name: RunToRead,
+    key: Annotated[str | None, typer.Argument(metavar="KEY", help="task/model/sample/repeat.")] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="List the samples that failed.")] = False,
+    wrong: Annotated[bool, typer.Option("--wrong", help="List the answers with a score of false or 0.")] = False,
+    kind: Annotated[
+        list[str] | None, typer.Option(metavar="KIND", help="List samples with this kind of failure. Repeatable.")
+    ] = None,
+    grep: Annotated[str, typer.Option(help="List the samples with this pattern in key, output or error.")] = "",
+    task: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="List the samples of this task. Repeatable.")
+    ] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="List the samples of this model. Repeatable.")
+    ] = None,
+    anomaly: Annotated[
+        list[str] | None, typer.Option(metavar="KIND", help="List the answers with this anomaly. Repeatable.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="List at most N.")] = 50,
+    full: Annotated[bool, typer.Option("--full", help="With KEY: print long texts whole.")] = False,
+    profile: Annotated[bool, typer.Option("--profile", help="Show where the time went, by phase and model.")] = False,
+    evaluation: Evaluation = "",
+    store: StoreToRead = None,
+    as_json: Json = False,
+) -> None:
+    """Show a run's status, one key's history, or a list of samples.
+
+    With KEY: every attempt, turn by turn. Each turn has the new messages of its request, tool calls with their results,
+    tokens, seconds, and the cost if the spec has prices. If a process is working on the key, also what it is doing now.
+    """
+    from holdfast.cli.commands.show import print_chosen, print_key, print_profile, print_run
+    from holdfast.errors import UsageError
+    from holdfast.report.selection import Wanted
+
+    chosen = Wanted(
+        failed, wrong, tuple(kind or ()), grep, "", tuple(task or ()), tuple(model or ()), tuple(anomaly or ())
+    )
+    if key is not None and chosen:
+        raise UsageError("name one key, or list keys with --failed, --wrong, --kind, --anomaly or --grep: not both")
+    if profile and (key is not None or chosen):
+        raise UsageError("--profile covers a whole run: leave out KEY and the options that list samples")
+    if profile:
+        print_profile(name, store, as_json)
+    elif key is not None:
+        print_key(name, key, store, as_json, full, evaluation)
+    elif chosen:
+        print_chosen(name, chosen, limit, store, as_json, evaluation)
+    else:
+        print_run(name, store, as_json, evaluation)
+
+
+def report(
+    names: RunsToRead,
+    evaluation: Evaluation = "",
+    format: Annotated[str, typer.Option(help="table, markdown, latex, html, junit or json.")] = "table",
+    output: Annotated[str | None, typer.Option(help="The file to write. Default: standard output.")] = None,
+    at_least: Annotated[
+        float | None, typer.Option(help="With junit: a score below this fails. Default: false or 0 does.")
+    ] = None,
+    github: Annotated[
+        bool, typer.Option("--github", help="Also append Markdown to the job's summary, $GITHUB_STEP_SUMMARY.")
+    ] = False,
+    plots: Annotated[str | None, typer.Option(metavar="DIR", help="Also write plots into this folder.")] = None,
+    plot_format: Annotated[str, typer.Option(help="The format of plots: png or svg.")] = "png",
+    store: StoreToRead = None,
+    as_json: Json = False,
+) -> None:
+    """Print the scores of runs, with confidence intervals.
+
+    --format latex writes a table with booktabs rules. --format html writes one self-contained file with tables, plots,
+    failures, costs and provenance. Plots need holdfast[plots]. They show scores with intervals, paired differences,
+    cost against score, pass@k of repeats, and response times.
+
+    For CI: --format junit has one test case per key. A wrong answer is a failure, a failed sample is an error, and an
+    unfinished sample is skipped. The exit code does not depend on the scores: use `holdfast gate` for that.
+    """
+    from holdfast.cli.commands.report import ReportOptions, print_report
+
+    chosen = "json" if as_json else format
+    print_report(names, store, ReportOptions(chosen, output, at_least, github, evaluation, plots, plot_format))
+
+
+def compare(
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN...",
+            help="Two or more runs; or one run, to compare its models and variants.",
+            autocompletion=complete_run,
+        ),
+    ],
+    scorer: Annotated[str | None, typer.Option(help="Only this scorer.")] = None,
+    evaluation: Evaluation = "",
+    adjust: Annotated[
+        str, typer.Option(help="Adjust p values for multiple tests: holm, or bh (Benjamini-Hochberg).")
+    ] = "holm",
+    limit: Annotated[
+        int | None, typer.Option(min=0, help="List at most N changed keys per scorer. Default: 5; in JSON: all.")
+    ] = None,
+    store: StoreToRead = None,
+    as_json: Json = False,
+) -> None:
+    """Compare the scores of runs, or of the models of one run.
+
+    Compares the first run with each other run, by task and scorer, on the keys that both have. Prints the difference
+    with its interval, a p value, the effect size (Cohen's dz), and the wins, losses and ties of the second run. The
+    test is McNemar's exact test for right-or-wrong scores with one answer per sample, else a permutation test.
+
+    Lists the keys that were left out: missing in one run, unfinished, failed, or without a score. Warns if the runs are
+    not comparable, because rows with the same id differ or scorers with the same name differ. The exit code is still 0.
+    """
+    from holdfast.cli.commands.compare import CompareOptions, compare_runs
+
+    compare_runs(names, CompareOptions(scorer, evaluation, adjust, limit), store, as_json)
+
+
+def ls(
+    store: StoreToRead = None,
+    experiment: Experiment = None,
+    status: Annotated[
+        str | None, typer.Option(help="Only runs with this status.", autocompletion=complete_status)
+    ] = None,
+    tag: Annotated[str | None, typer.Option(help="Only runs with this tag.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most the newest N.")] = 50,
+    as_json: Json = False,
+) -> None:
+    """List runs, newest last.
+
+    With the URL of a mirror (--store s3://bucket/evals), runs are sorted by their last heartbeat. For runs whose
+    process was killed, the records in the mirror are counted.
+    """
+    from holdfast.cli.commands.ls import RunFilter, print_runs
+
+    print_runs(store, RunFilter(experiment, status, tag, limit), as_json)

@@ -1,0 +1,147 @@
+"""Scores: `score`, `leaderboard`, `gate`, `cost`."""
+
+from typing import Annotated
+
+import typer
+
+from holdfast.cli.app import Evaluation, Json, RunName, RunToRead, Sets, Store, StoreToRead, Trust, complete_run
+
+
+def score(
+    name: RunName,
+    scorers: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE|NAME", help="A file of scorers, or a name as in a spec. Default: the run's own."),
+    ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Score whenever the file is saved, show what changed, record nothing.")
+    ] = False,
+    label: Annotated[str, typer.Option("--name", help="A name for the evaluation.")] = "",
+    list_: Annotated[bool, typer.Option("--list", help="List the evaluations of the run, and score nothing.")] = False,
+    set_: Annotated[
+        tuple[str, str] | None,
+        typer.Option("--set", metavar="KEY SCORER=VALUE", help="Set one score by hand; null is no score."),
+    ] = None,
+    reason: Annotated[str, typer.Option(help="With --set: why.")] = "",
+    by: Annotated[str, typer.Option(help="With --set: the author. Default: $USER, else git's user.name.")] = "",
+    anomalies: Annotated[
+        bool, typer.Option("--anomalies", help="Score nothing: look at all answers again for anomalies.")
+    ] = False,
+    evaluation: Evaluation = "",
+    store: Store = None,
+    trust: Trust = False,
+    as_json: Json = False,
+) -> None:
+    """Score saved answers again, without calling the models.
+
+    The scores become a new evaluation of the run; earlier evaluations stay. Scorers that have not changed are not
+    called: their scores are copied. If scoring is interrupted, repeat the same command.
+
+    A score set by hand replaces the scorer's own, which stays in the run's history. `report` counts such scores, and
+    `show RUN KEY` has their author, time and reason. Exit code 1 if a scorer failed on more answers than the spec's
+    `fail_on_error` allows, as with `run`.
+    """
+    from holdfast.cli.commands.run import Overrides
+    from holdfast.cli.commands.score import find_anomalies, list_evaluations, score_run, set_score, watch_scorers
+    from holdfast.errors import UsageError
+
+    if list_ + anomalies + (set_ is not None) + bool(scorers or watch or label) > 1:
+        raise UsageError(
+            "score with --scorers, list with --list, set one score with --set, or look with --anomalies: one at a time"
+        )
+    if set_ is None and (reason or by or evaluation):
+        raise UsageError("--reason, --by and --evaluation go with --set KEY SCORER=VALUE")
+    if as_json and not list_:
+        raise UsageError("--json goes with --list; for the scores: holdfast report RUN --json")
+    if list_:
+        raise typer.Exit(list_evaluations(name, store, as_json))
+    overrides = Overrides(trust=trust)
+    if anomalies:
+        raise typer.Exit(find_anomalies(name, store, overrides))
+    if set_ is not None:
+        raise typer.Exit(set_score(name, set_, (reason, by), evaluation, store))
+    if watch:
+        raise typer.Exit(watch_scorers(name, scorers or (), store, overrides))
+    raise typer.Exit(score_run(name, scorers or (), label, store, overrides))
+
+
+def leaderboard(
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="RUN...", help="Runs whose models are ranked.", autocompletion=complete_run),
+    ],
+    task: Annotated[str | None, typer.Option(help="Only this task.")] = None,
+    scorer: Annotated[str | None, typer.Option(help="Only this scorer.")] = None,
+    evaluation: Evaluation = "",
+    format: Annotated[str, typer.Option(help="table, md, csv or json.")] = "table",
+    store: StoreToRead = None,
+    as_json: Json = False,
+) -> None:
+    """Rank the models of one or several runs, task by task.
+
+    A rank is 1 + the number of models that are significantly better. Each pair of models is tested on the keys that
+    both have, at 0.05 after Holm's adjustment. So models that do not differ significantly share a rank.
+    Higher scores are better.
+    """
+    from holdfast.cli.commands.leaderboard import LeaderboardOptions, print_boards
+
+    print_boards(names, LeaderboardOptions(task, scorer, evaluation, "json" if as_json else format), store)
+
+
+def gate(
+    name: RunToRead,
+    baseline: Annotated[
+        str | None,
+        typer.Option(metavar="RUN", help="The run to compare with.", autocompletion=complete_run),
+    ] = None,
+    margin: Annotated[float | None, typer.Option(help="How much worse than the baseline may pass: 0.02.")] = None,
+    at_least: Annotated[float | None, typer.Option(help="Instead of a baseline: the mean that is required.")] = None,
+    confidence: Annotated[float, typer.Option(help="The confidence level of the interval.")] = 0.95,
+    if_unsure: Annotated[str, typer.Option(help="The verdict if there is not enough data: fail or pass.")] = "fail",
+    missing_max: Annotated[int, typer.Option(min=0, help="Accept up to N keys without a score.")] = 0,
+    task: Annotated[str | None, typer.Option(help="Only this task.")] = None,
+    model: Annotated[str | None, typer.Option(help="Only this model.")] = None,
+    scorer: Annotated[str | None, typer.Option(help="Only this scorer.")] = None,
+    evaluation: Evaluation = "",
+    store: StoreToRead = None,
+    as_json: Json = False,
+) -> None:
+    """Exit 7 unless a run is as good as a baseline or a number.
+
+    The verdict depends on the interval of the difference on common keys, or of the mean. It passes if all of the
+    interval is at or above the bound, and fails if the whole interval is below it. Otherwise there is not enough data:
+    --if-unsure decides, and the output estimates how many samples are needed. Equal scores on every key pass. Every
+    task, model and scorer of the baseline must pass, unless you name some.
+
+    Exit 7 also if the run has keys without a score: unfinished, failed, or the scorer failed. Exit 2 if the runs cannot
+    be judged: data or scorers differ, the baseline is unfinished, or the baseline has a task or model that the run
+    lacks.
+    """
+    from holdfast.cli.commands.gate import GateOptions, gate_run
+
+    options = GateOptions(
+        baseline, at_least, margin, confidence, if_unsure, missing_max, task, model, scorer, evaluation
+    )
+    raise typer.Exit(gate_run(name, options, store, as_json))
+
+
+def cost(
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN...|SPEC", help="Runs, whose costs are summed; or a spec.", autocompletion=complete_run
+        ),
+    ],
+    sets: Sets = None,
+    store: StoreToRead = None,
+    as_json: Json = False,
+) -> None:
+    """Print what runs have cost, or estimate what a spec will cost.
+
+    An estimate is a range. It uses the answers of earlier runs of the experiment, else the prompts and max_tokens.
+    Prices come from the spec (price: {input, output}) or, with holdfast[prices], from a price list. No request is sent.
+    """
+    from holdfast.cli.commands.cost import print_costs
+    from holdfast.cli.commands.run import Overrides
+
+    raise typer.Exit(print_costs(names, Overrides(sets or []), store, as_json))

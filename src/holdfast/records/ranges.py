@@ -12,8 +12,8 @@ ORDINALS_MAX = 1 << 30
 Count = Annotated[int, Meta(ge=0, le=COUNT_MAX)]
 CountOrMinusOne = Annotated[int, Meta(ge=-1, le=COUNT_MAX)]
 Ordinal = Annotated[int, Meta(ge=0, lt=ORDINALS_MAX)]
-Seconds = Annotated[float, Meta(gt=-1, le=1e10)]
-"""A duration of up to 317 years. Not below zero by more than a clock's inaccuracy."""
+Seconds = Annotated[float, Meta(gt=-1, le=1e12)]
+"""A duration, longer than any run takes. Not below zero by more than a clock's inaccuracy."""
 Total = Annotated[float, Meta(gt=-1, le=1e15)]
 """A sum of durations."""
 EpochSeconds = Annotated[float, Meta(ge=0, le=1e12)]

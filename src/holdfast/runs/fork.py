@@ -107,8 +107,8 @@ class Fork:
             await writer.append(draft("run.started", record))
             await asyncio.to_thread(self._copy_start, uid)
             async for tickets in self._tickets():
-                mine = [ticket for ticket in tickets if ticket.o in self._useful]
-                await asyncio.gather(*(self._copy_steps(ticket, writer) for ticket in mine))
+                useful = [ticket for ticket in tickets if ticket.o in self._useful]
+                await asyncio.gather(*(self._copy_steps(ticket, writer) for ticket in useful))
         finally:
             await writer.close()
         await asyncio.to_thread(self._publish)
@@ -146,6 +146,7 @@ class Fork:
             os.rmdir(self._above)
 
     def _publish(self) -> None:
+        """Rename the folder, and sync its parent so that the new name survives a crash."""
         os.unlink(os.path.join(self._building.folder, OWNER))
         try:
             os.rename(self._building.folder, self._place.folder)
@@ -198,8 +199,8 @@ class Fork:
         for each in last.steps:
             step = each.step
             asked = None if step.asked is None else step.asked.renumbered(numbers)
-            mine = msgspec.structs.replace(step, o=ticket.o, scope=scope, asked=asked, origin=each.n)
-            numbers[each.n] = (await writer.append(draft_fact("step", mine, ticket.key))).n
+            copied = msgspec.structs.replace(step, o=ticket.o, scope=scope, asked=asked, origin=each.n)
+            numbers[each.n] = (await writer.append(draft_fact("step", copied, ticket.key))).n
 
     async def _reusable_attempt(self, ticket: Ticket) -> Last:
         """The steps of the parent that the key may reuse: model responses, and tool results if the tools are unchanged

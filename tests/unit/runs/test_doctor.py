@@ -204,11 +204,11 @@ def extend_by_one(store: Path) -> None:
     ("content", "word"),
     [
         (None, "missing"),
-        (b"", "never been"),
-        (b"experiment: tests\nseed: 99\n", "never been"),
-        (b"[", "never been"),
-        (b"\xff\xfe", "never been"),
-        (b"just a text", "never been"),
+        (b"", "never had"),
+        (b"experiment: tests\nseed: 99\n", "never had"),
+        (b"[", "never had"),
+        (b"\xff\xfe", "never had"),
+        (b"just a text", "never had"),
     ],
 )
 def test_a_spec_file_that_is_gone_or_tampered_with_is_restored_and_the_old_one_kept(
@@ -439,7 +439,7 @@ def test_a_run_that_was_planned_and_not_begun_is_told(tmp_path: Path) -> None:
     shutil.rmtree(place.journal)
     (found,) = findings(tmp_path)
     assert (found.run, found.what) == ("new", "planned, and not begun")
-    assert "nothing was asked" in found.means
+    assert "nothing was sent" in found.means
     assert found.command == f"holdfast run SPEC --id new --store {tmp_path}"
     os.mkdir(place.journal)
     assert findings(tmp_path) == [found]

@@ -104,7 +104,7 @@ def test_a_folder_under_another_name_is_not_removed_as_a_copy_of_itself(cut: Kep
 
 def test_a_run_is_not_recovered_into_its_own_folder(cut: Kept) -> None:
     run = str(cut.journal.parent)
-    with pytest.raises(UsageError, match="inside of what is recovered"):
+    with pytest.raises(UsageError, match="inside the folder that is recovered"):
         recover(run, RecoveryOptions(output=os.path.join(run, "new")))
     assert verify(str(cut.journal)).records > 0
 

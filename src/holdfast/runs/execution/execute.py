@@ -91,6 +91,7 @@ def place_for(given: Given, store: str, run_id: str | None = None) -> RunPlace:
 
 
 async def _begin(prepared: Prepared, place: RunPlace, observe: Observe | None, given: Given) -> Ended:
+    """Start a run: claim, plan, `run.started`, then the session. See the module docstring for the order."""
     claimed = await asyncio.to_thread(_claim, place, prepared.spec.mirror)
     try:
         reading = await asyncio.to_thread(Reading, place, prepared.evaluation, prepared.scorer_identities())
@@ -106,6 +107,7 @@ async def _begin(prepared: Prepared, place: RunPlace, observe: Observe | None, g
     writer, logbook = await open_journal(place, uid, claimed)
     try:
         record = await asyncio.to_thread(make_started_record, prepared, place, planned, given.where)  # runs git
+        # trusted first: a crash before the record leaves an entry for a run that never was, which harms nothing
         await asyncio.to_thread(remember, uid, executed_by(prepared.spec, record.source))
         await writer.append(draft("run.started", record))
         await asyncio.to_thread(reading.catch_up)

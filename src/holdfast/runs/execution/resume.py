@@ -353,6 +353,7 @@ class Resumption:
         return await run_session(session, self._fold)
 
     def _refuse(self, changes: Sequence[Change], reasons: Sequence[str] = ()) -> None:
+        """DriftError with every field, both values and the reasons, if there are changes."""
         if not changes:
             return
         fields = [f"{change.field}: stored {change.old!r}, given {change.new!r}" for change in changes]

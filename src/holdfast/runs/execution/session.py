@@ -193,6 +193,7 @@ async def run_observed(session: RunSession, engine: Engine) -> None:
 
 
 async def _run_watched(session: RunSession, engine: Engine, fold: Fold) -> None:
+    """Run the engine under the watchdog, which writes the lease and executes control requests."""
     place = session.place
     orders = Orders(
         run=place.folder,
@@ -232,6 +233,7 @@ async def _execute_requests(session: RunSession, engine: Engine, fold: Fold) -> 
             raise
         except (HoldfastError, OSError, ValueError) as error:
             done, sentence = False, str(error)
+        # shielded: a request that was executed must get its reply, even if the run is cancelled now
         await asyncio.shield(asyncio.to_thread(answer_wish, path, done, sentence))
         if request is not None and request.do == "cancel":
             engine.stop("by `holdfast cancel`", cancelled=True)
@@ -263,6 +265,7 @@ def _catch_up(place: RunPlace, fold: Fold) -> None:
 
 
 async def _record_end(session: RunSession, engine: Engine, ended: Ended) -> None:
+    """Append the end record. `run.failed` means that the models of the open cells cannot be used."""
     reason = engine.reason or "; ".join(ended.stopped)
     data = _make_end(session, ended, reason)
     kind = "run.completed"

@@ -28,7 +28,7 @@ from holdfast.journal.mirror.removal import newest_epoch, refuse_remains, remove
 from holdfast.journal.mirror.restore import Restored, restore, uid_of
 from holdfast.journal.mirror.tombstones import is_tombstone, read_tombstone
 from holdfast.journal.mirror.uploader import BEATS, Keeping
-from holdfast.journal.mirror.uploader import Mirror as Kept
+from holdfast.journal.mirror.uploader import Mirror as Uploader
 from holdfast.journal.object_store import Objects, StoredObjects, open_objects
 from holdfast.journal.ownership.claims import (
     EXPIRY_SECONDS,
@@ -104,6 +104,7 @@ def claim_run(mirror: Mirror | None, place: RunPlace, *, whole: bool = False) ->
 
 
 def _claim_mirror(mirror: Mirror, place: RunPlace, warn: Warn, whole: bool) -> tuple[Mirroring, Watermark, bool]:
+    """Claim an epoch, restore, and read the watermark. The local lock must be held."""
     objects = objects_of(mirror.url, place)
     expiry = expiry_seconds()
     try:
@@ -114,6 +115,7 @@ def _claim_mirror(mirror: Mirror, place: RunPlace, warn: Warn, whole: bool) -> t
             newest = max(here, _mirrored_epoch(objects), newest_epoch(objects))
             epoch = take_epoch(objects, newest + 1, Patience(expiry))
         changed = False
+        # Only after the claim: records that the previous holder uploads later are fenced and do not count.
         with _beating(objects, epoch, expiry):
             source = MirrorSource(objects)
             if source.pieces():
@@ -203,17 +205,17 @@ def send_rest(mirror: Mirror | None, place: RunPlace, uid: str, end: Cursor, war
 
         def tell(event: str, text: str) -> None:
             if event == "mirror.failed":  # nothing is lost; do not wait for an object store that is down
-                kept.hurry()
+                uploader.hurry()
             else:
                 warn(text)
 
-        kept = Kept(place.folder, uid, objects, None, Keeping(tip=lambda: tip, tell=tell))
-        kept.start()
-        if kept.close(_REST_SECONDS):
-            _mark_mirrored(objects, place, kept.mirrored)
+        uploader = Uploader(place.folder, uid, objects, None, Keeping(tip=lambda: tip, tell=tell))
+        uploader.start()
+        if uploader.close(_REST_SECONDS):
+            _mark_mirrored(objects, place, uploader.mirrored)
         else:
-            left = f"{tip.n - kept.mirrored} of {tip.n} records are not in {objects.url} yet"
-            why = f"{kept.trouble}; " if kept.trouble else ""
+            left = f"{tip.n - uploader.mirrored} of {tip.n} records are not in {objects.url} yet"
+            why = f"{uploader.trouble}; " if uploader.trouble else ""
             warn(f"{why}{left}; they are safe here, and the next start of the run sends them")
     except StoreError as error:
         warn(f"{error}; the run is complete here, and its mirror may not be")
@@ -269,7 +271,7 @@ def _refuse_removed_mirror(objects: Objects, place: RunPlace) -> None:
 
 
 class RemovalNote(msgspec.Struct, frozen=True):
-    """A file in the experiment's folder that says that a run was removed here while its mirror was kept."""
+    """A file in the experiment's folder that says that a run was removed here while its mirror was uploader."""
 
     at: float
     url: str
@@ -321,7 +323,7 @@ def restore_whole(
             return restored
     hidden = hidden_folder(place)
     make_run_folder(OS_DISK, hidden)
-    if os.path.islink(hidden):  # never delete leftovers through a link that somebody planted
+    if os.path.islink(hidden):  # never delete leftovers through a planted link
         raise files.NotAFolderError(hidden)
     with _held(hidden):
         if place.began or not os.path.isdir(hidden):

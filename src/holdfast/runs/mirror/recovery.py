@@ -278,6 +278,7 @@ class _Recovery:
         self._made = not place.began
 
     def run(self) -> None:
+        """Merge the sources into the run's folder, or restore into a new one, and count the result."""
         place, warn = self._place, self._warnings.append
         if place.began:
             self._refuse_existing()
@@ -285,6 +286,7 @@ class _Recovery:
             self._count(place.folder)
             return
         if os.path.isdir(place.folder):
+            # Before anything changes: after a kill, the note shows that the repeated call may write this folder.
             RecoveryNote(self._sources[0].place, self._options.events).write(place)
         if not place.began:
             restore_whole(place, self._others, warn, self._finish)
@@ -306,6 +308,7 @@ class _Recovery:
             )
 
     def _finish(self, folder: str, restored: Restored) -> None:
+        """Count, and write the note with the result. Called before the folder gets its final name."""
         self.void = len(restored.choice.void)
         if self.void:
             pieces = counted(self.void, "piece")

@@ -145,6 +145,7 @@ def _place(objects: StoredObjects, experiment: str, run_id: str) -> RunPlace:
 def _update_copy(
     objects: StoredObjects, place: RunPlace, moved: TransferProgress | None, files: Callable[[str], bool]
 ) -> None:
+    """Fetch what is new. The caller holds the lock of the copy."""
     _, beat = last_beat(objects)  # before the journal: otherwise a run that ends in between would look interrupted
     for left in reversed(range(_TRIES)):
         warnings: list[str] = []
@@ -160,6 +161,7 @@ def _update_copy(
         except JournalError:
             if not left or not _is_replaced(place, source):
                 raise
+            # the run was removed and started again under the same name: drop the old copy
             shutil.rmtree(place.folder)
             continue
         if not warnings or not left:

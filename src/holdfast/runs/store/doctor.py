@@ -110,6 +110,7 @@ def _remove_hidden_folders(experiment: str) -> None:
 
 
 def _examine_run(place: RunPlace) -> Iterator[Diagnosis]:
+    """Status, losses of the journal, damaged files and leftovers of one run."""
     fold = read_fold(place)
     if fold.story.started is None:
         if not is_held(place.folder):  # a live process is just starting it
@@ -160,6 +161,7 @@ def _diagnose_missing_start(place: RunPlace, fold: Fold) -> Finding:
 
 
 def _examine_files(place: RunPlace, fold: Fold, flaws: Sequence[Flaw]) -> Iterator[Diagnosis]:
+    """Damaged plan and data, an edited or outdated spec.yaml, and links inside the run's folder."""
     for flaw in flaws:
         means = "the run cannot be resumed without it; recorded answers are not affected"
         yield Diagnosis(Finding(str(flaw), means, RESTORE, place.run_id, damage=True))

@@ -78,8 +78,8 @@ def chosen(store: str, policy: RetentionPolicy, now: float | None = None) -> lis
         if limit and each.summary.created < limit:
             why[each.place.folder] = f"older than {policy.older_than_days:g} days"
     for experiment in {each.place.experiment for each in every} if policy.keep is not None else ():
-        mine = [each for each in every if each.place.experiment == experiment]
-        for each in mine[: max(len(mine) - (policy.keep or 0), 0)]:
+        runs = [each for each in every if each.place.experiment == experiment]
+        for each in runs[: max(len(runs) - (policy.keep or 0), 0)]:
             why.setdefault(each.place.folder, f"not one of the newest {policy.keep} of {experiment}")
     if policy.max_bytes is not None:
         known = {each.place.folder: each.summary.bytes for each in every}  # unreadable runs occupy space too

@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 CORE := $(VENV)/.core
-# Most tests wait for processes and servers of their own: two cores bear more than two of them at a time.
+# Most tests wait for processes and servers of their own: so four workers keep two cores busy.
 WORKERS ?= 4
 READY := $(VENV)/.ready
 
@@ -25,7 +25,7 @@ check: setup system  ## format, lint, types, imports, tests
 
 crash: setup system  ## the exhaustive crash proofs: every state, every kill point, every flip
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal tests/crash tests/property tests/e2e -m "long or not long" --durations=10
-	$(BIN)/pytest -n $(WORKERS) --dist worksteal tests/unit -m long
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal tests/unit tests/security -m long
 
 bench: setup system  ## all benchmarks, with their peers, in one run
 	$(BIN)/python -m bench

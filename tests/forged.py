@@ -15,6 +15,7 @@ from holdfast.records.facts import FACTS, LookedAgain
 from holdfast.records.line import seed_of
 from holdfast.records.record_types import Anomaly
 from holdfast.records.samples import Usage
+from holdfast.testing import Behaviour, Fault, start_server_process
 from tests.e2e.commands import call, write_spec
 from tests.journals import snapshot
 from tests.matrix_runs import Copy, Made
@@ -51,6 +52,8 @@ ABSURD: dict[str, str] = {
     "deeply nested": "[" * 100_000 + "]" * 100_000,
 }
 NUMBERS = ("-1", "2**70", "1e308")
+RIGHT = ("anomaly d.n_last = -1",)
+"""No record was lost, of a file that is none of the journal's."""
 TIMES = {
     **{name: ABSURD[name] for name in ("null", "-1", "2**70", "1e308", "empty text", "long text", "[]", "true")},
     "no date": '"yesterday"',
@@ -85,8 +88,12 @@ class Forgery:
     def __init__(self, place: Path) -> None:
         self._place = place
         self._count = 0
-        spec = write_spec(place, 3, task={"solver": "mine:solve", "sample_retries": 0})
         (place / "mine.py").write_text(PARTS)
+        with start_server_process(Behaviour(faults=[Fault("400")])) as refusing:
+            spec = _write_spec(place, {"provider": "openai", "model": "m", "base_url": refusing.base_url})
+            done = call("run", spec, "--id", RUN, cwd=place)
+            assert done.code == 1, done.said
+        _write_spec(place, {"provider": "mock", "options": {"reply": "8"}})  # corrected before it gave an answer
         for code, command in (
             (1, ("run", spec, "--id", RUN)),
             (1, ("resume", RUN)),
@@ -127,6 +134,11 @@ class Forgery:
             documents[case.line] = _put(documents[case.line], case.path, "@@")
             _write(copy.folder, documents, case.json)
         return copy
+
+
+def _write_spec(place: Path, second: dict[str, Any]) -> Path:
+    models = [{"name": "arith", "provider": "mock", "options": {"reply": "8"}}, {"name": "other", **second}]
+    return write_spec(place, 3, models=models, task={"solver": "mine:solve", "sample_retries": 0})
 
 
 def _kind_of(document: dict[str, Any]) -> str:

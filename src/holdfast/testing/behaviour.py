@@ -209,7 +209,10 @@ def fault_for(behaviour: Behaviour, arrival: Arrival) -> Fault | None:
                     return fault
     for place, fault in enumerate(behaviour.faults):
         if _happens(fault, arrival, behaviour.seed, f"fault {place}"):
-            return fault
+            # A trickled response is a right answer. A client that is patient enough receives it, so it must not hide
+            # a fault that lasts: the outcome of the request would depend on the speed of the machine.
+            lasting = lasting_fault(behaviour, arrival.digest) if fault.kind == "trickle" else None
+            return lasting or fault
     return None
 
 

@@ -85,3 +85,10 @@ def test_a_fault_that_does_not_exist_is_refused(kind: str) -> None:
 def test_every_zeroth_request_is_refused() -> None:
     with pytest.raises(ValueError, match="at least 1"):
         Fault("500", every=0)
+
+
+def test_a_trickled_answer_does_not_hide_a_fault_that_lasts() -> None:
+    lasting = Fault("content-filter", rate=1.0, sticky=True)
+    behaviour = Behaviour(faults=[Fault("trickle", rate=1.0, times=3), lasting])
+    assert fault_for(behaviour, Arrival(1, "a", 1)) == lasting
+    assert fault_for(Behaviour(faults=behaviour.faults[:1]), Arrival(1, "a", 1)) == behaviour.faults[0]

@@ -180,7 +180,10 @@ def _examine_files(place: RunPlace, fold: Fold, flaws: Sequence[Flaw]) -> Iterat
         path = str(each.filename)
         if os.path.basename(path) != SPEC_FILE:
             means = "Holdfast did not create it, reads nothing through it, and refuses to write the run"
-            yield Diagnosis(Finding(f"{path} {each.strerror}", means, shlex.join(["rm", path]), place.run_id))
+            # Derived files (lock, lease, log) behind a link lose nothing; blobs behind a link are gone.
+            lost = os.path.basename(path) in ("blobs", "journal")
+            finding = Finding(f"{path} {each.strerror}", means, shlex.join(["rm", path]), place.run_id, damage=lost)
+            yield Diagnosis(finding)
 
 
 def _restore_spec_file(place: RunPlace) -> None:

@@ -1,4 +1,4 @@
-"""Holdfast runs LLM evaluations that cannot be lost."""
+"""Holdfast runs LLM evaluations that survive crashes. This module only re-exports the public names."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from holdfast.score import scorer
     from holdfast.solve import Context, ToolFailedError, solver, tool
 
-_ROOMS = {
+_MODULE_OF = {
     "Run": "holdfast.api",
     "Task": "holdfast.api",
     "open_run": "holdfast.api",
@@ -54,15 +54,15 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # or a checker would take every misspelt name for one of these
+if not TYPE_CHECKING:  # a type checker that saw `__getattr__` would accept every misspelt name
 
     def __getattr__(name: str) -> Any:
-        """Names are brought in when they are first used: `import holdfast` costs almost nothing."""
-        if name not in _ROOMS:
+        """Import a public name on first use, so that `import holdfast` stays fast."""
+        if name not in _MODULE_OF:
             raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
         import importlib
 
-        found = getattr(importlib.import_module(_ROOMS[name]), name)
+        found = getattr(importlib.import_module(_MODULE_OF[name]), name)
         globals()[name] = found
         return found
 

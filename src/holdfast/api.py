@@ -1,6 +1,7 @@
-"""Holdfast from Python: tasks, `run` and `recover`, each also for an event loop.
+"""The public Python API: `Task`, `run`, `recover` and `open_run`, with async versions of the first two calls.
 
-Async inside; the sync face is one thin wrapper.
+The work is async. The sync functions are thin wrappers that also work inside a running event loop (notebooks). This
+module stores nothing itself: after a crash, the same call with the same `id` resumes the run.
 """
 
 import asyncio
@@ -30,16 +31,16 @@ from holdfast.spec.source.sweeps import base_of
 
 __all__ = ["Run", "Task", "open_run", "recover", "recover_async", "run", "run_async"]
 
-_LOOK_SECONDS = 0.25
+_POLL_SECONDS = 0.25
 ScorerEntry = str | dict[str, Any] | Scorer | Callable[..., Any]
-"""A name, a name with its arguments, what `@scorer` makes, or a plain function."""
+"""A name, a mapping of a name to arguments, a `@scorer`, or a plain function."""
 
 
 class Task:
-    """A data set, how it is asked, and how the answers are scored.
+    """A data set, the prompt or solver that answers it, and the scorers.
 
     `data` is a list of rows or the path of a file. `solver` and `scorers` are names or functions. Several prompts make
-    variants of the task. Other fields are those of a task in a spec: system, repeats, sample_retries, fewshot, …
+    variants of the task. `fields` are the other fields of a task in a spec: system, repeats, sample_retries, fewshot, …
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class Task:
             self.fields["dataset"] = {**fields.get("dataset", {}), "path": path}
         if not callable(solver):
             self.fields["solver"] = solver
-        if all(_can_be_said(scorer) for scorer in self.scorers):
+        if all(_is_storable(scorer) for scorer in self.scorers):
             self.fields["scorers"] = self.scorers
 
 
@@ -76,13 +77,13 @@ async def run_async(
     quiet: bool = False,
     **fields: Any,
 ) -> Run:
-    """Run tasks on models, or the spec in a file; returns the run. With the `id` of an earlier run, go on with it.
+    """Run tasks on models, or the spec in a file, and return the run. With the `id` of an earlier run, resume it.
 
-    A part of it: `limit=5` (the first samples of each task), `samples=["s1"]`, `tasks=["sums"]`, and, of the spec in a
-    file, `models=["local"]`: names of its tasks and models. `fields` are those of a spec. Shows a bar in a notebook and
-    a line on a terminal, unless `quiet=True`.
+    To run a part: `limit=5` (the first samples of each task), `samples=["s1"]`, `tasks=["sums"]`, and, with a spec
+    file, `models=["local"]` (names from the spec). `fields` are further fields of a spec. Shows a progress bar in a
+    notebook and a line on a terminal, unless `quiet=True`.
     """
-    given = _given(what, models, tasks, fields)
+    given = _resolve_arguments(what, models, tasks, fields)
     ended = await execute(given, place_for(given, store or default_store(), id), observer(quiet))
     return Run(ended.place)
 
@@ -97,12 +98,12 @@ def run(
     quiet: bool = False,
     **fields: Any,
 ) -> Run:
-    """`run_async`, from code that is not async; also inside a running event loop, such as a notebook's."""
+    """`run_async` for synchronous code; it also works inside a running event loop, such as a notebook's."""
 
     async def work() -> Run:
         return await run_async(what, models, tasks=tasks, id=id, store=store, quiet=quiet, **fields)
 
-    return _in_thread(work) if _is_inside_loop() else asyncio.run(work())
+    return _run_in_thread(work) if _is_inside_loop() else asyncio.run(work())
 
 
 async def recover_async(
@@ -113,9 +114,9 @@ async def recover_async(
     overwrite: bool = False,
     cleanup: bool = True,
 ) -> Recovered:
-    """`recover`, beside whatever else the event loop does."""
+    """`recover` without blocking the event loop."""
     return await recovery.recover_async(
-        os.fspath(where), recovery.Wanted(os.fspath(output), events, overwrite, cleanup)
+        os.fspath(where), recovery.RecoveryOptions(os.fspath(output), events, overwrite, cleanup)
     )
 
 
@@ -127,13 +128,13 @@ def recover(
     overwrite: bool = False,
     cleanup: bool = True,
 ) -> Recovered:
-    """Bring back a run whose machine or folder is gone; `where` is its URL in a mirror, or a copy of its folder.
+    """Restore a run whose machine or folder is lost. `where`: its URL in a mirror, or a copy of its folder.
 
-    `output` is the store to put it in. `events=False` leaves out the steps of finished keys. `overwrite=True` adds to a
-    run that is there, which loses nothing. `cleanup=False` keeps a folder that was recovered from. What comes back says
-    what was found and what was lost; `holdfast.open_run(found.folder)` looks at the run.
+    `output` is the store to restore into. `events=False` leaves out the steps of finished keys. `overwrite=True` merges
+    into an existing run, which loses nothing. `cleanup=False` keeps a source folder that is no longer needed. Returns
+    what was restored and what was lost; open the run with `holdfast.open_run(recovered.folder)`.
     """
-    return recovery.recover(os.fspath(where), recovery.Wanted(os.fspath(output), events, overwrite, cleanup))
+    return recovery.recover(os.fspath(where), recovery.RecoveryOptions(os.fspath(output), events, overwrite, cleanup))
 
 
 def _is_inside_loop() -> bool:
@@ -144,31 +145,31 @@ def _is_inside_loop() -> bool:
     return True
 
 
-def _in_thread(work: Callable[[], Coroutine[Any, Any, Run]]) -> Run:
-    """A loop of its own beside the one that runs here, which waits.
+def _run_in_thread(work: Callable[[], Coroutine[Any, Any, Run]]) -> Run:
+    """Run in an event loop of its own in another thread, while the caller's loop is blocked.
 
-    An interrupt comes to this thread: the run is stopped and saved before it goes on to the caller.
+    Ctrl-C arrives in this thread. The run is cancelled and saves its state before the interrupt reaches the caller.
     """
-    working: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any] | None]] = []
+    running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any] | None]] = []
     result: list[Run | BaseException] = []
 
-    async def told() -> Run:
-        working.append((asyncio.get_running_loop(), asyncio.current_task()))
+    async def register_and_work() -> Run:
+        running.append((asyncio.get_running_loop(), asyncio.current_task()))
         return await work()
 
     def call() -> None:
         try:
-            result.append(asyncio.run(told()))
-        except BaseException as error:  # noqa: BLE001 - it is raised again in the caller's thread
+            result.append(asyncio.run(register_and_work()))
+        except BaseException as error:  # noqa: BLE001 - re-raised in the caller's thread
             result.append(error)
 
-    context = contextvars.copy_context()  # a notebook's display finds its cell in it
+    context = contextvars.copy_context()  # a notebook's display finds its cell through context variables
     thread = threading.Thread(target=context.run, args=(call,), name="holdfast-run")
     thread.start()
     try:
         _wait(thread)
     except BaseException:
-        for loop, task in working:
+        for loop, task in running:
             if task is not None and not loop.is_closed():
                 loop.call_soon_threadsafe(task.cancel)
         thread.join()
@@ -179,16 +180,18 @@ def _in_thread(work: Callable[[], Coroutine[Any, Any, Run]]) -> Run:
 
 
 def _wait(thread: threading.Thread) -> None:
-    """Until it ends. `asyncio.run` makes a cancellation of an interrupt, and nobody would see it while we wait."""
+    """Wait for the thread. `asyncio.run` turns Ctrl-C into a cancellation of the caller's task, which cannot be
+    delivered while this function blocks its event loop, so it is polled for.
+    """
     task = asyncio.current_task()
     while thread.is_alive():
-        thread.join(_LOOK_SECONDS)
+        thread.join(_POLL_SECONDS)
         if task is not None and task.cancelling():
             raise asyncio.CancelledError
 
 
-def _can_be_said(entry: ScorerEntry) -> bool:
-    """Whether a spec can hold it: no function is in it, nor a scorer made of one."""
+def _is_storable(entry: ScorerEntry) -> bool:
+    """Whether a spec can store it: it contains no function, and no scorer made from one."""
     if not isinstance(entry, str | dict):
         return False
     try:
@@ -198,7 +201,7 @@ def _can_be_said(entry: ScorerEntry) -> bool:
     return True
 
 
-def _given(
+def _resolve_arguments(
     what: Task | Sequence[Task] | str | None,
     models: Sequence[str | dict[str, Any]],
     tasks: Sequence[str | Task] | Task,
@@ -206,49 +209,52 @@ def _given(
 ) -> Given:
     if isinstance(models, str | dict):
         raise SpecError("models is a list: models=['mock'], or a list of mappings as in a spec")
-    what, names = _told_apart(what, tasks)
+    what, names = _split_tasks(what, tasks)
     if isinstance(what, str):
-        return _from_file(what, Selection(tasks=names, models=_names(models)), fields)
+        return _load_file(what, Selection(tasks=names, models=_require_names(models)), fields)
     raw = {**fields, "tasks": [task.fields for task in what], "models": list(models)}
     spec = select(build_spec(raw, "run()"), Selection(tasks=names))
     named = {task.name: task for task in what}
-    made_of = {task.name: named[base_of(task.name, named)] for task in spec.tasks}
+    # a task with several prompts becomes one task per variant in the spec; all of them share one `Task` object
+    origins = {task.name: named[base_of(task.name, named)] for task in spec.tasks}
     return Given(
         spec=spec,
-        rows={name: task.rows for name, task in made_of.items() if task.rows is not None},
-        solvers={name: task.solver for name, task in made_of.items() if task.solver is not None},
-        scorers={name: task.scorers for name, task in made_of.items()},
+        rows={name: task.rows for name, task in origins.items() if task.rows is not None},
+        solvers={name: task.solver for name, task in origins.items() if task.solver is not None},
+        scorers={name: task.scorers for name, task in origins.items()},
     )
 
 
-def _told_apart(
+def _split_tasks(
     what: Task | Sequence[Task] | str | None, tasks: Sequence[str | Task] | Task
 ) -> tuple[str | list[Task], list[str]]:
-    """What to run, and the names of the tasks wanted. Tasks may be passed as `tasks=[task]` too."""
-    every = [tasks] if isinstance(tasks, str | Task) else list(tasks)
-    names = [each for each in every if isinstance(each, str)]
-    made = [each for each in every if isinstance(each, Task)]
-    if what is None and not made:
-        raise SpecError("say what to run: a task, a list of tasks, or the path of a spec")
-    if what is not None and made:
+    """Return what to run and the names of the tasks to select. `Task` objects may also be passed as `tasks=[task]`."""
+    entries = [tasks] if isinstance(tasks, str | Task) else list(tasks)
+    names = [entry for entry in entries if isinstance(entry, str)]
+    objects = [entry for entry in entries if isinstance(entry, Task)]
+    if what is None and not objects:
+        raise SpecError("nothing to run: pass a task, a list of tasks, or the path of a spec")
+    if what is not None and objects:
         raise SpecError("tasks=… takes names where a spec or tasks are given first; pass tasks in one place")
     if what is None:
-        return made, names
+        return objects, names
     return what if isinstance(what, str) else [what] if isinstance(what, Task) else list(what), names
 
 
-def _names(models: Sequence[str | dict[str, Any]]) -> list[str]:
+def _require_names(models: Sequence[str | dict[str, Any]]) -> list[str]:
     names = [model for model in models if isinstance(model, str)]
     if len(names) < len(models):
         raise SpecError("a spec file has its own models: name those that you want, models=['local'], or leave it out")
     return names
 
 
-def _from_file(path: str, part: Selection, fields: dict[str, Any]) -> Given:
+def _load_file(path: str, selection: Selection, fields: dict[str, Any]) -> Given:
     try:
-        sets = [f"{name}={msgspec.json.encode(value).decode()}" for name, value in fields.items()]  # JSON is YAML
+        sets = [
+            f"{name}={msgspec.json.encode(value).decode()}" for name, value in fields.items()
+        ]  # every JSON value is valid YAML
     except (TypeError, ValueError) as error:
         raise SpecError(f"a field of the spec cannot be stored as JSON: {error}") from error
-    spec = select(load_spec(path, sets), part)
+    spec = select(load_spec(path, sets), selection)
     find_modules_beside(path, spec)
     return Given(spec, where=path)

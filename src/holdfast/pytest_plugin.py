@@ -1,11 +1,11 @@
-"""Scores in tests: the pytest plugin that comes with holdfast. pytest finds it by its entry point.
+"""The pytest plugin that comes with Holdfast: the fixture `assert_score`. pytest finds it by its entry point.
 
     def test_the_model_can_add(assert_score):
         run = holdfast.run("eval.yaml", id="nightly")
         assert_score(run, at_least=0.8)
 
-Every start of pytest imports this, also in projects that never use it: nothing else of holdfast is imported until a
-score is asserted.
+Every pytest run imports this module, also in projects that never use it, so it imports nothing else of Holdfast until
+a score is asserted.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(name="assert_score", scope="session")
 def _fixture() -> Callable[..., None]:
-    """`holdfast.pytest_plugin.assert_score`, without an import."""
+    """`holdfast.pytest_plugin.assert_score` as a fixture."""
     return assert_score
 
 
@@ -35,9 +35,9 @@ def assert_score(
     """Fail, with the mean, its interval, n and the wrong keys, if the mean of a scorer is below `at_least` in any task
     with any model.
 
-    `run` is what `holdfast.run` gave back, or a run's id, `latest`, or folder. Without `scorer` every scorer that gives
+    `run` is the result of `holdfast.run`, or a run's id, `latest`, or folder. Without `scorer`, every scorer that gives
     numbers counts. `confidence` is the level of the interval; with `certain=True` the whole interval must be high
-    enough, which small data sets seldom are. More than `failed_max` samples without a score fail the test as well.
+    enough, which small data sets seldom reach. More than `failed_max` samples without a score fail the test as well.
     """
     __tracebackhide__ = True
     from holdfast.report.compare.gate import Standard, shortcomings
@@ -48,10 +48,10 @@ def assert_score(
         name, known = f"{found.place.experiment}/{found.place.run_id}", found.scorers()
         if scorer is not None and scorer not in known:
             pytest.fail(f"{name} has no scorer {scorer!r}; it has {', '.join(known) or 'none'}", pytrace=False)
-        told = shortcomings(found.lines(), Standard(at_least, scorer or "", confidence, certain, failed_max))
+        problems = shortcomings(found.lines(), Standard(at_least, scorer or "", confidence, certain, failed_max))
     finally:
         if found is not run:
             found.close()
-    if told:
+    if problems:
         look = f"look at them with: {found.place.command('show', '--failed')} or --wrong"
-        pytest.fail("\n".join([f"{name} is not good enough", *told, look]), pytrace=False)
+        pytest.fail("\n".join([f"{name} does not meet the standard", *problems, look]), pytrace=False)

@@ -65,7 +65,7 @@ def begin(folder: Path, run_id: str = RUN) -> None:
     assert done.code == 0, done.err
 
 
-@pytest.mark.parametrize("function", ["write_plan", "open_journal", "started", "write_spec_file"])
+@pytest.mark.parametrize("function", ["write_plan", "open_journal", "make_started_record", "write_spec_file"])
 def test_a_run_killed_at_any_step_of_its_beginning_is_started_by_the_same_command(
     tmp_path: Path, function: str
 ) -> None:
@@ -82,7 +82,7 @@ def test_every_command_explains_a_run_whose_journal_has_a_header_and_no_record(t
     write_spec(tmp_path)
     store = ("--store", tmp_path / "runs")
     begin(tmp_path, OTHER)
-    kill_at(tmp_path, "started")
+    kill_at(tmp_path, "make_started_record")
     assert len((tmp_path / "runs/sums" / RUN / "journal/000001.jsonl").read_bytes().splitlines()) == 1
     found = shown(RUN, tmp_path / "runs")
     assert (found["status"], found["planned"]) == ("interrupted", 0)

@@ -153,7 +153,7 @@ def test_a_score_that_is_too_low_fails_and_tells_all(pytester: pytest.Pytester) 
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
-            "default/r is not good enough",
+            "default/r does not meet the standard",
             "t / m / exact_match: mean 0.1000, wanted at least 0.5 (90% interval 0.02?? .. 0.3???, n 10)",
             "  9 answers below it:",
             "    t/m/0/1",

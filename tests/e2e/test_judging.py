@@ -162,7 +162,7 @@ def test_a_role_that_a_solver_asks_belongs_to_the_answers(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"roles": {}}, "tasks[0].scorers[1]: rubric asks a judge, and the spec has no roles; add roles: {judge: …}"),
+        ({"roles": {}}, "tasks[0].scorers[1]: rubric needs a judge, and the spec has no roles; add roles: {judge: …}"),
         ({"roles": {"jugde": {"provider": "bench:judge"}}}, "rubric: there is no role 'judge'; there are: jugde"),
     ],
 )

@@ -347,7 +347,7 @@ def test_what_a_machine_could_not_send_is_sent_by_its_next_start(tmp_path: Path)
                 finish(process, signal.SIGKILL)
             refused = first.to_the_end()
             assert refused.code == 2
-            assert "the mirror must be reached at the start" in refused.err
+            assert "a start needs its mirror" in refused.err
             s3.go_on()
             wait_for_port(s3)
             assert first.to_the_end().code == 0

@@ -30,9 +30,9 @@ def test_a_run_comes_back_into_the_store_that_is_named(tmp_path: Path, url: str)
 
 
 def test_a_run_that_was_not_recovered_is_added_to_on_request_only(tmp_path: Path, url: str) -> None:
-    with pytest.raises(holdfast.HoldfastError, match="exists; add what is recovered to it with --overwrite"):
+    with pytest.raises(holdfast.HoldfastError, match="exists; merge into it with --overwrite"):
         holdfast.recover(url, output=tmp_path / "lost")
-    with pytest.raises(holdfast.HoldfastError, match="exists; add what is recovered to it with --overwrite"):
+    with pytest.raises(holdfast.HoldfastError, match="exists; merge into it with --overwrite"):
         holdfast.recover(url, output=tmp_path / "lost")
     assert holdfast.recover(url, output=tmp_path / "lost", overwrite=True).finished == 4
 

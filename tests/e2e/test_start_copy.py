@@ -120,7 +120,7 @@ def test_without_the_copy_the_same_damage_is_final(finished: Finished, home: Pat
     for command in ("show", "resume"):
         done = call(command, "r", cwd=home)
         assert_damaged(done)
-        assert "the record that began the run is damaged" in done.err
+        assert "its first record (run.started) is damaged" in done.err
     assert finished.server.stats().requests == requests
 
 

@@ -68,7 +68,7 @@ def test_a_filter_of_the_repository_is_not_started(repository: Path, name: str, 
 
 def test_without_the_check_a_filter_is_started(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     git(repository, "config", "filter.evil.clean", command(repository))
-    monkeypatch.setattr(commit, "_OF_REPOSITORY", ("nowhere",))
+    monkeypatch.setattr(commit, "_REPOSITORY_SCOPES", ("nowhere",))
     describe_commit()
     assert was_started(repository)
 

@@ -19,7 +19,8 @@ LIMITS = Path(__file__).with_name("limits.json")
 NOUNS = {"opening", "pacing", "routing", "scoring", "sealing", "testing", "timing"}
 """Names that end in -ing and are nouns of the field."""
 AVOIDED = re.compile(
-    r"\b(told|whoever|mend(?:s|ed|ing)?|bears?|bearing|odd|asks|go(?:es|ing|ne)? on|stands|of late|in its place)\b", re.I
+    r"\b(told|whoever|mend(?:s|ed|ing)?|bears?|bearing|odd|asks|go(?:es|ing|ne)? on|stands|of late|in its place)\b",
+    re.I,
 )
 AVOIDED_MAX = 60
 MODULES_MAX = 15

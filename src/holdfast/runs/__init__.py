@@ -1,4 +1,4 @@
-"""What commands, scripts and notebooks call: run, go on, look."""
+"""Runs: start, resume, fork, score, inspect, recover and remove them. Used by the command line and the Python API."""
 
 from holdfast.runs.execution.execute import execute, extend, place_for
 from holdfast.runs.execution.preparation import Given, check

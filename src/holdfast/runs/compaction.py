@@ -1,8 +1,9 @@
-"""A copy of a run without the steps of its finished keys, for people who only want the answers of a large agent run.
+"""Compacts a run: removes the steps of finished keys, which make up most of a large agent run. For `recover
+--no-events`.
 
-Records keep their times and get new numbers; references to numbers are adjusted. The last record, `totals`, states what
-the run had used, because most of that is counted from steps. The copy has a uid of its own, so its bytes are never
-mixed with those of the original.
+Records keep their times and get new numbers; references to numbers are adjusted. The last record, `totals`, holds the
+usage of the run, because that is otherwise counted from the removed steps. The compacted journal has its own uid, so
+its bytes are never mixed with those of the original. Works on a private copy only: see `condense` for crashes.
 """
 
 import contextlib
@@ -32,8 +33,8 @@ _step = FactDecoder(Step)
 
 
 def condense(run: str) -> None:
-    """Remove the steps of finished keys from a run's journal. No other process may use the folder: a crash while
-    the new journal takes the place of the old one leaves it without any.
+    """Remove the steps of finished keys from a run's journal. The folder must be private: a crash between removing the
+    old journal and renaming the new one leaves it without a journal.
     """
     fold, profile = Fold(), Profile()
     for found in Reader(journal_folder(run)).read():
@@ -48,10 +49,10 @@ def condense(run: str) -> None:
     copy.write(reader, msgspec.json.encode(profile))
     started = fold.story.started
     if started is not None:
-        with contextlib.suppress(FormatError):  # what cannot be read cannot be executed either
+        with contextlib.suppress(FormatError):  # a spec that cannot be read cannot be executed either
             pass_on(reader.uid, copy.uid, executed_by(read_stored_spec(fold.story.spec), started.source))
     shutil.rmtree(journal_folder(run))
-    for name in (START_FILE, LEASE):  # they are of the old journal
+    for name in (START_FILE, LEASE):  # both describe the old journal
         remove_if_there(OS_DISK, os.path.join(run, name))
     OS_DISK.replace(new, journal_folder(run))
     OS_DISK.sync_folder(run)
@@ -59,37 +60,40 @@ def condense(run: str) -> None:
 
 
 class _Copy:
-    """Writes segments from the first, and seals each that is full."""
+    """Writes the new journal from its first segment, and seals each segment that is full."""
 
     def __init__(self, folder: str, fold: Fold) -> None:
         self._folder = folder
         self._fold = fold
         self._judges = {position.n for judged in fold.judged.values() for position in judged.steps}
-        """Steps of judges whose answers are not fully scored: the next resume replays them."""
+        """Numbers of judge steps of answers that are not fully scored: the next resume replays them."""
         self.uid = uuid.uuid4().hex
         self._seed = seed_of(self.uid)
         self._tip: Fence | None = None
         self._number = 0
         self._handle = -1
         self._numbers: dict[int, int] = {}
-        """New numbers, by old one, of records that later ones may refer to: answers, and the steps that are kept."""
+        """Old number to new number of the records that later ones may refer to: answers, and the steps that are kept.
+        """
 
     def write(self, reader: Reader, profile: bytes) -> None:
         for found in reader.read():
             if isinstance(found, Entry) and found.line.t != "segment":
-                record = self._kept(found.line)
+                record = self._convert(found.line)
                 if record is not None:
                     self._append(record, found.line)
-        if self._tip is not None:  # the time of the last record, also if that one was removed
+        if (
+            self._tip is not None
+        ):  # with the time of the last record, even if that one was removed: `updated` stays the same
             self._write(draft("totals", self._fold.story.totals(profile)), self._fold.story.updated.encode())
         self._close()
 
-    def _kept(self, line: Line) -> Draft | None:
+    def _convert(self, line: Line) -> Draft | None:
         """The record with adjusted references; None if it is removed."""
         if line.t in ("step", "step.started") and self._is_removed(line):
             return None
         if line.t == "step":
-            return draft_fact(line.t, self._renumbered(_step.decode(line)), line.k)
+            return draft_fact(line.t, self._renumber(_step.decode(line)), line.k)
         if line.t == "batch" and _job.decode(line).token not in self._fold.story.jobs:
             return None
         if line.t == "totals":
@@ -104,7 +108,7 @@ class _Copy:
     def _is_removed(self, line: Line) -> bool:
         return step_gist.decode(line).o in self._fold.finished and line.n not in self._judges
 
-    def _renumbered(self, step: Step) -> Step:
+    def _renumber(self, step: Step) -> Step:
         if step.asked is None:
             return step
         numbers = {n: self._numbers.get(n, 0) for n in step.asked.needs}
@@ -144,8 +148,8 @@ class _Copy:
 
 
 def _anomaly(line: Line, numbers: dict[int, int]) -> Draft:
-    """What was found in an answer, or a loss of the original journal. The numbers and bytes of a loss mean nothing in
-    the copy: a reader would take them for records of the copy.
+    """Adjust an anomaly of an answer, or a loss in the original journal. Record numbers and byte ranges of a loss move
+    into its text: a reader would take them for positions in the new journal.
     """
     if line.k is not None:
         looked = looked_data.decode(line)

@@ -1,8 +1,9 @@
-"""Asking something of a live run, from another process: requests are files in the run's folder.
+"""Control requests to a live run from another process: cancel, tune, note, tag, set a score.
 
-A request is made whole under a temporary name and renamed; the run's watch sees it with its next beat, does it, and
-writes what came of it beside it. It works wherever the folder can be written, on any host, and leaves nothing behind. A
-request that nobody meets in time is taken back.
+A request is a file in the run's `control` folder, written under a temporary name and then renamed. The run's watchdog
+sees it at its next heartbeat, executes it, and writes a reply file beside it. This works from every host that can write
+the folder. The sender removes both files; it withdraws a request that gets no reply in time. A crash of the sender
+leaves a `.wish` file (the suffix is part of the on-disk format), which the next process of the run removes as stale.
 """
 
 import contextlib
@@ -17,19 +18,21 @@ from holdfast import files
 from holdfast.errors import UsageError
 from holdfast.records import Draft, draft
 from holdfast.records.facts import Note, RunResumed, ScoreGiven
-from holdfast.runs.execution.provenance import code, host
+from holdfast.runs.execution.provenance import collect_versions, describe_host
 from holdfast.spec import Spec, change_spec, read_stored_spec, spec_mapping
 from holdfast.spec.drift import differences
 from holdfast.state import Story
 from holdfast.version import __version__
 
 _FOLDER = "control"
-_PAUSE_SECONDS = 0.1
+_SUFFIX = ".wish"
+_REPLY_SUFFIX = ".done"
+_POLL_SECONDS = 0.1
 
 
-class Wish(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is asked: `cancel`, `tune` with assignments, `note` with a text, `tag` with tags to add and to take away,
-    `score` with one that was set by hand.
+class ControlRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`do` is `cancel`, `tune` (with assignments), `note` (with a text), `tag` (with tags to add and to remove), or
+    `score` (with a score that was set by hand).
     """
 
     do: str
@@ -42,29 +45,29 @@ class Wish(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def ask_run(
-    run: str, wish: Wish, seconds: float = 15.0, clock: Callable[[], float] = time.monotonic
+    run: str, request: ControlRequest, seconds: float = 15.0, clock: Callable[[], float] = time.monotonic
 ) -> tuple[bool, str] | None:
-    """Whether it was done, and a sentence; None if nobody answered."""
+    """Send a request and wait for the reply: whether it was done, and a sentence. None without a reply in time."""
     folder = os.path.join(run, _FOLDER)
     files.make_folder(folder)
-    path = os.path.join(folder, f"{uuid.uuid4().hex}.wish")
-    files.replace_file(path, msgspec.json.encode(wish))
+    path = os.path.join(folder, f"{uuid.uuid4().hex}{_SUFFIX}")
+    files.replace_file(path, msgspec.json.encode(request))
     end = clock() + seconds
     try:
         while clock() < end:
             with contextlib.suppress(OSError, msgspec.DecodeError):
-                return msgspec.json.decode(files.read_file(f"{path}.done"), type=tuple[bool, str])
-            time.sleep(_PAUSE_SECONDS)
+                return msgspec.json.decode(files.read_file(f"{path}{_REPLY_SUFFIX}"), type=tuple[bool, str])
+            time.sleep(_POLL_SECONDS)
         return None
     finally:
-        for leftover in (path, f"{path}.done"):
+        for leftover in (path, f"{path}{_REPLY_SUFFIX}"):
             with contextlib.suppress(OSError):
                 files.remove(leftover)
 
 
-def wishes(run: str, since: float = 0.0) -> Iterator[tuple[str, Wish | None]]:
-    """What has been asked and not met, each with its place; None for one that cannot be read. What is older than
-    `since` was asked of another process, and whoever asked has gone: it is removed.
+def pending_requests(run: str, since: float = 0.0) -> Iterator[tuple[str, ControlRequest | None]]:
+    """Yield the path of each request without a reply, and the request; None if it cannot be decoded. Requests older
+    than `since` were meant for an earlier process, and their senders have given up: they are removed.
     """
     folder = os.path.join(run, _FOLDER)
     try:
@@ -73,33 +76,33 @@ def wishes(run: str, since: float = 0.0) -> Iterator[tuple[str, Wish | None]]:
         return
     for name in names:
         path = os.path.join(folder, name)
-        if not name.endswith(".wish") or f"{name}.done" in names:
+        if not name.endswith(_SUFFIX) or f"{name}{_REPLY_SUFFIX}" in names:
             continue
         try:
-            found = files.status_of(path)
-            if found is not None and found.st_mtime < since:
+            status = files.status_of(path)
+            if status is not None and status.st_mtime < since:
                 files.remove(path)
                 continue
-            yield path, msgspec.json.decode(files.read_file(path), type=Wish)
+            yield path, msgspec.json.decode(files.read_file(path), type=ControlRequest)
         except OSError:
-            continue  # taken back
+            continue  # the sender withdrew it
         except msgspec.DecodeError:
             yield path, None
 
 
 def answer_wish(path: str, done: bool, sentence: str) -> None:
-    with contextlib.suppress(OSError):  # whoever asked has gone
-        files.replace_file(f"{path}.done", msgspec.json.encode((done, sentence)))
-        if files.status_of(path) is None:
-            files.remove(f"{path}.done")
+    with contextlib.suppress(OSError):  # the sender, and with it the folder, may be gone
+        files.replace_file(f"{path}{_REPLY_SUFFIX}", msgspec.json.encode((done, sentence)))
+        if files.status_of(path) is None:  # withdrawn in the meantime: nobody else would remove the reply
+            files.remove(f"{path}{_REPLY_SUFFIX}")
 
 
-_AT_THE_NEXT_START = (".timeout_seconds",)
-"""Throughput fields that open connections keep: accepted and without effect would be a lie."""
+_FIXED_WHILE_LIVE = (".timeout_seconds",)
+"""Throughput fields that open connections keep. Accepting a change that has no effect would mislead the user."""
 
 
-def tuned(story: Story, sets: Sequence[str]) -> tuple[Spec, Draft]:
-    """The spec with other limits, and the record of it. UsageError for a field that is not only about speed."""
+def tune_spec(story: Story, sets: Sequence[str]) -> tuple[Spec, Draft]:
+    """Return the changed spec and its record. UsageError for a field that is not of the class `throughput`."""
     spec = change_spec(story.spec, sets)
     changes = differences(read_stored_spec(story.spec), spec)
     if not changes:
@@ -107,16 +110,22 @@ def tuned(story: Story, sets: Sequence[str]) -> tuple[Spec, Draft]:
     for change in changes:
         if change.kind != "throughput":
             raise UsageError(
-                f"{change.field} is of the class {change.kind}: only throughput fields of a live run change"
+                f"{change.field} is a {change.kind} field: only throughput fields of a live run can be changed"
             )
-        if change.field.endswith(_AT_THE_NEXT_START) or ".batch" in change.field:
-            raise UsageError(f"{change.field} counts from the next start: stop the run and resume it with --set")
-    record = RunResumed(tuple(changes), spec_mapping(spec), code(), host(), __version__, (), live=True)
+        if change.field.endswith(_FIXED_WHILE_LIVE) or ".batch" in change.field:
+            raise UsageError(f"{change.field} takes effect only at a start: stop the run and resume it with --set")
+    record = RunResumed(
+        tuple(changes), spec_mapping(spec), collect_versions(), describe_host(), __version__, (), live=True
+    )
     return spec, draft("run.resumed", record)
 
 
-def record_of(wish: Wish) -> Draft:
-    """A person's note, tags that come and go, or a score that was set by hand."""
-    if wish.score is not None:
-        return draft("score", wish.score, wish.key)
-    return draft("note", Note(wish.text, wish.add, wish.remove))
+def record_of(request: ControlRequest) -> Draft:
+    """The journal record of a note, a change of tags, or a score that was set by hand."""
+    if request.score is not None:
+        return draft("score", request.score, request.key)
+    return draft("note", Note(request.text, request.add, request.remove))
+
+
+Wish = ControlRequest
+"""The old name, still imported by cli/commands/control.py and score.py."""

@@ -1,4 +1,4 @@
-"""What runs have cost, and what answers of earlier runs tell about the next."""
+"""The costs of runs, and the usage of earlier runs from which the cost of the next one is estimated. Reads only."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,12 +12,12 @@ from holdfast.runs.run import Run
 from holdfast.runs.store.lookup import newest_runs
 from holdfast.spec import Spec
 
-_LOOKED_AT = 20
-"""So many of the newest runs."""
+_RUNS_MAX = 20
+"""How many of the newest runs of an experiment are read for an estimate."""
 
 
 def costs_of(runs: Sequence[Run]) -> CostReport:
-    """Of all of them together; what was spent against which limits, if it is one."""
+    """Add up the costs of the runs. For a single run, the report also shows its limits."""
     limits: dict[str, Any] = {}
     if len(runs) == 1:
         limits = {name: value for name, value in runs[0].limits().items() if value is not None}
@@ -25,18 +25,20 @@ def costs_of(runs: Sequence[Run]) -> CostReport:
 
 
 def observed_before(spec: Spec, store: str) -> Mapping[tuple[str, str], Observed]:
-    """What an answer took in earlier runs of the experiment, by task and model; the newest run that has any counts."""
-    wanted = {model.name: (model.provider, model.model, model.params) for model in spec.models}
+    """The usage of earlier runs of the experiment by task and model, from the newest run that has finished answers.
+    Runs count only where provider, model name and parameters are the same as in `spec`.
+    """
+    current = {model.name: (model.provider, model.model, model.params) for model in spec.models}
     found: dict[tuple[str, str], Observed] = {}
-    for place in newest_runs(store, spec.experiment, _LOOKED_AT):
+    for place in newest_runs(store, spec.experiment, _RUNS_MAX):
         try:
             with Run(place) as run:
-                told = run.observed()
+                observed = run.observed()
                 models = run.spec().models
         except (HoldfastError, OSError, msgspec.ValidationError):
-            continue  # a run that cannot be read tells nothing
-        same = {each.name for each in models if (each.provider, each.model, each.params) == wanted.get(each.name)}
-        for (task, model), each in told.items():
+            continue  # an estimate does not need every run: skip those that cannot be read
+        same = {each.name for each in models if (each.provider, each.model, each.params) == current.get(each.name)}
+        for (task, model), each in observed.items():
             if model in same:
                 found.setdefault((task, model), each)
     return found

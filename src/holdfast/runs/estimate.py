@@ -1,8 +1,8 @@
-"""What a run will ask and cost, told before it is started: a range, because nobody knows exactly.
+"""Estimates the requests, tokens and dollars of a run before it starts, as ranges. Sends nothing, stores nothing.
 
-Where an earlier run of the experiment has answers of a cell, by what those took; else by the prompts: about as many
-tokens as they have, one request an answer, and as much out as `max_tokens` allows. What nothing limits has no upper
-end, and is not guessed. Nothing is sent.
+A cell is estimated from its finished answers in an earlier run of the experiment. Without those, from its prompts: one
+request per answer, the approximate tokens of the prompts as input, and up to `max_tokens` as output. Amounts that
+nothing limits have no upper end. This module also finds the prices of models.
 """
 
 import os
@@ -23,17 +23,17 @@ from holdfast.spec.source.yaml import expand
 
 _COUNTED_ROWS = 1000
 _OBSERVED_ERROR = 0.25
-"""How far off the mean of earlier answers may be."""
+"""The assumed relative error of the mean of earlier answers."""
 
 
 class Range(msgspec.Struct, frozen=True):
-    """From … to …; `high` is None where nothing limits it."""
+    """`high` is None if the amount has no upper limit."""
 
     low: float
     high: float | None
 
     def __add__(self, other: "Range") -> "Range":
-        return Range(self.low + other.low, None if None in (self.high, other.high) else _both(self.high, other.high))
+        return Range(self.low + other.low, None if self.high is None or other.high is None else self.high + other.high)
 
     def times(self, factor: float) -> "Range":
         return Range(self.low * factor, None if self.high is None else self.high * factor)
@@ -43,7 +43,7 @@ _NONE = Range(0.0, 0.0)
 
 
 class Observed(msgspec.Struct, frozen=True):
-    """What the finished answers of a cell took in an earlier run, in all, by role."""
+    """The total usage of the finished answers of a cell in an earlier run, by role (empty: the evaluated model)."""
 
     run_id: str
     finished: int
@@ -55,14 +55,14 @@ class Prompts(msgspec.Struct, frozen=True):
 
     rows: int
     tokens: int
-    """Of one repeat, about; of a long data set, by what its first rows have for their length."""
+    """Approximate tokens of one repeat. Long data sets are extrapolated from their first rows by length."""
     files: int
     first: dict[str, list[Message]]
-    """Of the first samples, by id."""
+    """The messages of the first samples, by id."""
 
 
 class CellEstimate(msgspec.Struct, frozen=True):
-    """What a cell will ask and cost, before anything is asked."""
+    """The estimate of one cell."""
 
     task: str
     model: str
@@ -73,12 +73,12 @@ class CellEstimate(msgspec.Struct, frozen=True):
     dollars: Range | None
     """None if the model has no price."""
     of: str
-    """What it is made of: `prompts`, or the run whose answers it goes by."""
+    """What the estimate is based on: `prompts`, or the id of an earlier run."""
     unpriced: tuple[str, ...] = ()
 
 
 class Estimate(msgspec.Struct, frozen=True):
-    """What `cost SPEC --json` says: a contract, fields are only ever added."""
+    """The output of `cost SPEC --json`. A contract: fields are only ever added."""
 
     cells: tuple[CellEstimate, ...]
     requests: Range
@@ -86,11 +86,11 @@ class Estimate(msgspec.Struct, frozen=True):
     dollars: Range | None
     unpriced: tuple[str, ...]
     limits: dict[str, float]
-    """What the run may use in all."""
+    """`limits.run`: those that are set."""
 
     def over(self) -> Iterator[str]:
-        """The limits that the run may reach, each in a sentence. Where nothing tells how much it will need, nothing
-        is said: that is what a limit is for.
+        """One sentence for each limit that the run may reach. Amounts without an estimate are not mentioned: the limit
+        exists for exactly that case.
         """
         amounts = {"cost_usd": self.dollars, "tokens": self.tokens, "requests": self.requests}
         for name, limit in self.limits.items():
@@ -99,22 +99,22 @@ class Estimate(msgspec.Struct, frozen=True):
                 continue
             unit = "" if name == "cost_usd" else f" {name}"
             if amount.low > limit:
-                needed, likely = f"about {_told(name, amount.low)}{unit} or more", "will probably"
+                needed, likely = f"about {_format_amount(name, amount.low)}{unit} or more", "will probably"
             else:
-                needed, likely = f"{_told(name, amount.low)} to {_told(name, amount.high or 0.0)}{unit}", "may"
+                needed, likely = (
+                    f"{_format_amount(name, amount.low)} to {_format_amount(name, amount.high or 0.0)}{unit}",
+                    "may",
+                )
             allowed = f"limits.run.{name} is {limit:{',.0f' if unit else 'g'}}"
             yield f"{needed} are needed, and {allowed}: the run {likely} stop there, with exit 6, and can be resumed"
 
 
-def _told(name: str, amount: float) -> str:
-    """An amount of what a limit is of, without its unit."""
+def _format_amount(name: str, amount: float) -> str:
     return dollars(amount) if name == "cost_usd" else f"{amount:,.0f}"
 
 
 def estimate(spec: Spec, works: Mapping[str, Work], seen: Mapping[tuple[str, str], Observed]) -> Estimate:
-    """By the answers that an earlier run has of a cell; else by its prompts, one request an answer. `spec` has its
-    prices.
-    """
+    """Estimate a run. `seen`: usage of earlier runs by task and model. `spec` must have its prices (`with_prices`)."""
     cells: list[CellEstimate] = []
     for name, work in works.items():
         models = models_of(spec, work.task)
@@ -140,7 +140,9 @@ def estimate(spec: Spec, works: Mapping[str, Work], seen: Mapping[tuple[str, str
 
 
 def read_prompts(work: Work, spec: Spec, shown: int = 0) -> Prompts:
-    """Renders every sample's first messages; counts tokens in the first of them, and only characters in the rest."""
+    """Render the first messages of every sample. Tokens are counted in the first rows only, characters in all, because
+    counting tokens is slow. `shown`: how many samples' messages to return.
+    """
     rows = files = characters = counted = tokens = 0
     first: dict[str, list[Message]] = {}
     for sample in work.samples(spec, surveyed=True):
@@ -158,18 +160,20 @@ def read_prompts(work: Work, spec: Spec, shown: int = 0) -> Prompts:
 
 
 def _by_prompts(work: Work, model: Model, prompts: Prompts) -> CellEstimate:
-    """A solver of several requests asks more than its prompts, and nobody knows how much."""
-    alone = work.solver.name == "chat"
+    """Estimate from prompts. Only `chat` is known to send one request per answer; for other solvers the prompts are
+    a lower bound.
+    """
+    single = work.solver.name == "chat"
     answers = prompts.rows * work.task.repeats
     tokens = prompts.tokens * work.task.repeats
-    most = output_limit(model.params) if alone else None
-    read = Range(tokens * LEAST, tokens * MOST if alone and not prompts.files else None)
+    most = output_limit(model.params) if single else None
+    read = Range(tokens * LEAST, tokens * MOST if single and not prompts.files else None)
     written = Range(answers, None if most is None else answers * most)
     return CellEstimate(
         task=work.task.name,
         model=model.name,
         answers=answers,
-        requests=Range(answers, answers if alone else None),
+        requests=Range(answers, answers if single else None),
         input_tokens=read,
         output_tokens=written,
         dollars=_priced(model, answers, read, written),
@@ -179,12 +183,12 @@ def _by_prompts(work: Work, model: Model, prompts: Prompts) -> CellEstimate:
 
 
 def _by_answers(spec: Spec, task: str, model: Model, answers: int, before: Observed) -> CellEstimate:
-    """As many tokens, and requests, as an answer took then, more or less."""
-    asked = {"": model} | spec.roles
+    """Estimate from the mean usage of an answer in an earlier run."""
+    models = {"": model} | spec.roles
     share = answers / before.finished
     around = Range(share * (1 - _OBSERVED_ERROR), share * (1 + _OBSERVED_ERROR))
     whole = sum(before.used.values(), Usage())
-    costs = {role: asked[role].dollars(used) if role in asked else None for role, used in before.used.items()}
+    costs = {role: models[role].dollars(used) if role in models else None for role, used in before.used.items()}
     known = [cost for cost in costs.values() if cost is not None]
     return CellEstimate(
         task=task,
@@ -215,12 +219,8 @@ def _files_in(messages: Sequence[Message]) -> int:
     return sum(1 for part in parts if isinstance(part, dict) and part.get("type") != "text")
 
 
-def _both(one: float | None, other: float | None) -> float:
-    return (one or 0.0) + (other or 0.0)
-
-
 def with_prices(spec: Spec, stored: Spec | None = None, environ: Mapping[str, str] = os.environ) -> Spec:
-    """The spec with a price for every model that has one: its own, that of the run so far, or a listed one."""
+    """Return the spec with prices filled in: the model's own, else the stored one of the run, else the listed one."""
     known = {} if stored is None else {_identity(model): model.price for model in _models(stored)}
 
     def priced(model: Model) -> Model:
@@ -232,7 +232,7 @@ def with_prices(spec: Spec, stored: Spec | None = None, environ: Mapping[str, st
 
 
 def check_budget(spec: Spec) -> None:
-    """SpecError if money is limited and nobody knows what a model costs: such a limit would never be reached."""
+    """SpecError if `cost_usd` is limited and a model has no price: the limit could never be reached."""
     if spec.limits.run.cost_usd is None:
         return
     for model in _models(spec):
@@ -255,8 +255,8 @@ def _identity(model: Model) -> tuple[str, str, str]:
 def _listed(model: Model, environ: Mapping[str, str]) -> Price | None:
     try:
         urls = [model.base_url] if isinstance(model.base_url, str) else model.base_url
-        base_url, _ = expand(urls[0] if urls else "", environ, "base_url")  # several are one model, at one price
+        base_url, _ = expand(urls[0] if urls else "", environ, "base_url")  # several URLs serve one model at one price
     except SpecError:
-        return None  # a variable is missing: whoever opens the connection says so
+        return None  # a missing variable is reported when the connection is opened
     found = find_rates(model.provider, model.model, base_url)
     return None if found is None else msgspec.convert(msgspec.to_builtins(found), Price)

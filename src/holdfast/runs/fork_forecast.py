@@ -1,7 +1,7 @@
-"""What a fork will reuse, what it will ask, and what that will cost: a guess, told before anything is made.
+"""Forecasts what a fork will reuse, what it will request, and the cost, before the fork is made. Stores nothing.
 
-It is made of what the parent has recorded: for a key that it knows, of the steps that are not reused; for a new key, of
-its average. Dollars are counted only for models that have a price.
+For a key that the parent has, the forecast counts the recorded steps that are not reused; for a new key, the parent's
+average. Dollars are counted only for models that have a price.
 """
 
 from collections.abc import Sequence
@@ -15,32 +15,32 @@ from holdfast.spec import Model, Spec
 
 
 class Forecast(msgspec.Struct, frozen=True):
-    """What a fork will take over and what it will ask, as far as a rehearsal can tell."""
+    """What a fork will reuse and request, according to a rehearsal without requests."""
 
     keys: int
     reused: int
-    """Steps that are taken over and asked for again."""
+    """Recorded steps that the fork will request again and get from the parent."""
     complete: int
     """Keys that need no new request."""
     asks: int
-    """Requests, at a guess: what the parent needed beyond what is reused; for new keys, its average."""
+    """Estimated new requests: what the parent needed beyond what is reused; for new keys, its average."""
     tokens: int
     dollars: float | None = None
-    """At a guess, what will be asked of models that have a price; None if none has."""
+    """Estimated cost of new requests to models that have a price; None if none has."""
     unpriced: int = 0
-    """Keys that will ask a model without a price."""
+    """Keys that will send requests to a model without a price."""
 
 
 class Mean(msgspec.Struct, frozen=True):
-    """Steps and tokens of a key, on the average of those that are finished."""
+    """The mean steps and tokens of a finished key."""
 
     steps: float
     input_tokens: float
     output_tokens: float
 
 
-class Guess:
-    """Adds up, key by key."""
+class ForecastBuilder:
+    """Adds up a forecast, key by key."""
 
     def __init__(self, spec: Spec, mean: Mean) -> None:
         self._mean = mean
@@ -50,7 +50,7 @@ class Guess:
         self._asks = self._tokens = self._dollars = 0.0
 
     def add(self, model: str, rehearsed: Rehearsed, recorded: Sequence[Recorded]) -> None:
-        """A key of a model, what it would reuse, and the steps that the parent has of it."""
+        """Add a key: its model, what it would reuse, and its steps in the parent."""
         self._keys += 1
         self._reused += rehearsed.reused
         if not rehearsed.asks:
@@ -58,13 +58,13 @@ class Guess:
             return
         if recorded:
             self._asks += max(len(recorded) - rehearsed.reused, 1)
-            parts = _left(recorded, rehearsed.saved)
+            parts = _tokens_left(recorded, rehearsed.saved)
         else:
             self._asks += self._mean.steps
             parts = {"": (self._mean.input_tokens, self._mean.output_tokens)}
         self._tokens += sum(map(sum, parts.values()))
-        asked = {role: self._roles.get(role) if role else self._models[model] for role in parts}
-        costs = [_dollars(asked[role], *tokens) for role, tokens in parts.items()]
+        models = {role: self._roles.get(role) if role else self._models[model] for role in parts}
+        costs = [_dollars(models[role], *tokens) for role, tokens in parts.items()]
         self._unpriced += None in costs
         self._dollars += sum(filter(None, costs))
 
@@ -81,8 +81,10 @@ class Guess:
         )
 
 
-def _left(recorded: Sequence[Recorded], saved: Usage) -> dict[str, tuple[float, float]]:
-    """By role: tokens in and out of what was recorded, without the share of it that is reused."""
+def _tokens_left(recorded: Sequence[Recorded], saved: Usage) -> dict[str, tuple[float, float]]:
+    """By role: recorded input and output tokens, without the share that is reused. The rehearsal does not count reuse
+    by role, so every role gets the same share.
+    """
     used: dict[str, Usage] = {}
     for each in recorded:
         if each.step.answer is not None:

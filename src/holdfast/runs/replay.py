@@ -1,6 +1,6 @@
-"""One sample's code, run again on its recorded steps. Not a single request is sent, and nothing is written.
+"""Replays one sample: runs its solver again on the recorded steps. Sends no request and writes nothing.
 
-Where the code asks for what is not recorded, it stops there: that is where the live run would have gone on.
+At the first request that is not recorded the replay stops; a live run would send that request.
 """
 
 import asyncio
@@ -23,45 +23,47 @@ from holdfast.plan import Work, prepare
 from holdfast.records.facts import Failure, TaskInputs
 from holdfast.records.keys import parse_key
 from holdfast.records.samples import Answer, Message
-from holdfast.runs.execution.preparation import Given, naming
+from holdfast.runs.execution.preparation import Given, prefix_errors
 from holdfast.runs.execution.resume import Reading
 from holdfast.runs.store.lookup import RunPlace
 
 
 class Replay(msgspec.Struct, frozen=True):
-    """How it went: the answer, or why there is none; how many steps were replayed, how many were never asked for."""
+    """The answer, or why there is none; how many steps were replayed, and how many the code did not request."""
 
     answer: Answer | None
     failure: Failure | None
     replayed: int
     orphaned: int
     asked: list[Message] | None = None
-    """What the code asked for that is not recorded."""
+    """The first request of the code that is not recorded."""
 
 
 def set_scene(place: RunPlace, key: str, given: Given) -> Scene:
-    """Find a key's row, its solver and its recorded steps. Needs neither the models' keys nor the scorers."""
+    """Find a key's row, solver and recorded steps. Needs no API keys and no scorers."""
     fold = Reading(place).fold
-    with naming(given.where):
+    with prefix_errors(given.where):
         works = prepare(given.spec, given.rows, given.solvers, fold.story.inputs)
     try:
-        wanted = parse_key(key)
+        parts = parse_key(key)
     except ValueError as error:
         raise UsageError(f"{key!r} is not a key: task/model/sample/repeat") from error
-    cells = [cell for cell in fold.story.cells if (cell.task, cell.model) == (wanted.task, wanted.model)]
-    for cell in cells if wanted.task in works else ():
+    cells = [cell for cell in fold.story.cells if (cell.task, cell.model) == (parts.task, parts.model)]
+    for cell in cells if parts.task in works else ():
         work = works[cell.task]
         changed = _is_changed(work, fold.story.inputs.get(cell.task, TaskInputs()))
         tickets = Tickets(place.folder, cell, given.spec, work, lambda ordinal: True)
         for ticket in tickets.all():
             if ticket.key == key:
-                last = _recorded(place, key)
+                last = _read_last_attempt(place, key)
                 return Scene(ticket, work, given.spec, last.attempt, last.steps, changed=changed, run=place.folder)
     raise UsageError(f"{place.run_id} has no key {key!r}; list keys with: holdfast export {place.run_id}")
 
 
 def _is_changed(work: Work, stored: TaskInputs) -> bool:
-    """Changed code is what people replay for. A solver that only a script has cannot be found from here at all."""
+    """Whether the solver's code differs from the recorded one. That is allowed, since people replay to test changes.
+    UsageError if the solver was passed as a function by a script: it cannot be imported from here.
+    """
     digest = work.solver.digest()
     if stored.solver and not digest:
         raise UsageError(
@@ -72,13 +74,13 @@ def _is_changed(work: Work, stored: TaskInputs) -> bool:
 
 
 async def play(scene: Scene) -> Replay:
-    """Run the solver."""
+    """Run the solver on the recorded steps."""
     replay, _ = await _play(scene)
     return replay
 
 
 async def _play(scene: Scene) -> tuple[Replay, BaseException | None]:
-    """How it went, and what the code raised if it was not for want of a recorded step."""
+    """The result, and the exception of the user's code, unless it was caused by a missing step."""
     missing: list[list[Message]] = []
 
     async def ask(messages: list[Message], params: dict[str, Any], tools: list[dict[str, Any]]) -> tuple[Answer, int]:
@@ -90,7 +92,7 @@ async def _play(scene: Scene) -> tuple[Replay, BaseException | None]:
     try:
         answer = await scene.work.solver.solve(scene.ticket.sample, stage.ctx)
     except (KeyboardInterrupt, bdb.BdbQuit):
-        raise  # the person at the keyboard, not the code
+        raise  # from the user at the keyboard, not from the code
     except BaseException as error:  # noqa: BLE001 - the user's code may raise anything
         raised = error
     finally:
@@ -101,7 +103,7 @@ async def _play(scene: Scene) -> tuple[Replay, BaseException | None]:
     return Replay(answer, failure, spent.replayed, spent.orphaned, asked), None if missing else raised
 
 
-def _recorded(place: RunPlace, key: str) -> Last:
+def _read_last_attempt(place: RunPlace, key: str) -> Last:
     traces = Traces(place.journal, key)
     try:
         return traces.last_attempt(key)
@@ -110,10 +112,10 @@ def _recorded(place: RunPlace, key: str) -> Last:
 
 
 def in_debugger(scene: Scene) -> Replay | None:
-    """`play` under pdb: stopped at the first line of the solver, and again where it raises. None if it was left."""
+    """`play` under pdb, which stops at the first line of the solver and where it raises. None if the user quits."""
     import pdb
 
-    function = _written(scene.work.solver.function)
+    function = _unwrap(scene.work.solver.function)
     debugger = pdb.Pdb()
     debugger.rcLines.extend([f"tbreak {function.__code__.co_filename}:{_first_line(function)}", "continue"])
     found: list[tuple[Replay, BaseException | None]] = []
@@ -123,12 +125,12 @@ def in_debugger(scene: Scene) -> Replay | None:
         return None
     replay, raised = found[0]
     if raised is not None and raised.__traceback__ is not None:
-        pdb.post_mortem(_to_own_frame(raised.__traceback__))
+        pdb.post_mortem(_trim_traceback(raised.__traceback__))
     return replay
 
 
-def _to_own_frame(trace: types.TracebackType) -> types.TracebackType:
-    """A traceback that ends in the user's code: where one of our own calls raised, the debugger shows who made it."""
+def _trim_traceback(trace: types.TracebackType) -> types.TracebackType:
+    """A traceback that ends in the user's code: without the frames of Holdfast functions that it called."""
     frames: list[types.TracebackType] = []
     current: types.TracebackType | None = trace
     while current is not None:
@@ -136,20 +138,21 @@ def _to_own_frame(trace: types.TracebackType) -> types.TracebackType:
         current = current.tb_next
     while len(frames) > 1 and is_ours(frames[-1].tb_frame.f_code.co_filename):
         frames.pop()
-    made: types.TracebackType | None = None
+    trimmed: types.TracebackType | None = None
     for each in reversed(frames):
-        made = types.TracebackType(made, each.tb_frame, each.tb_lasti, each.tb_lineno)
-    return made or trace
+        trimmed = types.TracebackType(trimmed, each.tb_frame, each.tb_lasti, each.tb_lineno)
+    return trimmed or trace
 
 
-def _written(function: Callable[..., Any]) -> Any:
-    """The function that somebody wrote, below partials and decorators."""
+def _unwrap(function: Callable[..., Any]) -> Any:
+    """The user's function below partials and decorators."""
     while isinstance(function, functools.partial):
         function = function.func
     return inspect.unwrap(function)
 
 
 def _first_line(function: Any) -> int:
+    """The first line of the body: a breakpoint on the `def` line would never be reached."""
     lines = sorted({line for _, _, line in function.__code__.co_lines() if line})
     first = inspect.getsourcelines(function)[1]
     return next((line for line in lines if line > first), first)

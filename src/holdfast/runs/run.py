@@ -1,4 +1,9 @@
-"""A run, to be looked at: its summary, its report, its samples. Reads only; brings the index up to date on the way."""
+"""`Run`: the read side of one run. Summary, report, samples, scores, costs, and the history of single keys.
+
+Nothing here writes to the run's folder. The first access brings the derived index in the user's cache up to date and
+checks the journal, the plan and the data for damage; no number is returned before that check. A crash leaves at most
+a stale index, which the next reader updates.
+"""
 
 import contextlib
 import warnings
@@ -51,7 +56,7 @@ from holdfast.report.story import (
 )
 from holdfast.runs.estimate import Observed
 from holdfast.runs.execution.provenance import origin_of
-from holdfast.runs.mirror.recovery import Moved
+from holdfast.runs.mirror.recovery import TransferProgress
 from holdfast.runs.mirror.remote import find_to_read
 from holdfast.runs.store.damage import DamageReport, find_damage
 from holdfast.runs.store.lookup import RunPlace, command_to_go_on, default_store, not_begun
@@ -72,11 +77,11 @@ from holdfast.state import (
 
 
 class Run:
-    """One run in a store. Close it, or use it in a `with`, to let go of its index."""
+    """One run in a store. Close it, or use it in a `with` statement, to release its index."""
 
     def __init__(self, place: RunPlace, *, quiet: bool = False, sizes_only: bool = False) -> None:
-        """`quiet`: do not warn of damage, because the caller shows `damage`. `sizes_only`: check plan and data by their
-        sizes, without computing digests.
+        """`quiet`: issue no `DamageWarning`, because the caller shows `damage`. `sizes_only`: check plan and data by
+        size only, without computing digests.
         """
         self.place = place
         self._opened: Index | None = None
@@ -85,8 +90,8 @@ class Run:
         self._sizes_only = sizes_only
 
     @classmethod
-    def find(cls, store: str, wanted: str, moved: Moved | None = None) -> "Run":
-        """`moved` is told how much of a run in a mirror has been fetched."""
+    def find(cls, store: str, wanted: str, moved: TransferProgress | None = None) -> "Run":
+        """`moved` is called with the progress of fetching a run from a mirror."""
         return cls(find_to_read(store, wanted, moved))
 
     def __enter__(self) -> "Run":
@@ -114,7 +119,7 @@ class Run:
 
     @property
     def _index(self) -> Index:
-        """Brought up to date when something is first asked."""
+        """The index, opened and brought up to date on first use."""
         if self._opened is None:
             standing = standing_of(self.place.folder)
             self._opened = Index(self.place.folder)
@@ -122,7 +127,7 @@ class Run:
         return self._opened
 
     def _check(self, standing: Standing) -> None:
-        """No number leaves this run before its originals were checked."""
+        """Check the run's files, and warn once of each damage."""
         assert self._opened is not None
         warned = self._damage.sentences
         self._damage = find_damage(self.place, self._opened, standing, sizes_only=self._sizes_only)
@@ -132,7 +137,7 @@ class Run:
 
     @property
     def damage(self) -> tuple[str, ...]:
-        """What is missing or changed in its files, a sentence each; empty if nothing is."""
+        """What is missing or changed in the run's files, one sentence each; empty if nothing is."""
         return self.damage_report.sentences
 
     @property
@@ -141,57 +146,58 @@ class Run:
         return self._damage
 
     def require_whole(self) -> None:
-        """DamagedError if anything is damaged: for verdicts, which a missing part could turn."""
+        """Raise DamagedError if anything is damaged. For verdicts such as `gate`, which missing data could reverse."""
         if self.damage:
             self._damage.require_whole()
 
     def status(self) -> tuple[str, str]:
-        """The lock is looked at before the journal, or a run that ends between the two would seem interrupted."""
+        """The status and its reason."""
         before = self._opened
+        # The lock is checked before the journal is read: otherwise a run that ends in between would look interrupted.
         standing = standing_of(self.place.folder)
         if before is not None and (standing.held or before.story.end is None):
-            self.close()  # it may have got on, or ended, since the index was brought up to date
+            self.close()  # the run may have progressed, or ended, since the index was brought up to date
         return status_of(self._index.story, self._index.unfinished, standing, bool(self._index.damage))
 
     def cells(self, evaluation: str = "") -> Iterator[CellReport]:
         return report_cells(self._index, self._evaluation(evaluation))
 
-    def _evaluation(self, wanted: str) -> str:
-        """The evaluation of a name, an id or the beginning of one; empty means the newest."""
+    def _evaluation(self, name: str) -> str:
+        """Resolve a name, an id or the prefix of an id to an evaluation id; empty means the newest."""
         every = self._index.story.evaluations
-        named = [each for each, started in every.items() if wanted and started.name == wanted]
-        found = named[-1:] or [each for each in every if wanted and each.startswith(wanted)]
-        if wanted and len(found) != 1:
+        named = [each for each, started in every.items() if name and started.name == name]
+        found = named[-1:] or [each for each in every if name and each.startswith(name)]
+        if name and len(found) != 1:
             known = ", ".join(f"{each} ({started.name})" if started.name else each for each, started in every.items())
             problem = "has no evaluation" if not found else "has several evaluations that begin with"
-            raise UsageError(f"{self.place.run_id} {problem} {wanted!r}; there are: {known or 'none'}")
+            raise UsageError(f"{self.place.run_id} {problem} {name!r}; there are: {known or 'none'}")
         return found[0] if found else ""
 
     def report(self, evaluation: str = "") -> RunReport:
-        """`evaluation`: its name or id; the newest unless it is given."""
+        """`evaluation`: a name or id; the newest by default."""
         status = self.status()
         return report_of(self.place, self._index, self._evaluation(evaluation), status, self.damage)
 
     def profile(self) -> ProfileReport:
-        """Where its time went, and how many requests were in flight when."""
+        """Where the time went, and how many requests were in flight over time."""
         status, _ = self.status()
         profile, lease = self._index.profile, standing_of(self.place.folder).lease
-        is_its = profile.alive and lease is not None and not lease.scoring and not lease.end
+        is_current = profile.alive and lease is not None and not lease.scoring and not lease.end
         names = (self.place.run_id, self.place.experiment, status)
-        return profile_report(profile, names, lease.commits if lease is not None and is_its else None)
+        return profile_report(profile, names, lease.commits if lease is not None and is_current else None)
 
     def sheet(self, evaluation: str = "") -> Sheet:
-        """The report with what a page has besides: what each model cost, and where the run comes from."""
+        """The report with the additions of the HTML page: the cost of each model, and the provenance of the run."""
         report = self.report(evaluation)
         origin = origin_of(self.place, self._index.story, report.evaluation)
         return Sheet(report, tuple(self.cost_lines()), origin)
 
     def score_kinds(self, evaluation: str = "") -> dict[str, str]:
-        """By scorer: whether its values are booleans, numbers or labels."""
+        """Whether the values of each scorer are booleans, numbers or labels."""
         return score_kinds(self._index, self._evaluation(evaluation))
 
     def summary(self, evaluation: str = "") -> RunSummary:
-        """`evaluation`: whose scores, by its name or id; the newest unless it is given."""
+        """`evaluation`: the name or id of the evaluation whose scores are shown; the newest by default."""
         status, reason = self.status()
         story = self._index.story
         cells = list(self.cells(evaluation))
@@ -251,30 +257,30 @@ class Run:
 
     @property
     def has_begun(self) -> bool:
-        """False if its process died, or still is, before the record that a run begins with."""
+        """False if the journal has no `run.started` record (yet)."""
         return self._index.story.started is not None
 
     def spec(self) -> Spec:
-        """The spec in force. UsageError if the run has not begun."""
+        """The spec in force. Raises UsageError if the run has not begun."""
         if not self.has_begun:
             raise not_begun(self.place)
         return read_stored_spec(self._index.story.spec)
 
     def limits(self) -> dict[str, Any]:
-        """Of the whole run, those that are set."""
+        """The limits of the whole run (`limits.run`)."""
         found: dict[str, Any] = _plain(self.spec().limits.run) if self.has_begun else {}
         return found
 
     def command_to_go_on(self, reason: str) -> str:
-        """`reason` is that of its status."""
+        """The command that continues this run. `reason`: from `status()`."""
         return command_to_go_on(self.place, reason, self.spec().limits.run if self.has_begun else None)
 
     def cost_lines(self) -> list[CostLine]:
-        """What each model was asked in each cell, and what that cost."""
+        """Usage and cost by cell, model and role."""
         return cost_lines(self._index.story, {(cell.task, cell.model): cell.finished for cell in self.cells()})
 
     def observed(self) -> dict[tuple[str, str], Observed]:
-        """What an answer took, by task and model, of cells that have any: for guesses about the next run."""
+        """The usage of finished answers by task and model, for estimates of the next run."""
         found: dict[tuple[str, str], Observed] = {}
         for line in self.cost_lines():
             if line.finished:
@@ -284,25 +290,25 @@ class Run:
         return found
 
     def jobs(self) -> list[WaitingJob]:
-        """What is with the servers of batch APIs."""
+        """Jobs of batch APIs whose results have not been received."""
         waiting = (each for each in self._index.story.jobs.values() if each.answered < 0)
         return [WaitingJob(each.token, each.id, each.line, each.requests, each.at) for each in waiting]
 
     def _mirror(self) -> MirrorStanding | None:
-        """How far the mirror is; None without one, or if nothing is known of it."""
+        """How far the mirror is; None without a mirror, or if its state is unknown."""
         standing, last = standing_of(self.place.folder), self._index.last_n
-        told = self._index.story.spec.get("mirror") or {}
-        url = self.place.url or str(told.get("url", ""))
+        mirror = self._index.story.spec.get("mirror") or {}
+        url = self.place.url or str(mirror.get("url", ""))
         if not url or standing.mirrored is None:
             return None
         behind = standing.lease.mirror_behind if standing.held and standing.lease else 0.0
-        if self.place.url:  # what we have comes from there; what its machine has, only its heartbeat tells
+        if self.place.url:  # our copy comes from the mirror; only the heartbeat says what the machine of the run has
             return MirrorStanding(url, last, max(last, standing.lease.acknowledged if standing.lease else 0), behind)
         return MirrorStanding(url, min(standing.mirrored, last), last, behind)
 
     def row_digests(self) -> dict[tuple[str, str], str]:
-        """Of each sample's row, by task and id: where they are equal, two runs were asked about the same. Of a run that
-        does not hold its data there are none.
+        """A digest of each sample's row, by task and id, to compare the data of two runs. Empty if the run does not
+        store its data.
         """
         found: dict[tuple[str, str], str] = {}
         for cell in {(cell.rows_block, cell.task): cell for cell in self._index.story.cells}.values():
@@ -314,13 +320,13 @@ class Run:
         return bool(self._index.story.spec.get("record_data", True))
 
     def unknown_groups(self) -> dict[str, str]:
-        """Tasks whose groups of samples are not known, though the spec names their column, each with a sentence."""
+        """Tasks whose spec names a group column but whose groups are unknown, each with the reason."""
         story = self._index.story
         return Groups(self.place.folder, story.spec, story.cells).unknown
 
     def scorer_identities(self, evaluation: str = "") -> list[dict[str, Any]]:
-        """What an evaluation, the newest unless it is given, was made with: names, arguments, digests of code, and the
-        models that the judges among them ask.
+        """The scorers of an evaluation (by default the newest): names, arguments, digests of code, and the models of
+        judges.
         """
         story = self._index.story
         found = self._evaluation(evaluation) or story.evaluation
@@ -330,14 +336,14 @@ class Run:
         )
 
     def reductions(self) -> dict[str, tuple[Reduction, ...]]:
-        """What the repeats of a sample come to, by task."""
+        """How the scores of the repeats of a sample are combined, by task."""
         return stored_reductions(self._index.story.spec)
 
     def planned_count(self) -> int:
         return self._index.story.planned
 
     def lines(self, evaluation: str = "") -> Iterator[ExportLine]:
-        """Every planned key once, in plan order, with the scores of an evaluation; the newest unless it is given.
+        """Every planned key once, in plan order, with the scores of an evaluation (by default the newest). Raises
         DamagedError if the plan is damaged.
         """
         if self.damage:
@@ -345,14 +351,14 @@ class Run:
         return export_lines(self.place.folder, self._index, self._evaluation(evaluation))
 
     def events(self, lines: Iterable[ExportLine], *, of_finished: bool = True) -> Iterator[EventLine]:
-        """The same lines with what happened on the way: `events`, the records of each key's steps, and `messages`, the
-        whole conversation. Streams: one key is in memory at a time.
+        """The same lines with `events`, the records of each key's steps, and `messages`, the whole conversation.
+        Streams: one key is in memory at a time.
         """
         return with_events(lines, self.place.folder, of_finished=of_finished)
 
     def samples(self, evaluation: str = "") -> Table[ExportLine]:
-        """Every planned key with its answer, what it took and its scores; `.to_pandas()` and `.to_polars()` make a
-        frame of it. All of it is in memory at once: `lines()` streams.
+        """Every planned key with its answer, usage and scores; convert it with `.to_pandas()` or `.to_polars()`. Loads
+        everything into memory; `lines()` streams.
         """
         return sample_table(self.lines(evaluation))
 
@@ -361,15 +367,15 @@ class Run:
         return sample_table(choose(self.lines(), Wanted(failed=True)))
 
     def scores(self, evaluation: str = "") -> Table[ScoreLine]:
-        """Every score of an evaluation, with its reason; of the newest unless it is given."""
+        """Every score of an evaluation (by default the newest), with its reason."""
         return score_table(score_lines(self._index, self._evaluation(evaluation)))
 
     def costs(self) -> Table[CostLine]:
-        """What each model was asked in each cell, and what that cost."""
+        """Usage and cost by cell, model and role, as a table."""
         return cost_table(self.cost_lines())
 
     def evaluations(self) -> list[EvaluationLine]:
-        """All that the run has, the oldest first."""
+        """All evaluations of the run, the oldest first."""
         story = self._index.story
         return [
             EvaluationLine(
@@ -384,13 +390,15 @@ class Run:
         ]
 
     def scored(self, key: str, evaluation: str = "") -> ScoredAnswer | None:
-        """What an evaluation, the newest unless it is given, says of one answer; None if there is no answer."""
+        """The scores of one answer in an evaluation (by default the newest); None if there is no answer."""
         found = self._evaluation(evaluation) or self._index.story.evaluation
         row = self._index.answer(key)
         if row is None or row.status != "finished":
             return None
         index = self._index
-        with contextlib.closing(Reader(self.place.journal)) as reader:  # a score may be recorded because of this
+        with contextlib.closing(
+            Reader(self.place.journal)
+        ) as reader:  # read from the journal, not the index: a hand-set score may be recorded because of it
             if recorded_answer(reader, row) is None:
                 return None
             answer = (row.o, row.n)
@@ -400,8 +408,8 @@ class Run:
         return ScoredAnswer(found, row.n, values, examples)
 
     def show(self, key: str, evaluation: str = "") -> KeyStory:
-        """The whole story of one answer: what was asked and answered, what failed and where, how it was scored.
-        `evaluation`: whose scores count, by its name or id; the newest unless it is given.
+        """The history of one key: requests, responses, failures, scores. `evaluation`: the name or id of the evaluation
+        whose scores are shown; the newest by default.
         """
         standing = standing_of(self.place.folder)
         self.status()
@@ -413,22 +421,22 @@ class Run:
         row = self._index.answer(key)
         status = row.status if row is not None else "unfinished"
         doing = _doing(standing, key, found, attempts) if status == "unfinished" else None
-        wanted = self._evaluation(evaluation) or self._index.story.evaluation
+        chosen = self._evaluation(evaluation) or self._index.story.evaluation
         return KeyStory(
             run_id=self.run_id,
             key=key,
             o=planned.o,
             status=status,
-            doing=_told(doing, standing) if status == "unfinished" else "",
+            doing=_describe_activity(doing, standing) if status == "unfinished" else "",
             row=planned.row,
             messages=next((attempt.steps[0].messages for attempt in attempts if attempt.steps), []),
             attempts=attempts,
             answer=finished[1].answer if finished else None,
             failure=attempts[-1].failure if attempts and not finished else None,
-            scores=scores_of(found, wanted),
+            scores=scores_of(found, chosen),
             in_progress=doing,
             resumes=tuple(found.begun_again),
-            anomalies={} if row is None else Anomalies(self._index, wanted).of(row),
+            anomalies={} if row is None else Anomalies(self._index, chosen).of(row),
             judgings=judgings_of(found, prices, _names(self._index.story)),
         )
 
@@ -436,8 +444,8 @@ class Run:
         return sorted({each.scorer for cell in self.cells(evaluation) for each in cell.scorers})
 
     def planned(self, key: str) -> PlannedKey:
-        """A key's place in the plan, and its row. UsageError, with the key that was perhaps meant, if it has none;
-        DamagedError if plan or data are damaged.
+        """A key's position in the plan, and its row. Raises UsageError with the most similar key if the plan does not
+        have it, and DamagedError if plan or data are damaged.
         """
         if self.damage:
             self._damage.require_originals()
@@ -453,7 +461,7 @@ class Run:
 def report_of(
     place: RunPlace, index: Index, evaluation: str, status: tuple[str, str] = ("", ""), damage: tuple[str, ...] = ()
 ) -> RunReport:
-    """The report that an index gives. `evaluation`: its id; the newest if it is empty. `status`: with its reason."""
+    """Make the report from an index. `evaluation`: an id; empty means the newest. `status`: with its reason."""
     story = index.story
     return RunReport(
         run_id=place.run_id,
@@ -475,25 +483,25 @@ def report_of(
 
 
 def open_run(run_id: str = "latest", *, store: str | None = None) -> Run:
-    """A run to be looked at: by its id, the beginning of its id, `latest`, its folder, or its URL in a mirror. `store`
-    is a folder, or the URL of a mirror.
+    """Open a run for reading, by its id, a unique prefix of it, `latest`, its folder, or its URL in a mirror. `store`
+    is a folder or the URL of a mirror.
     """
     return Run.find(store or default_store(), run_id)
 
 
 def _doing(standing: Standing, key: str, found: KeyRecords, attempts: Sequence[AttemptStory]) -> Doing | None:
-    """None if no process works on it, or nothing tells what it does with this sample."""
+    """What the live process does with this sample; None without a process, or if its lease does not list the sample."""
     if not standing.held or standing.lease is None or standing.lease.scoring:
         return None
     stalled = standing.lease.stall.samples if standing.lease.stall else []
-    told = next((each for each in (*stalled, *standing.lease.oldest) if each.key == key), None)
-    return doing_of(told, attempts, standing.now, len(found.begun_again) + 1)
+    listed = next((each for each in (*stalled, *standing.lease.oldest) if each.key == key), None)
+    return doing_of(listed, attempts, standing.now, len(found.begun_again) + 1)
 
 
-def _told(doing: Doing | None, standing: Standing) -> str:
+def _describe_activity(doing: Doing | None, standing: Standing) -> str:
     if doing is not None:
         return str(doing)
-    return "the run is at work; this sample has not begun, or is not among its oldest" if standing.held else ""
+    return "the run is in progress; this sample has not begun, or is not among its oldest" if standing.held else ""
 
 
 def _scores(cells: Sequence[CellReport]) -> Iterator[dict[str, Any]]:
@@ -512,7 +520,7 @@ def _scores(cells: Sequence[CellReport]) -> Iterator[dict[str, Any]]:
 
 
 def _digest(row: msgspec.Raw) -> str:
-    """The same whatever the order of its columns."""
+    """Independent of the order of columns."""
     return xxhash.xxh3_64_hexdigest(msgspec.json.encode(msgspec.json.decode(row), order="sorted"))
 
 
@@ -521,11 +529,11 @@ def _steps(story: Story) -> dict[str, int]:
 
 
 def _names(story: Story) -> dict[str, str]:
-    """What each evaluation is called, or its scorers."""
-    return {each: _called(started) for each, started in story.evaluations.items()}
+    """The display name of each evaluation: its own name, or its scorers."""
+    return {each: _display_name(started) for each, started in story.evaluations.items()}
 
 
-def _called(started: ScoringStarted) -> str:
+def _display_name(started: ScoringStarted) -> str:
     return started.name or ", ".join(dict.fromkeys(str(each.get("name", "")) for each in started.scorers))
 
 

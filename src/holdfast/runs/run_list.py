@@ -1,4 +1,7 @@
-"""The runs of a store, each with its summary. One run that cannot be read never hides the others."""
+"""Lists the runs of a store with their summaries. One run that cannot be read never hides the others.
+
+Summaries of runs that have not changed come from the catalogue, a cache that can be deleted at any time.
+"""
 
 import os
 from collections.abc import Iterator
@@ -13,17 +16,17 @@ from holdfast.state import Catalogue, is_held, stamp_of
 
 
 def list_runs(store: str) -> Iterator[RunSummary]:
-    """Every run of a store, the newest last. Those that have not changed come from the catalogue."""
+    """Every run of a store, the newest last."""
     catalogue = Catalogue(store, ",".join(RunSummary.__struct_fields__)) if os.path.isdir(store) else None
     summaries, folders = [], set[str]()
     for place in runs_in(store):
         folders.add(place.folder)
         try:
-            summary = _known(catalogue, place) or _looked_at(catalogue, place)
+            summary = _load_cached(catalogue, place) or _summarize(catalogue, place)
             if os.path.isdir(place.folder):
                 summaries.append(summary)
-        except Exception as error:  # noqa: BLE001 - whatever is wrong with one run, the others are listed
-            if os.path.isdir(place.folder):  # else it was removed a moment ago
+        except Exception as error:  # noqa: BLE001 - no error of one run may hide the others
+            if os.path.isdir(place.folder):  # else it was removed in the meantime
                 summaries.append(_unreadable(place, error))
     if catalogue is not None:
         catalogue.keep_only(folders)
@@ -31,8 +34,8 @@ def list_runs(store: str) -> Iterator[RunSummary]:
     yield from sorted(summaries, key=lambda summary: summary.created)
 
 
-def _known(catalogue: Catalogue | None, place: RunPlace) -> RunSummary | None:
-    """What was said before of a run that is at rest, and was then."""
+def _load_cached(catalogue: Catalogue | None, place: RunPlace) -> RunSummary | None:
+    """The cached summary of a run that no process writes and whose files have not changed; None if there is none."""
     if catalogue is None or is_held(place.folder):
         return None
     cached = catalogue.find(place.folder, stamp_of(place.folder))
@@ -41,20 +44,19 @@ def _known(catalogue: Catalogue | None, place: RunPlace) -> RunSummary | None:
     except msgspec.DecodeError:
         return None
     if summary is None or summary.status == "interrupted":
-        return None  # why it is depends on more than its files
+        return None  # the reason of an interruption also depends on the lock and the lease, not only on files
     return msgspec.structs.replace(summary, bytes=place.size())
 
 
 def _unreadable(place: RunPlace, error: Exception) -> RunSummary:
-    """A run that cannot be read must not hide the others."""
     damage = [str(error)] if isinstance(error, DamagedError) else []
     return RunSummary(
         place.run_id, place.experiment, "unreadable", reason_of(error), folder=place.folder, damage=damage
     )
 
 
-def _looked_at(catalogue: Catalogue | None, place: RunPlace) -> RunSummary:
-    stamp = stamp_of(place.folder)
+def _summarize(catalogue: Catalogue | None, place: RunPlace) -> RunSummary:
+    stamp = stamp_of(place.folder)  # before reading: a change in between then invalidates the cached summary
     with Run(place, quiet=True, sizes_only=True) as run:
         summary = run.summary()
     if catalogue is not None and summary.status not in {"running", "stalled"}:

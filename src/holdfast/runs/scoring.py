@@ -1,7 +1,7 @@
-"""Scoring the answers that a run has, without asking for any: recorded as a new evaluation, or only tried.
+"""Scores the recorded answers of a run, as a new evaluation or as a trial, and sets single scores by hand.
 
-Recording is restartable: an evaluation is what its scorers are, so the same scorers again go on with the answers that
-they have not scored. It never changes a run's status. Trying writes nothing at all.
+The evaluated models are never called. After a crash, the same scorers continue with the answers that they have not
+scored, because an evaluation is identified by its scorers. The status of the run never changes. A trial writes nothing.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from holdfast.journal.ownership.lease import Lease, this_process, write_lease
 from holdfast.records.facts import ScoreGiven
 from holdfast.runs.execution.preparation import Given, Prepared
 from holdfast.runs.execution.resume import Reading, claim, open_claimed, read_and_prepare
-from holdfast.runs.execution.session import Observe, Undertaking, close_quietly, engine_for, observed
+from holdfast.runs.execution.session import Observe, RunSession, close_quietly, engine_for, run_observed
 from holdfast.runs.run import Run
 from holdfast.runs.store.damage import require_originals, require_started
 from holdfast.runs.store.lookup import RunPlace
@@ -38,39 +38,39 @@ _EXCERPT = 200
 
 
 class Scored(msgspec.Struct, frozen=True):
-    """What came of scoring a run: how many answers were scored now, and how many are left."""
+    """The result of scoring a run: how many answers were scored now, and how many are left."""
 
     place: RunPlace
     evaluation: str
     scored: int = 0
     left: int = 0
     taken: int = 0
-    """Scores that were taken over from earlier evaluations, without calling their scorers."""
+    """Scores copied from earlier evaluations without calling their scorers."""
     requests: int = 0
-    """To judges; the evaluated models were asked nothing."""
+    """Requests to judges."""
     cost_usd: float | None = None
-    """Of these requests; None if a judge has no price."""
+    """The cost of these requests; None if a judge has no price."""
     budget: str = ""
-    """The limit of the run at which scoring stopped."""
+    """The run limit at which scoring stopped; empty if none was reached."""
 
 
 class Trial(msgspec.Struct, frozen=True):
-    """What the scorers say of one answer."""
+    """The unrecorded scores of one answer."""
 
     key: str
     beginning: str
-    """Of the answer."""
+    """The first characters of the answer."""
     scores: dict[str, ScoreGiven]
-    """By the scorer's name; a scorer that broke has its failure there."""
+    """By scorer name. A scorer that raised has its failure here."""
 
 
 def with_scorers(given: Given, scorers: Sequence[Scorer]) -> Given:
-    """The same, with these scorers for every task."""
+    """Replace the scorers of every task."""
     return msgspec.structs.replace(given, scorers={task.name: list(scorers) for task in given.spec.tasks})
 
 
 async def score(given: Given, place: RunPlace, name: str = "", observe: Observe | None = None) -> Scored:
-    """Record what the scorers in `given` say of every answer that they have not scored."""
+    """Score every answer that the scorers in `given` have not scored yet, and record the scores."""
     prepared, reading = await asyncio.to_thread(read_and_prepare, given, place)
     require_started(place, reading.fold)
     await asyncio.to_thread(require_originals, place, reading.fold.story)
@@ -79,19 +79,19 @@ async def score(given: Given, place: RunPlace, name: str = "", observe: Observe 
     is_named = not name or (evaluation in story.evaluations and name == story.evaluations[evaluation].name)
     if not reading.fold.unscored and evaluation == story.evaluation and is_named:
         return Scored(place, evaluation)
-    async with _at_work(prepared, reading, observe) as undertaking:
+    async with _writing(prepared, reading, observe) as session:
         reading.fold.judge_again()
-        engine = await engine_for(undertaking, reading.fold, name, answers=False)
+        engine = await engine_for(session, reading.fold, name, answers=False)
         before = engine.budget.spent
-        async with _leased(undertaking, reading.fold):
-            await observed(undertaking, engine)
-    return _scored(undertaking, engine, reading.fold, engine.budget.spent - before)
+        async with _leased(session, reading.fold):
+            await run_observed(session, engine)
+    return _scored(session, engine, reading.fold, engine.budget.spent - before)
 
 
-def _scored(undertaking: Undertaking, engine: Engine, fold: Fold, spent: Amount) -> Scored:
-    progress, roles = engine.progress, undertaking.prepared.spec.roles
+def _scored(session: RunSession, engine: Engine, fold: Fold, spent: Amount) -> Scored:
+    progress, roles = engine.progress, session.prepared.spec.roles
     return Scored(
-        place=undertaking.place,
+        place=session.place,
         evaluation=fold.evaluation,
         scored=progress.scored,
         left=len(fold.unscored) - progress.scored,
@@ -102,37 +102,37 @@ def _scored(undertaking: Undertaking, engine: Engine, fold: Fold, spent: Amount)
     )
 
 
-class Looked(msgspec.Struct, frozen=True):
-    """What came of looking for anomalies again: at how many answers, and of how many something new was recorded."""
+class AnomalyScan(msgspec.Struct, frozen=True):
+    """How many answers were scanned for anomalies, and for how many something new was recorded."""
 
     place: RunPlace
     answers: int
     changed: int
 
 
-async def look_again(given: Given, place: RunPlace) -> Looked:
-    """Look for anomalies in every answer with the list in force, and record what is new. Asks nothing."""
+async def look_again(given: Given, place: RunPlace) -> AnomalyScan:
+    """Scan every answer for anomalies with the kinds in force, and record new ones. Sends no request."""
     prepared, reading = await asyncio.to_thread(read_and_prepare, given, place)
     require_started(place, reading.fold)
     if not prepared.spec.anomalies:
         again = place.command("resume", "--set", "anomalies=true")
         raise UsageError(
-            f"{place.run_id} does not look for anomalies; switch it on, which looks at all answers: {again}"
+            f"{place.run_id} does not scan for anomalies; enable it, which scans all answers, with: {again}"
         )
-    async with _at_work(prepared, reading) as undertaking:
+    async with _writing(prepared, reading) as session:
         lookout = Lookout(place.folder, prepared.spec, prepared.works, reading.fold.story.cells)
-        async with _leased(undertaking, reading.fold):
-            await lookout.look(place.journal, undertaking.writer, everything=True)
-    return Looked(place, lookout.looked, lookout.changed)
+        async with _leased(session, reading.fold):
+            await lookout.look(place.journal, session.writer, everything=True)
+    return AnomalyScan(place, lookout.looked, lookout.changed)
 
 
 @contextlib.asynccontextmanager
-async def _at_work(prepared: Prepared, reading: Reading, observe: Observe | None = None) -> AsyncIterator[Undertaking]:
-    """A run that is ours to add to, and is let go at the end. The first error is the one to tell."""
+async def _writing(prepared: Prepared, reading: Reading, observe: Observe | None = None) -> AsyncIterator[RunSession]:
+    """Claim the run and open its journal; close it at the end. An error of the body wins over one of closing."""
     with storage_errors(reading.place.folder):
         writer, logbook = await open_claimed(reading, await claim(reading, prepared.spec.mirror))
     try:
-        yield Undertaking(prepared, reading.place, reading.uid, observe, writer, logbook)
+        yield RunSession(prepared, reading.place, reading.uid, observe, writer, logbook)
     except BaseException:
         await close_quietly(writer)
         raise
@@ -142,23 +142,26 @@ async def _at_work(prepared: Prepared, reading: Reading, observe: Observe | None
 
 
 @contextlib.asynccontextmanager
-async def _leased(undertaking: Undertaking, fold: Fold) -> AsyncIterator[None]:
-    """Tell others that a run which has ended is being scored. Of a run that was cut off the last lease is kept: it is
-    all that is known of how it died.
+async def _leased(session: RunSession, fold: Fold) -> AsyncIterator[None]:
+    """Announce in the lease that an ended run is being scored. The last lease of a run that crashed is kept: it is the
+    only evidence of how the run ended.
     """
     if fold.story.end is None:
         yield
         return
-    now, spec, writer = time.time(), undertaking.prepared.spec, undertaking.writer
+    now, spec, writer = time.time(), session.prepared.spec, session.writer
     counts = (fold.planned, fold.finished.count, fold.failed.count)
-    stand = Lease(this_process(), writer.epoch, 1, now, now, spec.stall_seconds, *counts)
-    lease = msgspec.structs.replace(stand, scoring=True, end=fold.story.end.kind, lock=writer.lock_inode)
+    base = Lease(this_process(), writer.epoch, 1, now, now, spec.stall_seconds, *counts)
+    lease = msgspec.structs.replace(base, scoring=True, end=fold.story.end.kind, lock=writer.lock_inode)
 
     def write(lease: Lease) -> None:
         if not writer.lost:
-            write_lease(undertaking.place.folder, lease)
+            write_lease(session.place.folder, lease)
 
-    loop, thread = asyncio.get_running_loop(), ThreadPoolExecutor(1, "holdfast-lease")  # a scorer may fill the others
+    loop, thread = (
+        asyncio.get_running_loop(),
+        ThreadPoolExecutor(1, "holdfast-lease"),
+    )  # own thread: scorers may occupy the default pool
     await loop.run_in_executor(thread, write, lease)
     try:
         yield
@@ -168,7 +171,7 @@ async def _leased(undertaking: Undertaking, fold: Fold) -> AsyncIterator[None]:
 
 
 def recorded_answers(place: RunPlace, given: Given) -> Iterator[Judgement]:
-    """Every answer that counts, in plan order, read as it is asked for."""
+    """Yield every valid answer in plan order; each is read when it is needed."""
     prepared, reading = read_and_prepare(given, place)
     secrets = secrets_of(given.spec)
     index, reader = Index(place.folder), Reader(place.journal)
@@ -176,9 +179,9 @@ def recorded_answers(place: RunPlace, given: Given) -> Iterator[Judgement]:
         for cell in reading.fold.story.cells:
             work = prepared.works[cell.task]
             tickets = Tickets(place.folder, cell, prepared.spec, work, lambda ordinal: True)
-            every = tickets.all()
+            remaining = tickets.all()
             for row in index.answers("finished", cell.first, cell.count):
-                ticket = next(each for each in every if each.o == row.o)  # both are in plan order
+                ticket = next(each for each in remaining if each.o == row.o)  # both are in plan order: one pass
                 finished = recorded_answer(reader, row)
                 if finished is not None:
                     yield Judgement(ticket, finished.answer, row.n, reading.fold.evaluation, secrets, work.task.counts)
@@ -188,24 +191,24 @@ def recorded_answers(place: RunPlace, given: Given) -> Iterator[Judgement]:
 
 
 async def try_scorers(place: RunPlace, given: Given, scorers: Sequence[Scorer]) -> list[Trial]:
-    """What the scorers say of the answers of a run, unrecorded. Reads files as it goes: for a process of its own."""
+    """Score the answers of a run without recording anything. Blocks on file reads, so it needs its own process."""
     for scorer in scorers:
         if scorer.needs_ctx:
             raise UsageError(f"{scorer.name} asks a judge, whose answers must be recorded: score without --watch")
-    said: dict[str, dict[str, ScoreGiven]] = {}
+    scores_of: dict[str, dict[str, ScoreGiven]] = {}
     beginnings: dict[str, str] = {}
     for answers in _groups(recorded_answers(place, with_scorers(given, scorers)), scorers):
         for scorer in scorers:
             for together in at_once(answers, scorer):
-                for what, scores in zip(together, await judged(together, scorer), strict=True):
-                    beginnings[what.ticket.key] = what.answer.text[:_EXCERPT]
-                    said.setdefault(what.ticket.key, {}).update({each.scorer: each for each in scores})
-                await asyncio.sleep(0)  # whoever wants to stop is heard
-    return [Trial(key, beginnings[key], scores) for key, scores in said.items()]
+                for judgement, scores in zip(together, await judged(together, scorer), strict=True):
+                    beginnings[judgement.ticket.key] = judgement.answer.text[:_EXCERPT]
+                    scores_of.setdefault(judgement.ticket.key, {}).update({each.scorer: each for each in scores})
+                await asyncio.sleep(0)  # let a cancellation through
+    return [Trial(key, beginnings[key], scores) for key, scores in scores_of.items()]
 
 
 def _groups(answers: Iterator[Judgement], scorers: Sequence[Scorer]) -> Iterable[Sequence[Judgement]]:
-    """Each answer alone, or, where a scorer asks for them, all repeats of a sample."""
+    """Each answer alone; if a scorer needs groups, all repeats of a sample together."""
     if not any(scorer.group for scorer in scorers):
         return ([each] for each in answers)
     groups: dict[str, list[Judgement]] = {}
@@ -219,7 +222,7 @@ _TRUE_FALSE = {"true": True, "false": False}
 
 
 class Edit(msgspec.Struct, frozen=True):
-    """What a person wants a score to be. `value` as it was typed."""
+    """A score set by hand. `value`: as the user typed it."""
 
     key: str
     scorer: str
@@ -227,11 +230,11 @@ class Edit(msgspec.Struct, frozen=True):
     reason: str
     author: str
     evaluation: str = ""
-    """Its name or id; empty means the newest."""
+    """The name or id of the evaluation; empty means the newest."""
 
 
 def edited(run: Run, edit: Edit) -> ScoreGiven:
-    """The record that makes it so."""
+    """Check the edit and make its record."""
     for what, text in (("reason", edit.reason), ("author", edit.author)):
         if not text.strip():
             raise UsageError(f"a score that is set by hand needs its {what}: it stays with the score for good")
@@ -250,7 +253,7 @@ def edited(run: Run, edit: Edit) -> ScoreGiven:
 
 
 def _value(edit: Edit, example: Any) -> bool | int | float | str | None:
-    """As the scorer gives it. `example`: what it gave, here or elsewhere; None if it never gave anything."""
+    """Convert the typed value to the type of the scorer's values. `example`: one of them; None if there is none."""
     text = edit.value.strip()
     if text.lower() in _NO_SCORE:
         return None
@@ -264,8 +267,8 @@ def _value(edit: Edit, example: Any) -> bool | int | float | str | None:
     if isinstance(example, bool) and found in (0, 1):
         return bool(found)
     if found is None or isinstance(example, bool) or isinstance(found, bool):
-        gives, wanted = ("right or wrong", "true, false") if isinstance(example, bool) else ("numbers", "a number")
-        problem = f"{edit.scorer} gives {gives}; write {wanted}, or null for no score"
+        gives, expected = ("right or wrong", "true, false") if isinstance(example, bool) else ("numbers", "a number")
+        problem = f"{edit.scorer} gives {gives}; write {expected}, or null for no score"
         raise UsageError(f"{edit.scorer}={edit.value}: {problem}")
     return found
 

@@ -1,4 +1,4 @@
-"""What is said of a run as a whole."""
+"""The structs that summarize a run. `RunSummary` is the output of `show --json`. Pure data."""
 
 from typing import Any
 
@@ -11,15 +11,15 @@ from holdfast.state import EvaluationCounts
 
 
 class MirrorStanding(msgspec.Struct, frozen=True):
-    """How far a run's mirror is."""
+    """How far a run's mirror has received the journal."""
 
     url: str
     mirrored: int
-    """The number of the last record that is durable there, with all before it."""
+    """The number of the last record up to which everything is durable in the mirror."""
     acknowledged: int
-    """The number of the last record that is durable where the run is written."""
+    """The number of the last record that is durable in the run's folder."""
     behind_seconds: float
-    """Of a live run: for how long there has been something that is not there yet."""
+    """For a live run: how long the oldest unmirrored record has been waiting."""
 
 
 class EvaluationLine(msgspec.Struct, frozen=True):
@@ -31,34 +31,34 @@ class EvaluationLine(msgspec.Struct, frozen=True):
     begun: str
     counts: EvaluationCounts
     current: bool
-    """Its scores are those that are shown unless another is named."""
+    """Whether this is the default evaluation: its scores are shown unless another one is named."""
 
 
 class ScoredAnswer(msgspec.Struct, frozen=True):
-    """What one evaluation says of one answer, the one in record `of`."""
+    """The scores of one answer, the one in record number `of`, in one evaluation."""
 
     evaluation: str
     of: int
     values: dict[str, Any]
     examples: dict[str, Any]
-    """By scorer: a value that it gave any answer of the evaluation; None if it gave none."""
+    """By scorer: any value that it gave in this evaluation, to show its type; None if it gave none."""
 
 
 class WaitingJob(msgspec.Struct, frozen=True):
-    """A job of a batch API that has not ended, as far as is recorded."""
+    """A batch API job whose end is not recorded."""
 
     token: str
     id: str
-    """At the server; empty if that was not recorded yet."""
+    """The server's id; empty if it is not recorded yet."""
     line: str
-    """The field of the spec whose model it asks."""
+    """The spec field of the model, such as `models.local`."""
     requests: int
     at: str
-    """When it was announced."""
+    """When the job was recorded, before it was sent."""
 
 
 class RunSummary(msgspec.Struct, frozen=True):
-    """What `show --json` says: a contract, fields are only ever added."""
+    """The output of `show --json`. A contract: fields are only ever added."""
 
     run_id: str
     experiment: str
@@ -83,22 +83,22 @@ class RunSummary(msgspec.Struct, frozen=True):
     folder: str = ""
     bytes: int = 0
     failures: list[dict[str, Any]] = msgspec.field(default_factory=list)
-    """Of samples, by kind, each with an example."""
+    """Failed samples by cell and kind, each with an example."""
     extensions: list[dict[str, Any]] = msgspec.field(default_factory=list)
     corrections: list[dict[str, Any]] = msgspec.field(default_factory=list)
-    """Models that were corrected before they gave an answer."""
+    """Corrections of models that had given no answer yet."""
     notes: list[dict[str, str]] = msgspec.field(default_factory=list)
     parent: dict[str, Any] | None = None
-    """The run that this one is a fork of."""
+    """The run from which this one was forked."""
     evaluation_names: dict[str, str] = msgspec.field(default_factory=dict)
-    """Of the evaluations: what each is called, or its scorers."""
+    """The display name of each evaluation: its own name, or its scorers."""
     mirror: MirrorStanding | None = None
     cost: Cost = Cost()
     marks: list[dict[str, Any]] = msgspec.field(default_factory=list)
-    """Finished answers that are no ordinary ones, by cell: filtered, empty, truncated."""
+    """Counts of filtered, empty and truncated answers, by cell."""
     answer_anomalies: list[dict[str, Any]] = msgspec.field(default_factory=list)
-    """What else is odd about answers, by cell and kind, each with an example. `anomalies` are losses of the journal."""
+    """Other anomalies of answers, by cell and kind, each with an example. `anomalies` are losses in the journal."""
     jobs: list[WaitingJob] = msgspec.field(default_factory=list)
-    """With the servers of batch APIs."""
+    """Batch API jobs without recorded results."""
     damage: list[str] = msgspec.field(default_factory=list)
-    """What is missing or changed in the run's files, a sentence each."""
+    """What is missing or changed in the run's files, one sentence each."""

@@ -1,7 +1,7 @@
-"""Whether what reports say follows from the journal: derived state is rebuilt from it and compared with the cached one.
+"""Verifies derived state: rebuilds the index from the journal and compares it, and the reports, with the cached one.
 
-The rebuilt index is a private file without a name. A cached index that differs is removed, and the next reader
-rebuilds it. Nothing in the run's folder changes.
+The rebuilt index is an unlinked temporary file, so a crash leaves nothing. A cached index that differs is removed, and
+the next reader rebuilds it. Nothing in the run's folder changes.
 """
 
 import asyncio
@@ -18,26 +18,26 @@ from holdfast.runs.store.lookup import RunPlace
 from holdfast.state import Index
 
 _NAMES = (("task", "model"), ("scorer",), ("reducer",), ("name",))
-"""The fields that tell the entries of a list in a report apart: cells, scorers, reducers, models."""
+"""The fields that identify the entries of lists in a report: cells, scorers, reducers, models."""
 
 
 class ScoresChecked(msgspec.Struct):
-    """What `verify --scores --json` says: a contract, fields are only ever added."""
+    """The output of `verify --scores --json`. A contract: fields are only ever added."""
 
     records: int = 0
     numbers: int = 0
-    """Of all reports, one for each evaluation, that were compared."""
+    """How many numbers of reports were compared, over all evaluations."""
     differences: list[str] = msgspec.field(default_factory=list)
     rescored: dict[str, int] = msgspec.field(default_factory=dict)
-    """By scorer: how many recorded scores were computed again."""
+    """By scorer: how many recorded scores were recomputed."""
     skipped: dict[str, str] = msgspec.field(default_factory=dict)
-    """By scorer: why its scores were not computed again."""
+    """By scorer: why its scores were not recomputed."""
     unchecked: list[str] = msgspec.field(default_factory=list)
     """Always empty: every part of the reports is compared."""
 
 
 def check_scores(place: RunPlace) -> ScoresChecked:
-    """Compare every report of the cached index with that of an index rebuilt from the journal; rescore the answers."""
+    """Compare the reports of the cached index with those of a rebuilt index, and recompute scores where possible."""
     found = ScoresChecked()
     with (
         contextlib.closing(Index(place.folder)) as cached,
@@ -58,8 +58,8 @@ def check_scores(place: RunPlace) -> ScoresChecked:
 
 
 def check_index(place: RunPlace, *, is_wrong: bool = False) -> list[str]:
-    """Compare the totals of the index with those of the journal, read from its beginning. A sentence for each
-    difference; an index that has any, or of which it is known (`is_wrong`), is removed.
+    """Compare the totals of the cached index with those of a rebuilt one. Returns a sentence if they differ. An index
+    that differs, or that the caller knows to be wrong (`is_wrong`), is removed.
     """
     with contextlib.closing(Index(place.folder)) as index:
         with contextlib.closing(Index(place.folder, kept=False, last=index.last_n)) as fresh:
@@ -68,8 +68,8 @@ def check_index(place: RunPlace, *, is_wrong: bool = False) -> list[str]:
         wrong = [name for name in {**expected, **found} if found.get(name) != expected.get(name)]
         if wrong or is_wrong:
             index.remove()
-    told = (f"{name}: {found.get(name)} instead of {expected.get(name)}" for name in wrong)
-    return [f"the index was wrong and is rebuilt by the next command: {', '.join(told)}"] if wrong else []
+    differences = (f"{name}: {found.get(name)} instead of {expected.get(name)}" for name in wrong)
+    return [f"the index was wrong and is rebuilt by the next command: {', '.join(differences)}"] if wrong else []
 
 
 def _values(report: msgspec.Struct) -> Iterator[tuple[str, Any]]:
@@ -86,7 +86,7 @@ def _values(report: msgspec.Struct) -> Iterator[tuple[str, Any]]:
 
 
 def _name_of(entry: Any, at: int) -> str:
-    """A role may be called like a model."""
+    """The identifying fields of an entry, else its position. Roles are marked: a role may have the name of a model."""
     for fields in _NAMES:
         if isinstance(entry, dict) and all(name in entry for name in fields):
             return "/".join(str(entry[name]) for name in fields) + (" (role)" if entry.get("role") else "")
@@ -95,11 +95,11 @@ def _name_of(entry: Any, at: int) -> str:
 
 def _differences(reported: dict[str, Any], expected: dict[str, Any]) -> Iterator[str]:
     for path in {**expected, **reported}:
-        told, right = reported.get(path), expected.get(path)
-        is_close = isinstance(told, float) and isinstance(right, float) and math.isclose(told, right, rel_tol=1e-9)
-        if told != right and not is_close:
-            yield f"{path}: the report says {_shown(told)}, the journal {_shown(right)}"
+        actual, right = reported.get(path), expected.get(path)
+        is_close = isinstance(actual, float) and isinstance(right, float) and math.isclose(actual, right, rel_tol=1e-9)
+        if actual != right and not is_close:
+            yield f"{path}: the report says {_format(actual)}, the journal {_format(right)}"
 
 
-def _shown(value: Any) -> str:
+def _format(value: Any) -> str:
     return "nothing" if value is None else f"{value:.12g}" if isinstance(value, float) else str(value)

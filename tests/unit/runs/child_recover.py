@@ -5,12 +5,12 @@ usage: python -m tests.unit.runs.child_recover URL STORE
 
 import sys
 
-from holdfast.runs.mirror.recovery import Wanted, recover
+from holdfast.runs.mirror.recovery import RecoveryOptions, recover
 from tests.unit.engine.child_many import peak_bytes
 
 
 def main(url: str, store: str) -> None:
-    found = recover(url, Wanted(output=store))
+    found = recover(url, RecoveryOptions(output=store))
     assert not found.warnings, found.warnings
     print(found.finished, peak_bytes())
 

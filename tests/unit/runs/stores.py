@@ -14,7 +14,7 @@ from holdfast.models import ModelError, Request
 from holdfast.records import Segment, draft, frame, seed_of
 from holdfast.records.record_types import FORMAT
 from holdfast.runs import RunPlace, RunSummary, execute, find_run, list_runs, place_for
-from holdfast.runs.store.doctor import Finding, examine, mend
+from holdfast.runs.store.doctor import Finding, examine, fix
 from tests.journals import unpacked
 from tests.unit.engine.runs import Asked, cut_after, given, go, model, rows
 
@@ -141,11 +141,11 @@ def damage(place: RunPlace, kind: str) -> None:
 
 
 def findings(store: Path, only: RunPlace | None = None) -> list[Finding]:
-    return [trouble.finding for trouble in examine(str(store), only)]
+    return [diagnosis.finding for diagnosis in examine(str(store), only)]
 
 
-def mended(store: Path) -> list[Finding]:
-    return [mend(trouble) for trouble in examine(str(store))]
+def fixed_findings(store: Path) -> list[Finding]:
+    return [fix(diagnosis) for diagnosis in examine(str(store))]
 
 
 def listed(store: Path) -> dict[str, RunSummary]:

@@ -138,5 +138,5 @@ def test_tasks_may_be_passed_by_their_keyword_and_chosen_by_name(tmp_path: Path)
 
 
 def test_a_call_without_anything_to_run_is_refused() -> None:
-    with pytest.raises(SpecError, match="say what to run"):
+    with pytest.raises(SpecError, match="nothing to run"):
         holdfast.run(models=["mock"])

@@ -14,7 +14,7 @@ from holdfast.cli.commands.control import cancel_run, note_run, tag_run, tune_ru
 from holdfast.errors import UsageError
 from holdfast.journal.ownership.lease import read_lease
 from holdfast.runs import RunPlace
-from holdfast.runs.control import Wish, answer_wish, ask_run, wishes
+from holdfast.runs.control import ControlRequest, answer_wish, ask_run, pending_requests
 from holdfast.state import standing_of
 from tests.unit.engine.runs import records
 from tests.unit.runs.stores import completed, listed, while_live
@@ -37,7 +37,7 @@ def wish_file(place: RunPlace, content: bytes, name: str = "aa") -> Path:
 
 
 async def beats(place: RunPlace, count: int = BEATS) -> None:
-    """Until the run has looked at its wishes so many times more."""
+    """Until the run has read its control requests so many times more."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         first = await first_beat(place)
         while True:
@@ -63,7 +63,7 @@ async def answer_to(path: Path) -> Any:
     return json.loads(done.read_bytes())
 
 
-def asking(*wanted: Wish) -> tuple[Callable[[RunPlace], Awaitable[None]], list[Any]]:
+def asking(*wanted: ControlRequest) -> tuple[Callable[[RunPlace], Awaitable[None]], list[Any]]:
     said: list[Any] = []
 
     async def ask(place: RunPlace) -> None:
@@ -89,14 +89,14 @@ def test_notes_and_tags_of_a_live_run_are_written_by_the_run_itself(tmp_path: Pa
 
 
 def test_two_wishes_at_once_are_both_met(tmp_path: Path) -> None:
-    ask, said = asking(Wish("note", text="one"), Wish("note", text="two"))
+    ask, said = asking(ControlRequest("note", text="one"), ControlRequest("note", text="two"))
     while_live(tmp_path, "live", ask)
     assert said == [(True, "done")] * 2
     assert sorted(noted(tmp_path)) == ["one", "two"]
 
 
 def test_a_wish_that_this_version_does_not_know_is_answered(tmp_path: Path) -> None:
-    ask, said = asking(Wish("dance"))
+    ask, said = asking(ControlRequest("dance"))
     while_live(tmp_path, "live", ask)
     assert said == [(False, "this version of Holdfast does not know 'dance'")]
 
@@ -132,7 +132,9 @@ def test_a_text_that_cannot_be_saved_is_refused_and_the_run_goes_on_beating(tmp_
 def test_a_folder_called_like_a_wish_is_passed_over(tmp_path: Path) -> None:
     async def ask(place: RunPlace) -> None:
         os.makedirs(os.path.join(place.folder, "control", "aa.wish"))
-        assert await asyncio.to_thread(ask_run, place.folder, Wish("note", text="seen"), PATIENCE_SECONDS) == (
+        assert await asyncio.to_thread(
+            ask_run, place.folder, ControlRequest("note", text="seen"), PATIENCE_SECONDS
+        ) == (
             True,
             "done",
         )
@@ -192,7 +194,7 @@ def test_a_run_that_is_cancelled_answers_before_it_ends(tmp_path: Path) -> None:
     said: list[Any] = []
 
     def cancel(place: RunPlace) -> None:
-        said.append(ask_run(place.folder, Wish("cancel"), PATIENCE_SECONDS))
+        said.append(ask_run(place.folder, ControlRequest("cancel"), PATIENCE_SECONDS))
 
     threads = []
 
@@ -221,14 +223,14 @@ def test_a_run_at_rest_cannot_be_cancelled_or_tuned(tmp_path: Path) -> None:
 def test_a_wish_that_nobody_meets_is_taken_back(tmp_path: Path) -> None:
     place = completed(tmp_path)
     ticks = iter(range(100))
-    assert ask_run(place.folder, Wish("cancel"), 2.0, lambda: float(next(ticks))) is None
+    assert ask_run(place.folder, ControlRequest("cancel"), 2.0, lambda: float(next(ticks))) is None
     assert os.listdir(os.path.join(place.folder, "control")) == []
 
 
 def test_an_answer_to_a_wish_that_was_taken_back_leaves_nothing_behind(tmp_path: Path) -> None:
     place = completed(tmp_path)
     path = wish_file(place, b'{"do": "cancel"}')
-    assert [wish for _, wish in wishes(place.folder)] == [Wish("cancel")]
+    assert [wish for _, wish in pending_requests(place.folder)] == [ControlRequest("cancel")]
     path.unlink()
     answer_wish(str(path), True, "done")
     assert os.listdir(path.parent) == []
@@ -268,5 +270,5 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     place = completed(tmp_path)
     Path(place.folder, "control").write_text("a file, not a folder")
     with pytest.raises(OSError, match="control"):
-        ask_run(place.folder, Wish("cancel"))
-    assert list(wishes(place.folder)) == []
+        ask_run(place.folder, ControlRequest("cancel"))
+    assert list(pending_requests(place.folder)) == []

@@ -1,4 +1,4 @@
-"""What is wrong is found, said and, where that is safe, mended; what is not wrong is left alone."""
+"""What is wrong is found, said and, where that is safe, fixed; what is not wrong is left alone."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ from holdfast.journal.ownership.lease import Holder, this_process
 from holdfast.journal.start_copy import START_FILE
 from holdfast.runs import RunPlace, execute, extend, find_run, place_for
 from holdfast.runs.fork import remove_leftovers
-from holdfast.runs.store.doctor import examine, mend
+from holdfast.runs.store.doctor import examine, fix
 from tests.caches import doctored, index_file
 from tests.e2e.commands import call
 from tests.journals import tree_of
@@ -30,10 +30,10 @@ from tests.unit.runs.stores import (
     completed,
     damage,
     findings,
+    fixed_findings,
     held,
     interrupted,
     listed,
-    mended,
     of_newer_format,
     stopped,
     while_live,
@@ -152,9 +152,9 @@ def test_leftovers_of_a_run_at_rest_go_and_nothing_else(tmp_path: Path) -> None:
     (found,) = findings(tmp_path)
     assert found.safe
     assert all(path.name in found.what for path in leftovers)
-    assert [each.fixed for each in mended(tmp_path)] == [True]
+    assert [each.fixed for each in fixed_findings(tmp_path)] == [True]
     assert originals(tmp_path) == before
-    assert (findings(tmp_path), mended(tmp_path)) == ([], [])
+    assert (findings(tmp_path), fixed_findings(tmp_path)) == ([], [])
 
 
 def test_files_of_the_user_are_no_leftovers(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_files_of_the_user_are_no_leftovers(tmp_path: Path) -> None:
     mine = [Path(place.folder, name) for name in ("notes.txt", "plan-of-mine.txt", "data-2.csv", "spec.yaml.old")]
     for path in mine:
         path.write_text("mine")
-    assert mended(tmp_path) == []
+    assert fixed_findings(tmp_path) == []
     assert [path for path in mine if not path.exists()] == []
 
 
@@ -170,7 +170,7 @@ def test_blocks_of_an_extended_run_are_no_leftovers(tmp_path: Path) -> None:
     completed(tmp_path)
     extend_by_one(tmp_path)
     before = originals(tmp_path)
-    assert mended(tmp_path) == []
+    assert fixed_findings(tmp_path) == []
     assert originals(tmp_path) == before
 
 
@@ -179,7 +179,7 @@ def test_a_block_whose_record_is_damaged_is_not_taken_for_a_leftover(tmp_path: P
     place = completed(tmp_path)
     extend_by_one(tmp_path)
     damage(place, "run.extended")
-    mended(tmp_path)
+    fixed_findings(tmp_path)
     assert os.path.exists(os.path.join(place.folder, "plan-2.jsonl.zst"))
     assert os.path.exists(os.path.join(place.folder, "data-2.jsonl.zst"))
 
@@ -189,8 +189,8 @@ def test_what_became_of_a_leftover_since_the_look_is_seen_before_it_is_removed(t
     Path(place.folder, "plan-2.jsonl.zst").write_bytes(b"a block that nobody has recorded")
     troubles = list(examine(str(tmp_path)))
     extend_by_one(tmp_path)
-    for trouble in troubles:
-        mend(trouble)
+    for diagnosis in troubles:
+        fix(diagnosis)
     assert os.path.exists(os.path.join(place.folder, "plan-2.jsonl.zst"))
     assert findings(tmp_path) == []
 
@@ -204,11 +204,11 @@ def extend_by_one(store: Path) -> None:
     ("content", "word"),
     [
         (None, "missing"),
-        (b"", "never been"),
-        (b"experiment: tests\nseed: 99\n", "never been"),
-        (b"[", "never been"),
-        (b"\xff\xfe", "never been"),
-        (b"just a text", "never been"),
+        (b"", "never had"),
+        (b"experiment: tests\nseed: 99\n", "never had"),
+        (b"[", "never had"),
+        (b"\xff\xfe", "never had"),
+        (b"just a text", "never had"),
     ],
 )
 def test_a_spec_file_that_is_gone_or_tampered_with_is_restored_and_the_old_one_kept(
@@ -221,7 +221,7 @@ def test_a_spec_file_that_is_gone_or_tampered_with_is_restored_and_the_old_one_k
     (found,) = [each for each in findings(tmp_path) if "spec.yaml" in each.what]
     assert (word in found.what, found.safe) == (True, True)
     assert (path.read_bytes() if path.exists() else None) == content, "looking changes nothing"
-    assert [each.fixed for each in mended(tmp_path) if "spec.yaml" in each.what] == [True]
+    assert [each.fixed for each in fixed_findings(tmp_path) if "spec.yaml" in each.what] == [True]
     assert path.read_bytes() == before
     old = Path(place.folder, "spec.yaml.old")
     assert (old.read_bytes() if old.exists() else None) == content
@@ -234,7 +234,7 @@ def test_a_truncated_spec_file_is_restored(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for size in range(0, len(whole), 97):
         path.write_bytes(whole[:size])
-        assert [each.fixed for each in mended(tmp_path)] == [True], size
+        assert [each.fixed for each in fixed_findings(tmp_path)] == [True], size
         assert path.read_bytes() == whole
 
 
@@ -244,7 +244,7 @@ def test_a_folder_in_the_place_of_the_spec_file_is_mended_or_told_without_a_trac
     path.with_name("spec.yaml.old").write_text("of an earlier mending")
     path.unlink()
     path.mkdir()
-    (found,) = mended(tmp_path)
+    (found,) = fixed_findings(tmp_path)
     assert found.fixed == path.is_file()
     assert not found.fixed or path.read_bytes() == whole
 
@@ -253,7 +253,7 @@ def test_an_older_spec_file_kept_before_is_not_lost_to_a_second_mending(tmp_path
     path = Path(completed(tmp_path).folder, "spec.yaml")
     for text in ("experiment: first edit\n", "experiment: second edit\n"):
         path.write_text(text)
-        mended(tmp_path)
+        fixed_findings(tmp_path)
     kept = {each.read_text() for each in path.parent.glob("spec.yaml.old*")}
     assert kept >= {"experiment: second edit\n"}
 
@@ -263,7 +263,7 @@ def test_a_damaged_index_is_no_obstacle_and_is_made_again(tmp_path: Path, conten
     place = completed(tmp_path)
     findings(tmp_path)
     index_file(place.folder).write_bytes(content)
-    mended(tmp_path)
+    fixed_findings(tmp_path)
     assert findings(tmp_path) == []
     with doctored(index_file(place.folder)) as database:
         assert database.execute("SELECT count(*) FROM answers").fetchone() == (ROWS,)
@@ -283,7 +283,7 @@ def test_a_run_of_a_newer_version_is_told_and_left_as_it_is(tmp_path: Path) -> N
     of_newer_format(place)
     Path(place.folder, "plan-2.jsonl.zst").write_bytes(b"of the newer version")
     before = originals(tmp_path)
-    told = {found.run: found for found in mended(tmp_path)}
+    told = {found.run: found for found in fixed_findings(tmp_path)}
     assert sorted(told) == ["cut", "newer"]
     assert "99" in told["newer"].what
     assert not told["newer"].fixed
@@ -322,7 +322,7 @@ def test_folders_of_dead_forks_and_removals_are_found_and_removed(tmp_path: Path
     (doomed / "lock").touch()
     told = findings(tmp_path)
     assert [os.path.basename(found.what.split()[-1]) for found in told] == [".fork-1", ".gone-2"]
-    assert [found.fixed for found in mended(tmp_path)] == [True, True]
+    assert [found.fixed for found in fixed_findings(tmp_path)] == [True, True]
     assert (dead.exists(), doomed.exists(), findings(tmp_path)) == (False, False, [])
 
 
@@ -335,7 +335,7 @@ def owned(folder: Path, owner: Holder) -> Path:
 def test_the_folder_of_a_live_fork_is_neither_removed_nor_called_mended(tmp_path: Path) -> None:
     above = Path(completed(tmp_path).folder).parent
     live = owned(above / ".fork-1", this_process())
-    told = mended(tmp_path)
+    told = fixed_findings(tmp_path)
     assert live.exists()
     assert [found for found in told if found.fixed] == []
     assert told == [], "a fork that is being made is nothing wrong"
@@ -344,7 +344,7 @@ def test_the_folder_of_a_live_fork_is_neither_removed_nor_called_mended(tmp_path
 def test_the_folder_of_a_fork_on_another_machine_is_neither_removed_nor_called_mended(tmp_path: Path) -> None:
     above = Path(completed(tmp_path).folder).parent
     live = owned(above / ".fork-1", Holder(1, "elsewhere"))
-    told = mended(tmp_path)
+    told = fixed_findings(tmp_path)
     assert live.exists()
     assert [found for found in told if found.fixed] == []
 
@@ -353,10 +353,10 @@ def test_a_fork_folder_that_has_no_owner_yet_is_left_alone_until_it_is_old(tmp_p
     above = Path(completed(tmp_path).folder).parent
     young = above / ".fork-1"
     young.mkdir()
-    assert [found for found in mended(tmp_path) if found.fixed] == []
+    assert [found for found in fixed_findings(tmp_path) if found.fixed] == []
     assert young.exists()
     os.utime(young, (time.time() - 7200, time.time() - 7200))
-    assert [found.fixed for found in mended(tmp_path)] == [True]
+    assert [found.fixed for found in fixed_findings(tmp_path)] == [True]
     assert remove_leftovers(str(above)) == []
 
 
@@ -364,7 +364,7 @@ def test_looking_at_a_live_run_changes_nothing_and_finds_nothing(tmp_path: Path)
     async def look(place: RunPlace) -> None:
         await asyncio.to_thread(Path(place.folder, "other.tmp").write_text, "of the live process")
         before = {name: data for name, data in originals(tmp_path).items() if "lease.json" not in name}
-        assert [found.fixed for found in mended(tmp_path)] == []
+        assert [found.fixed for found in fixed_findings(tmp_path)] == []
         after = {name: data for name, data in originals(tmp_path).items() if "lease.json" not in name}
         assert after == before
 
@@ -377,10 +377,10 @@ def test_a_run_that_is_taken_between_look_and_mending_is_not_mended_and_the_othe
         Path(place.folder, "old.tmp").write_text("")
     with contextlib.ExitStack() as stack:
         told = []
-        for trouble in examine(str(tmp_path)):
-            if trouble.finding.run == "one":
+        for diagnosis in examine(str(tmp_path)):
+            if diagnosis.finding.run == "one":
                 stack.enter_context(held(one))
-            told.append(mend(trouble))
+            told.append(fix(diagnosis))
     assert [(found.run, found.fixed) for found in told] == [("one", False), ("two", True)]
 
 
@@ -404,7 +404,7 @@ def test_odd_runs_are_told_and_hide_no_other(tmp_path: Path, what: str) -> None:
         Path(place.folder, "lock").unlink()
         Path(place.folder, "lock").mkdir()
     assert {found.run for found in findings(tmp_path)} == {"a", "b"}
-    assert {found.run for found in mended(tmp_path)} == {"a", "b"}
+    assert {found.run for found in fixed_findings(tmp_path)} == {"a", "b"}
 
 
 @pytest.mark.parametrize("left", ["an empty folder", "nothing"])
@@ -439,7 +439,7 @@ def test_a_run_that_was_planned_and_not_begun_is_told(tmp_path: Path) -> None:
     shutil.rmtree(place.journal)
     (found,) = findings(tmp_path)
     assert (found.run, found.what) == ("new", "planned, and not begun")
-    assert "nothing was asked" in found.means
+    assert "nothing was sent" in found.means
     assert found.command == f"holdfast run SPEC --id new --store {tmp_path}"
     os.mkdir(place.journal)
     assert findings(tmp_path) == [found]
@@ -454,7 +454,7 @@ def test_a_run_whose_first_record_is_damaged_is_not_told_to_go_on(tmp_path: Path
     damage(place, "run.started")
     Path(place.folder, START_FILE).unlink()  # the second copy of that record
     (found,) = findings(tmp_path)
-    assert found.what == "the record that began it is damaged"
+    assert found.what == "its first record (run.started) is damaged"
     assert found.command == place.command("verify")
 
 

@@ -372,7 +372,7 @@ def test_an_id_that_is_taken_is_refused_and_nothing_is_changed(tmp_path: Path) -
     assert files(tmp_path) == before
 
 
-@pytest.mark.parametrize("died_in", ["write_plan", "open_writer", "started", "_take_over", "_publish"])
+@pytest.mark.parametrize("died_in", ["write_plan", "open_writer", "make_started_record", "_copy_steps", "_publish"])
 def test_a_fork_that_died_while_it_was_made_is_no_run_and_is_made_by_the_same_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, died_in: str
 ) -> None:

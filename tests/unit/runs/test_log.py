@@ -16,7 +16,7 @@ import holdfast
 from holdfast.engine.schedule import Ticket, Tickets
 from holdfast.models import Request
 from holdfast.runs import RunPlace, extend, place_for
-from holdfast.runs.control import Wish, ask_run
+from holdfast.runs.control import ControlRequest, ask_run
 from holdfast.runs.execution.log import EVENTS, LOG, Logbook
 from tests.unit.engine.runs import Asked, given, go, model, records, rows
 from tests.unit.runs.stores import ROWS, completed, interrupted, stopped, while_live, with_failures
@@ -66,7 +66,7 @@ def test_runs_that_are_stopped_or_cancelled_say_so(tmp_path: Path) -> None:
 
 def test_cancelling_is_told_before_the_end(tmp_path: Path) -> None:
     async def cancel(place: RunPlace) -> None:
-        await asyncio.to_thread(ask_run, place.folder, Wish("cancel"), 3.0)
+        await asyncio.to_thread(ask_run, place.folder, ControlRequest("cancel"), 3.0)
 
     place = while_live(tmp_path, "live", cancel)
     assert events(place.folder) == ["run.started", "run.shutdown_requested", "run.cancelled"]
@@ -205,6 +205,6 @@ def test_an_event_that_is_not_documented_cannot_be_told(tmp_path: Path) -> None:
 
 def test_every_event_that_the_source_tells_is_documented_and_every_documented_one_is_told() -> None:
     source = "".join(path.read_text() for path in Path(holdfast.__file__).parent.rglob("*.py"))
-    source = source.replace(Path(holdfast.__file__).with_name("api").joinpath("logbook.py").read_text(), "")
+    source = source.replace((Path(holdfast.__file__).parent / "runs" / "execution" / "log.py").read_text(), "")
     told = set(re.findall(r'"((?:run|cell|model|sample|sandbox|journal|mirror|lease|batch)\.[a-z_]+)"', source))
     assert sorted(set(EVENTS) - told) == []

@@ -19,7 +19,7 @@ from holdfast.journal.ownership.claims import Beat, Claim, read_beat, take_epoch
 from holdfast.journal.ownership.lease import Holder, Lease
 from holdfast.runs.mirror.claim import bring_home, claim_run, hidden_folder, last_beat, restore_whole
 from holdfast.runs.mirror.recoverable import list_recoverable
-from holdfast.runs.mirror.recovery import Recovered, Wanted, recover
+from holdfast.runs.mirror.recovery import Recovered, RecoveryOptions, recover
 from holdfast.runs.store.lookup import RunPlace, find_run, hide_folder, place_of
 from holdfast.spec import Mirror
 from tests.e2e.commands import call, write_spec
@@ -43,7 +43,7 @@ def counts(found: Recovered) -> tuple[int, int, int, int]:
 
 
 def test_samples_that_had_begun_keep_their_steps(cut: Kept, tmp_path: Path) -> None:
-    found = recover(cut.url, Wanted(output=str(tmp_path / "new")))
+    found = recover(cut.url, RecoveryOptions(output=str(tmp_path / "new")))
     assert counts(found) == (SAMPLES, FINISHED, SAMPLES - FINISHED, 0)
     assert found.warnings == []
     assert tree_of(os.path.join(found.place.folder, "journal")) == tree_of(str(cut.journal))
@@ -52,7 +52,7 @@ def test_samples_that_had_begun_keep_their_steps(cut: Kept, tmp_path: Path) -> N
 def test_a_mirror_given_as_a_folder_is_no_lost_run(cut: Kept, tmp_path: Path) -> None:
     folder = cut.url.removeprefix("file://")
     for mistaken, meant in (
-        (lambda: recover(folder, Wanted(output=str(tmp_path / "new"))), cut.url),
+        (lambda: recover(folder, RecoveryOptions(output=str(tmp_path / "new"))), cut.url),
         (lambda: find_run(str(cut.store), folder), cut.url),
         (lambda: list(list_recoverable(str(cut.mirror))), f"file://{cut.mirror}"),
     ):
@@ -63,10 +63,10 @@ def test_a_mirror_given_as_a_folder_is_no_lost_run(cut: Kept, tmp_path: Path) ->
 
 def test_a_copy_that_is_fully_covered_is_removed_and_only_then(cut: Kept, tmp_path: Path) -> None:
     old = str(cut.journal.parent)
-    kept = recover(old, Wanted(output=str(tmp_path / "a"), cleanup=False))
+    kept = recover(old, RecoveryOptions(output=str(tmp_path / "a"), cleanup=False))
     assert not kept.cleaned
     assert os.path.isdir(old)
-    gone = recover(old, Wanted(output=str(tmp_path / "b")))
+    gone = recover(old, RecoveryOptions(output=str(tmp_path / "b")))
     assert gone.cleaned
     assert not os.path.exists(old)
     assert gone.finished == FINISHED
@@ -74,7 +74,7 @@ def test_a_copy_that_is_fully_covered_is_removed_and_only_then(cut: Kept, tmp_pa
 
 
 def test_a_copy_without_its_events_is_never_all_of_it(cut: Kept, tmp_path: Path) -> None:
-    found = recover(str(cut.journal.parent), Wanted(output=str(tmp_path / "new"), events=False))
+    found = recover(str(cut.journal.parent), RecoveryOptions(output=str(tmp_path / "new"), events=False))
     assert not found.cleaned
     assert cut.journal.is_dir()
 
@@ -84,7 +84,7 @@ def test_a_copy_that_is_not_covered_stays(cut: Kept, tmp_path: Path, monkeypatch
     (cut.journal.parent / "blobs").mkdir()
     (cut.journal.parent / "blobs" / ("a" * 64)).write_text("a blob")
     monkeypatch.setattr("holdfast.journal.mirror.restore._bring_files", lambda *given, **named: False)
-    found = recover(str(cut.journal.parent), Wanted(output=str(tmp_path / "new")))
+    found = recover(str(cut.journal.parent), RecoveryOptions(output=str(tmp_path / "new")))
     assert not found.cleaned
     assert (cut.journal.parent / "blobs" / ("a" * 64)).exists()
 
@@ -97,21 +97,21 @@ def test_a_folder_under_another_name_is_not_removed_as_a_copy_of_itself(cut: Kep
         (tmp_path / "link" / "sums" / RUN, cut.store),
         (run, tmp_path / "link"),
     ):
-        found = recover(str(where), Wanted(output=str(output), overwrite=True))
+        found = recover(str(where), RecoveryOptions(output=str(output), overwrite=True))
         assert not found.cleaned
         assert tree_of(str(cut.journal)) == before
 
 
 def test_a_run_is_not_recovered_into_its_own_folder(cut: Kept) -> None:
     run = str(cut.journal.parent)
-    with pytest.raises(UsageError, match="inside of what is recovered"):
-        recover(run, Wanted(output=os.path.join(run, "new")))
+    with pytest.raises(UsageError, match="inside the folder that is recovered"):
+        recover(run, RecoveryOptions(output=os.path.join(run, "new")))
     assert verify(str(cut.journal)).records > 0
 
 
 def test_a_link_to_a_run_is_recovered_from_and_what_it_means_removed(cut: Kept, tmp_path: Path) -> None:
     os.symlink(cut.journal.parent, tmp_path / "shortcut")
-    found = recover(str(tmp_path / "shortcut"), Wanted(output=str(tmp_path / "new")))
+    found = recover(str(tmp_path / "shortcut"), RecoveryOptions(output=str(tmp_path / "new")))
     assert found.cleaned
     assert found.place.run_id == RUN
     assert not cut.journal.exists()
@@ -121,14 +121,14 @@ def test_a_copy_with_something_in_quarantine_stays(cut: Kept, tmp_path: Path) ->
     kept = cut.journal / "quarantine"
     kept.mkdir()
     (kept / "000001.jsonl.5-9").write_text("lost")
-    assert not recover(str(cut.journal.parent), Wanted(output=str(tmp_path / "new"))).cleaned
+    assert not recover(str(cut.journal.parent), RecoveryOptions(output=str(tmp_path / "new"))).cleaned
     assert (kept / "000001.jsonl.5-9").exists()
 
 
 def test_a_held_copy_stays(cut: Kept, tmp_path: Path) -> None:
     lock = Lock(str(cut.journal.parent))
     try:
-        assert not recover(str(cut.journal.parent), Wanted(output=str(tmp_path / "new"))).cleaned
+        assert not recover(str(cut.journal.parent), RecoveryOptions(output=str(tmp_path / "new"))).cleaned
     finally:
         lock.release()
     assert cut.journal.is_dir()
@@ -138,7 +138,7 @@ def test_a_run_that_is_being_written_is_not_recovered_into(cut: Kept) -> None:
     lock = Lock(str(cut.journal.parent))
     try:
         with pytest.raises(HeldError):
-            recover(cut.url, Wanted(output=str(cut.store), overwrite=True))
+            recover(cut.url, RecoveryOptions(output=str(cut.store), overwrite=True))
     finally:
         lock.release()
 
@@ -157,35 +157,35 @@ def beat_of(kept: Kept, mirrored: int, acknowledged: int, lease_epoch: int = 1) 
 def test_records_that_were_acknowledged_and_never_got_there_are_told(cut: Kept, tmp_path: Path) -> None:
     last = last_number(cut)
     beat_of(cut, mirrored=last - 5, acknowledged=last + 15)
-    found = recover(cut.url, Wanted(output=str(tmp_path / "new")))
+    found = recover(cut.url, RecoveryOptions(output=str(tmp_path / "new")))
     assert found.lost == 15, "what came after the last beat is no loss"
     assert found.warnings == [
-        f"records {last + 1} to {last + 15} had been acknowledged and are nowhere; what they held is asked again"
+        f"records {last + 1} to {last + 15} were acknowledged and are lost; a resume requests them again"
     ]
 
 
 def test_what_got_there_after_the_last_beat_is_not_lost(cut: Kept, tmp_path: Path) -> None:
     beat_of(cut, mirrored=3, acknowledged=20)
-    assert recover(cut.url, Wanted(output=str(tmp_path / "new"))).lost == 0
+    assert recover(cut.url, RecoveryOptions(output=str(tmp_path / "new"))).lost == 0
 
 
 def test_a_last_chunk_that_is_missing_is_known_by_the_beat(cut: Kept, tmp_path: Path) -> None:
     beat_of(cut, mirrored=last_number(cut), acknowledged=last_number(cut))
     gone = cut.chunks()[-1].read_bytes().count(b"\n")
     cut.chunks()[-1].unlink()
-    found = recover(cut.url, Wanted(output=str(tmp_path / "new")))
+    found = recover(cut.url, RecoveryOptions(output=str(tmp_path / "new")))
     assert found.lost == gone
     assert len(found.warnings) == 1
 
 
 def test_the_word_of_a_lease_of_another_epoch_is_none_of_this(cut: Kept, tmp_path: Path) -> None:
     beat_of(cut, mirrored=20, acknowledged=4000, lease_epoch=7)
-    assert recover(cut.url, Wanted(output=str(tmp_path / "new"))).lost == 0
+    assert recover(cut.url, RecoveryOptions(output=str(tmp_path / "new"))).lost == 0
 
 
 def test_damage_is_told_also_where_the_events_are_left_out(cut: Kept, tmp_path: Path) -> None:
     cut.chunks()[2].unlink()
-    found = recover(cut.url, Wanted(output=str(tmp_path / "new"), events=False))
+    found = recover(cut.url, RecoveryOptions(output=str(tmp_path / "new"), events=False))
     assert found.lost > 0
     assert len(found.warnings) == 1
 
@@ -197,18 +197,18 @@ def test_an_original_that_is_damaged_here_comes_back_from_where_it_is_whole(
     here = cut.journal.parent
     whole = (here / name).read_bytes()
     (here / name).write_bytes(whole[: len(whole) // 2])
-    found = recover(cut.url, Wanted(output=str(cut.store), overwrite=True))
+    found = recover(cut.url, RecoveryOptions(output=str(cut.store), overwrite=True))
     assert found.warnings == []
     assert (here / name).read_bytes() == whole
     assert not [each for each in os.listdir(here) if "recovering" in each]
     for place in (here, cut.objects):
         (place / name).write_bytes(b"x")
-    assert len(recover(cut.url, Wanted(output=str(cut.store), overwrite=True)).warnings) == 1
+    assert len(recover(cut.url, RecoveryOptions(output=str(cut.store), overwrite=True)).warnings) == 1
 
 
 def test_a_damaged_spec_file_is_told_and_written_again_in_a_new_place(cut: Kept, tmp_path: Path) -> None:
     (cut.objects / "spec.yaml").write_bytes(b"experiment: another\n")
-    found = recover(cut.url, Wanted(output=str(tmp_path / "new")))
+    found = recover(cut.url, RecoveryOptions(output=str(tmp_path / "new")))
     assert len(found.warnings) == 1
     assert "spec.yaml" in found.warnings[0]
     assert call("resume", RUN, "--store", tmp_path / "new", cwd=tmp_path).code == 0
@@ -246,17 +246,17 @@ def test_a_recovery_that_was_cut_off_is_gone_on_with(cut: Kept, tmp_path: Path) 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("holdfast.journal.disk.OsDisk.replace", lambda *given: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            recover(cut.url, Wanted(output=str(tmp_path / "new")))
+            recover(cut.url, RecoveryOptions(output=str(tmp_path / "new")))
     assert not os.path.exists(place.folder), "a run appears whole, or not at all"
     assert os.path.isdir(hidden_folder(place))
-    assert counts(recover(cut.url, Wanted(output=str(tmp_path / "new"))))[:2] == (SAMPLES, FINISHED)
+    assert counts(recover(cut.url, RecoveryOptions(output=str(tmp_path / "new"))))[:2] == (SAMPLES, FINISHED)
     assert not os.path.exists(hidden_folder(place))
 
 
 def test_a_folder_that_is_half_removed_is_removed_by_the_same_call(
     cut: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    old, wanted = str(cut.journal.parent), Wanted(output=str(tmp_path / "new"))
+    old, wanted = str(cut.journal.parent), RecoveryOptions(output=str(tmp_path / "new"))
 
     def hide_and_die(folder: str) -> str:
         hide_folder(folder)
@@ -275,15 +275,15 @@ def test_a_folder_that_is_half_removed_is_removed_by_the_same_call(
 def test_another_run_in_the_place_is_not_taken_for_the_recovered_one(cut: Kept, tmp_path: Path) -> None:
     new, there = tmp_path / "new", tmp_path / "there"
     old = str(cut.journal.parent)
-    recover(cut.url, Wanted(output=str(new), events=False))
-    recover(old, Wanted(output=str(new / "b")))
+    recover(cut.url, RecoveryOptions(output=str(new), events=False))
+    recover(old, RecoveryOptions(output=str(new / "b")))
     for store in (new, new / "b"):
         shutil.rmtree(store / "sums" / RUN)
         assert call("run", there / "eval.yaml", "--id", RUN, "--store", store, cwd=there).code == 0
-    with pytest.raises(UsageError, match="exists: a run without events is made in a new place"):
-        recover(cut.url, Wanted(output=str(new), events=False))
+    with pytest.raises(UsageError, match="exists: recovering without events needs a new folder"):
+        recover(cut.url, RecoveryOptions(output=str(new), events=False))
     with pytest.raises(UsageError, match="neither a folder of a run"):
-        recover(old, Wanted(output=str(new / "b")))
+        recover(old, RecoveryOptions(output=str(new / "b")))
 
 
 @pytest.mark.parametrize("events", [True, False])
@@ -301,9 +301,9 @@ def test_one_without_events_that_was_cut_off_before_it_appeared_is_no_other_run(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("holdfast.journal.disk.OsDisk.replace", die_at_the_end)
         with pytest.raises(KeyboardInterrupt):
-            recover(cut.url, Wanted(output=str(tmp_path / "new"), events=False))
+            recover(cut.url, RecoveryOptions(output=str(tmp_path / "new"), events=False))
     assert os.path.isdir(hidden_folder(place))
-    found = recover(cut.url, Wanted(output=str(tmp_path / "new"), events=events))
+    found = recover(cut.url, RecoveryOptions(output=str(tmp_path / "new"), events=events))
     assert counts(found) == (SAMPLES, FINISHED, SAMPLES - FINISHED, 0)
     assert (verify(place.journal).uid == verify(str(cut.journal)).uid) is events
 
@@ -315,7 +315,7 @@ def test_two_who_recover_at_once_do_not_meet(cut: Kept, tmp_path: Path) -> None:
     def try_it() -> None:
         barrier.wait()
         try:
-            outcomes.append(recover(cut.url, Wanted(output=str(tmp_path / "new"))))
+            outcomes.append(recover(cut.url, RecoveryOptions(output=str(tmp_path / "new"))))
         except (HeldError, UsageError) as error:
             outcomes.append(error)
 
@@ -340,7 +340,7 @@ def test_names_that_need_escapes_come_back(cut: Kept, tmp_path: Path, name: str)
     listed = list(list_recoverable(url))
     assert [(each.experiment, each.run_id) for each in listed] == [(name, name)]
     for where in (url, listed[0].place):
-        found = recover(where, Wanted(output=str(tmp_path / "new"), overwrite=True))
+        found = recover(where, RecoveryOptions(output=str(tmp_path / "new"), overwrite=True))
         assert (found.place.experiment, found.place.run_id) == (name, name)
         assert found.finished == FINISHED
 
@@ -348,7 +348,7 @@ def test_names_that_need_escapes_come_back(cut: Kept, tmp_path: Path, name: str)
 def test_a_url_of_several_runs_is_refused_with_their_names(cut: Kept, tmp_path: Path) -> None:
     shutil.copytree(cut.objects, cut.mirror / "sums" / "y")
     with pytest.raises(UsageError, match=r"sums/x, sums/y"):
-        recover(cut.mirror.as_uri(), Wanted(output=str(tmp_path / "new")))
+        recover(cut.mirror.as_uri(), RecoveryOptions(output=str(tmp_path / "new")))
 
 
 def test_a_misspelt_run_is_refused_with_where_to_look(cut: Kept) -> None:
@@ -396,7 +396,7 @@ def test_a_mirror_that_cannot_be_reached_leaves_no_folder(tmp_path: Path, monkey
         raise StoreError("file:///x: cannot list: no route")
 
     monkeypatch.setattr("holdfast.journal.object_store.StoredObjects.listed", fail)
-    with pytest.raises(UsageError, match="must be reached at the start"):
+    with pytest.raises(UsageError, match="a start needs its mirror"):
         bring_home(Mirror(url="file:///x"), place_here(tmp_path), pytest.fail)
     assert not (tmp_path / "here").exists()
 
@@ -523,14 +523,14 @@ def test_a_claimed_run_that_is_brought_in_beats(cut: Kept, monkeypatch: pytest.M
 def test_a_chunk_that_claims_to_lie_far_out_is_a_stranger(cut: Kept, tmp_path: Path) -> None:
     name = "journal/000001/000001/000000000000-999999999999"
     open_objects(cut.url).put(name, b"x" * 10)
-    found = recover(cut.url, Wanted(output=str(tmp_path / "new")))
+    found = recover(cut.url, RecoveryOptions(output=str(tmp_path / "new")))
     assert counts(found) == (SAMPLES, FINISHED, SAMPLES - FINISHED, 0)
     (warned,) = found.warnings
-    assert f"{name} is none of this run's; it is left alone" in warned
+    assert f"{name} does not belong to this run and was left alone" in warned
 
 
 def test_a_list_of_what_is_no_store_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="nosuch is no folder"):
+    with pytest.raises(UsageError, match="nosuch is not a folder"):
         list(list_recoverable(str(tmp_path / "nosuch")))
 
 
@@ -539,5 +539,5 @@ def test_a_stored_spec_of_another_version_is_told(cut: Kept, tmp_path: Path, mon
         raise msgspec.ValidationError("Object contains unknown field `later`")
 
     monkeypatch.setattr("holdfast.runs.store.blob_check.stored_spec", refuse)
-    (warned,) = recover(cut.url, Wanted(output=str(tmp_path / "new"))).warnings
+    (warned,) = recover(cut.url, RecoveryOptions(output=str(tmp_path / "new"))).warnings
     assert "not one that this version of Holdfast knows" in warned

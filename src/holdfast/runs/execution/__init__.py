@@ -1,1 +1,1 @@
-"""Starting and resuming a run: from what the user gave to an engine at work on an open journal."""
+"""Starting and resuming a run: prepare the spec, claim the run, open its journal, run the engine, record the end."""

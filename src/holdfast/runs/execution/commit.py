@@ -1,8 +1,8 @@
-"""The commit of the current folder, asked of git without starting anything that the repository itself names.
+"""Reads the git commit of the current folder without executing commands from the repository's configuration.
 
-A repository's configuration belongs to its author: filters, hooks, a file system monitor and transports are commands
-that git starts. They are switched off. A filter cannot be switched off by itself, and without it git takes unchanged
-files for changed ones: where the repository defines filters, nobody is told whether its files were changed.
+A repository's configuration is untrusted: filters, hooks, file system monitors and transports are commands that git
+starts, so they are disabled. Filters cannot be disabled without making unchanged files look changed; in a repository
+that defines filters, `git_dirty` is `unknown`.
 """
 
 import os
@@ -12,35 +12,35 @@ from collections.abc import Sequence
 _SECONDS = 5
 _OFF = ("-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}")
 _ENVIRONMENT = {
-    "GIT_OPTIONAL_LOCKS": "0",  # `status` writes the index otherwise, which starts a hook
+    "GIT_OPTIONAL_LOCKS": "0",  # otherwise `status` writes the index, which starts a hook
     "GIT_NO_LAZY_FETCH": "1",
-    "GIT_ALLOW_PROTOCOL": "none",  # a missing object is not fetched: the remote's configuration names commands
+    "GIT_ALLOW_PROTOCOL": "none",  # never fetch missing objects: the configuration of a remote names commands
     "GIT_TERMINAL_PROMPT": "0",
 }
 _FILTERS = r"^filter\..*\.(clean|smudge|process)$"
-_OF_REPOSITORY = ("local", "worktree")
+_REPOSITORY_SCOPES = ("local", "worktree")
 UNKNOWN = "unknown"
 
 
 def describe_commit() -> dict[str, str]:
-    """`git_commit`, and as `git_dirty` yes, no or unknown. Empty where there is no repository, or no git."""
-    commit = _ask("rev-parse", "HEAD")
+    """`git_commit`, and `git_dirty`: yes, no or unknown. Empty without a repository or without git."""
+    commit = _run_git("rev-parse", "HEAD")
     return {"git_commit": commit.strip(), "git_dirty": _find_changes()} if commit else {}
 
 
 def _find_changes() -> str:
-    filters = _ask("config", "--show-scope", "--name-only", "--get-regexp", _FILTERS, codes=(0, 1))
-    if filters is None or any(line.startswith(_OF_REPOSITORY) for line in filters.splitlines()):
+    filters = _run_git("config", "--show-scope", "--name-only", "--get-regexp", _FILTERS, codes=(0, 1))
+    if filters is None or any(line.startswith(_REPOSITORY_SCOPES) for line in filters.splitlines()):
         return UNKNOWN
-    # of submodules only their commits are compared: their configuration is not looked at
-    changed = _ask("status", "--porcelain", "--ignore-submodules=dirty")
+    # compare only the commits of submodules: git would read their (untrusted) configuration otherwise
+    changed = _run_git("status", "--porcelain", "--ignore-submodules=dirty")
     return UNKNOWN if changed is None else "yes" if changed else "no"
 
 
-def _ask(*arguments: str, codes: Sequence[int] = (0,)) -> str | None:
-    """What git prints; None if it cannot be asked, or fails."""
+def _run_git(*arguments: str, codes: Sequence[int] = (0,)) -> str | None:
+    """The output of git; None if it is missing, fails or times out."""
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             ["git", *_OFF, *arguments],
             env={**os.environ, **_ENVIRONMENT},
             stdin=subprocess.DEVNULL,
@@ -52,4 +52,4 @@ def _ask(*arguments: str, codes: Sequence[int] = (0,)) -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout if done.returncode in codes else None
+    return result.stdout if result.returncode in codes else None

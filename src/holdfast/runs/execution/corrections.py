@@ -1,7 +1,7 @@
-"""Corrections of models that have given no answer yet: a wrong name, provider or parameter.
+"""Decides which models of a run may be corrected on resume: a wrong name, provider or parameter. Pure functions.
 
-Drift protects what was recorded. A cell without any recorded answer has nothing to protect, so its model may change. A
-model is renamed if another name stands in the same place of the list of models, and neither spec has both names.
+Drift protects recorded answers. A cell without any recorded answer has nothing to protect, so its model may change. A
+model counts as renamed if the same position in the list of models has another name, and neither spec has both names.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ _FIELDS = tuple(field.name for field in msgspec.structs.fields(Model))
 
 
 def find_renames(stored: Spec, given: Spec) -> dict[str, str]:
-    """The stored names of models that the given spec calls otherwise, with the new names."""
+    """Map the stored names of renamed models to their new names."""
     if len(stored.models) != len(given.models):
         return {}
     old, new = ([model.name for model in spec.models] for spec in (stored, given))
@@ -25,7 +25,7 @@ def find_renames(stored: Spec, given: Spec) -> dict[str, str]:
 
 
 def with_names(spec: Spec, renamed: Mapping[str, str]) -> Spec:
-    """The spec with other names of its models, wherever it names them."""
+    """Rename models everywhere in a spec."""
     if not renamed:
         return spec
     models = [msgspec.structs.replace(model, name=renamed.get(model.name, model.name)) for model in spec.models]
@@ -37,19 +37,21 @@ def with_names(spec: Spec, renamed: Mapping[str, str]) -> Spec:
 
 
 def corrected_models(changes: Iterable[Change], fold: Fold, renamed: Mapping[str, str]) -> dict[str, str]:
-    """The models of which a result field changes, by their new names, and why each may not change; empty if it may."""
+    """Map each model with a changed result field (by its new name) to the reason why it may not change; empty if it
+    may.
+    """
     stored = {renamed.get(cell.model, cell.model): cell.model for cell in fold.story.cells}
     names = dict.fromkeys(model_in(each.field, stored) for each in changes if each.kind == "result")
     return {name: find_obstacle(stored[name], fold) for name in names if name}
 
 
 def model_in(field: str, names: Iterable[str]) -> str:
-    """The model that a spec field belongs to; empty if it is no field of a model. Names may contain dots."""
+    """The model that a spec field belongs to; empty if it is not a field of a model. Names may contain dots."""
     return next((name for name in names if field in {f"models.{name}.{each}" for each in _FIELDS}), "")
 
 
 def with_stored_models(spec: Spec, stored: Spec, names: Collection[str], renamed: Mapping[str, str]) -> Spec:
-    """The spec with the uncorrected models, under their stored names: what the stored plan was made of."""
+    """Undo the corrections: the models from which the stored plan was made, under their stored names."""
     before = {renamed.get(model.name, model.name): model for model in stored.models}
     models = [before[model.name] if model.name in names else model for model in spec.models]
     return msgspec.structs.replace(spec, models=models)
@@ -60,7 +62,9 @@ def cells_of(fold: Fold, models: Collection[str], renamed: Mapping[str, str]) ->
 
 
 def find_obstacle(name: str, fold: Fold) -> str:
-    """Why a model may not change. Lost records may have been answers; torn and void bytes hold none that count."""
+    """Why a model may not change; empty if it may. Lost records may have been answers. Torn and void bytes hold no
+    answers that count.
+    """
     answered = _answered([cell for cell in fold.story.cells if cell.model == name], fold)
     if answered:
         shown = dict.fromkeys(f"{cell.task} with {cell.model}" for cell in answered)  # one cell in each block
@@ -74,10 +78,10 @@ def find_obstacle(name: str, fold: Fold) -> str:
 
 def _answered(cells: Sequence[Cell], fold: Fold) -> list[Cell]:
     """The cells with an answer, an answered step or an announced call."""
-    asked = [ordinal for ordinal, trail in fold.trails.items() if trail.answered]
+    ordinals = [ordinal for ordinal, trail in fold.trails.items() if trail.answered]
     return [
         cell
         for cell in cells
         if fold.finished.has_any(cell.first, cell.count)
-        or any(cell.first <= ordinal < cell.first + cell.count for ordinal in asked)
+        or any(cell.first <= ordinal < cell.first + cell.count for ordinal in ordinals)
     ]

@@ -1,9 +1,13 @@
-"""Running a spec, for the first time or again: the one path that every command and every call takes.
+"""Starts or resumes the run of a spec. Every command and API call that runs something goes through `execute`.
 
-Order of a first run, and what is true if we die there: everything that can be refused is refused before anything
-exists; then folder, data and plan, synced (a folder that holds no run yet: the same command begins anew); then
-`run.started` (the run exists), then started.jsonl and spec.yaml, which the next start writes if they are missing. A
-second run of the same id reads the journal, refuses drift, and continues.
+Order of a first start, and what a crash leaves behind at each step:
+
+1. Check everything that can be refused. Nothing exists yet.
+2. Write and sync the folder, the data and the plan. A crash leaves a folder without a run; the same command restarts.
+3. Append `run.started`. From here on the run exists.
+4. Write started.jsonl and spec.yaml, which are copies. The next start writes them if they are missing.
+
+A later start with the same id reads the journal, refuses drift, and continues (`resume.py`).
 """
 
 import asyncio
@@ -17,10 +21,10 @@ from holdfast.plan import Planned, inputs_of, survey, write_plan
 from holdfast.records import draft
 from holdfast.records.facts import Parent, RunStarted
 from holdfast.runs.estimate import estimate
-from holdfast.runs.execution.preparation import Given, Prepared, check_experiment, naming, refuse_missing_keys
-from holdfast.runs.execution.provenance import code, host, write_spec_file
+from holdfast.runs.execution.preparation import Given, Prepared, check_experiment, prefix_errors, refuse_missing_keys
+from holdfast.runs.execution.provenance import collect_versions, describe_host, write_spec_file
 from holdfast.runs.execution.resume import Reading, Resumption, Retry, read_and_prepare
-from holdfast.runs.execution.session import Ended, Observe, Undertaking, close_quietly, open_journal, work
+from holdfast.runs.execution.session import Ended, Observe, RunSession, close_quietly, open_journal, run_session
 from holdfast.runs.mirror.claim import Claimed, bring_home, claim_run
 from holdfast.runs.store.damage import find_missing_start, require_started
 from holdfast.runs.store.lookup import RunPlace, make_run_id, place_of
@@ -47,17 +51,17 @@ async def _execute(given: Given, place: RunPlace, observe: Observe | None, retry
     await asyncio.to_thread(bring_home, given.spec.mirror, place, logging.getLogger("holdfast").warning)
     prepared, reading = await asyncio.to_thread(read_and_prepare, given, place)
     if reading.fold.story.started is None:
-        with naming(given.where):
+        with prefix_errors(given.where):
             refuse_missing_keys(prepared.spec)
             await asyncio.to_thread(survey, given.spec, prepared.works)
             await asyncio.to_thread(_warn_of_budget, prepared)
         return await _begin(prepared, place, observe, given)
     await asyncio.to_thread(_remember, reading, prepared)
-    return await Resumption(prepared, reading, given, retry).go_on(observe)
+    return await Resumption(prepared, reading, given, retry).resume(observe)
 
 
 async def extend(given: Given, place: RunPlace, observe: Observe | None = None) -> Ended:
-    """Plan more keys for a run, and go on with it."""
+    """Add keys to the plan of a run, and resume it."""
     with storage_errors(place.folder):
         prepared, reading = await asyncio.to_thread(read_and_prepare, given, place)
         require_started(place, reading.fold)
@@ -66,13 +70,13 @@ async def extend(given: Given, place: RunPlace, observe: Observe | None = None) 
 
 
 def _remember(reading: Reading, prepared: Prepared) -> None:
-    """A user who gives a spec trusts it: the run that holds it from now on needs no `--trust`."""
+    """Trust the run: a spec that the user gives is trusted, so later commands on the run need no `--trust`."""
     started = reading.fold.story.started
     remember(reading.uid, executed_by(prepared.spec, started.source if started is not None else ""))
 
 
 def _warn_of_budget(prepared: Prepared) -> None:
-    """Whoever asks for more than a budget allows hears of it before anything is paid."""
+    """Warn before anything is paid if the estimate exceeds a limit."""
     limits = prepared.spec.limits.run
     if limits.cost_usd is not None or limits.tokens is not None or limits.requests is not None:
         for line in estimate(prepared.spec, prepared.works, {}).over():
@@ -80,20 +84,21 @@ def _warn_of_budget(prepared: Prepared) -> None:
 
 
 def place_for(given: Given, store: str, run_id: str | None = None) -> RunPlace:
-    """Where the run of an id belongs, or a new one."""
-    with naming(given.where):
+    """The location of the run with this id; without an id, of a new run."""
+    with prefix_errors(given.where):
         check_experiment(given.spec)
     return place_of(store, given.spec.experiment, make_run_id() if run_id is None else run_id)
 
 
 async def _begin(prepared: Prepared, place: RunPlace, observe: Observe | None, given: Given) -> Ended:
+    """Start a run: claim, plan, `run.started`, then the session. See the module docstring for the order."""
     claimed = await asyncio.to_thread(_claim, place, prepared.spec.mirror)
     try:
         reading = await asyncio.to_thread(Reading, place, prepared.evaluation, prepared.scorer_identities())
-        if reading.fold.story.started is not None:  # another process began it while we were preparing
+        if reading.fold.story.started is not None:  # another process started it while this one was preparing
             await asyncio.to_thread(claimed.release)
-            return await Resumption(prepared, reading, given, _ALL).go_on(observe)
-        _refuse_headless(reading.fold, place)
+            return await Resumption(prepared, reading, given, _ALL).resume(observe)
+        _refuse_missing_start(reading.fold, place)
         uid = reading.uid or uuid.uuid4().hex
         planned = await asyncio.to_thread(write_plan, place.folder, prepared.spec, prepared.works)
     except BaseException:
@@ -101,7 +106,8 @@ async def _begin(prepared: Prepared, place: RunPlace, observe: Observe | None, g
         raise
     writer, logbook = await open_journal(place, uid, claimed)
     try:
-        record = await asyncio.to_thread(started, prepared, place, planned, given.where)  # it asks git
+        record = await asyncio.to_thread(make_started_record, prepared, place, planned, given.where)  # runs git
+        # trusted first: a crash before the record leaves an entry for a run that never was, which harms nothing
         await asyncio.to_thread(remember, uid, executed_by(prepared.spec, record.source))
         await writer.append(draft("run.started", record))
         await asyncio.to_thread(reading.catch_up)
@@ -110,10 +116,10 @@ async def _begin(prepared: Prepared, place: RunPlace, observe: Observe | None, g
     except BaseException:
         await close_quietly(writer, logbook)
         raise
-    return await work(Undertaking(prepared, place, uid, observe, writer, logbook), reading.fold)
+    return await run_session(RunSession(prepared, place, uid, observe, writer, logbook), reading.fold)
 
 
-def started(
+def make_started_record(
     prepared: Prepared, place: RunPlace, planned: Planned, source: str, parent: Parent | None = None
 ) -> RunStarted:
     return RunStarted(
@@ -122,8 +128,8 @@ def started(
         plan=planned.plan,
         data=planned.data,
         cells=planned.cells,
-        code=code(),
-        host=host(),
+        code=collect_versions(),
+        host=describe_host(),
         version=__version__,
         source=os.path.abspath(source) if source else "",
         inputs=inputs_of(prepared.works),
@@ -131,8 +137,8 @@ def started(
     )
 
 
-def _refuse_headless(fold: Fold, place: RunPlace) -> None:
-    """Answers without the record that says what was asked: beginning anew would mix or repeat them."""
+def _refuse_missing_start(fold: Fold, place: RunPlace) -> None:
+    """DamagedError if the journal has answers but no `run.started`: a new start would mix or repeat them."""
     problem = find_missing_start(place, fold.story, fold.damage, fold.finished.count + fold.failed.count)
     if problem:
         raise DamagedError(f"{problem}, or start a run with another id")

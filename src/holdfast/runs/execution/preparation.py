@@ -1,6 +1,6 @@
-"""From what a user gave to what can be run: everything that a spec names is found, or refused with its place.
+"""Prepares a spec: resolves its data, solvers, scorers and providers, or raises SpecError with the field.
 
-Nothing here creates anything on disk or sends anything.
+Also computes the identity of an evaluation. Nothing here writes to disk. Only `ask_servers` uses the network.
 """
 
 import asyncio
@@ -30,27 +30,27 @@ from holdfast.spec.reductions import check_answers
 from holdfast.spec.source.messages import nearest
 from holdfast.spec.source.variables import adopt_stored
 
-_PARTS_OF_RUNS = ("journal", "lease")
-"""By them a mirror's runs are told from what holds runs."""
+_RUN_FOLDERS = ("journal", "lease")
+"""Folders of a run in a mirror. They distinguish a run from an experiment, so no experiment may have such a name."""
 
 
 class Given(msgspec.Struct, frozen=True):
-    """A spec, and what a script passed as Python objects instead of names."""
+    """A spec, and the Python objects that a script passed instead of names, by task."""
 
     spec: Spec
     rows: Mapping[str, Rows] = msgspec.field(default_factory=dict)
     solvers: Mapping[str, Any] = msgspec.field(default_factory=dict)
     scorers: Mapping[str, Sequence[Any]] = msgspec.field(default_factory=dict)
     where: str = ""
-    """The file that the spec was read from, for errors."""
+    """The file of the spec, for error messages."""
     counted: Callable[[], None] | None = None
-    """Called for each row that is read, for whoever shows that."""
+    """Called for each row that is read, to show progress."""
     from_run: bool = False
-    """The spec is the one that the run itself holds: its rows are the run's too, and data files do not matter."""
+    """Whether the spec is the stored one of the run. Its rows are then stored too, and data files are not compared."""
 
 
 class Prepared(msgspec.Struct, frozen=True, dict=True):
-    """A spec with everything that it names found."""
+    """A spec with its resolved tasks and scorers."""
 
     spec: Spec
     works: Mapping[str, Work]
@@ -58,24 +58,24 @@ class Prepared(msgspec.Struct, frozen=True, dict=True):
 
     @functools.cached_property
     def evaluation(self) -> str:
-        """Computed once: it reads and parses the scorers' files."""
+        """The id of the evaluation. Cached, because it reads and parses the source files of scorers."""
         return evaluation_of(self.scorers, self.spec)
 
     def scorer_identities(self) -> list[dict[str, Any]]:
-        """What the evaluation is made of, for its record."""
+        """The scorers of the evaluation, for its record."""
         return scorer_identities(self.scorers, self.spec)
 
 
 def check(given: Given) -> tuple[Prepared, int]:
-    """Everything that can be wrong with a spec, without creating anything. Returns how many keys it means."""
-    with naming(given.where):
+    """Check a spec completely without creating anything. Also returns the number of its keys."""
+    with prefix_errors(given.where):
         prepared = prepare_given(given, find_scorers(given))
         return prepared, survey(given.spec, prepared.works)
 
 
 def evaluation_of(scorers: Mapping[str, Sequence[Scorer]], spec: Spec) -> str:
-    """The identity of a scorer configuration: what it is called, what its code is, how answers count that are not shown
-    to it, and, if it asks judges, which models those are. Empty if there is none.
+    """The id of a scorer configuration, a digest of the names, arguments and code of the scorers, the treatment of
+    answers that they do not see, and the models of judges. Empty without scorers.
     """
     if not any(scorers.values()):
         return ""
@@ -83,13 +83,13 @@ def evaluation_of(scorers: Mapping[str, Sequence[Scorer]], spec: Spec) -> str:
 
 
 def scorer_identities(scorers: Mapping[str, Sequence[Scorer]], spec: Spec) -> list[dict[str, Any]]:
-    """As the record of an evaluation lists them."""
+    """The scorers as listed in the record of an evaluation."""
     return [{"task": task, **each} for task, every in _identities(scorers, spec).items() for each in every]
 
 
 @contextlib.contextmanager
-def naming(where: str) -> Iterator[None]:
-    """What is wrong with a spec is told with the file that it is in."""
+def prefix_errors(where: str) -> Iterator[None]:
+    """Add the name of the spec file to errors in the spec."""
     try:
         yield
     except JournalError:
@@ -100,17 +100,17 @@ def naming(where: str) -> Iterator[None]:
 
 
 def check_experiment(spec: Spec) -> None:
-    """Its name must do as the name of a folder."""
+    """SpecError if the name of the experiment cannot be the name of a folder."""
     try:
         folder_name(spec.experiment)
     except BadNameError as error:
         raise SpecError(f"experiment: {error}") from error
-    if spec.experiment in _PARTS_OF_RUNS:
-        raise SpecError(f"experiment: {spec.experiment!r} is what a part of every run is called; choose another name")
+    if spec.experiment in _RUN_FOLDERS:
+        raise SpecError(f"experiment: {spec.experiment!r} is the name of a folder in every run; choose another name")
 
 
 def find_scorers(given: Given) -> dict[str, list[Scorer]]:
-    """By task. They come first: which answers of a run are not scored yet depends on them."""
+    """Resolve the scorers of each task. Needed before the journal is read: they decide which answers are unscored."""
     scorers = {}
     for index, task in enumerate(given.spec.tasks):
         entries: Sequence[Any] = given.scorers.get(task.name) or task.scorers
@@ -137,27 +137,27 @@ def prepare_given(
     stored: Mapping[str, TaskInputs] | None = None,
     before: Spec | None = None,
 ) -> Prepared:
-    """`stored`: what the run holds of its tasks, if it has begun; `before`: its spec until now."""
+    """Resolve all but the scorers. `stored` and `before`: the stored task inputs and spec, if the run has begun."""
     check_experiment(given.spec)
     spec = with_prices(given.spec if before is None else adopt_stored(given.spec, before), before)
     check_budget(spec)
     _check_anomalies(spec)
     if spec.mirror is not None:
-        split_url(spec.mirror.url)  # only to see that it is one
+        split_url(spec.mirror.url)  # validates the URL
     works = prepare(spec, given.rows, given.solvers, stored, given.counted)
     for index, task in enumerate(spec.tasks):
         for server in works[task.name].solver.servers():
-            server.check(f"tasks[{index}].solver: mcp")  # only to see that it can be opened: it opens none
+            server.check(f"tasks[{index}].solver: mcp")  # validates only: starts no server
     for place, model in placed_models(given.spec).items():
-        open_provider(model, place)  # only to see that it can be made: it opens no connection
+        open_provider(model, place)  # validates only: opens no connection
         if model.batch is not None:
             open_batch_api(model, place)
     return Prepared(spec, works, scorers)
 
 
 def refuse_missing_keys(spec: Spec, answered: Collection[str] = ()) -> None:
-    """SpecError before anything is asked of a server that answers nobody without a key. `answered`: the names of the
-    evaluated models that are asked nothing more.
+    """SpecError if an API key is missing that a model will need. `answered`: names of models that need no more
+    requests.
     """
     done = [f"models[{index}]" for index, model in enumerate(spec.models) if model.name in answered]
     missing = missing_keys(spec, os.environ, done)
@@ -166,37 +166,37 @@ def refuse_missing_keys(spec: Spec, answered: Collection[str] = ()) -> None:
 
 
 def _identities(scorers: Mapping[str, Sequence[Scorer]], spec: Spec) -> dict[str, list[dict[str, Any]]]:
-    """By task, of each scorer: where it is equal, a scorer says the same of the same answer."""
-    counts = {task.name: _counts_told(task) for task in spec.tasks}
+    """The identity of each scorer, by task. Equal identities mean equal scores for the same answer."""
+    counts = {task.name: _counts_identity(task) for task in spec.tasks}
     return {
-        task: [{**identity(scorer), **_judges_told(scorer, spec), **counts[task]} for scorer in every]
+        task: [{**identity(scorer), **_judges_identity(scorer, spec), **counts[task]} for scorer in every]
         for task, every in scorers.items()
     }
 
 
-def _judges_told(scorer: Scorer, spec: Spec) -> dict[str, Any]:
-    """The models of the roles that it asks. Which those are, only our own code says for certain: else all."""
+def _judges_identity(scorer: Scorer, spec: Spec) -> dict[str, Any]:
+    """The models of the roles that a scorer uses. Only built-in scorers declare them reliably; for others, all."""
     if not scorer.needs_ctx:
         return {}
-    asked = scorer.roles() if _is_ours(scorer) else spec.roles
-    judges = {role: spec.roles[role] for role in asked if role in spec.roles}
+    roles = scorer.roles() if _is_built_in(scorer) else spec.roles
+    judges = {role: spec.roles[role] for role in roles if role in spec.roles}
     return {"judges": {role: {**identity_of(model), "params": model.params} for role, model in judges.items()}}
 
 
-def _is_ours(scorer: Scorer) -> bool:
+def _is_built_in(scorer: Scorer) -> bool:
     name = getattr(scorer.function, "__module__", "").partition(".")[0]
-    return name == __name__.partition(".")[0] and all(_is_ours(part) for part in scorer.parts() if part.needs_ctx)
+    return name == __name__.partition(".")[0] and all(_is_built_in(part) for part in scorer.parts() if part.needs_ctx)
 
 
-def _counts_told(task: Task) -> dict[str, Any]:
-    """Nothing, where they count as they do by themselves."""
+def _counts_identity(task: Task) -> dict[str, Any]:
+    """Empty for the default, so that the identities of earlier evaluations stay the same."""
     return {} if task.counts == Counts() else {"counts": msgspec.to_builtins(task.counts)}
 
 
 def _check_judges(scorer: Scorer, spec: Spec, place: str) -> None:
-    """Before anything is paid for: a judge that nobody described cannot be asked."""
+    """SpecError if a judge has no model in `roles`: found before anything is paid."""
     if not spec.roles:
-        raise SpecError(f"{place}: {scorer.name} asks a judge, and the spec has no roles; add roles: {{judge: …}}")
+        raise SpecError(f"{place}: {scorer.name} needs a judge, and the spec has no roles; add roles: {{judge: …}}")
     for role in scorer.roles():
         if role not in spec.roles:
             known = ", ".join(sorted(spec.roles))
@@ -214,7 +214,7 @@ _SECONDS_MAX = 5.0
 
 
 class Served(msgspec.Struct, frozen=True):
-    """What a model's server said. `error`: it is not there or refuses us; `doubt`: it does not list the model."""
+    """The state of a model's server. `error`: it is down or refuses requests. `doubt`: it does not list the model."""
 
     place: str
     model: str
@@ -223,14 +223,14 @@ class Served(msgspec.Struct, frozen=True):
 
 
 async def ask_servers(spec: Spec, seconds: float = _SECONDS_MAX) -> list[Served]:
-    """Models and roles that have a server, all at once."""
+    """Check the servers of all models and roles concurrently. Providers without a model listing are skipped."""
     places = {f"models[{index}]": model for index, model in enumerate(spec.models)}
     places |= {f"roles.{name}": model for name, model in spec.roles.items()}
-    found = await asyncio.gather(*(_asked(place, model, seconds) for place, model in places.items()))
+    found = await asyncio.gather(*(_check_server(place, model, seconds) for place, model in places.items()))
     return [each for each in found if each is not None]
 
 
-async def _asked(place: str, model: Model, seconds: float) -> Served | None:
+async def _check_server(place: str, model: Model, seconds: float) -> Served | None:
     provider = open_provider(model, place)
     try:
         if not isinstance(provider, Listing):

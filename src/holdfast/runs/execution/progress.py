@@ -1,6 +1,6 @@
-"""A run's progress for whoever waits for it in Python: a bar in a notebook, a line on a terminal, nothing elsewhere.
+"""Shows the progress of a run that was started from Python: a bar in a notebook, a line on a terminal, else nothing.
 
-Needs neither IPython nor widgets to be installed: a notebook's own display is used if this process is one.
+Neither IPython nor widgets are required: in a notebook, IPython is already loaded and its display is used.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ from holdfast.runs.store.lookup import RunPlace
 _SHOW_SECONDS = 0.25
 
 
-class _Shown(Protocol):
-    """A place where the newest state is shown over the one before."""
+class _Display(Protocol):
+    """A display on which each state replaces the previous one."""
 
     def show(self, progress: Progress) -> None: ...
 
@@ -28,7 +28,7 @@ class _Shown(Protocol):
 
 
 def observer(quiet: bool = False) -> Observe | None:
-    """What shows a run here; None where nobody would see it."""
+    """The display for this environment; None if nobody would see it."""
     if quiet:
         return None
     if _is_notebook():
@@ -38,19 +38,19 @@ def observer(quiet: bool = False) -> Observe | None:
     return None
 
 
-async def _watch(engine: Engine, place: RunPlace, shown: _Shown) -> None:
-    """Until cancelled. The last state stays."""
+async def _watch(engine: Engine, place: RunPlace, display: _Display) -> None:
+    """Update the display until cancelled. The last state stays visible."""
     try:
         while True:
-            shown.show(engine.progress)
+            display.show(engine.progress)
             await asyncio.sleep(_SHOW_SECONDS)
     finally:
-        shown.show(engine.progress)
-        shown.end()
+        display.show(engine.progress)
+        display.end()
 
 
 def _is_notebook() -> bool:
-    """A shell with a kernel has somebody at its other end who shows what is displayed."""
+    """Whether this is an IPython shell with a kernel: a front end then shows rich output."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return getattr(shell, "kernel", None) is not None
@@ -65,13 +65,13 @@ class _Terminal:
         self._write("\n")
 
     def _write(self, text: str) -> None:
-        with contextlib.suppress(OSError):  # a terminal that is gone ends no run
+        with contextlib.suppress(OSError):  # a closed terminal must not end the run
             sys.stderr.write(text)
             sys.stderr.flush()
 
 
 class _Cell:
-    """One output of a notebook's cell, replaced in place."""
+    """One output of a notebook cell, updated in place."""
 
     def __init__(self) -> None:
         self._handle: Any = None
@@ -87,4 +87,4 @@ class _Cell:
             self._handle.update(data, raw=True)
 
     def end(self) -> None:
-        """The last state stays in the notebook."""
+        """Nothing to do: the last state stays in the notebook."""

@@ -1,4 +1,8 @@
-"""Where a run comes from: the machine, the versions, the commit; and spec.yaml, which tells it to a person."""
+"""The provenance of a run (machine, versions, commit), and spec.yaml, which shows the spec and its history to people.
+
+spec.yaml is derived from the journal and replaced atomically; a crash leaves the old file, and the next start rewrites
+it. An edited file is refused, because its changes would otherwise be ignored silently.
+"""
 
 import importlib.metadata
 import itertools
@@ -30,11 +34,11 @@ SPEC_FILE = "spec.yaml"
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 _YAML_CHARACTERS_MIN = 16 * 1024
 _YAML_RATIO_MAX = 8
-"""How much longer YAML may be than the JSON of the same spec: indentation, escapes."""
+"""How much longer YAML may be than the JSON of the same spec, because of indentation and escapes."""
 _PACKAGES = ("aiohttp", "msgspec", "numpy", "scipy")
 
 
-def host() -> dict[str, Any]:
+def describe_host() -> dict[str, Any]:
     return {
         "host": socket.gethostname(),
         "pid": os.getpid(),
@@ -43,25 +47,25 @@ def host() -> dict[str, Any]:
     }
 
 
-def code() -> dict[str, str]:
-    """Versions, and the commit of the folder that the command was started in."""
-    found = {"holdfast": __version__}
+def collect_versions() -> dict[str, str]:
+    """Versions of packages, and the git commit of the current folder."""
+    versions = {"holdfast": __version__}
     for name in _PACKAGES:
         try:
-            found[name] = importlib.metadata.version(name)
+            versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found | describe_commit()
+    return versions | describe_commit()
 
 
 def write_spec_file(place: RunPlace, story: Story) -> None:
-    """The effective spec for people: a header that says where it comes from, then YAML. Replaced atomically."""
+    """Write spec.yaml: a header with the provenance, then the effective spec. Replaces the file atomically."""
     path = os.path.join(place.folder, SPEC_FILE)
     write_file(OS_DISK, path, f"{path}.tmp", spec_text(place, story).encode())
 
 
-def is_spec_file_new(place: RunPlace, story: Story) -> bool:
-    """Whether the file says what the journal says."""
+def is_spec_file_current(place: RunPlace, story: Story) -> bool:
+    """Whether spec.yaml is up to date with the journal."""
     try:
         return read_file(os.path.join(place.folder, SPEC_FILE)) == spec_text(place, story).encode()
     except OSError:
@@ -69,7 +73,7 @@ def is_spec_file_new(place: RunPlace, story: Story) -> bool:
 
 
 def spec_text(place: RunPlace, story: Story) -> str:
-    """What spec.yaml says."""
+    """The content of spec.yaml."""
     started = story.started
     assert started is not None
     host_name = started.host.get("host", "")
@@ -82,13 +86,13 @@ def spec_text(place: RunPlace, story: Story) -> str:
     if started.parent is not None:
         lines.append(f"# Forked from {started.parent.experiment}/{started.parent.run_id}")
     for at, version, changes in story.lineage:
-        told = f"# Resumed by holdfast {version} at {_seconds(at)}"
-        lines += [f"{told}: {each.field}: {_shown(each.old)} -> {_shown(each.new)}" for each in changes]
+        prefix = f"# Resumed by holdfast {version} at {_seconds(at)}"
+        lines += [f"{prefix}: {each.field}: {_format(each.old)} -> {_format(each.new)}" for each in changes]
     return "\n".join(lines) + "\n" + _yaml(story.spec)
 
 
 def origin_of(place: RunPlace, story: Story, evaluation: str) -> Origin:
-    """What a report tells of where its numbers come from; the scores are those of one evaluation."""
+    """The provenance shown in a report of one evaluation."""
     started, scored = story.started, story.evaluations.get(evaluation)
     if started is None:
         return Origin(())
@@ -110,24 +114,24 @@ def origin_of(place: RunPlace, story: Story, evaluation: str) -> Origin:
     facts += [("corrected", f"{_seconds(each.at)}: {each.replanned.plan.count} keys") for each in story.replans]
     facts += [("resumed", _seconds(each.at)) for each in story.resumes]
     for at, _, changes in story.lineage:
-        facts += [("changed", f"{_seconds(at)}: {e.field}: {_shown(e.old)} -> {_shown(e.new)}") for e in changes]
+        facts += [("changed", f"{_seconds(at)}: {e.field}: {_format(e.old)} -> {_format(e.new)}") for e in changes]
     for given in map(normalized, scored.scorers if scored is not None else ()):
-        told = _shown(given.get("args") or {})
+        arguments = _format(given.get("args") or {})
         code = f"version {given['version']}" if "version" in given else f"code {given.get('source')}"
-        facts.append(("scorer", f"{given.get('task')}: {given.get('name')} {told}, {code}"))
+        facts.append(("scorer", f"{given.get('task')}: {given.get('name')} {arguments}, {code}"))
     if evaluation:
         facts.append(("evaluation", evaluation))
     return Origin(tuple(facts), spec_text(place, story))
 
 
-def lost_of(
+def find_loss(
     place: RunPlace, story: Story, damage: Sequence[Damage], answers: int
 ) -> Literal["", "beginning", "journal"]:
-    """What a folder has lost whose journal has no `run.started`; empty if no run ever began there. `answers`: how many
-    samples are finished or failed.
+    """What is lost from a run without `run.started`; empty if no run ever began in this folder. `answers`: the number
+    of finished and failed samples.
 
-    Later records, or damage in their place, show that only the beginning is lost; spec.yaml and started.jsonl, which
-    are written after `run.started`, show that the whole journal is.
+    If there are later records, or damage, only the beginning is lost. If not, spec.yaml or started.jsonl, which are
+    written after `run.started`, show that the whole journal is lost.
     """
     later = answers or story.steps or story.resumes or story.evaluations or story.end
     if later or any(each.records_lost for each in damage):
@@ -136,10 +140,8 @@ def lost_of(
 
 
 def check_spec_file(place: RunPlace, story: Story) -> None:
-    """Refuse a file that says something that the run has never been: whoever edited it expects it to count.
-    DamagedError if it is a link or no file at all.
-
-    One that is missing, or says what an earlier resume said, is written again.
+    """DriftError if spec.yaml contains a spec that the run never had: the user who edited it expects an effect.
+    NotAFileError if it is a link or not a file. A missing or older file is accepted; the next start rewrites it.
     """
     path = os.path.join(place.folder, SPEC_FILE)
     try:
@@ -149,21 +151,21 @@ def check_spec_file(place: RunPlace, story: Story) -> None:
     except NotAFileError:
         raise
     except OSError as error:
-        raise DriftError(f"{path} cannot be read: {error.strerror}; remove it, and it is written again") from error
-    problem = _problem_of(raw, story)
+        raise DriftError(f"{path} cannot be read: {error.strerror}; remove it: it will be rewritten") from error
+    problem = _find_problem(raw, story)
     if problem:
         raise DriftError(
-            f"{path} {problem}. It only tells what the journal holds: put changes into your own spec file, and delete "
-            "this one; it is written again"
+            f"{path} {problem}. It is only a copy of what the journal holds: put changes into your own spec file, and "
+            "delete this one; it will be rewritten"
         )
 
 
-def _problem_of(raw: bytes, story: Story) -> str:
+def _find_problem(raw: bytes, story: Story) -> str:
     try:
         text = raw.decode()
         newer = re.search(r"^# Format (\d+)", text, re.MULTILINE)
         if newer and int(newer[1]) > FORMAT:
-            return f"is of format {newer[1]}, which a newer Holdfast wrote; this one knows {FORMAT}: upgrade"
+            return f"has format {newer[1]}, written by a newer Holdfast; this version reads up to {FORMAT}: upgrade"
         longest = max(len(msgspec.json.encode(spec)) for spec in ({}, *story.specs))
         if len(text) - len(_header_of(text)) > _YAML_CHARACTERS_MIN + _YAML_RATIO_MAX * longest:
             return "is far longer than the spec of this run"
@@ -173,12 +175,12 @@ def _problem_of(raw: bytes, story: Story) -> str:
     if not isinstance(found, dict):
         return "is not a mapping of fields"
     if not any(_same(found, spec) for spec in story.specs):
-        return "was changed: it is nothing that this run has ever been"
+        return "was edited: this run never had that spec"
     return ""
 
 
 def _header_of(text: str) -> str:
-    """The comments before the spec: a line for each resume."""
+    """The comment lines before the spec; they grow with every resume, so they do not count for the length limit."""
     return "".join(itertools.takewhile(lambda line: line.startswith("#"), text.splitlines(keepends=True)))
 
 
@@ -190,7 +192,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _yaml(spec: dict[str, Any]) -> str:
-    """Readable in every script, unless YAML would not read it back as it is: it takes some characters for line ends."""
+    """Unescaped Unicode if YAML reads it back unchanged, else ASCII: YAML treats some characters as line breaks."""
     check_stored_spec(spec)
     body = yaml.safe_dump(spec, sort_keys=False, allow_unicode=True, width=100)
     try:
@@ -201,8 +203,8 @@ def _yaml(spec: dict[str, Any]) -> str:
     return yaml.safe_dump(spec, sort_keys=False, allow_unicode=False, width=100)
 
 
-def _shown(value: Any) -> str:
-    """On one line, whatever it is."""
+def _format(value: Any) -> str:
+    """A value as JSON on one line, with unprintable characters escaped."""
     text = msgspec.json.encode(value).decode()
     return "".join(each if each.isprintable() else f"\\u{ord(each):04x}" for each in text)
 

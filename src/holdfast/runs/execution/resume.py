@@ -1,8 +1,11 @@
-"""Going on with a run: what differs is refused or recorded, then the engine does what is left.
+"""Resumes or extends a run: compares the given spec with the stored one, records the changes, runs what is left.
 
-Order, and what is true if we die there: everything that can be refused is refused before anything is changed; then
-losses that nobody has recorded, then `run.resumed` with every accepted difference (from here on it is the truth), then
-started.jsonl and spec.yaml, which the next start writes again if we did not come to it.
+Order of a resume, and what a crash leaves behind at each step:
+
+1. Refuse what must be refused (drift, damage, missing keys). Nothing has changed yet.
+2. Claim the run, read what was recorded in the meantime, and compare again if anything was.
+3. Append unrecorded losses, then `run.resumed` with every accepted change. From here on the changes are in force.
+4. Write started.jsonl and spec.yaml, which are copies. The next start rewrites them if they are missing.
 """
 
 import asyncio
@@ -49,13 +52,19 @@ from holdfast.runs.execution.preparation import (
     Prepared,
     evaluation_of,
     find_scorers,
-    naming,
+    prefix_errors,
     prepare_given,
     refuse_missing_keys,
     scorer_identities,
 )
-from holdfast.runs.execution.provenance import check_spec_file, code, host, is_spec_file_new, write_spec_file
-from holdfast.runs.execution.session import Ended, Observe, Undertaking, close_quietly, open_journal, work
+from holdfast.runs.execution.provenance import (
+    check_spec_file,
+    collect_versions,
+    describe_host,
+    is_spec_file_current,
+    write_spec_file,
+)
+from holdfast.runs.execution.session import Ended, Observe, RunSession, close_quietly, open_journal, run_session
 from holdfast.runs.mirror.claim import Claimed, claim_run, is_overtaken, send_rest
 from holdfast.runs.store.damage import require_originals
 from holdfast.runs.store.lookup import RunPlace
@@ -69,32 +78,32 @@ _NAME_CHARACTERS = 100
 
 
 class Retry(msgspec.Struct, frozen=True):
-    """Which failed samples get new attempts: all, none, those of some kinds, or those named."""
+    """Which failed samples get new attempts: all (default), none (`keep`), those of some kinds, or those named."""
 
     keep: bool = False
     kinds: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
 
 
-class Comparison(msgspec.Struct, frozen=True):
-    """What a resume changes, all of it acceptable."""
+class AcceptedChanges(msgspec.Struct, frozen=True):
+    """What a resume changes. Changes that are not accepted have been refused."""
 
     changes: list[Change]
     retried: tuple[int, ...] | None
-    """Failed keys that get new attempts; None is all of them."""
+    """Ordinals of the failed keys that get new attempts; None means all."""
     corrected: dict[str, str]
-    """The names of models without answers that were corrected."""
+    """Corrected models without answers, by their new names."""
     renamed: dict[str, str]
-    """The stored names of those that have other names now, with the new ones."""
+    """Stored name to new name of the renamed models."""
 
 
 class Reading:
-    """What the journal holds so far. Read once; `catch_up` adds what came since."""
+    """The folded content of a journal. Read once; `catch_up` adds newer records."""
 
     def __init__(
         self, place: RunPlace, evaluation: str | None = None, scorers: Sequence[Mapping[str, Any]] = ()
     ) -> None:
-        """`evaluation` and `scorers`: as `Fold` takes them."""
+        """`evaluation` and `scorers`: passed to `Fold`."""
         self.place = place
         self._evaluation = evaluation
         self._scorers = scorers
@@ -102,7 +111,7 @@ class Reading:
 
     @property
     def state(self) -> tuple[int, int, int]:
-        """As long as it is the same, nothing was recorded: the last number, how many resumes and extensions."""
+        """The last record number and the numbers of resumes and extensions. If unchanged, nothing was recorded."""
         story = self.fold.story
         return self._reader.cursor.n if self._reader else 0, len(story.resumes), len(story.extensions)
 
@@ -111,7 +120,7 @@ class Reading:
         return self._reader.cursor if self._reader else START
 
     def start_over(self) -> None:
-        """Where what was read may no longer be what is stored."""
+        """Read the journal from its beginning, because its stored records may have been replaced."""
         self.fold = Fold(self._evaluation, self._scorers)
         self._start = StartLines()
         self._reader = Reader(self.place.journal) if self.place.began else None
@@ -133,38 +142,38 @@ class Reading:
         return is_start_new(self.place.folder, self.uid, self._start)
 
     def write_start(self) -> None:
-        """Keep a second copy of what begins the journal, if there is none or it is not up to date."""
+        """Write started.jsonl, the copy of the journal's first records, unless it is up to date."""
         write_start(self.place.folder, self.uid, self._start)
 
 
 def stored_spec(fold: Fold) -> Spec:
-    """DamagedError if the spec and the cells of a run contradict each other: nothing may be asked by them."""
+    """The stored spec. DamagedError if its tasks and models do not match the cells of the plan."""
     spec = read_stored_spec(fold.story.spec)
     tasks, models = {task.name for task in spec.tasks}, {model.name for model in spec.models}
     for cell in fold.story.cells:
         if cell.task not in tasks or cell.model not in models:
             raise DamagedError(
                 f"a cell of the run's plan names the task {shortened(cell.task, _NAME_CHARACTERS)!r} and the model "
-                f"{shortened(cell.model, _NAME_CHARACTERS)!r}, and its spec does not: somebody has changed this journal"
+                f"{shortened(cell.model, _NAME_CHARACTERS)!r}, and its spec does not: this journal was edited"
             )
     return spec
 
 
 def stored_rows(place: RunPlace, fold: Fold, spec: Spec) -> dict[str, Sequence[Row]]:
-    """The rows that the run holds, for tasks whose data is not where the spec says, or was never in a file."""
+    """The stored rows of tasks whose data file is missing or never existed. Empty if the run stores no data."""
     if not stored_spec(fold).record_data:
         return {}
     cells = {cell.task: cell for cell in fold.story.cells}
-    gone = [task.name for task in spec.tasks if not os.path.exists(task.dataset.path)]
+    missing = [task.name for task in spec.tasks if not os.path.exists(task.dataset.path)]
     rows: dict[str, Sequence[Row]] = {}
-    for name in gone:
+    for name in missing:
         if name in cells:
             rows[name] = StoredRows(place.folder, [cell for cell in fold.story.cells if cell.task == name])
     return rows
 
 
 class Resumption:
-    """One process's going on with one run."""
+    """One resume, or extension, of one run by this process."""
 
     def __init__(self, prepared: Prepared, reading: Reading, given: Given, retry: Retry) -> None:
         self._prepared = prepared
@@ -173,39 +182,40 @@ class Resumption:
         self._retry = retry
         self._place = reading.place
 
-    async def go_on(self, observe: Observe | None) -> Ended:
-        compared = await asyncio.to_thread(self._compared)
+    async def resume(self, observe: Observe | None) -> Ended:
+        """Continue the run. A run with nothing left to do is only brought up to date: its copies and its mirror."""
+        accepted = await asyncio.to_thread(self._compare)
         mirror = self._prepared.spec.mirror
-        done = not compared.changes and self._has_nothing_to_do(compared.retried)
+        done = not accepted.changes and self._has_nothing_to_do(accepted.retried)
         if done and not await asyncio.to_thread(is_overtaken, mirror, self._place):
             await asyncio.to_thread(self._repair_copies)
             end = self._reading.end
             warn = logging.getLogger("holdfast").warning
             await asyncio.to_thread(send_rest, mirror, self._place, self._reading.uid, end, warn)
             return self._complete()
-        if self._left(compared.retried):
-            await asyncio.to_thread(self._refuse_missing_keys, compared.renamed)
+        if self._count_open(accepted.retried):
+            await asyncio.to_thread(self._refuse_missing_keys, accepted.renamed)
         claimed = await claim(self._reading, mirror)
         try:
             if claimed.changed:
-                compared = await asyncio.to_thread(self._compared)
-                done = not compared.changes and self._has_nothing_to_do(compared.retried)
-            if done:  # another process has done it meanwhile, or before us
+                accepted = await asyncio.to_thread(self._compare)
+                done = not accepted.changes and self._has_nothing_to_do(accepted.retried)
+            if done:  # another process finished it in the meantime
                 await asyncio.to_thread(claimed.release)
                 return self._complete()
-            replanned = await asyncio.to_thread(self._replan, compared) if compared.corrected else None
+            replanned = await asyncio.to_thread(self._replan, accepted) if accepted.corrected else None
         except BaseException:
             claimed.release()
             raise
         writer, logbook = await open_claimed(self._reading, claimed)
         try:
-            changes = () if replanned is not None else tuple(compared.changes)
+            changes = () if replanned is not None else tuple(accepted.changes)
             spec = spec_mapping(self._prepared.spec) if changes else None
-            versions = await asyncio.to_thread(code)  # it asks git
-            if replanned is not None:  # from here on it is the truth, also if we die before the next record
+            versions = await asyncio.to_thread(collect_versions)  # runs git
+            if replanned is not None:  # in force from here on, even if we crash before the next record
                 await writer.append(draft("run.replanned", msgspec.structs.replace(replanned, code=versions)))
-                logbook.tell("run.replanned", f"corrected models: {', '.join(compared.corrected)}")
-            resumed = RunResumed(changes, spec, versions, host(), __version__, compared.retried)
+                logbook.tell("run.replanned", f"corrected models: {', '.join(accepted.corrected)}")
+            resumed = RunResumed(changes, spec, versions, describe_host(), __version__, accepted.retried)
             await writer.append(draft("run.resumed", resumed))
         except BaseException:
             await close_quietly(writer, logbook)
@@ -215,33 +225,33 @@ class Resumption:
     async def extend(self, observe: Observe | None) -> Ended:
         """Add a block of new keys to the plan, then answer what is left.
 
-        If an earlier run of the same command already added the block, resume: the command can be repeated after a
+        If an earlier call of the same command already added the block, resume: the command can be repeated after a
         crash at any point.
         """
-        with naming(self._given.where):
+        with prefix_errors(self._given.where):
             await asyncio.to_thread(survey, self._prepared.spec, self._prepared.works)
-        changes, extension = await asyncio.to_thread(self._compared_to_extend)
+        changes, extension = await asyncio.to_thread(self._compare_for_extension)
         if extension is None:
-            return await self.go_on(observe)
-        with naming(self._given.where):
+            return await self.resume(observe)
+        with prefix_errors(self._given.where):
             refuse_missing_keys(self._prepared.spec)
         claimed = await claim(self._reading, self._prepared.spec.mirror)
         try:
             if claimed.changed:
-                changes, extension = await asyncio.to_thread(self._compared_to_extend)
+                changes, extension = await asyncio.to_thread(self._compare_for_extension)
             planned = await asyncio.to_thread(extension.write) if extension is not None else None
         except BaseException:
             claimed.release()
             raise
         if planned is None:  # another process added the block in the meantime
             await asyncio.to_thread(claimed.release)
-            return await self.go_on(observe)
+            return await self.resume(observe)
         writer, logbook = await open_claimed(self._reading, claimed)
         try:
             spec, inputs = spec_mapping(self._prepared.spec), inputs_of(self._prepared.works)
             files = (planned.plan, planned.data, planned.cells)
-            versions = await asyncio.to_thread(code)
-            extended = RunExtended(tuple(changes), spec, *files, inputs, versions, host(), __version__)
+            versions = await asyncio.to_thread(collect_versions)
+            extended = RunExtended(tuple(changes), spec, *files, inputs, versions, describe_host(), __version__)
             await writer.append(draft("run.extended", extended))
         except BaseException:
             await close_quietly(writer, logbook)
@@ -249,30 +259,34 @@ class Resumption:
         return await self._work(writer, logbook, observe)
 
     def _refuse_missing_keys(self, renamed: Mapping[str, str]) -> None:
-        """A model that has given all its answers needs no key any more."""
+        """SpecError if an API key is missing. Models without open answers need no key."""
         finished = self._fold.finished
         left = [cell.model for cell in self._fold.story.cells if not finished.has_all(cell.first, cell.count)]
-        asked = {renamed.get(name, name) for name in left}
+        needed = {renamed.get(name, name) for name in left}
         spec = self._prepared.spec
-        with naming(self._given.where):
-            refuse_missing_keys(spec, {model.name for model in spec.models} - asked)
+        with prefix_errors(self._given.where):
+            refuse_missing_keys(spec, {model.name for model in spec.models} - needed)
 
     def _complete(self) -> Ended:
         finished, failed = self._fold.finished.count, self._fold.failed.count
         return Ended(self._place, self._prepared.spec, finished, failed, 0, complete=True)
 
-    def _replan(self, compared: Comparison) -> RunReplanned:
-        """Write a plan block in place of the cells of corrected models. The run is ours by now."""
+    def _replan(self, accepted: AcceptedChanges) -> RunReplanned:
+        """Write a plan block that replaces the cells of corrected models. The run must be claimed."""
         prepared, story = self._prepared, self._fold.story
         number = len(story.blocks) + 1
-        renamed = compared.renamed
-        replaced = cells_of(self._fold, compared.corrected, renamed)
+        renamed = accepted.renamed
+        replaced = cells_of(self._fold, accepted.corrected, renamed)
         plan, cells = Replacement(self._place.folder, prepared.spec, prepared.works, replaced, renamed, number).write()
-        changes, spec = tuple(compared.changes), spec_mapping(prepared.spec)
-        return RunReplanned(changes, spec, plan, cells, number, host=host(), version=__version__, renamed=renamed)
+        changes, spec = tuple(accepted.changes), spec_mapping(prepared.spec)
+        return RunReplanned(
+            changes, spec, plan, cells, number, host=describe_host(), version=__version__, renamed=renamed
+        )
 
-    def _compared(self) -> Comparison:
-        """What differs, all of it acceptable, and which failed keys get new attempts. Refuses the rest."""
+    def _compare(self) -> AcceptedChanges:
+        """Compare the spec, the files and the data with what is stored. Raises DriftError for changes that are not
+        accepted.
+        """
         stored = stored_spec(self._fold)
         renames = find_renames(stored, self._prepared.spec)
         obstacles = {old: find_obstacle(old, self._fold) for old in renames}
@@ -280,21 +294,21 @@ class Resumption:
         changes = [Change(f"models.{new}.name", old, new, "result") for old, new in renamed.items()]
         changes += self._differences(with_names(stored, renamed))
         corrected = corrected_models(changes, self._fold, renamed)
-        accepted = [name for name, obstacle in corrected.items() if not obstacle]
-        wrong = [each for each in refused(changes) if not model_in(each.field, accepted)]
+        correctable = [name for name, obstacle in corrected.items() if not obstacle]
+        wrong = [each for each in refused(changes) if not model_in(each.field, correctable)]
         self._refuse(wrong, list(filter(None, [*obstacles.values(), *corrected.values()])))
         self._check_files()
         self._refuse(self._changed_content(corrected, renamed))
         if any(each.field.endswith(".dataset.group") for each in changes):
-            with naming(self._given.where):
+            with prefix_errors(self._given.where):
                 check_groups(self._prepared.spec, self._prepared.works)
-        return Comparison(changes, self._retried(), corrected, renamed)
+        return AcceptedChanges(changes, self._select_retried(), corrected, renamed)
 
     def _differences(self, stored: Spec) -> list[Change]:
-        """Fields that differ. Other judges, where only scores depend on them, mean another evaluation."""
+        """Fields that differ. A changed judge role is an `evaluation` change if only scores depend on the role."""
         found = differences(stored, self._prepared.spec)
         if any(each.field.startswith("tasks.") and each.field.endswith(".solver") for each in found):
-            return found  # what another solver asks says nothing of the answers that there are
+            return found  # the new solver's use of roles says nothing about the recorded answers
         judges = judges_of(self._prepared.spec, self._prepared.works)
         return [
             msgspec.structs.replace(each, kind="evaluation")
@@ -303,8 +317,8 @@ class Resumption:
             for each in found
         ]
 
-    def _compared_to_extend(self) -> tuple[list[Change], Extension | None]:
-        """What differs, and the block to add; None if an earlier extension has added it already."""
+    def _compare_for_extension(self) -> tuple[list[Change], Extension | None]:
+        """The changes, and the block to add; None if an earlier extension has already added it."""
         changes = self._differences(stored_spec(self._fold))
         self._refuse(extending(changes))
         self._check_files()
@@ -329,35 +343,38 @@ class Resumption:
 
     async def _work(self, writer: Writer, logbook: Logbook, observe: Observe | None) -> Ended:
         try:
-            await asyncio.to_thread(self._reading.catch_up)  # what was just recorded
+            await asyncio.to_thread(self._reading.catch_up)  # the records that were just appended
             await asyncio.to_thread(self._reading.write_start)
             await asyncio.to_thread(write_spec_file, self._place, self._fold.story)
         except BaseException:
             await close_quietly(writer, logbook)
             raise
-        undertaking = Undertaking(self._prepared, self._place, self._reading.uid, observe, writer, logbook)
-        return await work(undertaking, self._fold)
+        session = RunSession(self._prepared, self._place, self._reading.uid, observe, writer, logbook)
+        return await run_session(session, self._fold)
 
     def _refuse(self, changes: Sequence[Change], reasons: Sequence[str] = ()) -> None:
+        """DriftError with every field, both values and the reasons, if there are changes."""
         if not changes:
             return
         fields = [f"{change.field}: stored {change.old!r}, given {change.new!r}" for change in changes]
-        rows = without_shapes("; ".join([*fields, *reasons]))  # earlier versions stored keys that specs held
+        rows = without_shapes(
+            "; ".join([*fields, *reasons])
+        )  # earlier versions stored API keys that were written in specs
         raise DriftError(
-            f"{self._place.run_id} cannot go on: it would mix two experiments ({rows}); give the stored values, or "
-            f"start a run that reuses what is unchanged: holdfast fork {self._place.run_id}",
+            f"{self._place.run_id} cannot be resumed: it would mix two experiments ({rows}); give the stored values, "
+            f"or start a run that reuses what is unchanged: holdfast fork {self._place.run_id}",
             changes,
             self._place.run_id,
             reasons,
         )
 
     def _check_files(self) -> None:
-        """Plan and data are the run's other originals: what was damaged in them must not be asked."""
+        """Refuse damaged plan and data, and an edited spec.yaml."""
         require_originals(self._place, self._fold.story)
         check_spec_file(self._place, self._fold.story)
 
     def _changed_content(self, corrected: Collection[str], renamed: Mapping[str, str]) -> list[Change]:
-        """What the spec's fields do not show: other code, other examples, other rows."""
+        """Changes that the spec's fields do not show: of solver code, few-shot examples and data rows."""
         prepared, story = self._prepared, self._fold.story
         changes = changed_inputs(story.inputs, prepared.works)
         if changes or (self._given.from_run and prepared.spec.record_data):
@@ -366,11 +383,11 @@ class Resumption:
             spec = with_stored_models(prepared.spec, stored_spec(self._fold), corrected, renamed)
             return changed_rows(self._place.folder, spec, prepared.works, story.cells)
         except DataError as error:
-            own = f"the run holds its own rows and files: go on with them with: {self._place.command('resume')}"
-            raise UsageError(f"{error}; {own}" if prepared.spec.record_data else str(error)) from error
+            advice = f"the run has its own copy of rows and files: use it with: {self._place.command('resume')}"
+            raise UsageError(f"{error}; {advice}" if prepared.spec.record_data else str(error)) from error
 
-    def _retried(self) -> tuple[int, ...] | None:
-        """The ordinals of the failed keys that get new attempts; None is all of them."""
+    def _select_retried(self) -> tuple[int, ...] | None:
+        """The ordinals of the failed keys that get new attempts; None means all."""
         retry, fold = self._retry, self._fold
         if retry.keep:
             return ()
@@ -386,7 +403,7 @@ class Resumption:
         named = self._ordinals(retry.keys)
         for key, ordinal in named.items():
             if ordinal not in kinds and not self._was_retried(ordinal):
-                raise UsageError(f"{key} has not failed: only failed samples can be tried again")
+                raise UsageError(f"{key} has not failed: only failed samples can be retried")
         chosen = {*named.values(), *(ordinal for ordinal in failed if kinds[ordinal] in retry.kinds)}
         return tuple(sorted(chosen & kinds.keys()))
 
@@ -394,46 +411,46 @@ class Resumption:
         return any(ordinal in (each.resumed.retried or ()) for each in self._fold.story.resumes)
 
     def _ordinals(self, keys: Iterable[str]) -> dict[str, int]:
-        wanted = set(keys)
+        names = set(keys)
         found = {
             line.k: line.o
-            for cell in (self._fold.story.cells if wanted else ())
+            for cell in (self._fold.story.cells if names else ())
             for line in planned_lines(self._place.folder, cell)
-            if line.k in wanted
+            if line.k in names
         }
-        for key in wanted - found.keys():
+        for key in names - found.keys():
             raise UsageError(f"{self._place.run_id} has no key {key!r}; list keys with: holdfast export")
         return found
 
     def _has_nothing_to_do(self, retried: tuple[int, ...] | None) -> bool:
-        """Everything is answered and scored, and the run has said so."""
+        """Whether everything is answered and scored, and `run.completed` is recorded."""
         fold, prepared = self._fold, self._prepared
         end = fold.story.end
-        if end is None or end.kind != "run.completed" or self._left(retried):
+        if end is None or end.kind != "run.completed" or self._count_open(retried):
             return False
         if unrecorded(fold.damage, fold.story.anomalies):
-            return False  # going on records the losses: from then on readers need not warn of them
+            return False  # a resume records the losses, after which readers no longer warn of them
         if fold.evaluation and fold.evaluation != fold.story.evaluation:
             return False
         scored = [cell for cell in fold.story.cells if prepared.scorers[cell.task]]
         return not any(cell.first <= ordinal < cell.first + cell.count for ordinal in fold.unscored for cell in scored)
 
-    def _left(self, retried: tuple[int, ...] | None) -> int:
-        """How many keys have something to be asked."""
+    def _count_open(self, retried: tuple[int, ...] | None) -> int:
+        """The number of keys that need requests."""
         fold = self._fold
         return fold.unfinished + (fold.failed.count + len(fold.unjudged) if retried is None else len(retried))
 
     def _repair_copies(self) -> None:
-        """Write spec.yaml and started.jsonl if they are missing or older than the journal: their process died after its
-        record.
+        """Rewrite spec.yaml and started.jsonl if they are missing or out of date: a process crashed between its record
+        and the copies.
         """
-        is_spec_new = is_spec_file_new(self._place, self._fold.story)
-        if is_spec_new and self._reading.is_start_new():
+        is_spec_current = is_spec_file_current(self._place, self._fold.story)
+        if is_spec_current and self._reading.is_start_new():
             return
         lock = Lock(self._place.folder)
         try:
             self._reading.write_start()
-            if not is_spec_new:
+            if not is_spec_current:
                 write_spec_file(self._place, self._fold.story)
         finally:
             lock.release()
@@ -444,8 +461,8 @@ def read_fold(place: RunPlace) -> Fold:
 
 
 def read_and_prepare(given: Given, place: RunPlace) -> tuple[Prepared, Reading]:
-    """What the run holds, if it has begun, and what the spec names, with the run's help where files are gone."""
-    with naming(given.where):
+    """Read the journal, if there is one, and prepare the spec; stored inputs replace files that are missing."""
+    with prefix_errors(given.where):
         given = _with_stored_values(given, place)
         scorers = find_scorers(given)
         identities = scorer_identities(scorers, given.spec)
@@ -456,8 +473,8 @@ def read_and_prepare(given: Given, place: RunPlace) -> tuple[Prepared, Reading]:
 
 
 def _with_stored_values(given: Given, place: RunPlace) -> Given:
-    """Earlier versions stored the values of variables in `options` and `params`: what identifies an evaluation, too,
-    must be found in their runs.
+    """Use the stored values of variables in `options` and `params`. Earlier versions stored values instead of names,
+    and the ids of their evaluations depend on them.
     """
     models = [*given.spec.models, *given.spec.roles.values()]
     if given.from_run or not any(variables_in([model.options, model.params]) for model in models):
@@ -469,7 +486,7 @@ def _with_stored_values(given: Given, place: RunPlace) -> Given:
 
 
 async def claim(reading: Reading, mirror: Mirror | None) -> Claimed:
-    """From here on the run is ours, and we know what it holds."""
+    """Claim the run, then read what was recorded before the claim succeeded."""
     before = reading.state
     whole = not reading.fold.damage
     claimed = await asyncio.to_thread(claim_run, mirror, reading.place, whole=whole)
@@ -482,7 +499,7 @@ async def claim(reading: Reading, mirror: Mirror | None) -> Claimed:
 
 
 async def open_claimed(reading: Reading, claimed: Claimed) -> tuple[Writer, Logbook]:
-    """The journal, with every loss in it recorded."""
+    """Open the journal of a claimed run, and record every loss in it."""
     writer, logbook = await open_journal(reading.place, reading.uid, claimed)
     try:
         await asyncio.to_thread(reading.catch_up)  # opening may have recorded losses
@@ -495,7 +512,7 @@ async def open_claimed(reading: Reading, claimed: Claimed) -> tuple[Writer, Logb
 
 
 def _role_in(field: str) -> str:
-    """`judge` in roles.judge.model; `(order)` if roles are only written in another order."""
+    """`judge` for roles.judge.model; `(order)` if only the order of roles differs."""
     part, _, rest = field.partition(".")
     return rest.partition(".")[0] if part == "roles" else part.removeprefix("roles ")
 

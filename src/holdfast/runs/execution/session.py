@@ -1,7 +1,8 @@
-"""The engine at work on an open journal, under watch, and the record of how it ended.
+"""One session of a run: the engine on an open journal, its watchdog, control requests, and the record of the end.
 
 Every end is recorded: completed, interrupted, cancelled, failed. If that record cannot be written, the run counts as
-interrupted, standard error says why, and a resume needs nothing else.
+interrupted, standard error says why, and a resume needs nothing else. A crash leaves no end record: readers derive
+`interrupted` from the lock and the lease.
 """
 
 import asyncio
@@ -21,22 +22,23 @@ from holdfast.journal.ownership.lease import read_lease, write_lease
 from holdfast.printable import clean
 from holdfast.records import draft
 from holdfast.records.facts import RunEnded, ScoringStarted
-from holdfast.runs.control import Wish, answer_wish, record_of, tuned, wishes
+from holdfast.runs.control import ControlRequest, answer_wish, pending_requests, record_of, tune_spec
 from holdfast.runs.execution.log import Logbook
 from holdfast.runs.execution.preparation import Prepared
 from holdfast.runs.execution.provenance import write_spec_file
-from holdfast.runs.mirror.claim import Claimed, Known
+from holdfast.runs.mirror.claim import Claimed, Watermark
 from holdfast.runs.store.lookup import RunPlace
 from holdfast.spec import Spec
 from holdfast.state import Fold, Story
 
-_LAST_WORD_SECONDS = 10.0
+_END_SECONDS = 10.0
+"""How long a stopped run waits for a full disk before it gives up recording its end."""
 _REASON_MAX = 2000
 Observe = Callable[[Engine, RunPlace], Awaitable[None]]
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """How a run stands after this process's work on it, and the spec that was in force at the end."""
+    """The state of a run at the end of a session, and the spec in force."""
 
     place: RunPlace
     spec: Spec
@@ -45,11 +47,11 @@ class Ended(msgspec.Struct, frozen=True):
     unfinished: int
     interrupted: bool = False
     complete: bool = False
-    """There was nothing to do."""
+    """The run was already complete; no session was needed."""
     budget: str = ""
-    """Which limit of the run was reached, in a sentence."""
+    """A sentence about the run limit that was reached; empty if none was."""
     stopped: tuple[str, ...] = ()
-    """Why cells were stopped whose model cannot be asked."""
+    """Why cells were stopped: their models cannot be used."""
 
     def exit_code(self) -> int:
         if self.budget:
@@ -63,12 +65,12 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 def is_too_many(failed: int, total: int, allowed: float) -> bool:
-    """`allowed` is a share if it is below 1, else a number."""
+    """`allowed`: a fraction of `total` if it is below 1, else a count."""
     return failed / max(total, 1) > allowed if 0 < allowed < 1 else failed > allowed
 
 
-class Undertaking(msgspec.Struct, frozen=True):
-    """What there is to do, where it is recorded, and who looks on."""
+class RunSession(msgspec.Struct, frozen=True):
+    """What to run, the open journal and log, and the observer."""
 
     prepared: Prepared
     place: RunPlace
@@ -77,18 +79,18 @@ class Undertaking(msgspec.Struct, frozen=True):
     writer: Writer
     logbook: Logbook
     began: float = msgspec.field(default_factory=time.time)
-    met: set[str] = msgspec.field(default_factory=set)
-    """Wishes that were met."""
+    handled: set[str] = msgspec.field(default_factory=set)
+    """Paths of control requests that were executed: one whose reply could not be written is not executed twice."""
 
 
 async def open_journal(place: RunPlace, uid: str, claimed: Claimed) -> tuple[Writer, Logbook]:
-    """The journal, ours, with its troubles told to the run's log."""
+    """Open the journal of a claimed run. Its problems are written to the run's log."""
     logbook = Logbook(place.folder, place.run_id)
     mirroring = claimed.mirroring
     try:
-        for line in claimed.news:
+        for line in claimed.messages:
             logbook.tell("mirror.recovered", line)
-        request = await asyncio.to_thread(_request, place, uid, claimed.known)
+        request = await asyncio.to_thread(_make_request, place, uid, claimed.watermark)
         if mirroring is not None:
             request = msgspec.structs.replace(request, epoch=mirroring.epoch)
         options = Options(tell=logbook.tell, mirror=mirroring)
@@ -98,34 +100,37 @@ async def open_journal(place: RunPlace, uid: str, claimed: Claimed) -> tuple[Wri
         raise
 
 
-def _request(place: RunPlace, uid: str, known: Known) -> Request:
-    """With what was last known to be durable, by the lease here or the beat there, if it is this journal's: opening
-    looks at the epoch.
+def _make_request(place: RunPlace, uid: str, watermark: Watermark) -> Request:
+    """The request to open the journal, with the newer watermark of the local lease and the mirror's heartbeat. Opening
+    compares the epoch, so a watermark of another journal does no harm.
     """
     lease = read_lease(place.folder)
-    if lease is not None and lease.epoch >= known.epoch:
-        known = Known(max(lease.acknowledged, known.n if lease.epoch == known.epoch else 0), lease.epoch)
-    return Request(uid, acknowledged_n=known.n, acknowledged_epoch=known.epoch) if known.n else Request(uid)
+    if lease is not None and lease.epoch >= watermark.epoch:
+        mirrored = watermark.n if lease.epoch == watermark.epoch else 0
+        watermark = Watermark(max(lease.acknowledged, mirrored), lease.epoch)
+    if not watermark.n:
+        return Request(uid)
+    return Request(uid, acknowledged_n=watermark.n, acknowledged_epoch=watermark.epoch)
 
 
-async def work(undertaking: Undertaking, fold: Fold) -> Ended:
-    """Let the engine work, and record how it ended."""
-    place, writer, logbook = undertaking.place, undertaking.writer, undertaking.logbook
-    stand = _standing_of(undertaking, fold)
+async def run_session(session: RunSession, fold: Fold) -> Ended:
+    """Run the engine, and record how the session ended."""
+    place, writer, logbook = session.place, session.writer, session.logbook
+    outcome = _initial_outcome(session, fold)
     try:
-        engine = await engine_for(undertaking, fold)
-        logbook.tell(_beginning(fold.story), f"{fold.finished.count} of {fold.planned} are finished")
+        engine = await engine_for(session, fold)
+        logbook.tell(_start_event(fold.story), f"{fold.finished.count} of {fold.planned} are finished")
         try:
-            await _watched(undertaking, engine, fold)
+            await _run_watched(session, engine, fold)
         finally:
-            stand = _ended(place, engine)
-        await _record_end(undertaking, engine, stand)
+            outcome = _final_outcome(place, engine)
+        await _record_end(session, engine, outcome)
     except Exception as error:
-        await _record_failure(undertaking, stand, error)
+        await _record_failure(session, outcome, error)
         await close_quietly(writer)
         raise
     except asyncio.CancelledError:
-        await _record_cancellation(undertaking, stand)
+        await _record_cancellation(session, outcome)
         await close_quietly(writer)
         raise
     except BaseException:
@@ -133,127 +138,136 @@ async def work(undertaking: Undertaking, fold: Fold) -> Ended:
         raise
     finally:
         logbook.close()
-    if stand.interrupted:
-        await close_quietly(writer)  # whoever stops a run that waits for a full disk knows what is not saved
+    if outcome.interrupted:
+        await close_quietly(writer)  # a user who stops a run on a full disk has been informed of what is not saved
     else:
         await writer.close(seal_last=True)
-    return stand
+    return outcome
 
 
-def _beginning(story: Story) -> str:
-    """What this process began with."""
+def _start_event(story: Story) -> str:
+    """The event that began this session: started, resumed or extended."""
     later = {each.at: "run.resumed" for each in story.resumes} | {each.at: "run.extended" for each in story.extensions}
     return later[max(later)] if later else "run.started"
 
 
 async def close_quietly(writer: Writer, logbook: Logbook | None = None) -> None:
-    """After an error, which is the one to report."""
+    """Close without raising, after an error that is to be reported instead."""
     with contextlib.suppress(JournalError):
         await writer.close()
     if logbook is not None:
         logbook.close()
 
 
-async def engine_for(undertaking: Undertaking, fold: Fold, name: str = "", *, answers: bool = True) -> Engine:
-    """An engine, and the record of the evaluation that its scores belong to, if it is another than before."""
-    prepared, place, writer = undertaking.prepared, undertaking.place, undertaking.writer
+async def engine_for(session: RunSession, fold: Fold, name: str = "", *, answers: bool = True) -> Engine:
+    """Make the engine. Records `score.started` if its scores belong to a new evaluation, or to one with a new name."""
+    prepared, place, writer = session.prepared, session.place, session.writer
     scorers, evaluation = prepared.scorer_identities(), fold.evaluation
     if evaluation and (evaluation != fold.story.evaluation or name):
         await writer.append(draft("score.started", ScoringStarted(evaluation, scorers, name=name)))
     job = Job(
         run=place.folder,
         journal_folder=place.journal,
-        uid=undertaking.uid,
+        uid=session.uid,
         spec=prepared.spec,
         works=prepared.works,
         scorers=prepared.scorers,
         evaluation=evaluation,
         cells=fold.story.cells,
-        tell=undertaking.logbook.tell,
+        tell=session.logbook.tell,
         answers=answers,
         sources=sources_of(fold.story, evaluation, scorers) if fold.unscored else {},
     )
     return Engine(job, writer, fold)
 
 
-async def observed(undertaking: Undertaking, engine: Engine) -> None:
-    """Let the engine work, and whoever looks on look."""
-    watcher = asyncio.ensure_future(undertaking.observe(engine, undertaking.place)) if undertaking.observe else None
+async def run_observed(session: RunSession, engine: Engine) -> None:
+    """Run the engine and, beside it, the observer."""
+    watcher = asyncio.ensure_future(session.observe(engine, session.place)) if session.observe else None
     try:
         await engine.run()
     finally:
         if watcher is not None:
             watcher.cancel()
-            _tell_failure(*await asyncio.gather(watcher, return_exceptions=True))
+            _warn_of_observer(*await asyncio.gather(watcher, return_exceptions=True))
 
 
-async def _watched(undertaking: Undertaking, engine: Engine, fold: Fold) -> None:
-    place = undertaking.place
+async def _run_watched(session: RunSession, engine: Engine, fold: Fold) -> None:
+    """Run the engine under the watchdog, which writes the lease and executes control requests."""
+    place = session.place
     orders = Orders(
         run=place.folder,
-        epoch=undertaking.writer.epoch,
-        acknowledged=lambda: undertaking.writer.acknowledged.n,
-        mirrored=undertaking.writer.mirrored,
-        commits=lambda: undertaking.writer.commits,
-        lost=lambda: undertaking.writer.lost,
-        lock_inode=undertaking.writer.lock_inode,
-        disk_wait=lambda: undertaking.writer.disk_wait,
-        tell=undertaking.logbook.tell,
-        obey=lambda: _obey(undertaking, engine, fold),
+        epoch=session.writer.epoch,
+        acknowledged=lambda: session.writer.acknowledged.n,
+        mirrored=session.writer.mirrored,
+        commits=lambda: session.writer.commits,
+        lost=lambda: session.writer.lost,
+        lock_inode=session.writer.lock_inode,
+        disk_wait=lambda: session.writer.disk_wait,
+        tell=session.logbook.tell,
+        obey=lambda: _execute_requests(session, engine, fold),
     )
     watch = Watch(engine, orders)
     watch.start()
     try:
-        await observed(undertaking, engine)
+        await run_observed(session, engine)
     finally:
         with contextlib.suppress(JournalError):
-            await _obey(undertaking, engine, fold)  # what came too late for the last beat
+            await _execute_requests(session, engine, fold)  # those that came after the last heartbeat
         await watch.end()
 
 
-async def _obey(undertaking: Undertaking, engine: Engine, fold: Fold) -> None:
-    """What others ask of this run. A wish that cannot be met is answered, and nothing else happens."""
-    for path, wish in await asyncio.to_thread(lambda: list(wishes(undertaking.place.folder, undertaking.began))):
-        if path in undertaking.met:
-            continue  # its answer could not be written
-        undertaking.met.add(path)
+async def _execute_requests(session: RunSession, engine: Engine, fold: Fold) -> None:
+    """Execute pending control requests. Invalid ones are rejected with a reply."""
+    folder, began = session.place.folder, session.began
+    for path, request in await asyncio.to_thread(lambda: list(pending_requests(folder, began))):
+        if path in session.handled:
+            continue  # executed before, but its reply could not be written
+        session.handled.add(path)
         try:
-            done, sentence = await _meet(wish, undertaking, engine, fold) if wish else (False, "it cannot be read")
+            if request is None:
+                done, sentence = False, "it cannot be read"
+            else:
+                done, sentence = await _execute_request(request, session, engine, fold)
         except JournalError:
             raise
         except (HoldfastError, OSError, ValueError) as error:
             done, sentence = False, str(error)
+        # shielded: a request that was executed must get its reply, even if the run is cancelled now
         await asyncio.shield(asyncio.to_thread(answer_wish, path, done, sentence))
-        if wish is not None and wish.do == "cancel":
+        if request is not None and request.do == "cancel":
             engine.stop("by `holdfast cancel`", cancelled=True)
 
 
-async def _meet(wish: Wish, undertaking: Undertaking, engine: Engine, fold: Fold) -> tuple[bool, str]:
-    if wish.do == "cancel":
-        undertaking.logbook.tell("run.shutdown_requested", "by `holdfast cancel`")
+async def _execute_request(
+    request: ControlRequest, session: RunSession, engine: Engine, fold: Fold
+) -> tuple[bool, str]:
+    if request.do == "cancel":
+        session.logbook.tell("run.shutdown_requested", "by `holdfast cancel`")
         return True, "the run stops"
-    if wish.do == "tune":
-        spec, record = await asyncio.to_thread(tuned, fold.story, wish.sets)
-        await undertaking.writer.append(record)
-        await asyncio.to_thread(_catch_up, undertaking.place, fold)
-        await asyncio.to_thread(write_spec_file, undertaking.place, fold.story)
+    if request.do == "tune":
+        spec, record = await asyncio.to_thread(tune_spec, fold.story, request.sets)
+        await session.writer.append(record)
+        await asyncio.to_thread(_catch_up, session.place, fold)
+        await asyncio.to_thread(write_spec_file, session.place, fold.story)
         engine.tune(spec)
-        undertaking.logbook.tell("run.tuned", ", ".join(wish.sets))
+        session.logbook.tell("run.tuned", ", ".join(request.sets))
         return True, "done"
-    if wish.do in {"note", "tag", "score"}:
-        await undertaking.writer.append(record_of(wish))
+    if request.do in {"note", "tag", "score"}:
+        await session.writer.append(record_of(request))
         return True, "done"
-    return False, f"this version of Holdfast does not know {wish.do!r}"
+    return False, f"this version of Holdfast does not know {request.do!r}"
 
 
 def _catch_up(place: RunPlace, fold: Fold) -> None:
-    """The story of the live run, with the record that was just written."""
+    """Read the story of the live run again, with the record that was just appended."""
     fold.story = Fold().read(Reader(place.journal).read(live=True)).story
 
 
-async def _record_end(undertaking: Undertaking, engine: Engine, ended: Ended) -> None:
+async def _record_end(session: RunSession, engine: Engine, ended: Ended) -> None:
+    """Append the end record. `run.failed` means that the models of the open cells cannot be used."""
     reason = engine.reason or "; ".join(ended.stopped)
-    data = _end_of(undertaking, ended, reason)
+    data = _make_end(session, ended, reason)
     kind = "run.completed"
     if ended.stopped and not ended.interrupted:
         kind = "run.failed"
@@ -261,70 +275,70 @@ async def _record_end(undertaking: Undertaking, engine: Engine, ended: Ended) ->
         kind = "run.cancelled" if engine.cancelled else "run.interrupted"
     counts = f"{ended.finished} finished, {ended.failed} failed, {ended.unfinished} unfinished"
     try:
-        async with asyncio.timeout(_LAST_WORD_SECONDS if engine.stopped else None):
-            await undertaking.writer.append(draft(kind, data))
-    except TimeoutError:  # a full disk is waited for, but not by someone who wants to stop
-        _tell_unwritten(undertaking, "the disk takes no more", reason)
+        async with asyncio.timeout(_END_SECONDS if engine.stopped else None):
+            await session.writer.append(draft(kind, data))
+    except TimeoutError:  # the writer waits for space on a full disk; a user who stops the run does not
+        _report_unwritten(session, "the disk is full", reason)
         return
-    _leave_word(undertaking, kind)
-    undertaking.logbook.tell(kind, f"{counts}; {reason}" if reason else counts)
+    _note_end_in_lease(session, kind)
+    session.logbook.tell(kind, f"{counts}; {reason}" if reason else counts)
 
 
-def _end_of(undertaking: Undertaking, stand: Ended, reason: str) -> RunEnded:
-    return RunEnded(stand.finished, stand.failed, stand.unfinished, reason[:_REASON_MAX], undertaking.writer.commits)
+def _make_end(session: RunSession, outcome: Ended, reason: str) -> RunEnded:
+    return RunEnded(outcome.finished, outcome.failed, outcome.unfinished, reason[:_REASON_MAX], session.writer.commits)
 
 
-def _leave_word(undertaking: Undertaking, kind: str) -> None:
-    """How the run ended, for whoever sees its lease, here or in the mirror, and not its journal."""
-    lease, writer = read_lease(undertaking.place.folder), undertaking.writer
+def _note_end_in_lease(session: RunSession, kind: str) -> None:
+    """Note the end in the lease, for readers that see the lease (here or in the mirror) but not the journal."""
+    lease, writer = read_lease(session.place.folder), session.writer
     if lease is not None and lease.epoch == writer.epoch and not writer.lost:
-        write_lease(undertaking.place.folder, msgspec.structs.replace(lease, end=kind))
+        write_lease(session.place.folder, msgspec.structs.replace(lease, end=kind))
 
 
-async def _record_cancellation(undertaking: Undertaking, stand: Ended) -> None:
-    """Whoever called us from Python wants no more of it: Ctrl-C in a script or a notebook, a time limit."""
+async def _record_cancellation(session: RunSession, outcome: Ended) -> None:
+    """Record that the calling program cancelled the run: Ctrl-C in a script or a notebook, or a timeout."""
     why = "cancelled by the program that called it"
     with contextlib.suppress(JournalError):
-        data = _end_of(undertaking, stand, why)
-        await undertaking.writer.append(draft("run.interrupted", data))
-        _leave_word(undertaking, "run.interrupted")
-        undertaking.logbook.tell("run.interrupted", why)
+        data = _make_end(session, outcome, why)
+        await session.writer.append(draft("run.interrupted", data))
+        _note_end_in_lease(session, "run.interrupted")
+        session.logbook.tell("run.interrupted", why)
 
 
-async def _record_failure(undertaking: Undertaking, stand: Ended, error: Exception) -> None:
-    """The run ends by an error that is no sample's: of the journal, or ours."""
-    said = told(error)
-    data = _end_of(undertaking, stand, said)
+async def _record_failure(session: RunSession, outcome: Ended, error: Exception) -> None:
+    """Record an error that is not one of a sample: of the journal, or a bug."""
+    message = told(error)
+    data = _make_end(session, outcome, message)
     try:
-        await undertaking.writer.append(draft("run.failed", data))
-        _leave_word(undertaking, "run.failed")
-        undertaking.logbook.tell("run.failed", said)
+        await session.writer.append(draft("run.failed", data))
+        _note_end_in_lease(session, "run.failed")
+        session.logbook.tell("run.failed", message)
     except FencedError:
-        pass  # it goes on elsewhere, and how it ends is recorded there
+        pass  # another process has taken the run over, and records the end
     except JournalError as unwritable:
-        if "holdfast resume" not in said:  # else the error itself says how to continue
-            _tell_unwritten(undertaking, str(unwritable), said)
+        if "holdfast resume" not in message:  # else the error itself has the command to continue
+            _report_unwritten(session, str(unwritable), message)
 
 
-def _tell_unwritten(undertaking: Undertaking, why: str, said: str) -> None:
-    undertaking.logbook.tell("run.status_write_failed", f"{why}; because of {said}")
+def _report_unwritten(session: RunSession, why: str, reason: str) -> None:
+    session.logbook.tell("run.status_write_failed", f"{why}; the run ended because of: {reason}")
     sentence = f"how the run ended could not be recorded ({why}); it counts as interrupted"
-    sys.stderr.write(clean(f"{sentence}: go on with `{undertaking.place.command('resume')}`\n"))
+    sys.stderr.write(clean(f"{sentence}: continue with `{session.place.command('resume')}`\n"))
 
 
-def _tell_failure(result: object) -> None:
-    """Whoever looks on must not be able to end a run."""
+def _warn_of_observer(result: object) -> None:
+    """An error of the observer must not end the run."""
     if isinstance(result, Exception):
-        logging.getLogger("holdfast").warning("what shows the run has failed: %r; the run is not affected", result)
+        logging.getLogger("holdfast").warning("the progress display failed: %r; the run is not affected", result)
 
 
-def _standing_of(undertaking: Undertaking, fold: Fold) -> Ended:
-    """Before the engine has done anything."""
-    spec = undertaking.prepared.spec
-    return Ended(undertaking.place, spec, fold.finished.count, fold.failed.count, fold.unfinished)
+def _initial_outcome(session: RunSession, fold: Fold) -> Ended:
+    """The outcome before the engine has done anything."""
+    spec = session.prepared.spec
+    return Ended(session.place, spec, fold.finished.count, fold.failed.count, fold.unfinished)
 
 
-def _ended(place: RunPlace, engine: Engine) -> Ended:
+def _final_outcome(place: RunPlace, engine: Engine) -> Ended:
     progress = engine.progress
     left = progress.planned - progress.finished - progress.failed
     stopped = tuple(dict.fromkeys(engine.stopped_cells.values())) if left else ()

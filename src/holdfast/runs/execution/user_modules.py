@@ -1,8 +1,8 @@
-"""The user's own modules: which a spec names, and where they are found.
+"""Makes the user's own modules importable: those that a spec refers to as `module:function`.
 
-They are found in the spec's folder and in the current folder. Both come last on `sys.path`, so that a file in a
-downloaded folder (`scipy.py`) never takes the place of the standard library or of an installed package. The price is
-that a module of the user with the name of an installed one would not be found: that is refused, with both paths.
+They are searched in the spec's folder and in the current folder. Both come last on `sys.path`, so that a file in a
+downloaded folder (`scipy.py`) never shadows the standard library or an installed package. A user module with the name
+of an installed one would therefore not be found: that is an error that shows both paths.
 """
 
 import importlib.util
@@ -20,8 +20,8 @@ _REFERENCE = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 
 
 def find_modules_beside(path: str, spec: Spec) -> None:
-    """Make the modules that a spec names importable. `path`: the file that it was read from, empty if there is none.
-    SpecError if an installed module hides one of them.
+    """Add the search folders to `sys.path`. `path`: the file of the spec; empty if there is none. SpecError if an
+    installed module shadows one that the spec refers to.
     """
     folders = [*([os.path.dirname(os.path.abspath(path))] if path else []), os.getcwd()]
     for folder in folders:
@@ -30,19 +30,19 @@ def find_modules_beside(path: str, spec: Spec) -> None:
     for reference in references_of(spec):
         name = reference.partition(":")[0].partition(".")[0]
         for own in filter(None, (_module_in(folder, name) for folder in folders)):
-            _refuse_hidden(reference, name, own)
+            _refuse_shadowed(reference, name, own)
             break
 
 
 def references_of(spec: Spec) -> list[str]:
-    """Every `module:function` that a spec names: solvers, tools, scorers, extractors, providers."""
+    """Every `module:function` in a spec: solvers, tools, scorers, extractors, providers."""
     parts = [[task.solver, task.scorers] for task in spec.tasks]
     models = [[model.provider, model.options] for model in placed_models(spec).values()]
     return list(dict.fromkeys(_references([*parts, *models])))
 
 
 def _references(value: Any) -> Iterator[str]:
-    """Wherever in the arguments they are."""
+    """References at any depth of nested arguments."""
     if isinstance(value, str):
         if _REFERENCE.fullmatch(value):
             yield value
@@ -59,7 +59,7 @@ def _module_in(folder: str, name: str) -> str:
     return next(filter(os.path.isfile, candidates), "")
 
 
-def _refuse_hidden(reference: str, name: str, own: str) -> None:
+def _refuse_shadowed(reference: str, name: str, own: str) -> None:
     try:
         found = importlib.util.find_spec(name)
     except ValueError:  # `__main__` and the like have no spec

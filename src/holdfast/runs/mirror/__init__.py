@@ -1,1 +1,1 @@
-"""Runs and their mirrors: claiming, reading from elsewhere, recovering what a lost machine left."""
+"""Runs and their mirrors: claiming a mirrored run, reading it from another machine, recovering it."""

@@ -1,8 +1,11 @@
-"""A run and its mirror: claiming it, bringing it home, keeping it.
+"""Claims a run and its mirror for writing, restores records from the mirror, and sends the rest of a complete run.
 
-Order of a start with a mirror, and what is true if we die there: the local lock; the epoch, claimed in the store (from
-here on every other machine has lost the run); what the mirror holds and the folder does not, brought in; then the
-journal is opened under that epoch. Doing it again is always right.
+A start with a mirror takes these steps, and can be repeated after a crash at any point:
+
+1. Take the local lock.
+2. Claim a new epoch in the object store. From here on every other machine has lost the run.
+3. Restore the records that the mirror has and the folder does not.
+4. Open the journal under the new epoch.
 """
 
 import contextlib
@@ -25,7 +28,7 @@ from holdfast.journal.mirror.removal import newest_epoch, refuse_remains, remove
 from holdfast.journal.mirror.restore import Restored, restore, uid_of
 from holdfast.journal.mirror.tombstones import is_tombstone, read_tombstone
 from holdfast.journal.mirror.uploader import BEATS, Keeping
-from holdfast.journal.mirror.uploader import Mirror as Kept
+from holdfast.journal.mirror.uploader import Mirror as Uploader
 from holdfast.journal.object_store import Objects, StoredObjects, open_objects
 from holdfast.journal.ownership.claims import (
     EXPIRY_SECONDS,
@@ -48,60 +51,60 @@ from holdfast.spec import Mirror
 
 EXPIRY_VARIABLE = "HOLDFAST_EXPIRY_SECONDS"
 _REST_SECONDS = 60.0
+"""How long a start of a complete run waits for its remaining records to reach the mirror."""
 Warn = Callable[[str], None]
 
 
 def objects_of(url: str, place: RunPlace) -> StoredObjects:
-    """The run's own part of a mirror: its experiment and its id, as in a store."""
+    """The part of a mirror that belongs to the run: `<experiment>/<run_id>`, as in a store."""
     return open_objects(url).below(f"{folder_name(place.experiment)}/{folder_name(place.run_id)}")
 
 
-class Known(msgspec.Struct, frozen=True):
-    """The last record that a holder had acknowledged, or knew to be in the mirror, under its epoch."""
+class Watermark(msgspec.Struct, frozen=True):
+    """The last record that a process acknowledged, or knew to be in the mirror, and the epoch of that process."""
 
     n: int = 0
     epoch: int = 0
 
 
 class Claimed(msgspec.Struct, frozen=True):
-    """A run that is ours to write, here and in its mirror."""
+    """The exclusive right to write a run, here and in its mirror."""
 
     lock: Lock
     mirroring: Mirroring | None = None
-    news: tuple[str, ...] = ()
-    """What bringing the mirror's records home came to."""
-    known: Known = Known()
-    """What the process before us said of itself in the mirror."""
+    messages: tuple[str, ...] = ()
+    """What was restored from the mirror, for the log."""
+    watermark: Watermark = Watermark()
+    """The last record known to be durable, from the heartbeat of the previous process."""
     changed: bool = False
-    """Another process went on before us, or records came back from the mirror: what was read before is no longer what
-    is stored.
-    """
+    """Another process has written, or records were restored from the mirror: what was read before is out of date."""
 
     def release(self) -> None:
-        """Nothing was written: others need not wait."""
+        """Give the run up without having written, so that other machines need not wait for the expiry."""
         if self.mirroring is not None and self.mirroring.epoch is not None:
-            with contextlib.suppress(StoreError):  # then they wait
+            with contextlib.suppress(StoreError):  # then other machines wait for the expiry
                 write_beat(self.mirroring.objects, self.mirroring.epoch, Beat(1, ended=True))
         self.lock.release()
 
 
 def claim_run(mirror: Mirror | None, place: RunPlace, *, whole: bool = False) -> Claimed:
-    """HeldError if another process, here or on another machine, works on the run. Afterwards the folder has all that
-    the mirror has. `whole`: the journal here was just read, and nothing in it is damaged.
+    """Claim the run, then restore what only the mirror has. HeldError if another process, here or on another machine,
+    holds the run. `whole`: the caller has just read the local journal and found no damage.
     """
     lock = Lock(place.folder)
-    news: list[str] = []
+    messages: list[str] = []
     try:
         if mirror is None:
             return Claimed(lock)
-        mirroring, known, restored = _claim_mirror(mirror, place, news.append, whole)
-        return Claimed(lock, mirroring, tuple(news), known, restored)
+        mirroring, watermark, restored = _claim_mirror(mirror, place, messages.append, whole)
+        return Claimed(lock, mirroring, tuple(messages), watermark, restored)
     except BaseException:
         lock.release()
         raise
 
 
-def _claim_mirror(mirror: Mirror, place: RunPlace, warn: Warn, whole: bool) -> tuple[Mirroring, Known, bool]:
+def _claim_mirror(mirror: Mirror, place: RunPlace, warn: Warn, whole: bool) -> tuple[Mirroring, Watermark, bool]:
+    """Claim an epoch, restore, and read the watermark. The local lock must be held."""
     objects = objects_of(mirror.url, place)
     expiry = expiry_seconds()
     try:
@@ -109,24 +112,25 @@ def _claim_mirror(mirror: Mirror, place: RunPlace, warn: Warn, whole: bool) -> t
         epoch = None
         if mirror.exclusive:
             here = list_chain(OS_DISK, place.journal).epoch if place.began else 0
-            known = max(here, _epoch_there(objects), newest_epoch(objects))
-            epoch = take_epoch(objects, known + 1, Patience(expiry))
+            newest = max(here, _mirrored_epoch(objects), newest_epoch(objects))
+            epoch = take_epoch(objects, newest + 1, Patience(expiry))
         changed = False
+        # Only after the claim: records that the previous holder uploads later are fenced and do not count.
         with _beating(objects, epoch, expiry):
             source = MirrorSource(objects)
             if source.pieces():
                 refuse_remains(source)
                 changed = restore(place.folder, [source], warn, lossy=False, trusting=whole).changed
-            said = known_there(objects, list_chain(OS_DISK, place.journal).epoch if place.began else 0)
+            watermark = read_watermark(objects, list_chain(OS_DISK, place.journal).epoch if place.began else 0)
     except StoreError as error:
-        raise _unreachable(error) from error
-    return Mirroring(objects, epoch, mirror.seconds, mirror.wait, beat_seconds=expiry / BEATS), said, changed
+        raise _unreachable_error(error) from error
+    return Mirroring(objects, epoch, mirror.seconds, mirror.wait, beat_seconds=expiry / BEATS), watermark, changed
 
 
 @contextlib.contextmanager
 def _beating(objects: Objects, epoch: int | None, expiry: float) -> Iterator[None]:
-    """While a claimed run is brought in, which may take long, nobody else takes it. If that fails, others need not
-    wait.
+    """Send heartbeats while a claimed run is restored, which may take longer than the expiry. If that fails, end the
+    claim, so that other machines need not wait.
     """
     if epoch is None:
         yield
@@ -137,7 +141,7 @@ def _beating(objects: Objects, epoch: int | None, expiry: float) -> Iterator[Non
         for count in itertools.count(1):
             if done.wait(expiry / BEATS):
                 return
-            with contextlib.suppress(StoreError):  # whoever reads from it hears of that too
+            with contextlib.suppress(StoreError):  # the restore gets the same error, and raises it
                 write_beat(objects, epoch, Beat(count, expiry_seconds=expiry))
 
     thread = threading.Thread(target=beat, name="holdfast-claim", daemon=True)
@@ -150,41 +154,41 @@ def _beating(objects: Objects, epoch: int | None, expiry: float) -> Iterator[Non
         done.set()
         thread.join()
         if failed:
-            with contextlib.suppress(StoreError):  # then they wait
+            with contextlib.suppress(StoreError):  # then other machines wait for the expiry
                 write_beat(objects, epoch, Beat(1, ended=True))
 
 
-def _epoch_there(objects: Objects) -> int:
-    """The greatest that the mirror has records of: those of a single writer were never claimed."""
+def _mirrored_epoch(objects: Objects) -> int:
+    """The greatest epoch with records in the mirror. A single writer (`exclusive: false`) claims none."""
     return max((int(name) for name in objects.folders(FOLDER) if name.isdigit()), default=0)
 
 
 def expiry_seconds() -> float:
-    """How long another machine waits for this process when it is silent."""
-    said = os.environ.get(EXPIRY_VARIABLE) or str(EXPIRY_SECONDS)
+    """How long other machines wait for this process after its last heartbeat."""
+    text = os.environ.get(EXPIRY_VARIABLE) or str(EXPIRY_SECONDS)
     try:
-        seconds = float(said)
+        seconds = float(text)
     except ValueError:
         seconds = 0.0
     if not 0.0 < seconds < float("inf"):
-        raise UsageError(f"{EXPIRY_VARIABLE} is {said!r}; it must be a number of seconds, such as {EXPIRY_SECONDS:g}")
+        raise UsageError(f"{EXPIRY_VARIABLE} is {text!r}; it must be a number of seconds, such as {EXPIRY_SECONDS:g}")
     return seconds
 
 
 def is_overtaken(mirror: Mirror | None, place: RunPlace) -> bool:
-    """Whether another machine has gone on with the run: its mirror has records under a greater epoch than any here. A
-    store that cannot be reached tells nothing; whoever sends the rest says so.
+    """Whether another machine has continued the run: its mirror has records of a greater epoch than the local journal.
+    False if the object store cannot be reached; `send_rest` reports that.
     """
     if mirror is None or not mirror.exclusive:
         return False
     with contextlib.suppress(StoreError):
-        return _epoch_there(objects_of(mirror.url, place)) > list_chain(OS_DISK, place.journal).epoch
+        return _mirrored_epoch(objects_of(mirror.url, place)) > list_chain(OS_DISK, place.journal).epoch
     return False
 
 
 def send_rest(mirror: Mirror | None, place: RunPlace, uid: str, end: Cursor, warn: Warn) -> None:
-    """Of a run that is complete: what its process did not come to sending. Not if another machine has gone on since:
-    what this one has is older.
+    """Send the records of a complete run that its process could not send before it ended. Sends nothing if another
+    machine has continued the run, because the local records are older.
     """
     if mirror is None:
         return
@@ -200,18 +204,18 @@ def send_rest(mirror: Mirror | None, place: RunPlace, uid: str, end: Cursor, war
         tip = Fence(end.segment, end.offset, end.n, end.x)
 
         def tell(event: str, text: str) -> None:
-            if event == "mirror.failed":  # nothing is lost, and nobody should wait for a store that is away
-                kept.hurry()
+            if event == "mirror.failed":  # nothing is lost; do not wait for an object store that is down
+                uploader.hurry()
             else:
                 warn(text)
 
-        kept = Kept(place.folder, uid, objects, None, Keeping(tip=lambda: tip, tell=tell))
-        kept.start()
-        if kept.close(_REST_SECONDS):
-            _tell_all_is_there(objects, place, kept.mirrored)
+        uploader = Uploader(place.folder, uid, objects, None, Keeping(tip=lambda: tip, tell=tell))
+        uploader.start()
+        if uploader.close(_REST_SECONDS):
+            _mark_mirrored(objects, place, uploader.mirrored)
         else:
-            left = f"{tip.n - kept.mirrored} of {tip.n} records are not in {objects.url} yet"
-            why = f"{kept.trouble}; " if kept.trouble else ""
+            left = f"{tip.n - uploader.mirrored} of {tip.n} records are not in {objects.url} yet"
+            why = f"{uploader.trouble}; " if uploader.trouble else ""
             warn(f"{why}{left}; they are safe here, and the next start of the run sends them")
     except StoreError as error:
         warn(f"{error}; the run is complete here, and its mirror may not be")
@@ -219,22 +223,26 @@ def send_rest(mirror: Mirror | None, place: RunPlace, uid: str, end: Cursor, war
         lock.release()
 
 
-def _tell_all_is_there(objects: Objects, place: RunPlace, mirrored: int) -> None:
-    """In the lease here, and there in the last word of the process that did not come to it."""
+def _mark_mirrored(objects: Objects, place: RunPlace, mirrored: int) -> None:
+    """Record that everything is mirrored: in the local lease, and in the last heartbeat of the process that ended
+    early.
+    """
     lease = read_lease(place.folder)
     if lease is None:
         return
     before, lease = lease, msgspec.structs.replace(lease, mirrored=mirrored, mirror_behind=0.0)
     if lease != before:
         write_lease(place.folder, lease)
-    with contextlib.suppress(StoreError):  # then a list says less of it
+    with contextlib.suppress(StoreError):  # then listings show older numbers
         epoch, beat = last_beat(objects)
         if epoch in (0, lease.epoch) and not (beat and beat.ended):
             write_beat(objects, epoch, Beat(beat.count + 1 if beat else 1, True, mirrored, lease))
 
 
 def bring_home(mirror: Mirror | None, place: RunPlace, warn: Warn) -> Restored | None:
-    """Restore a run that is only in its mirror. Claims nothing. UsageError if the run was removed, here or there."""
+    """Restore a run that exists only in its mirror; does not claim it. UsageError if the run was removed, here or
+    there.
+    """
     if mirror is None or place.began:
         return None
     try:
@@ -247,11 +255,11 @@ def bring_home(mirror: Mirror | None, place: RunPlace, warn: Warn) -> Restored |
         _refuse_removed(place, source.place)
         return restore_whole(place, [source], warn, lossy=False)
     except StoreError as error:
-        raise _unreachable(error) from error
+        raise _unreachable_error(error) from error
 
 
 def _refuse_removed_mirror(objects: Objects, place: RunPlace) -> None:
-    """UsageError if the run in a folder was removed from its mirror: resuming would put it there again."""
+    """UsageError if the run was removed from its mirror: a resume would upload it again."""
     uid = uid_of(FolderSource(place.folder)) if place.began else ""
     tombstone = read_tombstone(objects, uid) if uid else None
     if tombstone is not None:
@@ -262,8 +270,8 @@ def _refuse_removed_mirror(objects: Objects, place: RunPlace) -> None:
         )
 
 
-class Removal(msgspec.Struct, frozen=True):
-    """A note beside the place of a run that was removed here while its mirror stayed."""
+class RemovalNote(msgspec.Struct, frozen=True):
+    """A file in the experiment's folder that says that a run was removed here while its mirror was uploader."""
 
     at: float
     url: str
@@ -275,25 +283,25 @@ def _removal_path(place: RunPlace) -> str:
 
 
 def note_removal(place: RunPlace, url: str) -> None:
-    files.replace_file(_removal_path(place), msgspec.json.encode(Removal(time.time(), url)))
+    files.replace_file(_removal_path(place), msgspec.json.encode(RemovalNote(time.time(), url)))
 
 
 def forget_removal(place: RunPlace) -> None:
-    """The mirror is gone too: nothing can bring the run back."""
+    """Delete the note: the mirror is removed too, or the run was restored."""
     remove_if_there(OS_DISK, _removal_path(place))
 
 
 def _refuse_removed(place: RunPlace, url: str) -> None:
-    """A run that was removed here is not brought back from its mirror without being asked for."""
+    """UsageError if the run was removed here: only an explicit `recover` restores it from its mirror."""
     try:
-        removal = msgspec.json.decode(files.read_file(_removal_path(place)), type=Removal)
+        removal = msgspec.json.decode(files.read_file(_removal_path(place)), type=RemovalNote)
     except (OSError, msgspec.DecodeError):
         return
     if removal.url.rstrip("/") == url.rstrip("/"):
-        back = f"holdfast recover {shlex.quote(url)} --output {shlex.quote(place.store)}"
+        command = f"holdfast recover {shlex.quote(url)} --output {shlex.quote(place.store)}"
         raise UsageError(
-            f"{place.run_id} was removed here on {clock_time(removal.at)}, and its mirror {url} still has it; bring it "
-            f"back with: {back}, or choose another --id"
+            f"{place.run_id} was removed here on {clock_time(removal.at)}, and its mirror {url} still has it; restore "
+            f"it with: {command}, or choose another --id"
         )
 
 
@@ -305,22 +313,22 @@ def restore_whole(
     *,
     lossy: bool = True,
 ) -> Restored:
-    """Build the run in a hidden folder, then rename it into place. A crash before the rename leaves the hidden folder,
-    which the next call continues with. HeldError if another process restores the run at the same time.
+    """Restore a run in a hidden folder, call `finish`, then rename the folder. A crash before the rename leaves the
+    hidden folder, which the next call completes. HeldError if another process restores the run at the same time.
     """
-    if os.path.isdir(place.folder):  # without a journal: a start that was cut off has made it
+    if os.path.isdir(place.folder):  # it has no journal: left by a start that crashed
         with _held(place.folder):
             restored = restore(place.folder, sources, warn, lossy=lossy)
             finish(place.folder, restored)
             return restored
     hidden = hidden_folder(place)
     make_run_folder(OS_DISK, hidden)
-    if os.path.islink(hidden):  # nobody links a hidden folder, and what is left in it would be removed
+    if os.path.islink(hidden):  # never delete leftovers through a planted link
         raise files.NotAFolderError(hidden)
     with _held(hidden):
         if place.began or not os.path.isdir(hidden):
-            raise _just_restored(hidden)
-        _forget_another(hidden, sources)
+            raise _just_restored_error(hidden)
+        _remove_foreign_leftovers(hidden, sources)
         restored = restore(hidden, sources, warn, lossy=lossy)
         finish(hidden, restored)
         forget_removal(place)
@@ -329,9 +337,9 @@ def restore_whole(
         return restored
 
 
-def _forget_another(hidden: str, sources: Sequence[Source]) -> None:
-    """What is left of another run, or of this one without its events, which has a uid of its own. Nothing in a hidden
-    folder is an original; its lock is held.
+def _remove_foreign_leftovers(hidden: str, sources: Sequence[Source]) -> None:
+    """Empty a hidden folder that was left by the restore of a run with another uid: another run of the same name, or
+    this one without events. Hidden folders hold only copies, and the caller holds the lock.
     """
     left = [name for name in os.listdir(hidden) if name not in LOCK_NAMES]
     if left and uid_of(FolderSource(hidden)) not in map(uid_of, sources):
@@ -344,27 +352,27 @@ def _forget_another(hidden: str, sources: Sequence[Source]) -> None:
 def _held(folder: str) -> Iterator[None]:
     try:
         lock = Lock(folder)
-    except FileNotFoundError as error:  # renamed into place since we looked, or while we waited for its lock
-        raise _just_restored(folder) from error
+    except FileNotFoundError as error:  # another process renamed it into place in the meantime
+        raise _just_restored_error(folder) from error
     try:
         yield
     finally:
         lock.release()
 
 
-def _just_restored(folder: str) -> HeldError:
-    return HeldError(f"another process recovered the run in {os.path.dirname(folder)} a moment ago; run this again")
+def _just_restored_error(folder: str) -> HeldError:
+    return HeldError(f"another process recovered the run in {os.path.dirname(folder)} just now; run this command again")
 
 
 def hidden_folder(place: RunPlace) -> str:
-    """Where a run is put together before it appears: no run has such a name."""
+    """Where a run is restored before it becomes visible; no run can have such a name."""
     above, name = os.path.split(place.folder)
     return os.path.join(above, f".{name}.recovering")
 
 
 def last_beat(objects: Objects, leases: Sequence[str] | None = None) -> tuple[int, Beat | None]:
-    """The last heartbeat that has a lease, and its epoch: a process that claimed the run and never began wrote none.
-    `leases`: the names of claims, if the caller has listed them.
+    """The newest heartbeat that contains a lease, and its epoch. A process that claimed the run and never started work
+    wrote no lease. `leases`: the names of claims, if the caller has listed them.
     """
     beat = None
     for epoch in (*sorted(epochs_in(leases or list_leases(objects)), reverse=True), 0):
@@ -374,31 +382,31 @@ def last_beat(objects: Objects, leases: Sequence[str] | None = None) -> tuple[in
     return 0, beat
 
 
-class Heard(msgspec.Struct, frozen=True):
-    """What a mirror's leases say about a run."""
+class MirrorStatus(msgspec.Struct, frozen=True):
+    """The last heartbeat of a run in a mirror, and whether the run was removed there."""
 
     beat: Beat | None
     removed: bool = False
 
 
-def hear(objects: Objects) -> Heard:
-    """The last heartbeat. The journal is only read where there is a tombstone, which may be of an earlier run."""
+def read_mirror_status(objects: Objects) -> MirrorStatus:
+    """Read the leases only. The journal is read only if there is a tombstone, which may belong to an earlier run."""
     leases = list_leases(objects)
     if any(map(is_tombstone, leases)) and removed_run(MirrorSource(objects)) is not None:
-        return Heard(None, removed=True)
-    return Heard(last_beat(objects, leases)[1])
+        return MirrorStatus(None, removed=True)
+    return MirrorStatus(last_beat(objects, leases)[1])
 
 
-def known_there(objects: Objects, epoch: int) -> Known:
-    """As the last beat of an epoch tells."""
+def read_watermark(objects: Objects, epoch: int) -> Watermark:
+    """The watermark in the last heartbeat of an epoch."""
     beat = read_beat(objects, epoch) if epoch > 0 else None
     if beat is None:
-        return Known()
-    lease = beat.lease  # until the process has written one of its own, that of the process before it
-    return Known(max(beat.mirrored, lease.acknowledged if lease is not None and lease.epoch == epoch else 0), epoch)
+        return Watermark()
+    lease = beat.lease  # the lease of the previous process, until this one has written its own
+    return Watermark(max(beat.mirrored, lease.acknowledged if lease is not None and lease.epoch == epoch else 0), epoch)
 
 
-def _unreachable(error: StoreError) -> UsageError:
+def _unreachable_error(error: StoreError) -> UsageError:
     return UsageError(
-        f"{error}; the mirror must be reached at the start: mend that, or go on without one: --set mirror=null"
+        f"{error}; a start needs its mirror: make it reachable, or continue without a mirror: --set mirror=null"
     )

@@ -1,4 +1,4 @@
-"""What can be recovered: the runs of a store that have not ended, or those of a mirror."""
+"""Lists what `recover` can restore: the unfinished runs of a store, or the runs of a mirror. Reads only."""
 
 import os
 import time
@@ -11,7 +11,7 @@ from holdfast.journal.mirror.pieces import FOLDER, last_number, parse_piece
 from holdfast.journal.object_store import StoredObjects, is_url, open_objects
 from holdfast.journal.ownership.claims import Beat
 from holdfast.runs.execution.resume import read_fold
-from holdfast.runs.mirror.claim import hear
+from holdfast.runs.mirror.claim import read_mirror_status
 from holdfast.runs.mirror.recovery import begun_count, mirrored_runs
 from holdfast.runs.mirror.remote import fetch_journal
 from holdfast.runs.run import Run
@@ -21,7 +21,7 @@ from holdfast.state import Fold, is_held
 
 
 class Recoverable(msgspec.Struct, frozen=True):
-    """A run that can be brought back or continued."""
+    """A run that can be restored or continued."""
 
     experiment: str
     run_id: str
@@ -33,39 +33,40 @@ class Recoverable(msgspec.Struct, frozen=True):
     failed: int
     in_flight: int
     lost: int
-    """Records that were acknowledged and are not there."""
+    """Acknowledged records that are missing."""
     age_seconds: float
-    """Since it was last heard of."""
+    """Seconds since its last heartbeat or write."""
     ended: bool = False
     exact: bool = True
-    """False: the records could not be read. The counts are those of the last heartbeat; the mirror may hold more."""
+    """False if the records could not be read: the counts are those of the last heartbeat, and the mirror may have more.
+    """
 
 
 def list_recoverable(where: str = "") -> Iterator[Recoverable]:
-    """Runs of a store that have not ended here, or every run of a mirror. UsageError if it cannot be looked at.
+    """The unfinished runs of a store, or every run of a mirror. UsageError if `where` cannot be read.
 
-    The counts are those of the records. Of a run in a mirror whose last heartbeat was not its last word, the journal is
-    fetched into the user's cache to count them: whole the first time, and only what is new after that.
+    Counts come from the records. If the last heartbeat of a mirrored run is not final, its journal is fetched into the
+    user's cache to count them: all of it the first time, later only what is new.
     """
     if not is_url(where):
         if where and not os.path.isdir(where):
-            raise UsageError(f"{where} is no folder; give a store's folder, or the URL of a mirror")
+            raise UsageError(f"{where} is not a folder; pass the folder of a store, or the URL of a mirror")
         for place in runs_in(where or default_store()):
-            found = _local(place)
+            found = _describe_local(place)
             if found is not None:
                 yield found
         return
     try:
         for objects, experiment, run_id in mirrored_runs(open_objects(where)):
-            heard = hear(objects)
-            if not heard.removed:
-                yield _counted(_remote(objects, experiment, run_id, heard.beat))
+            status = read_mirror_status(objects)
+            if not status.removed:
+                yield _count_records(_describe_mirrored(objects, experiment, run_id, status.beat))
     except StoreError as error:
         raise UsageError(str(error)) from error
 
 
 def damage_of(found: Recoverable) -> Sequence[str]:
-    """What is damaged in a run that is here, a sentence each."""
+    """The damage of a local run, one sentence each."""
     if found.source != "local":
         return ()
     store = os.path.dirname(os.path.dirname(found.place))
@@ -78,8 +79,8 @@ def damage_of(found: Recoverable) -> Sequence[str]:
     return damage or ([describe_unreadable(place, found.lost)] if found.lost else ())
 
 
-def _counted(found: Recoverable) -> Recoverable:
-    """The same with the counts of the mirror's records: what was recorded after the last heartbeat is in none."""
+def _count_records(found: Recoverable) -> Recoverable:
+    """Replace the counts of the last heartbeat by those of the mirrored records, which may be newer."""
     if found.exact:
         return found
     try:
@@ -98,7 +99,7 @@ def _counted(found: Recoverable) -> Recoverable:
     )
 
 
-def _local(place: RunPlace) -> Recoverable | None:
+def _describe_local(place: RunPlace) -> Recoverable | None:
     if is_held(place.folder):
         return None
     try:
@@ -123,8 +124,8 @@ def _local(place: RunPlace) -> Recoverable | None:
     )
 
 
-def _remote(objects: StoredObjects, experiment: str, run_id: str, beat: Beat | None) -> Recoverable:
-    """As its last heartbeat says."""
+def _describe_mirrored(objects: StoredObjects, experiment: str, run_id: str, beat: Beat | None) -> Recoverable:
+    """Describe a run from its last heartbeat."""
     lease = beat.lease if beat is not None else None
     return Recoverable(
         experiment=experiment,
@@ -135,21 +136,21 @@ def _remote(objects: StoredObjects, experiment: str, run_id: str, beat: Beat | N
         finished=lease.finished if lease else 0,
         failed=lease.failed if lease else 0,
         in_flight=lease.in_flight if lease else 0,
-        lost=_lost_there(objects, beat) if beat else 0,
+        lost=_count_lost(objects, beat) if beat else 0,
         age_seconds=round(time.time() - lease.at, 1) if lease else 0.0,
         ended=beat is not None and beat.ended,
         exact=beat is not None and beat.ended and lease is not None and lease.released,
     )
 
 
-def _lost_there(objects: StoredObjects, beat: Beat) -> int:
-    """Records that were acknowledged and are not there. Some may have got there after the last beat: the last chunk
-    tells.
+def _count_lost(objects: StoredObjects, beat: Beat) -> int:
+    """Count acknowledged records that are not in the mirror. Some may have arrived after the last heartbeat, so the
+    last uploaded chunk is read.
     """
-    known = beat.lease.acknowledged if beat.lease else 0
-    if known <= beat.mirrored:
+    acknowledged = beat.lease.acknowledged if beat.lease else 0
+    if acknowledged <= beat.mirrored:
         return 0
     pieces = filter(None, (parse_piece(each.name, each.size) for each in objects.listed(FOLDER)))
     last = max(pieces, key=lambda each: (each.epoch, each.segment, each.sealed, each.last), default=None)
-    there = last_number(objects.get(last.name) or b"") if last is not None and not last.sealed else 0
-    return max(known - max(there, beat.mirrored), 0)
+    uploaded = last_number(objects.get(last.name) or b"") if last is not None and not last.sealed else 0
+    return max(acknowledged - max(uploaded, beat.mirrored), 0)

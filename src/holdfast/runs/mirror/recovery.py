@@ -1,7 +1,7 @@
-"""Bringing back a run whose machine, folder or journal is gone, from its mirror, from a copy, or from both.
+"""Recovers a run whose machine, folder or journal is lost, from its mirror, from a copy of its folder, or from both.
 
-Everything that is left is united; nothing that is there is ever replaced by less. What could not be had back is told in
-one sentence each. It can be cut off and done again at any moment, and streams: memory does not grow with the run.
+All sources are merged; existing data is never replaced by less. Each loss is reported in one sentence. After a crash at
+any point the same call continues. Recovery streams: its memory does not grow with the run.
 """
 
 import asyncio
@@ -31,20 +31,19 @@ from holdfast.report.text import counted
 from holdfast.runs.compaction import condense
 from holdfast.runs.execution.provenance import SPEC_FILE, check_spec_file, write_spec_file
 from holdfast.runs.execution.resume import read_fold
-from holdfast.runs.mirror.claim import known_there, objects_of, restore_whole
+from holdfast.runs.mirror.claim import Warn, objects_of, read_watermark, restore_whole
 from holdfast.runs.mirror.recovery_note import RecoveryNote, is_recovered, read_note
 from holdfast.runs.store.blob_check import check_content
 from holdfast.runs.store.lookup import RunPlace, default_store, hide_folder, place_of, refuse_mirror, remove_hidden
 from holdfast.spec import Mirror
 from holdfast.state import Fold, is_held
 
-Told = Callable[[str], None]
-Moved = Callable[[int, int], None]
-"""How many bytes are here, of how many."""
+TransferProgress = Callable[[int, int], None]
+"""Called with the bytes transferred so far, and the total."""
 
 
 class Recovered(msgspec.Struct, frozen=True):
-    """What was brought back."""
+    """The result of a recovery."""
 
     place: RunPlace
     planned: int
@@ -54,16 +53,16 @@ class Recovered(msgspec.Struct, frozen=True):
     lost: int
     warnings: list[str]
     cleaned: bool = False
-    """What it was recovered from was no longer needed, and is gone."""
+    """Whether the source folder was removed because it was no longer needed."""
 
     @property
     def folder(self) -> str:
-        """Where it is now: `open_run` takes it."""
+        """The folder of the recovered run, for `open_run`."""
         return self.place.folder
 
 
-class Wanted(msgspec.Struct, frozen=True):
-    """How to recover. `output`: the store to put it in."""
+class RecoveryOptions(msgspec.Struct, frozen=True):
+    """How to recover. `output`: the store to restore into."""
 
     output: str = ""
     events: bool = True
@@ -71,92 +70,97 @@ class Wanted(msgspec.Struct, frozen=True):
     cleanup: bool = True
 
 
-async def recover_async(where: str, wanted: Wanted | None = None, moved: Moved | None = None) -> Recovered:
-    """`recover`, beside whatever else the event loop does."""
-    return await asyncio.to_thread(recover, where, wanted, moved)
+async def recover_async(
+    where: str, options: RecoveryOptions | None = None, moved: TransferProgress | None = None
+) -> Recovered:
+    """`recover` without blocking the event loop."""
+    return await asyncio.to_thread(recover, where, options, moved)
 
 
-def recover(where: str, wanted: Wanted | None = None, moved: Moved | None = None) -> Recovered:
-    """Bring a run back: `where` is its folder, or its URL in a mirror. The same call again continues one that was
-    killed, and gives the same result.
+def recover(where: str, options: RecoveryOptions | None = None, moved: TransferProgress | None = None) -> Recovered:
+    """Recover a run. `where`: its folder, or its URL in a mirror. Repeating a call that was killed continues it and
+    gives the same result.
     """
-    chosen = wanted or Wanted()
-    done = _cleaned_before(where, chosen)
-    if done is not None:
-        return done
+    options = options or RecoveryOptions()
+    earlier = _find_earlier_result(where, options)
+    if earlier is not None:
+        return earlier
     warnings: list[str] = []
     try:
-        found, place = _sources(where, chosen.output, warnings.append)
-        note = read_note(place, found[0].place, events=chosen.events)
-        if note is not None and not chosen.events and is_recovered(place, note):
-            return _noted(place, note, cleaned=False)
-        if note is not None and chosen.events:
-            chosen = msgspec.structs.replace(chosen, overwrite=True)
-        sources = [Counted(source, moved) for source in found] if moved is not None else found
+        found, place = _find_sources(where, options.output, warnings.append)
+        note = read_note(place, found[0].place, events=options.events)
+        if note is not None and not options.events and is_recovered(place, note):
+            return _restate(place, note, cleaned=False)
+        if note is not None and options.events:
+            options = msgspec.structs.replace(options, overwrite=True)  # the first call made this run
+        sources = [CountingSource(source, moved) for source in found] if moved is not None else found
         mirrors = [source for source in found if isinstance(source, MirrorSource)]
-        recovery = _Recovery(place, sources, mirrors, chosen, warnings)
-        recovery.bring()
+        recovery = _Recovery(place, sources, mirrors, options, warnings)
+        recovery.run()
     except StoreError as error:
         raise UsageError(str(error)) from error
     for mirror in mirrors:
-        warnings += (f"{mirror.place}: {name} is none of this run's; it is left alone" for name in mirror.strangers())
-    cleaned = chosen.cleanup and chosen.events and not recovery.void and _clean(found, place)
+        warnings += (
+            f"{mirror.place}: {name} does not belong to this run and was left alone" for name in mirror.strangers()
+        )
+    cleaned = options.cleanup and options.events and not recovery.void and _remove_sources(found, place)
     return Recovered(place, *_counts(recovery.fold), recovery.lost, warnings, cleaned)
 
 
-def _cleaned_before(where: str, chosen: Wanted) -> Recovered | None:
-    """The result of an earlier call that has also removed the folder that is named."""
-    if not chosen.output or not chosen.events or is_url(where) or os.path.lexists(where):
+def _find_earlier_result(where: str, options: RecoveryOptions) -> Recovered | None:
+    """The result of an earlier call that has already removed the source folder; None if there was none."""
+    if not options.output or not options.events or is_url(where) or os.path.lexists(where):
         return None
     folder = os.path.realpath(where)
     above, name = os.path.split(folder)
-    place = place_of(chosen.output, unquote(os.path.basename(above)), unquote(name))
+    place = place_of(options.output, unquote(os.path.basename(above)), unquote(name))
     note = read_note(place, folder, events=True)
     if note is None or not is_recovered(place, note):
         return None
-    remove_hidden(above)  # a kill may have left it half removed
-    return _noted(place, note, cleaned=chosen.cleanup)
+    remove_hidden(above)  # a kill may have left the source folder half removed
+    return _restate(place, note, cleaned=options.cleanup)
 
 
-def _noted(place: RunPlace, note: RecoveryNote, *, cleaned: bool) -> Recovered:
+def _restate(place: RunPlace, note: RecoveryNote, *, cleaned: bool) -> Recovered:
     return Recovered(place, *_counts(read_fold(place)), note.lost, list(note.warnings), cleaned)
 
 
 def _counts(fold: Fold) -> tuple[int, int, int, int]:
-    """Planned, finished, failed, begun."""
+    """Planned, finished, failed, in flight."""
     return fold.planned, fold.finished.count, fold.failed.count, begun_count(fold)
 
 
-class _Losses(msgspec.Struct, frozen=True):
-    """What a journal as it was put together holds, and does not have."""
+class _Content(msgspec.Struct, frozen=True):
+    """What a restored journal holds, and what it lacks."""
 
     fold: Fold
     epoch: int
-    """The one that it was last written under."""
+    """The epoch of its last writer."""
     last_n: int
-    records: int
-    told: list[str]
+    records_lost: int
+    losses: list[str]
+    """One sentence each."""
 
 
-def _losses(folder: str) -> _Losses:
+def _read_content(folder: str) -> _Content:
     reader = Reader(journal_folder(folder))
     fold = Fold().read(reader.read())
     damage = [each for each in fold.damage if each.kind != "torn"]
-    told = [*map(describe, damage), *voids(journal_folder(folder))]
+    losses = [*map(describe, damage), *voids(journal_folder(folder))]
     last_n = max([reader.cursor.n, *(each.n_last for each in damage)])
     epoch = list_chain(OS_DISK, journal_folder(folder)).epoch
-    return _Losses(fold, epoch, last_n, sum(each.records_lost for each in damage), told)
+    return _Content(fold, epoch, last_n, sum(each.records_lost for each in damage), losses)
 
 
-class Counted:
-    """A source that tells how much of it was read."""
+class CountingSource:
+    """A source that reports how much of it was read."""
 
-    def __init__(self, source: Source, moved: Moved) -> None:
+    def __init__(self, source: Source, moved: TransferProgress) -> None:
         self._source = source
         self._moved = moved
         self._done = 0
         self.kind, self.place = source.kind, source.place
-        self._all = sum(piece.size for piece in source.pieces())
+        self._total = sum(piece.size for piece in source.pieces())
 
     def pieces(self) -> list[SegmentPiece]:
         return self._source.pieces()
@@ -167,18 +171,18 @@ class Counted:
     def read(self, name: str) -> Iterator[bytes]:
         for piece in self._source.read(name):
             self._done += len(piece)
-            self._moved(min(self._done, self._all), self._all)
+            self._moved(min(self._done, self._total), self._total)
             yield piece
 
 
-def _sources(where: str, output: str, warn: Told) -> tuple[list[Source], RunPlace]:
-    """What the run can be had from, and where it belongs."""
+def _find_sources(where: str, output: str, warn: Warn) -> tuple[list[Source], RunPlace]:
+    """The sources of the run, and where to restore it."""
     if is_url(where):
         objects, experiment, run_id = only_run(where)
         source = MirrorSource(objects)
         refuse_removed(source)
         return [source], place_of(output or default_store(), experiment, run_id)
-    folder = os.path.realpath(where)  # one folder has one name, or it would be recovered into itself and then removed
+    folder = os.path.realpath(where)  # resolve links: otherwise a run could be recovered into itself and then removed
     if not os.path.isdir(os.path.join(folder, "journal")):
         raise UsageError(
             f"{where} is neither a folder of a run (it has no journal) nor a URL; list what there is with: "
@@ -192,13 +196,13 @@ def _sources(where: str, output: str, warn: Told) -> tuple[list[Source], RunPlac
         place = here
     elif os.path.realpath(place.folder).startswith(f"{folder}/"):
         raise UsageError(
-            f"{place.folder} is inside of what is recovered; choose a place outside of it with --output DIR"
+            f"{place.folder} is inside the folder that is recovered; choose another folder with --output DIR"
         )
     return [FolderSource(folder), *_mirror_of(here, warn)], place
 
 
 def only_run(url: str) -> tuple[StoredObjects, str, str]:
-    """The one run that a URL means: its objects, its experiment and its id."""
+    """The one run at a URL: its objects, its experiment and its id. UsageError if there is none, or more than one."""
     try:
         runs = list(itertools.islice(mirrored_runs(open_objects(url)), 6))
     except StoreError as error:
@@ -207,18 +211,18 @@ def only_run(url: str) -> tuple[StoredObjects, str, str]:
         return runs[0]
     names = ", ".join(f"{experiment}/{run_id}" for _, experiment, run_id in runs[:5])
     problem = f"holds several runs ({names}): add the experiment and the id of one" if runs else "holds no run"
-    look = url if runs else _above(url)
-    raise UsageError(f"{url} {problem}; list them with: holdfast recover --list {shlex.quote(look)}")
+    parent = url if runs else _parent_url(url)
+    raise UsageError(f"{url} {problem}; list them with: holdfast recover --list {shlex.quote(parent)}")
 
 
-def _above(url: str) -> str:
-    """Where whoever misspelt the last name finds the right one; the whole bucket is above all."""
+def _parent_url(url: str) -> str:
+    """The parent of a URL, whose listing shows the right spelling of the last part; a bucket has no parent."""
     above, _, _ = url.rstrip("/").rpartition("/")
     return url if above.endswith((":", "/")) else above
 
 
 def mirrored_runs(objects: StoredObjects) -> Iterator[tuple[StoredObjects, str, str]]:
-    """The runs below a URL, which is that of a whole mirror, of an experiment in it, or of a run."""
+    """The runs below a URL, which is that of a mirror, of an experiment in it, or of a single run."""
     for path in _run_folders(objects, "", 2):
         parts = f"{objects.url.rstrip('/')}/{path}".rstrip("/").split("/")
         yield (objects.below(path) if path else objects), unquote(parts[-2]), unquote(parts[-1])
@@ -233,8 +237,8 @@ def _run_folders(objects: StoredObjects, path: str, depth: int) -> Iterator[str]
             yield from _run_folders(objects, f"{path}/{name}" if path else name, depth - 1)
 
 
-def _mirror_of(here: RunPlace, warn: Told) -> Iterator[Source]:
-    """The mirror that a run's own records name, if it can be reached."""
+def _mirror_of(here: RunPlace, warn: Warn) -> Iterator[Source]:
+    """The mirror in the run's recorded spec, if it can be reached."""
     mirror = read_fold(here).story.spec.get("mirror")
     if not isinstance(mirror, dict):
         return
@@ -251,37 +255,39 @@ def _mirror_of(here: RunPlace, warn: Told) -> Iterator[Source]:
 
 
 class _Recovery:
-    """One recovery into a place. All that can fail or warn comes before the run appears there."""
+    """One recovery. Everything that can fail or warn happens before the run becomes visible."""
 
     def __init__(
         self,
         place: RunPlace,
         sources: Sequence[Source],
         mirrors: Sequence[MirrorSource],
-        chosen: Wanted,
+        options: RecoveryOptions,
         warnings: list[str],
     ) -> None:
         self.fold = Fold()
         self.lost = 0
         self.void = 0
-        """Pieces that do not count."""
+        """Pieces written by processes that had lost the run; they are ignored."""
         self._place = place
         self._sources = sources
         self._mirrors = mirrors
         self._others = [source for source in sources if source.place != place.folder]
-        self._chosen = chosen
+        self._options = options
         self._warnings = warnings
         self._made = not place.began
 
-    def bring(self) -> None:
+    def run(self) -> None:
+        """Merge the sources into the run's folder, or restore into a new one, and count the result."""
         place, warn = self._place, self._warnings.append
         if place.began:
             self._refuse_existing()
-        if not self._others:  # it is where it belongs, and there is nothing else: what it has is counted
+        if not self._others:  # nothing to merge: only count what the run has
             self._count(place.folder)
             return
         if os.path.isdir(place.folder):
-            RecoveryNote(self._sources[0].place, self._chosen.events).write(place)
+            # Before anything changes: after a kill, the note shows that the repeated call may write this folder.
+            RecoveryNote(self._sources[0].place, self._options.events).write(place)
         if not place.began:
             restore_whole(place, self._others, warn, self._finish)
             return
@@ -293,23 +299,24 @@ class _Recovery:
 
     def _refuse_existing(self) -> None:
         folder = self._place.folder
-        if not self._chosen.events:
-            raise UsageError(f"{folder} exists: a run without events is made in a new place; add --output DIR")
-        if len(self._others) == len(self._sources) and not self._chosen.overwrite:
+        if not self._options.events:
+            raise UsageError(f"{folder} exists: recovering without events needs a new folder; add --output DIR")
+        if len(self._others) == len(self._sources) and not self._options.overwrite:
             raise UsageError(
-                f"{folder} exists; add what is recovered to it with --overwrite (nothing in it is lost), or "
-                "choose another place with --output DIR"
+                f"{folder} exists; merge into it with --overwrite (nothing in it is lost), or "
+                "choose another store with --output DIR"
             )
 
     def _finish(self, folder: str, restored: Restored) -> None:
+        """Count, and write the note with the result. Called before the folder gets its final name."""
         self.void = len(restored.choice.void)
         if self.void:
             pieces = counted(self.void, "piece")
-            self._warnings.append(f"{pieces} were written by processes that had lost the run; they do not count")
+            self._warnings.append(f"{pieces} were written by processes that had lost the run; they are ignored")
         self._count(folder)
         note = RecoveryNote(
             source=self._sources[0].place,
-            events=self._chosen.events,
+            events=self._options.events,
             uid=uid_of(FolderSource(folder)),
             lost=self.lost,
             warnings=tuple(self._warnings),
@@ -317,27 +324,27 @@ class _Recovery:
         note.write(self._place)
 
     def _count(self, folder: str) -> None:
-        """What is there, what is not, and what could be replaced."""
-        found = _losses(folder)
+        """Count what the run holds and what is lost, and restore damaged files from other sources."""
+        found = _read_content(folder)
         self.fold = found.fold
-        _mend_originals(folder, found.fold, self._others)
-        if not self._chosen.events:
+        _restore_originals(folder, found.fold, self._others)
+        if not self._options.events:
             condense(folder)
         here = msgspec.structs.replace(self._place, folder=folder)
-        known = max((known_there(each.objects, found.epoch).n for each in self._mirrors), default=0)
-        self.lost = found.records + max(known - found.last_n, 0)
-        self._warnings += found.told
-        if known > found.last_n:
+        acknowledged = max((read_watermark(each.objects, found.epoch).n for each in self._mirrors), default=0)
+        self.lost = found.records_lost + max(acknowledged - found.last_n, 0)
+        self._warnings += found.losses
+        if acknowledged > found.last_n:
             self._warnings.append(
-                f"records {found.last_n + 1} to {known} had been acknowledged and are nowhere; what they held is asked "
-                "again"
+                f"records {found.last_n + 1} to {acknowledged} were acknowledged and are lost; a resume "
+                "requests them again"
             )
         self._warnings += _missing_originals(here, found.fold, self._made)
         self._warnings += check_content(here, found.fold)
 
 
-def _mend_originals(folder: str, fold: Fold, sources: Sequence[Source]) -> None:
-    """Plan and data that are damaged here and whole elsewhere."""
+def _restore_originals(folder: str, fold: Fold, sources: Sequence[Source]) -> None:
+    """Replace damaged plan and data files by intact ones from other sources."""
     for path, stored in originals(folder, fold.story.blocks):
         name, temporary = os.path.basename(path), f"{path}.recovering.zst"
         for source in sources:
@@ -352,18 +359,20 @@ def _mend_originals(folder: str, fold: Fold, sources: Sequence[Source]) -> None:
 
 
 def _missing_originals(place: RunPlace, fold: Fold, made: bool) -> Iterator[str]:
-    """Plan and data, without which a run can be read and not gone on with."""
+    """Report missing plan and data, without which a run can be read but not resumed; rewrite spec.yaml if needed."""
     for path, stored in originals(place.folder, fold.story.blocks):
         if find_problem(path, stored):
-            yield f"{os.path.basename(path)} is missing or damaged; the run can be read, but not gone on with"
+            yield f"{os.path.basename(path)} is missing or damaged; the run can be read, but not resumed"
     if fold.story.started is not None:
-        yield from _mend_spec_file(place, fold, made)
+        yield from _restore_spec_file(place, fold, made)
     if fold.story.started is None:
-        yield "the record that began the run is lost; what is left can be read, but not gone on with"
+        yield "the first record (run.started) is lost; what is left can be read, but not resumed"
 
 
-def _mend_spec_file(place: RunPlace, fold: Fold, made: bool) -> Iterator[str]:
-    """It only tells what the journal holds. One that somebody may have edited here is theirs to remove."""
+def _restore_spec_file(place: RunPlace, fold: Fold, made: bool) -> Iterator[str]:
+    """Rewrite spec.yaml, which is derived from the journal. A changed file of an existing run is only reported: the
+    user may have edited it.
+    """
     problem = "was missing"
     if os.path.exists(os.path.join(place.folder, SPEC_FILE)):
         try:
@@ -372,16 +381,16 @@ def _mend_spec_file(place: RunPlace, fold: Fold, made: bool) -> Iterator[str]:
             if not made:
                 yield str(error)
                 return
-            problem = "says what the run never was"
+            problem = "contained a spec that the run never had"
     write_spec_file(place, fold.story)
-    yield f"{SPEC_FILE} {problem}; it is written again from the journal"
+    yield f"{SPEC_FILE} {problem}; it was rewritten from the journal"
 
 
-def _clean(sources: Sequence[Source], place: RunPlace) -> bool:
-    """Remove a folder that was recovered from, if all of it is in another place now; what it keeps in quarantine is
-    nowhere else. A mirror stays: it is the copy.
+def _remove_sources(sources: Sequence[Source], place: RunPlace) -> bool:
+    """Remove the source folder if the recovered run has everything in it. A folder with quarantined bytes is kept,
+    because those are not copied. Mirrors are always kept.
     """
-    done = False
+    removed = False
     for source in sources:
         if source.kind != "local" or source.place == place.folder or is_held(source.place):
             continue
@@ -394,17 +403,17 @@ def _clean(sources: Sequence[Source], place: RunPlace) -> bool:
             and not os.path.exists(quarantine_folder(journal_folder(source.place)))
         ):
             shutil.rmtree(hide_folder(source.place))
-            done = True
-    return done
+            removed = True
+    return removed
 
 
 def begun_count(fold: Fold) -> int:
-    """Samples with recorded steps and no end: a resume continues after their last step."""
+    """Count samples with recorded steps and no end: a resume continues after their last step."""
     return sum(bool(trail.steps) and o not in fold.failed for o, trail in fold.trails.items())
 
 
-def bring_to(store: str, url: str, warn: Callable[[str], None], moved: Moved) -> RunPlace:
-    """The run's place in a store here, made if there is none."""
+def bring_to(store: str, url: str, warn: Callable[[str], None], moved: TransferProgress) -> RunPlace:
+    """Restore the run at a URL into a store, unless it is there already."""
     objects, experiment, run_id = only_run(url)
     place = place_of(store, experiment, run_id)
     if place.began:
@@ -414,20 +423,24 @@ def bring_to(store: str, url: str, warn: Callable[[str], None], moved: Moved) ->
         refuse_removed(source)
         if not source.pieces():
             raise UsageError(f"{url} holds no records yet: start the run with: holdfast run SPEC --id {run_id}")
-        restore_whole(place, [Counted(source, moved)], warn)
+        restore_whole(place, [CountingSource(source, moved)], warn)
     except StoreError as error:
         raise UsageError(str(error)) from error
     return place
 
 
 def check_mirror(mirror: Mirror | None, place: RunPlace, url: str) -> None:
-    """UsageError if going on would not be seen by whoever has the run in that mirror."""
-    meant, _, _ = only_run(url)
-    if mirror is not None and objects_of(mirror.url, place).url == meant.url.rstrip("/"):
+    """UsageError if a resume would not write to the mirror at `url`, from which the run was restored."""
+    source, _, _ = only_run(url)
+    if mirror is not None and objects_of(mirror.url, place).url == source.url.rstrip("/"):
         return
-    above = meant.url.rstrip("/").rsplit("/", 2)[0]
+    above = source.url.rstrip("/").rsplit("/", 2)[0]
     now = f"its mirror.url is {mirror.url}" if mirror is not None else "it would have no mirror"
     raise UsageError(
-        f"{place.run_id} was brought home from {url}, but {now}; to keep it in the mirror that it comes from: "
+        f"{place.run_id} was restored from {url}, but {now}; to keep writing to that mirror: "
         f"{place.command('resume', '--set', f'mirror.url={above}')}"
     )
+
+
+Wanted = RecoveryOptions
+"""The old name, still imported by cli/main.py and cli/commands/recover.py."""

@@ -1,7 +1,7 @@
-"""A note beside a recovered run: what it was recovered from, and with which result.
+"""A note beside a recovered run: its source, and the result.
 
-With it, a `recover` that was killed and is repeated continues instead of refusing the run that the first call made. It
-is a hint: without it, or with a damaged one, the repetition is refused as for any other run that exists.
+Because of the note, a `recover` that was killed can be repeated: it continues instead of refusing the existing run. The
+note is a hint: if it is missing or damaged, the repetition is refused like any recovery into an existing run.
 """
 
 import os
@@ -16,13 +16,13 @@ from holdfast.runs.store.lookup import RunPlace
 
 
 class RecoveryNote(msgspec.Struct, frozen=True):
-    """What `recover` was asked for, and what it found."""
+    """The source and options of a `recover`, and its result."""
 
     source: str
-    """The folder or the URL."""
+    """A folder or a URL."""
     events: bool
     uid: str = ""
-    """Of the run in its new place; empty until the recovery is complete."""
+    """The uid of the recovered run; empty until the recovery is complete."""
     lost: int = 0
     warnings: tuple[str, ...] = ()
 
@@ -31,7 +31,7 @@ class RecoveryNote(msgspec.Struct, frozen=True):
 
 
 def read_note(place: RunPlace, source: str, *, events: bool) -> RecoveryNote | None:
-    """The note of an earlier call with the same source and the same choice of events."""
+    """The note of an earlier call with the same source and the same `events`; None if there is none."""
     try:
         note = msgspec.json.decode(read_file(_path(place)), type=RecoveryNote)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
@@ -40,7 +40,7 @@ def read_note(place: RunPlace, source: str, *, events: bool) -> RecoveryNote | N
 
 
 def is_recovered(place: RunPlace, note: RecoveryNote) -> bool:
-    """Whether the run in a place is the one that the note says was completely recovered."""
+    """Whether the run at `place` is the complete result that the note describes."""
     return bool(note.uid) and place.began and uid_of(FolderSource(place.folder)) == note.uid
 
 

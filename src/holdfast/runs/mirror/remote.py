@@ -1,8 +1,8 @@
-"""Runs of a mirror, looked at from any machine: read through a copy in the user's cache folder.
+"""Reads runs of a mirror from any machine, through a copy in the user's cache folder.
 
-The copy has the journal, the plan and the data, and grows with the mirror: what is sealed is fetched once, of the rest
-only what is new. It is no original: deleting it costs another fetch. Nothing is ever written to the mirror. A run that
-was removed from the mirror cannot be read.
+The copy has the journal, the plan and the data. It is updated incrementally: sealed segments are fetched once, of the
+rest only what is new. Deleting it, or a crash while it is updated, costs only another fetch. Nothing is ever written to
+the mirror. A run that was removed from the mirror cannot be read.
 """
 
 import contextlib
@@ -25,52 +25,52 @@ from holdfast.journal.mirror.removal import refuse_removed, removed_run
 from holdfast.journal.mirror.restore import restore, uid_of
 from holdfast.journal.object_store import StoredObjects, is_url, open_objects
 from holdfast.journal.ownership.claims import Beat
-from holdfast.runs.mirror.claim import Heard, hear, last_beat
-from holdfast.runs.mirror.recovery import Counted, Moved, mirrored_runs, only_run
+from holdfast.runs.mirror.claim import MirrorStatus, last_beat, read_mirror_status
+from holdfast.runs.mirror.recovery import CountingSource, TransferProgress, mirrored_runs, only_run
 from holdfast.runs.store.lookup import RunPlace, find_run, pick
 from holdfast.runs.summary import MirrorStanding, RunSummary
 from holdfast.state import Index, keep_beat, standing_by, standing_of, status_by, status_of
 from holdfast.state.cache import FOLDER_VARIABLE, IN_USE, entry_path, make_room, mark_used
 
 _TRIES = 3
-"""A live run replaces chunks by sealed segments: what was listed may be gone when it is asked for."""
-_AT_ONCE = 16
+"""A live run replaces chunks by sealed segments, so a listed object may be gone when it is fetched: list again."""
+_CONCURRENCY = 16
 _held: dict[str, int] = {}
 """Open lock files of the copies that this process reads, by the copy's folder."""
 
 
-def find_to_read(store: str, wanted: str, moved: Moved | None = None) -> RunPlace:
-    """The one run that is meant, here or in a mirror; of one in a mirror, an up-to-date copy."""
-    if not is_url(wanted) and not is_url(store):
-        return find_run(store, wanted)
-    return fetch(*find_in_mirror(store, wanted), moved)
+def find_to_read(store: str, name: str, moved: TransferProgress | None = None) -> RunPlace:
+    """Find a run in a store or a mirror; a run in a mirror is returned as an up-to-date copy."""
+    if not is_url(name) and not is_url(store):
+        return find_run(store, name)
+    return fetch(*find_in_mirror(store, name), moved)
 
 
-def find_in_mirror(store: str, wanted: str) -> tuple[StoredObjects, RunPlace]:
-    """By its own URL, or by its name in the mirror that the store's URL means."""
-    if is_url(wanted):
-        objects, experiment, run_id = only_run(wanted)
+def find_in_mirror(store: str, name: str) -> tuple[StoredObjects, RunPlace]:
+    """Find a run by its own URL, or by its name in the mirror at the URL `store`."""
+    if is_url(name):
+        objects, experiment, run_id = only_run(name)
         return objects, _place(objects, experiment, run_id)
     every = {(place := _place(*each)).url: (each[0], place) for each in mirrored_runs(open_objects(store))}
     places = [place for _, place in every.values()]
-    if wanted == "latest" and places:
+    if name == "latest" and places:
         beats = read_heartbeats([objects for objects, _ in every.values()])
-        return max(zip(every.values(), beats, strict=True), key=lambda each: _at(each[1]))[0]
-    return every[pick(places, wanted, store).url]
+        return max(zip(every.values(), beats, strict=True), key=lambda each: _last_seen(each[1]))[0]
+    return every[pick(places, name, store).url]
 
 
 def fetch_journal(url: str) -> RunPlace:
-    """The copy of a run with an up-to-date journal, to count its records. Plan and data are not fetched for it."""
+    """A copy with an up-to-date journal, to count records; plan and data are not fetched."""
     return fetch(*find_in_mirror("", url), files=is_behind_records)
 
 
 def fetch(
     objects: StoredObjects,
     place: RunPlace,
-    moved: Moved | None = None,
+    moved: TransferProgress | None = None,
     files: Callable[[str], bool] = is_no_blob,
 ) -> RunPlace:
-    """The copy, up to date. One process at a time fetches; reading needs no lock but the one against eviction."""
+    """Bring the copy up to date. One process at a time fetches; readers hold only the lock against eviction."""
     above = os.path.dirname(place.folder)
     try:
         _hold(above)
@@ -81,7 +81,7 @@ def fetch(
         ) from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
-        _bring_up_to_date(objects, place, moved, files)
+        _update_copy(objects, place, moved, files)
         mark_used(above)
     finally:
         os.close(handle)
@@ -90,7 +90,7 @@ def fetch(
 
 
 def _hold(above: str) -> None:
-    """Make the folder of a copy, and keep it from eviction until this process ends: reports open its files lazily."""
+    """Create the folder of a copy, and protect it from eviction until this process ends: reports open files lazily."""
     path = os.path.join(above, IN_USE)
     while True:
         with contextlib.suppress(OSError):
@@ -104,9 +104,9 @@ def _hold(above: str) -> None:
         fcntl.flock(handle, fcntl.LOCK_SH)
 
 
-def fetch_all(place: RunPlace, moved: Moved | None = None) -> tuple[str, list[str]]:
-    """Every object of a run anew, files included, to be checked: the folder, which the caller removes, and what could
-    not be read.
+def fetch_all(place: RunPlace, moved: TransferProgress | None = None) -> tuple[str, list[str]]:
+    """Fetch every object of a run, blobs included, for a full check. Returns the folder, which the caller must remove,
+    and what could not be read.
     """
     folder = f"{place.folder}.{os.getpid()}"
     try:
@@ -114,7 +114,7 @@ def fetch_all(place: RunPlace, moved: Moved | None = None) -> tuple[str, list[st
             shutil.rmtree(folder, ignore_errors=True)
             wrong: list[str] = []
             source = MirrorSource(open_objects(place.url))
-            restore(folder, [source if moved is None else Counted(source, moved)], wrong.append)
+            restore(folder, [source if moved is None else CountingSource(source, moved)], wrong.append)
             if not wrong or not left:
                 break
     except BaseException:
@@ -123,17 +123,17 @@ def fetch_all(place: RunPlace, moved: Moved | None = None) -> tuple[str, list[st
     return folder, wrong
 
 
-def read_heartbeats(every: list[StoredObjects]) -> list[Heard]:
-    with ThreadPoolExecutor(_AT_ONCE, "holdfast-look") as pool:
-        return list(pool.map(hear, every))
+def read_heartbeats(every: list[StoredObjects]) -> list[MirrorStatus]:
+    with ThreadPoolExecutor(_CONCURRENCY, "holdfast-look") as pool:
+        return list(pool.map(read_mirror_status, every))
 
 
-def _at(heard: Heard) -> float:
-    return heard.beat.lease.at if heard.beat is not None and heard.beat.lease is not None else 0.0
+def _last_seen(status: MirrorStatus) -> float:
+    return status.beat.lease.at if status.beat is not None and status.beat.lease is not None else 0.0
 
 
 def _place(objects: StoredObjects, experiment: str, run_id: str) -> RunPlace:
-    """Where the copy of a run belongs."""
+    """The location of the cached copy of a run."""
     url = objects.url.rstrip("/")
     name = hashlib.blake2b(url.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
     above = entry_path("copies", name)
@@ -142,24 +142,26 @@ def _place(objects: StoredObjects, experiment: str, run_id: str) -> RunPlace:
     return RunPlace(above, experiment, run_id, os.path.join(above, "run"), url)
 
 
-def _bring_up_to_date(
-    objects: StoredObjects, place: RunPlace, moved: Moved | None, files: Callable[[str], bool]
+def _update_copy(
+    objects: StoredObjects, place: RunPlace, moved: TransferProgress | None, files: Callable[[str], bool]
 ) -> None:
-    _, beat = last_beat(objects)  # before the journal: a run that ends between the two would seem interrupted
+    """Fetch what is new. The caller holds the lock of the copy."""
+    _, beat = last_beat(objects)  # before the journal: otherwise a run that ends in between would look interrupted
     for left in reversed(range(_TRIES)):
         warnings: list[str] = []
         source = MirrorSource(objects)
         if removed_run(source) is not None:
-            shutil.rmtree(place.folder, ignore_errors=True)  # the copy of a removed run goes with it
+            shutil.rmtree(place.folder, ignore_errors=True)  # remove the copy of a removed run too
             refuse_removed(source)
         if not source.pieces():
             raise UsageError(f"{objects.url} holds no records yet: the run has just begun, or its mirror is behind")
-        counted = source if moved is None else Counted(source, moved)
+        counted = source if moved is None else CountingSource(source, moved)
         try:
             restore(place.folder, [counted], warnings.append, files=files, trusting=True)
         except JournalError:
-            if not left or not _is_another(place, source):
+            if not left or not _is_replaced(place, source):
                 raise
+            # the run was removed and started again under the same name: drop the old copy
             shutil.rmtree(place.folder)
             continue
         if not warnings or not left:
@@ -169,8 +171,8 @@ def _bring_up_to_date(
     keep_beat(place.folder, beat or Beat(0))
 
 
-def _is_another(place: RunPlace, source: MirrorSource) -> bool:
-    """Whether a run of the same name has taken the place of the one that was copied."""
+def _is_replaced(place: RunPlace, source: MirrorSource) -> bool:
+    """Whether the mirror now holds another run of the same name than the copy."""
     there = uid_of(source)
     return bool(there) and place.began and Reader(place.journal).uid not in ("", there)
 
@@ -180,23 +182,23 @@ class MirrorRun(msgspec.Struct, frozen=True):
 
     summary: RunSummary
     exact: bool
-    """False if the mirror may hold records that the summary does not count."""
+    """False if the mirror may have records that the summary does not count."""
 
 
 def list_mirror(url: str) -> list[MirrorRun]:
-    """Every run of a mirror as its last heartbeat says, the one that was last heard of last."""
+    """Every run of a mirror according to its last heartbeat, the latest heartbeat last."""
     every = list(mirrored_runs(open_objects(url)))
     beats = read_heartbeats([objects for objects, _, _ in every])
     found = [
-        _heard(objects.url, experiment, run_id, heard.beat or Beat(0))
-        for (objects, experiment, run_id), heard in zip(every, beats, strict=True)
-        if not heard.removed
+        _summarize_beat(objects.url, experiment, run_id, status.beat or Beat(0))
+        for (objects, experiment, run_id), status in zip(every, beats, strict=True)
+        if not status.removed
     ]
     return sorted(found, key=lambda each: each.summary.updated)
 
 
 def count_records(found: MirrorRun) -> MirrorRun:
-    """The same with the counts and the status of its records; unchanged if they cannot all be read."""
+    """Replace counts and status by those of the records; unchanged if not all of them can be read."""
     if found.exact:
         return found
     with contextlib.suppress(HoldfastError):
@@ -204,7 +206,7 @@ def count_records(found: MirrorRun) -> MirrorRun:
         index = Index(place.folder)
         try:
             if index.lost or index.story.started is None:
-                return found  # the heartbeat counted what is lost
+                return found  # the heartbeat also counted the lost records
             status, reason = status_of(index.story, index.unfinished, standing_of(place.folder))
             counted = msgspec.structs.replace(
                 found.summary,
@@ -222,8 +224,8 @@ def count_records(found: MirrorRun) -> MirrorRun:
     return found
 
 
-def _heard(url: str, experiment: str, run_id: str, beat: Beat) -> MirrorRun:
-    """What a heartbeat says. That of a live run is as new as can be; that of one that was released is its last word."""
+def _summarize_beat(url: str, experiment: str, run_id: str, beat: Beat) -> MirrorRun:
+    """Summarize a run from its heartbeat. It is exact for live runs, and for those that released their lease."""
     standing = standing_by(beat)
     status, reason = status_by(standing)
     lease = standing.lease

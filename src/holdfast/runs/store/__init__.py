@@ -1,1 +1,1 @@
-"""The runs of a store: finding them, checking them, deciding whom to trust, removing them."""
+"""The runs of a store: lookup, damage reports, trust, `doctor` and removal."""

@@ -1,4 +1,4 @@
-"""Whether a run holds the content of files that its rows and its steps name."""
+"""Checks that a run has the blobs (file contents) that its rows and steps refer to. Reads only."""
 
 import contextlib
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from holdfast.state import Fold
 
 
 def check_content(place: RunPlace, fold: Fold) -> Iterator[str]:
-    """What is missing or damaged. Rows that cannot be read are told of with their file."""
+    """Yield a sentence for each missing or damaged blob. Data files that cannot be read are reported elsewhere."""
     if fold.story.started is None:
         return
     try:
@@ -27,12 +27,13 @@ def check_content(place: RunPlace, fold: Fold) -> Iterator[str]:
         return
     with contextlib.suppress(JournalError, OSError):
         yield from check_blobs(place.folder, spec, fold.story.cells, fold.story.inputs)
-        yield from check_kept(place.folder, _kept_by_steps(place))
+        yield from check_kept(place.folder, _step_blobs(place))
 
 
-def _kept_by_steps(place: RunPlace) -> Iterator[str]:
-    """What the steps of a run name of the content of sandboxes."""
+def _step_blobs(place: RunPlace) -> Iterator[str]:
+    """Digests of the sandbox files that steps refer to."""
     for each in Reader(place.journal).read(live=True):
+        # the byte test avoids decoding the many steps without files
         if isinstance(each, Entry) and each.line.t == "step" and b'"files":' in bytes(each.line.d):
             files = decode(each.line, Step).files
             yield from (file.blob for file in (files.changed.values() if files else ()) if file.blob)

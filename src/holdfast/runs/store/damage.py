@@ -1,7 +1,7 @@
-"""What is damaged in a run, in sentences for people: what, what is left, and the command that helps.
+"""Finds damage in a run and describes it: what is damaged, what is left, and the command that helps. Reads only.
 
-Every reader of a run goes through `find_damage` before it shows a number. Damage that a resume has recorded is no
-longer reported here: its anomaly records are, and the lost answers were asked for again.
+Every reader calls `find_damage` before it shows a number. Damage that a resume has recorded is no longer reported here:
+it appears as anomaly records, and the lost answers have been requested again.
 """
 
 import os
@@ -15,35 +15,35 @@ from holdfast.journal.segments import is_whole_file
 from holdfast.journal.verification import describe
 from holdfast.plan import RESTORE, Flaw, check_originals, check_sizes, find_problem, originals
 from holdfast.report.text import counted
-from holdfast.runs.execution.provenance import lost_of
+from holdfast.runs.execution.provenance import find_loss
 from holdfast.runs.store.lookup import RunPlace, not_begun
 from holdfast.spec.source.loader import check_stored_spec
 from holdfast.state import Fold, Index, Standing, Story
 
 
 class DamageReport(msgspec.Struct, frozen=True):
-    """One sentence for each damage; none if nothing is damaged."""
+    """One sentence for each damage, by the file that is damaged."""
 
     journal: tuple[str, ...] = ()
     plan: tuple[str, ...] = ()
-    """Without the plan, keys that have no answer cannot be listed."""
+    """If the plan is damaged, keys without an answer cannot be listed."""
     data: tuple[str, ...] = ()
     tail: str = ""
-    """The one of `journal` that says that its end is missing."""
+    """The sentence in `journal` about a missing end; empty if there is none."""
     flaws: tuple[Flaw, ...] = ()
-    """What `plan` and `data` describe."""
+    """The flaws that `plan` and `data` describe."""
 
     @property
     def sentences(self) -> tuple[str, ...]:
         return (*self.journal, *self.plan, *self.data)
 
     def require_whole(self) -> None:
-        """For commands that judge runs: with something missing, the verdict could be wrong."""
+        """DamagedError if anything is damaged: for commands whose verdict could be wrong if data is missing."""
         for sentence in self.sentences:
             raise DamagedError(sentence)
 
     def require_originals(self) -> None:
-        """For what is asked or scored by plan and data."""
+        """DamagedError if plan or data are damaged."""
         for sentence in (*self.plan, *self.data):
             raise DamagedError(sentence)
 
@@ -53,18 +53,18 @@ class DamageReport(msgspec.Struct, frozen=True):
 
 
 def find_damage(place: RunPlace, index: Index, standing: Standing, *, sizes_only: bool = False) -> DamageReport:
-    """Check journal, plan and data of a run. DamagedError if its beginning is lost, so that nothing can be said of it.
+    """Check journal, plan and data of a run. DamagedError if `run.started` is lost, without which nothing can be shown.
 
-    `standing` was taken before the index was read. `sizes_only`: do not compute digests of plan and data.
+    `standing` must be taken before the index is read. `sizes_only`: do not compute digests of plan and data.
     """
     story = index.story
-    if not standing.held:  # else it may be about to write the record
+    if not standing.held:  # a live process may be about to write the record
         problem = find_missing_start(place, story, index.damage, index.finished + index.failed)
         if problem:
             raise DamagedError(problem)
     if story.started is not None:
         check_stored_spec(story.spec)
-        _check_ordinals(place, index)
+        _check_counts(place, index)
     flaws = _find_flaws(place, index, sizes_only)
     tail = find_missing_tail(place, story, index.last_n, standing) or _find_cut_before_copy(place, index)
     journal = (*_describe_losses(place, index.lost), *([tail] if tail else ()))
@@ -73,19 +73,19 @@ def find_damage(place: RunPlace, index: Index, standing: Standing, *, sizes_only
     return DamageReport(journal, plan, data, tail, tuple(flaws))
 
 
-def _check_ordinals(place: RunPlace, index: Index) -> None:
-    """DamagedError for answers of keys that the plan does not have."""
+def _check_counts(place: RunPlace, index: Index) -> None:
+    """DamagedError if there are more answers than planned keys."""
     if index.unfinished < 0:
         raise DamagedError(
-            f"{place.run_id}: its journal has answers of more keys than were planned ({index.story.planned}): "
-            "somebody has changed it"
+            f"{place.run_id}: its journal has answers for more keys than were planned ({index.story.planned}): "
+            "it was edited"
         )
 
 
 def check_every_byte(place: RunPlace, fold: Fold, last_n: int, standing: Standing) -> Iterator[str]:
-    """The same for `verify`, which checks the journal itself: from the journal and without anything remembered, so that
-    plan and data are read whole. `standing` was taken before the journal was read; `last_n`: the number of its last
-    record.
+    """The checks of `find_damage` for `verify`: without any cache, so that plan and data are read completely. `verify`
+    checks the journal's own bytes itself. `standing` must be taken before the journal is read. `last_n`: the number of
+    the last record.
     """
     answers = fold.finished.count + fold.failed.count
     start = find_missing_start(place, fold.story, fold.damage, answers)
@@ -99,22 +99,22 @@ def check_every_byte(place: RunPlace, fold: Fold, last_n: int, standing: Standin
 
 
 def find_missing_start(place: RunPlace, story: Story, damage: Sequence[Damage], answers: int) -> str:
-    """What to say of a run whose `run.started` is lost; empty if it has one, or never began."""
+    """Describe a run whose `run.started` is lost; empty if it has one, or never began."""
     if story.started is not None:
         return ""
-    lost = lost_of(place, story, damage, answers)
+    lost = find_loss(place, story, damage, answers)
     if lost == "journal":
-        what = "is empty" if place.began else "is no folder" if os.path.lexists(place.journal) else "is missing"
+        what = "is empty" if place.began else "is not a folder" if os.path.lexists(place.journal) else "is missing"
         return f"{place.run_id}: the journal in {place.journal} {what}, so its answers are lost here; {RESTORE}"
     if lost == "beginning":
-        what = "the record that began the run is damaged, so nothing can be said of what was asked"
+        what = "its first record (run.started) is damaged, so its spec and plan are unknown"
         return f"{place.run_id}: {what}; restore {place.journal} from a copy, or from its mirror with: holdfast recover"
     return ""
 
 
 def find_missing_tail(place: RunPlace, story: Story, last_n: int, standing: Standing) -> str:
-    """What to say of a journal that ends before the last record that its lease acknowledged, or without the record that
-    the lease says has ended the run; empty if it does not.
+    """Describe a journal that ends before the last record that its lease acknowledged, or lacks the end record that the
+    lease mentions; empty if neither is the case.
     """
     lease = standing.lease
     if lease is None or standing.held or standing.copied or lease.epoch != story.epoch:
@@ -122,24 +122,24 @@ def find_missing_tail(place: RunPlace, story: Story, last_n: int, standing: Stan
     if lease.acknowledged <= last_n:
         if not lease.end or story.end is not None:
             return ""
-        what = f"its lease says {lease.end}, and that record is missing from the end of its journal"
-        return f"{place.run_id}: {what}; {_what_helps(place)}"
+        what = f"its lease mentions the record {lease.end}, which is missing from the end of its journal"
+        return f"{place.run_id}: {what}; {_advise(place)}"
     what = f"records {last_n + 1} to {lease.acknowledged} were durable and are missing from the end of its journal"
-    return f"{place.run_id}: {what}; {_what_helps(place)}"
+    return f"{place.run_id}: {what}; {_advise(place)}"
 
 
 def _find_cut_before_copy(place: RunPlace, index: Index) -> str:
-    """What to say of a journal that ends before a record that started.jsonl still holds. Damage that covers the record
-    is reported by itself.
+    """Describe a journal that ends before a record that started.jsonl still has; empty if it does not. Damage that
+    covers the record is reported separately.
     """
     if index.start_n <= max([index.last_n, *(each.n_last for each in index.damage)]):
         return ""
     what = f"records {index.last_n + 1} to {index.start_n} were durable and are missing from the end of its journal"
-    return f"{place.run_id}: {what}; {_what_helps(place)}"
+    return f"{place.run_id}: {what}; {_advise(place)}"
 
 
 def require_started(place: RunPlace, fold: Fold) -> None:
-    """DamagedError if the beginning of a run is lost; UsageError if it never began."""
+    """DamagedError if `run.started` is lost; UsageError if the run never began."""
     if fold.story.started is not None:
         return
     problem = find_missing_start(place, fold.story, fold.damage, fold.finished.count + fold.failed.count)
@@ -149,7 +149,7 @@ def require_started(place: RunPlace, fold: Fold) -> None:
 
 
 def require_originals(place: RunPlace, story: Story) -> None:
-    """DamagedError if plan or data are not what the run recorded: nothing may be asked or scored by them."""
+    """DamagedError if plan or data differ from what the run recorded: they must not be used for requests or scores."""
     for flaw in check_originals(place.folder, story.blocks, {}):
         raise DamagedError(_describe_flaw(place, flaw))
 
@@ -168,10 +168,10 @@ def _describe_flaw(place: RunPlace, flaw: Flaw) -> str:
 
 
 def describe_unreadable(place: RunPlace, records: int) -> str:
-    """What to say of a journal that nobody writes and whose end cannot be read. An index does not count a damaged last
-    line: it may be one that is being written.
+    """Describe a journal that no process writes and whose end cannot be read. The index does not count a damaged last
+    line, because a live process may be writing it.
     """
-    return f"{place.run_id}: {counted(records, 'record')} in its journal cannot be read; {_what_helps(place)}"
+    return f"{place.run_id}: {counted(records, 'record')} in its journal cannot be read; {_advise(place)}"
 
 
 def _describe_losses(place: RunPlace, lost: Sequence[Damage]) -> tuple[str, ...]:
@@ -180,8 +180,8 @@ def _describe_losses(place: RunPlace, lost: Sequence[Damage]) -> tuple[str, ...]
     records = sum(each.records_lost for each in lost)
     places = f" in {len(lost)} places" if len(lost) > 1 else ""
     what = f"its journal is damaged: {counted(records, 'record')} lost{places} ({describe(lost[0])})"
-    return (f"{place.run_id}: {what}; {_what_helps(place)}",)
+    return (f"{place.run_id}: {what}; {_advise(place)}",)
 
 
-def _what_helps(place: RunPlace) -> str:
-    return f"restore it with: holdfast recover, or ask for what was lost again with: {place.command('resume')}"
+def _advise(place: RunPlace) -> str:
+    return f"restore it with: holdfast recover, or request what was lost again with: {place.command('resume')}"

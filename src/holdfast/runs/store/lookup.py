@@ -1,4 +1,8 @@
-"""Finding runs in a store: by id, unique prefix, `latest`, or folder. A store is a folder; a mirror is only read."""
+"""Finds runs in a store by id, unique prefix, `latest` or folder, makes new run ids, and suggests commands for a run.
+
+A store is a folder; mirrors are read elsewhere. `RunPlace` is the identity of a run on disk. Folders whose names begin
+with a dot are never runs: they are left by processes that were making or removing a run.
+"""
 
 import contextlib
 import difflib
@@ -21,10 +25,10 @@ from holdfast.journal.start_copy import START_FILE
 from holdfast.spec import RunLimits
 
 _BEGUN_FILES = ("spec.yaml", START_FILE)
-"""Written after a run's first record: they show that it had begun."""
+"""Written after a run's first record: if one exists, the run had begun."""
 _FILES = (*_BEGUN_FILES, "plan.jsonl.zst", "data.jsonl.zst")
-"""A folder with one of these is a run's, whatever else it has lost."""
-_WORDS = [
+"""A folder with one of these files belongs to a run, even if the journal is lost."""
+_ADJECTIVES = [
     "amber",
     "azure",
     "brisk",
@@ -69,7 +73,7 @@ _WORDS = [
     "wide",
     "young",
 ]
-_THINGS = [
+_NOUNS = [
     "alder",
     "ash",
     "badger",
@@ -124,34 +128,34 @@ _THINGS = [
 
 
 class RunPlace(msgspec.Struct, frozen=True):
-    """A run's folder, and the names that lead to it."""
+    """Where a run is: its folder, and the names that lead to it."""
 
     store: str
     experiment: str
     run_id: str
     folder: str
     url: str = ""
-    """Of the mirror that the folder is only a copy of."""
+    """The URL of the run in a mirror, if the folder is only a cached copy of it."""
 
     @property
     def journal(self) -> str:
         return journal_folder(self.folder)
 
     def command(self, verb: str, *options: str) -> str:
-        """A command about this run that works when it is copied."""
+        """A shell command about this run that can be copied and pasted."""
         if self.url:
             return shlex.join(["holdfast", verb, self.url, *options])
-        return shlex.join(["holdfast", verb, self._unmistakable(), *options, *self._store_option()])
+        return shlex.join(["holdfast", verb, self._unambiguous_name(), *options, *self._store_option()])
 
-    def command_to_begin(self) -> str:
-        """Starts a run of this id. Only the user knows where its spec is."""
+    def start_command(self) -> str:
+        """The command that starts a run of this id; the user must fill in SPEC."""
         return shlex.join(["holdfast", "run", "SPEC", "--id", self.run_id, *self._store_option()])
 
     def _store_option(self) -> list[str]:
         return [] if os.path.abspath(default_store()) == self.store else ["--store", self.store]
 
-    def _unmistakable(self) -> str:
-        """The id alone, unless another experiment has a run of that id too."""
+    def _unambiguous_name(self) -> str:
+        """The id, or experiment/id if another experiment has a run with the same id."""
         own = os.path.basename(self.folder)
         above = os.path.dirname(self.folder)
         with contextlib.suppress(OSError):
@@ -162,22 +166,22 @@ class RunPlace(msgspec.Struct, frozen=True):
         return self.run_id
 
     def size(self) -> int:
-        """Bytes of all its files."""
+        """The size of all files in bytes."""
         total = 0
         for above, _, names in os.walk(self.folder):
             for name in names:
-                with contextlib.suppress(OSError):  # sealed or removed meanwhile
+                with contextlib.suppress(OSError):  # sealed or removed in the meantime
                     total += os.lstat(os.path.join(above, name)).st_size
         return total
 
     @property
     def has_begun_files(self) -> bool:
-        """Whether a file exists that is written after the run's first record, so that the run had begun."""
+        """Whether a file exists that is only written after the run's first record."""
         return any(os.path.lexists(os.path.join(self.folder, name)) for name in _BEGUN_FILES)
 
     @property
     def began(self) -> bool:
-        """Whether a journal exists at all."""
+        """Whether a journal folder exists."""
         return is_folder(self.journal)
 
 
@@ -192,25 +196,25 @@ def place_of(store: str, experiment: str, run_id: str) -> RunPlace:
 
 
 def make_run_id(now: Callable[[], float] = time.time, chance: random.Random | None = None) -> str:
-    """A name that sorts by time and can be said aloud."""
+    """An id that sorts by time and is easy to pronounce."""
     chosen = chance or random.SystemRandom()
-    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now()))}-{chosen.choice(_WORDS)}-{chosen.choice(_THINGS)}"
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now()))}-{chosen.choice(_ADJECTIVES)}-{chosen.choice(_NOUNS)}"
 
 
 def runs_in(store: str) -> Iterator[RunPlace]:
-    """Every run of a store, by the names of experiments and runs; also one whose journal is lost."""
+    """Every run of a store, ordered by experiment and id; also runs whose journal is lost."""
     return (place for place in folders_in(store) if place.began or place.has_begun_files)
 
 
 def newest_runs(store: str, experiment: str, count: int) -> list[RunPlace]:
-    """At most so many of an experiment, the one that was written last first."""
+    """At most `count` runs of an experiment, the last written first."""
     found = [place for place in runs_in(store) if place.experiment == experiment]
-    return sorted(found, key=_written, reverse=True)[:count]
+    return sorted(found, key=_written_at, reverse=True)[:count]
 
 
 def folders_in(store: str) -> Iterator[RunPlace]:
-    """Every folder that is a run, will be one, or was one before its journal was lost. UsageError if all are mirrors of
-    runs.
+    """Every folder of a run, also of one that has not begun or has lost its journal. UsageError if the folder is a
+    mirror instead of a store.
     """
     refuse_url(store)
     store = os.path.abspath(store)
@@ -220,7 +224,7 @@ def folders_in(store: str) -> Iterator[RunPlace]:
     for experiment in sorted(os.listdir(store)):
         above = os.path.join(store, experiment)
         for name in sorted(os.listdir(above)) if os.path.isdir(above) else ():
-            if name.startswith("."):  # a fork that is being made: no run has such a name
+            if name.startswith("."):  # being made or removed
                 continue
             place = RunPlace(store, unquote(experiment), unquote(name), os.path.join(above, name))
             if _is_mirror(place.folder):
@@ -229,17 +233,17 @@ def folders_in(store: str) -> Iterator[RunPlace]:
                 is_store = True
                 yield place
     if is_mirror and not is_store:
-        raise _no_folder_of_runs(store)
+        raise _mirror_error(store)
 
 
 def refuse_mirror(folder: str) -> None:
-    """A mirror in a folder is read as one, or its run would seem to be lost."""
+    """UsageError if a folder is the mirror of a run: read as a run, it would seem to have lost its records."""
     if _is_mirror(folder):
-        raise _no_folder_of_runs(os.path.abspath(folder))
+        raise _mirror_error(os.path.abspath(folder))
 
 
 def _is_mirror(folder: str) -> bool:
-    """Where a run has files of segments, its mirror has a folder for each epoch."""
+    """A run's journal folder holds segment files; that of a mirror holds only folders, one for each epoch."""
     has_epochs = False
     if not is_folder(journal_folder(folder)):
         return False
@@ -251,78 +255,80 @@ def _is_mirror(folder: str) -> bool:
     return has_epochs
 
 
-def _no_folder_of_runs(path: str) -> UsageError:
+def _mirror_error(path: str) -> UsageError:
     return UsageError(f"{path} is a mirror; write it as a URL: {shlex.quote(f'file://{path}')}")
 
 
-def find_run(store: str, wanted: str, search: Callable[[str], Iterator[RunPlace]] = runs_in) -> RunPlace:
-    """The one run that is meant, of those that `search` finds. UsageError if there is none, or more than one."""
-    refuse_url(wanted)
-    if any(os.path.lexists(os.path.join(wanted, name)) for name in ("journal", *_BEGUN_FILES)):
-        refuse_mirror(wanted)
-        folder = os.path.abspath(wanted)
-        above, name = os.path.split(folder)
-        return RunPlace(os.path.dirname(above), unquote(os.path.basename(above)), unquote(name), folder)
+def find_run(store: str, name: str, search: Callable[[str], Iterator[RunPlace]] = runs_in) -> RunPlace:
+    """Find the run that `name` (id, prefix, `latest` or folder) means among those that `search` yields. UsageError if
+    there is none, or more than one.
+    """
+    refuse_url(name)
+    if any(os.path.lexists(os.path.join(name, each)) for each in ("journal", *_BEGUN_FILES)):
+        refuse_mirror(name)
+        folder = os.path.abspath(name)
+        above, run_id = os.path.split(folder)
+        return RunPlace(os.path.dirname(above), unquote(os.path.basename(above)), unquote(run_id), folder)
     every = list(search(store))
     if not every:
         raise UsageError(f"there are no runs in {store}; start one with: holdfast run SPEC")
-    if wanted == "latest":
-        return max(every, key=_written)
-    return pick(every, wanted, store)
+    if name == "latest":
+        return max(every, key=_written_at)
+    return pick(every, name, store)
 
 
-def _written(place: RunPlace) -> int:
-    """When it last was; 0 if it was removed a moment ago."""
+def _written_at(place: RunPlace) -> int:
+    """When the run was last written; 0 if it was removed in the meantime."""
     with contextlib.suppress(FileNotFoundError):
         return os.stat(place.journal if place.began else place.folder).st_mtime_ns
     return 0
 
 
 def refuse_url(text: str) -> None:
-    """For whatever writes: a mirror is written by the process that has the run, and by nobody else."""
+    """UsageError if `text` is a URL. For commands that write: only the process that runs a run may write its mirror."""
     if is_url(text):
         raise UsageError(
-            f"{text} is in an object store, from which runs are only read; bring the run home with: holdfast recover "
-            f"{shlex.quote(text)}, or, to go on with it: holdfast resume {shlex.quote(text)}"
+            f"{text} is in an object store, where runs can only be read; restore the run here with: holdfast recover "
+            f"{shlex.quote(text)}, or continue it with: holdfast resume {shlex.quote(text)}"
         )
 
 
-def pick(every: Sequence[RunPlace], wanted: str, store: str) -> RunPlace:
-    """By its name, or the beginning of it."""
-    exact = [place for place in every if wanted in (place.run_id, f"{place.experiment}/{place.run_id}")]
-    found = exact or [place for place in every if place.run_id.startswith(wanted)]
+def pick(every: Sequence[RunPlace], name: str, store: str) -> RunPlace:
+    """Choose a run by its id, experiment/id, or a unique prefix of its id. UsageError otherwise, with a suggestion."""
+    exact = [place for place in every if name in (place.run_id, f"{place.experiment}/{place.run_id}")]
+    found = exact or [place for place in every if place.run_id.startswith(name)]
     if len(found) == 1:
         return found[0]
     if found:
         names = ", ".join(f"{place.experiment}/{place.run_id}" for place in found[:5])
-        raise UsageError(f"{wanted!r} means {len(found)} runs: {names}; write more of the name")
-    near = difflib.get_close_matches(wanted, [place.run_id for place in every], n=1)
+        raise UsageError(f"{name!r} means {len(found)} runs: {names}; write more of the name")
+    near = difflib.get_close_matches(name, [place.run_id for place in every], n=1)
     hint = f"did you mean {near[0]!r}? List them" if near else "list them"
     listed = f"holdfast ls --store {shlex.quote(store)}" if is_url(store) else "holdfast ls"
-    raise UsageError(f"there is no run {wanted!r} in {store}; {hint} with: {listed}")
+    raise UsageError(f"there is no run {name!r} in {store}; {hint} with: {listed}")
 
 
-_BUDGET = "budget: limits.run."
+_BUDGET_REASON = "budget: limits.run."
 
 
 def not_begun(place: RunPlace) -> UsageError:
-    """For commands that need the record that a run begins with, when its process died before writing it."""
-    return UsageError(
-        f"{place.run_id} has not begun: its journal holds no run; start it with: {place.command_to_begin()}"
-    )
+    """The error of commands that need `run.started`, for a run whose process died before writing it."""
+    return UsageError(f"{place.run_id} has not begun: its journal holds no run; start it with: {place.start_command()}")
 
 
 def command_to_go_on(place: RunPlace, reason: str, limits: RunLimits | None) -> str:
-    """`reason` is that of the run's status. At a budget a plain resume would stop at once, so the limit is doubled.
-    `limits` is None for a run that has not begun: its first command starts it.
+    """The command that continues a run. `reason`: that of its status. After a budget stop, a plain resume would stop at
+    once, so the command doubles the limit. `limits`: None for a run that has not begun, which must be started.
     """
     if limits is None:
-        return place.command_to_begin()
-    name = reason.removeprefix(_BUDGET).partition(" ")[0] if reason.startswith(_BUDGET) else ""
+        return place.start_command()
+    name = reason.removeprefix(_BUDGET_REASON).partition(" ")[0] if reason.startswith(_BUDGET_REASON) else ""
     limit = getattr(limits, name) if name else None
     if limit is None:
         return place.command("resume")
-    raised = 2 * limit if isinstance(limit, int) else f"{2 * limit:g}"  # no 2e+06, which is no whole number
+    raised = (
+        2 * limit if isinstance(limit, int) else f"{2 * limit:g}"
+    )  # `:g` would print a large integer as 2e+06, which is no integer in a spec
     return place.command("resume", "--set", f"limits.run.{name}={raised}")
 
 
@@ -330,20 +336,20 @@ _PREFIX = ".gone-"
 
 
 def hide_folder(folder: str) -> str:
-    """Rename it; returns the hidden folder, which the caller removes."""
+    """Rename a run's folder so that it is no longer a run; the caller removes the returned folder."""
     hidden = os.path.join(os.path.dirname(folder), f"{_PREFIX}{uuid.uuid4().hex}")
     os.rename(folder, hidden)
     return hidden
 
 
 def remove_hidden(experiment: str) -> None:
-    """What was renamed to be removed, and is still there."""
+    """Remove folders that `hide_folder` renamed and a crash left behind."""
     for name in os.listdir(experiment) if os.path.isdir(experiment) else ():
         if name.startswith(_PREFIX):
             shutil.rmtree(os.path.join(experiment, name), ignore_errors=True)
 
 
 def finish_removals(store: str) -> None:
-    """In every experiment of a store."""
+    """`remove_hidden` for every experiment of a store."""
     for name in os.listdir(store) if os.path.isdir(store) else ():
         remove_hidden(os.path.join(store, name))

@@ -1,11 +1,11 @@
-"""Which runs may go, by age, number, size; and removing them so that a crash half-way leaves no half run.
+"""Selects runs to remove by age, count or size (`gc`), and removes them so that a crash never leaves half a run.
 
-Never removed unless named: runs that a process writes, and runs that are not completed. Numbers count within one
-experiment. A run is renamed to a hidden name first (from then on it is no run), then removed; what a crash leaves is
-removed by the next `gc` or `doctor --fix`.
+Rules never select runs that are being written, or that are not completed; the user must name those. Counts apply
+within one experiment. A run is first renamed to a hidden name, which makes it no run, and then deleted; the next `gc`
+or `doctor --fix` deletes what a crash leaves.
 
-A run's mirror goes first, if it goes at all: a crash then leaves the folder, which names the mirror, and the same `gc`
-command finishes both.
+If the mirror is removed too, it is removed first: after a crash the folder still has its URL, and the same `gc` command
+finishes both.
 """
 
 import os
@@ -22,7 +22,7 @@ from holdfast.journal.mirror.removal import refuse_removed, remove_run, removed_
 from holdfast.journal.mirror.restore import uid_of
 from holdfast.journal.object_store import Objects, open_objects
 from holdfast.journal.ownership.claims import Patience
-from holdfast.runs.mirror.claim import expiry_seconds, forget_removal, hear, note_removal, objects_of
+from holdfast.runs.mirror.claim import expiry_seconds, forget_removal, note_removal, objects_of, read_mirror_status
 from holdfast.runs.mirror.recovery import only_run
 from holdfast.runs.mirror.recovery_note import remove_note
 from holdfast.runs.run import Run
@@ -33,29 +33,29 @@ from holdfast.state.cache import remove_stale
 from holdfast.state.snapshot import identity_in, is_current
 
 
-class Policy(msgspec.Struct, frozen=True):
-    """What may go: whatever one of the rules names and no exception keeps."""
+class RetentionPolicy(msgspec.Struct, frozen=True):
+    """Rules for removing runs: a run is removed if one rule selects it and no exception keeps it."""
 
     older_than_days: float | None = None
     keep: int | None = None
-    """So many of the newest in each experiment stay; the others may go."""
+    """How many of the newest runs of each experiment are kept."""
     max_bytes: int | None = None
-    """The oldest go until all together have no more."""
+    """The oldest runs are removed until the total size is at most this."""
     experiment: str | None = None
     keep_tagged: bool = True
     keep_latest: bool = True
-    """The newest run of each experiment stays, however old or large it is."""
+    """Whether to keep the newest run of each experiment, whatever its age and size."""
 
 
 class Doomed(msgspec.Struct, frozen=True):
-    """A run that would go, and why."""
+    """A run selected for removal, and why."""
 
     place: RunPlace
     bytes: int
     created: str
     why: str
     stamp: str = ""
-    """The state of its files when it was looked at."""
+    """The state of its files when it was selected."""
     mirror: str = ""
     """The URL of its copy in a mirror."""
     mirror_goes: bool = False
@@ -68,40 +68,40 @@ class _Candidate(msgspec.Struct, frozen=True):
     stamp: str
 
 
-def chosen(store: str, policy: Policy, now: float | None = None) -> list[Doomed]:
-    """What the rules name, the oldest first."""
+def chosen(store: str, policy: RetentionPolicy, now: float | None = None) -> list[Doomed]:
+    """The runs that the rules select, the oldest first."""
     every = sorted(_candidates(store, policy), key=lambda each: each.summary.created)
     why: dict[str, str] = {}
     newest = {each.place.experiment: each.place.folder for each in every} if policy.keep_latest else {}
-    limit = _day(now or time.time(), policy.older_than_days)
+    limit = _days_ago(now or time.time(), policy.older_than_days)
     for each in every:
         if limit and each.summary.created < limit:
             why[each.place.folder] = f"older than {policy.older_than_days:g} days"
     for experiment in {each.place.experiment for each in every} if policy.keep is not None else ():
-        mine = [each for each in every if each.place.experiment == experiment]
-        for each in mine[: max(len(mine) - (policy.keep or 0), 0)]:
+        runs = [each for each in every if each.place.experiment == experiment]
+        for each in runs[: max(len(runs) - (policy.keep or 0), 0)]:
             why.setdefault(each.place.folder, f"not one of the newest {policy.keep} of {experiment}")
     if policy.max_bytes is not None:
-        known = {each.place.folder: each.summary.bytes for each in every}  # what cannot be read takes room too
+        known = {each.place.folder: each.summary.bytes for each in every}  # unreadable runs occupy space too
         places = [each for each in runs_in(store) if policy.experiment in (None, each.experiment)]
         left = sum(known[each.folder] if each.folder in known else each.size() for each in places)
-        going = [each for each in every if each.place.folder in why and _may_go(each.summary, policy)]
+        going = [each for each in every if each.place.folder in why and _is_removable(each.summary, policy)]
         left -= sum(each.summary.bytes for each in going if not _is_newest(each, newest))
         for each in every:
             if left <= policy.max_bytes:
                 break
-            if each.place.folder not in why and _may_go(each.summary, policy) and not _is_newest(each, newest):
+            if each.place.folder not in why and _is_removable(each.summary, policy) and not _is_newest(each, newest):
                 why[each.place.folder] = "to make room"
                 left -= each.summary.bytes
     return [
         Doomed(each.place, each.summary.bytes, each.summary.created, why[each.place.folder], each.stamp)
         for each in every
-        if each.place.folder in why and _may_go(each.summary, policy) and not _is_newest(each, newest)
+        if each.place.folder in why and _is_removable(each.summary, policy) and not _is_newest(each, newest)
     ]
 
 
 def named(places: Sequence[RunPlace]) -> list[Doomed]:
-    """Runs that the user names, whatever their status; not one that is being written."""
+    """Select runs that the user named, whatever their status. HeldError if one is being written."""
     for place in places:
         if standing_of(place.folder).held:
             raise HeldError(f"{place.run_id} is being written by a live process: stop it first")
@@ -110,18 +110,18 @@ def named(places: Sequence[RunPlace]) -> list[Doomed]:
 
 
 def remove(doomed: Doomed) -> None:
-    """A crash leaves the run as it was, or a hidden folder that is no run. UsageError if the run has changed since it
-    was chosen; HeldError if a live process writes it, here or in its mirror.
+    """Remove a run. A crash leaves the run unchanged, or a hidden folder. UsageError if the run has changed since it
+    was selected; HeldError if a live process writes it, here or in its mirror.
     """
     if doomed.place.url:
         remove_run(open_objects(doomed.place.url), patience=Patience(expiry_seconds()))
         return
     if os.path.islink(doomed.place.folder):
         raise UsageError(f"{doomed.place.folder} is a link: remove it, and what it leads to, by hand")
-    lock = Lock(doomed.place.folder)  # nobody may begin to write it now
+    lock = Lock(doomed.place.folder)  # no process may start writing it now
     try:
         if doomed.stamp and stamp_of(doomed.place.folder) != doomed.stamp:
-            raise UsageError(f"{doomed.place.run_id} has changed since it was looked at; look again")
+            raise UsageError(f"{doomed.place.run_id} has changed since it was selected; run the command again")
         if doomed.mirror:
             _remove_or_note_mirror(doomed)
         hidden = hide_folder(doomed.place.folder)
@@ -132,25 +132,27 @@ def remove(doomed: Doomed) -> None:
 
 
 def _remove_or_note_mirror(doomed: Doomed) -> None:
-    """Before the folder is renamed: a crash in between leaves a note beside a run, which harms nothing."""
+    """Remove the mirror, or note that it stays. Called before the folder is renamed: a crash in between leaves only a
+    harmless note beside the run.
+    """
     objects = open_objects(doomed.mirror)
-    if doomed.mirror_goes or _removal_began(objects):
+    if doomed.mirror_goes or _is_half_removed(objects):
         remove_run(objects, uid_of(FolderSource(doomed.place.folder)), Patience(expiry_seconds()))
         forget_removal(doomed.place)
     else:
         note_removal(doomed.place, doomed.mirror)
 
 
-def _removal_began(objects: Objects) -> bool:
-    """Whether a crash left the mirror half removed. If the store cannot be reached, the mirror stays as it is."""
+def _is_half_removed(objects: Objects) -> bool:
+    """Whether a crash interrupted the removal of the mirror. False if the object store cannot be reached."""
     try:
-        return hear(objects).removed
+        return read_mirror_status(objects).removed
     except StoreError:
         return False
 
 
 def named_in_mirror(url: str) -> Doomed:
-    """The one run that a URL in a mirror means, to be removed there. UsageError if it is removed already."""
+    """Select the run at a URL in a mirror for removal there. UsageError if it is removed already."""
     objects, experiment, run_id = only_run(url)
     try:
         source = MirrorSource(objects)
@@ -166,13 +168,13 @@ def named_in_mirror(url: str) -> Doomed:
 
 
 def with_mirror(doomed: Doomed, *, goes: bool) -> Doomed:
-    """The same, with the URL of its copy in a mirror. `goes`: that is to be removed as well."""
+    """Add the URL of the run's mirror. `goes`: whether the mirror is removed as well."""
     url = _mirror_url(doomed.place)
     return msgspec.structs.replace(doomed, mirror=url, mirror_goes=goes and bool(url))
 
 
 def _mirror_url(place: RunPlace) -> str:
-    """The URL of a run's copy in its mirror; empty if it has none, or cannot be read."""
+    """The URL of the run in its mirror; empty if it has no mirror, or its spec cannot be read."""
     try:
         with Run(place) as run:
             mirror = run.spec().mirror
@@ -182,7 +184,7 @@ def _mirror_url(place: RunPlace) -> str:
 
 
 def remove_stale_entries() -> tuple[int, int]:
-    """Remove what the cache holds of runs and stores that are gone or were replaced. How many, and their bytes."""
+    """Remove cache entries of runs and stores that are gone or were replaced. Returns their number and bytes."""
     return remove_stale(_is_stale)
 
 
@@ -193,10 +195,10 @@ def _is_stale(path: str) -> bool:
     try:
         return bool(identity.uid) and Reader(journal_folder(identity.folder)).uid not in ("", identity.uid)
     except (HoldfastError, OSError):
-        return True  # no journal that it could be derived from
+        return True  # without a journal there is nothing that it could be derived from
 
 
-def _candidates(store: str, policy: Policy) -> Iterator[_Candidate]:
+def _candidates(store: str, policy: RetentionPolicy) -> Iterator[_Candidate]:
     for place in runs_in(store):
         if policy.experiment not in (None, place.experiment):
             continue
@@ -205,7 +207,7 @@ def _candidates(store: str, policy: Policy) -> Iterator[_Candidate]:
             with Run(place) as run:
                 summary = run.summary()
         except (HoldfastError, OSError):
-            continue  # what cannot be read is not ours to judge
+            continue  # rules never select runs that cannot be read
         yield _Candidate(place, summary, stamp)
 
 
@@ -213,11 +215,15 @@ def _is_newest(candidate: _Candidate, newest: dict[str, str]) -> bool:
     return newest.get(candidate.place.experiment) == candidate.place.folder
 
 
-def _may_go(summary: RunSummary, policy: Policy) -> bool:
+def _is_removable(summary: RunSummary, policy: RetentionPolicy) -> bool:
     return summary.status == "completed" and not (policy.keep_tagged and summary.tags)
 
 
-def _day(now: float, days: float | None) -> str:
+def _days_ago(now: float, days: float | None) -> str:
     if days is None:
         return ""
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(max(now - days * 86400, 0)))
+
+
+Policy = RetentionPolicy
+"""The old name, still imported by cli/commands/maintenance.py."""

@@ -1,13 +1,13 @@
-"""Which runs this user trusts: the list of their uids, what a run's spec would execute, and the refusal.
+"""Trust in runs: the user's list of trusted uids, what the spec of a run would execute, and the refusal.
 
-A run folder is a program of the author of its spec: it names modules to import, commands to start, servers that get API
-keys. Commands that execute a run's own spec do so only if this user made the run, or has said `--trust` for it. A spec
-that the user gives on the command line or from Python is theirs, so that nothing is asked.
+A run folder can execute code: its spec names modules to import, commands to start, and servers that get API keys.
+Commands that execute a run's own spec do so only if this user made the run, or passes `--trust`. A spec that the user
+gives on the command line or from Python is trusted.
 
 The list is `runs` in `XDG_STATE_HOME/holdfast` (default `~/.local/state/holdfast`): one line for each run, its uid and
-a digest of what its spec executes. With the digest, a changed copy of a trusted run is not trusted. The file is only
-appended to, in single writes, so that concurrent processes keep each other's lines; a line that a crash cut off costs
-one `--trust`. A list that cannot be written never stops a run.
+a digest of what its spec executes. Because of the digest, a modified copy of a trusted run is not trusted. Lines are
+appended with single writes, so concurrent processes do not overwrite each other; a line that a crash cuts off costs one
+`--trust`. A list that cannot be written never stops a run.
 """
 
 import hashlib
@@ -42,12 +42,14 @@ _VARIABLE = re.compile(r"\$\{(\w+)")
 
 
 class Executed(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a spec makes this machine execute, read and send. Each item is named as the spec writes it."""
+    """What a spec makes this machine execute, read and send; each item as the spec writes it. The digest of these
+    phrases is stored in the list, so their wording must not change.
+    """
 
     code: tuple[str, ...] = ()
-    """Modules that are imported, and installed solvers, scorers and providers."""
+    """Imported modules, and installed solvers, scorers and providers."""
     folder: str = ""
-    """Where these modules are looked for: beside the spec that the run was started with."""
+    """Where these modules are searched: the folder of the spec that the run was started with."""
     commands: tuple[str, ...] = ()
     """Programs that are started."""
     servers: tuple[str, ...] = ()
@@ -59,7 +61,7 @@ class Executed(msgspec.Struct, frozen=True, omit_defaults=True):
         return hashlib.blake2b(msgspec.json.encode(self), digest_size=16).hexdigest()
 
     def lines(self) -> Iterator[str]:
-        """For a terminal: each line can be read, whatever the spec's author wrote."""
+        """Lines for a terminal, with unprintable characters escaped."""
         folder = f" (modules are looked for in {_readable(self.folder)})" if self.code and self.folder else ""
         for heading, items, more in (
             ("imports and calls", self.code, folder),
@@ -75,7 +77,7 @@ class Executed(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def executed_by(spec: Spec, source: str) -> Executed:
-    """`source`: the file that the run was started with, as its first record says."""
+    """`source`: the spec file that the run was started with, from `run.started`."""
     models = placed_models(spec).values()
     solvers = [task.solver for task in spec.tasks]
     scorers = [entry for task in spec.tasks for entry in task.scorers]
@@ -94,13 +96,13 @@ def executed_by(spec: Spec, source: str) -> Executed:
 
 
 def require_trust(place: RunPlace, uid: str, executed: Executed, *, given: bool) -> None:
-    """UsageError if the run's own spec must not be executed: this user neither made the run nor says `--trust`.
-    `given`: whether the user says so; it is remembered.
+    """UsageError if this user neither made the run nor trusts it. `given`: whether the user passed `--trust`; if so,
+    the run is added to the list.
     """
     if given:
         remember(uid, executed)
         return
-    known = _known()
+    known = _read_lines()
     if _entry(uid, executed) in known:
         return
     path = list_path()
@@ -117,7 +119,7 @@ def require_trust(place: RunPlace, uid: str, executed: Executed, *, given: bool)
 
 
 def remember(uid: str, executed: Executed) -> None:
-    """Add a run to the list. Never raises for the list's sake: without it, the next `resume` asks for `--trust`."""
+    """Add a run to the list. Only warns if the list cannot be written: the next `resume` then needs `--trust`."""
     line = _entry(uid, executed)
     try:
         known = _read()
@@ -135,25 +137,25 @@ def remember(uid: str, executed: Executed) -> None:
 
 
 def pass_on(uid: str, copy: str, executed: Executed) -> None:
-    """The copy of a run, made here under another uid, is trusted if the run is."""
-    if _entry(uid, executed) in _known():
+    """Trust the copy of a run, made here under another uid, if the run is trusted."""
+    if _entry(uid, executed) in _read_lines():
         remember(copy, executed)
 
 
 def list_path() -> str:
     above = os.environ.get("XDG_STATE_HOME", "")
-    if not os.path.isabs(above):  # a relative one is to be ignored, says the XDG specification
+    if not os.path.isabs(above):  # the XDG specification requires that relative paths are ignored
         above = os.path.expanduser("~/.local/state")
     return os.path.join(above, "holdfast", _FILE)
 
 
 def _entry(uid: str, executed: Executed) -> str:
-    """The uid is a stranger's text: escaped, it cannot add a line of its own."""
+    """A line of the list. The uid comes from an untrusted file: escaping keeps it from adding a second line."""
     return f"{quote(uid, safe='')} {executed.digest()}"
 
 
-def _known() -> set[str]:
-    """Empty if there is no list, or one that another user could have written."""
+def _read_lines() -> set[str]:
+    """The lines of the list; empty if there is none, or if another user could have written it."""
     try:
         return set(_read().decode("utf-8", "replace").splitlines())
     except OSError:
@@ -181,10 +183,10 @@ def _append(text: str) -> None:
 
 
 def _command_with_trust() -> str:
-    """What was typed, with the option. Options end at `--`."""
-    words = ["holdfast", *sys.argv[1:]]
-    end = words.index("--") if "--" in words else len(words)
-    return shlex.join([*words[:end], OPTION, *words[end:]])
+    """The command line of this process with `--trust` added, before a `--` that ends the options."""
+    arguments = ["holdfast", *sys.argv[1:]]
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    return shlex.join([*arguments[:end], OPTION, *arguments[end:]])
 
 
 def _name_of(entry: Any) -> str:
@@ -192,7 +194,7 @@ def _name_of(entry: Any) -> str:
 
 
 def _commands(value: Any) -> Iterator[str]:
-    """The command lines of `command` solvers, also of those inside other solvers."""
+    """The command lines of `command` solvers, including those nested in other solvers."""
     if isinstance(value, Mapping):
         given = value.get("command")
         if isinstance(given, Mapping) and isinstance(run := given.get("run"), list):

@@ -2,7 +2,7 @@
 
 The folder is `HOLDFAST_CACHE`, else `XDG_CACHE_HOME/holdfast`, else `~/.cache/holdfast`. If it cannot be written, or is
 on a network file system, a private temporary folder of this machine is used instead; if that fails too, there is no
-cache, and callers work in memory. Everything in it is derived: it may be deleted at any time, and a crash costs nothing.
+cache, and callers work in memory. Everything in it is derived: it may be deleted at any time.
 
 Layout: `runs/<name>.db` and `stores/<name>.db` are snapshots (see `snapshot`), `copies/<name>/` are copies of mirrored
 runs, `checks/<name>.json` lists the files of a run that were verified (see `snapshot.CheckedFiles`). The modification
@@ -247,7 +247,7 @@ def _size_of(folder: str) -> int:
 
 
 def _remove_copy(folder: str) -> bool:
-    """Remove a copy unless a reader holds its lock: readers open its files one by one, so half a copy would fail them."""
+    """Remove a copy unless a reader holds its lock: readers open its files one by one, and must find all of them."""
     try:
         handle = open_or_create(os.path.join(folder, IN_USE))
     except OSError:

@@ -1,7 +1,8 @@
 """Reads the journal records behind index rows, for code that writes because of a row.
 
-Invariant: nothing is written to a journal because of an index row alone. The row only gives a position; the record there
-decides. A row without a matching record is treated as if it did not exist, so a wrong or forged index does no harm.
+Invariant: nothing is written to a journal because of an index row alone. The row only gives a position; the record
+there decides. A row without a matching record is treated as if it did not exist, so a wrong or forged index does no
+harm.
 """
 
 from collections.abc import Iterable

@@ -48,7 +48,7 @@ def standing_of(run: str) -> Standing:
 
 
 def standing_by(beat: Beat) -> Standing:
-    """The same from a heartbeat in a mirror. It compares two machines' clocks: good enough to show, not to take over."""
+    """The same from a heartbeat in a mirror. It compares two clocks: good enough to show, not to take over."""
     lease = beat.lease
     fresh = lease is not None and not beat.ended and time.time() - lease.at < beat.expiry_seconds
     held = lease is not None and fresh and is_alive(lease.holder) is not False

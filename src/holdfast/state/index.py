@@ -199,7 +199,7 @@ class Index:
         return next(self._read(query, (version,), int))
 
     def totals(self) -> dict[str, int | float]:
-        """Sums over the whole run. `doctor` compares them with those of a fresh index of the same records."""
+        """Sums over the whole run, to compare with those of another index of the same records."""
         tables = {
             "answers": "count(*), sum(o), sum(n), sum(input_tokens), sum(output_tokens), sum(seconds), sum(characters)",
             "scores": "count(*), sum(o), sum(of), sum(n), sum(last), sum(length(value)), sum(CAST(value AS REAL))",

@@ -76,9 +76,8 @@ def is_held(run: str) -> bool:
     except (PermissionError, files.NotAFileError):
         return is_held_by_lease(run)
     try:
-        fcntl.flock(
-            handle, fcntl.LOCK_SH | fcntl.LOCK_NB
-        )  # released at once: a starting writer retries for longer than this takes
+        # Released at once below: a starting writer retries for longer than this takes.
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         owner = owner_of(handle)  # a child may inherit the lock of a dead process; it does not write
         return not owner or os.path.exists(f"/proc/{owner}")

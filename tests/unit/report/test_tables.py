@@ -60,7 +60,7 @@ def test_failed_samples_come_with_the_command_that_tries_them_again(mixed: Path)
         "2 samples failed in the solver's code; look at one: holdfast show run-1 task/mock/s1/1 --store elsewhere"
         in said
     )
-    assert f"try again: {AGAIN}. If the code is wrong, mend it, then: holdfast fork run-1 --store elsewhere" in said
+    assert f"try again: {AGAIN}. If the code is wrong, fix it, then: holdfast fork run-1 --store elsewhere" in said
 
 
 def test_without_failed_samples_nothing_is_to_be_tried_again(tmp_path: Path) -> None:

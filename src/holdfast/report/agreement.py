@@ -29,11 +29,11 @@ class Agreement(msgspec.Struct, frozen=True):
     kappa: float | None = None
 
     def __str__(self) -> str:
-        measures = [f"Krippendorff's alpha {_number(self.alpha)}"]
+        told = [f"Krippendorff's alpha {_number(self.alpha)}"]
         if len(self.judges) == 2:
-            measures.append(f"Cohen's kappa {_number(self.kappa)}")
-        measures.append(f"{_number(self.agreement)} say the same")
-        return f"{self.scorer}: agreement of {', '.join(self.judges)} on {self.n} answers: {', '.join(measures)}"
+            told.append(f"Cohen's kappa {_number(self.kappa)}")
+        told.append(f"pairwise agreement {_number(self.agreement)}")
+        return f"{self.scorer}: agreement of {', '.join(self.judges)} on {self.n} answers: {', '.join(told)}"
 
 
 def panels(scorers: Sequence[Mapping[str, Any]], task: str) -> dict[str, tuple[str, ...]]:

@@ -12,7 +12,7 @@ from holdfast.records.keys import parse_key
 from holdfast.records.samples import Usage
 from holdfast.report.agreement import Agreement, panels
 from holdfast.report.cells import CellReport, RunReport, ScorerReport
-from holdfast.report.costs import Cost, Told
+from holdfast.report.costs import Cost, StoredSpec
 from holdfast.report.profile import ModelProfile
 from holdfast.report.reduction import Reduced
 from holdfast.spec.reductions import MEAN, Reduction, stored_reductions
@@ -246,7 +246,7 @@ def _compare_speeds(tally: Tally, told: Sequence[ModelProfile], recount: Recount
 
 def _cost(recount: Recount, only: tuple[str, str] | None) -> Cost:
     """Of one cell, or of all."""
-    told, cost = Told.of(recount.spec), Cost()
+    told, cost = StoredSpec.of(recount.spec), Cost()
     for (task, model, role), account in recount.accounts.items():
         if only is not None and only != (task, model):
             continue

@@ -1,4 +1,8 @@
-"""Tables and exports: what a person or another program reads of a run."""
+"""What people and other programs read of a run: reports, tables, exports, comparisons.
+
+Everything here only reads: `cells` computes a report from the index, `tables` and `formats` show it, `story` tells one
+key, `compare` compares runs and models. Formats are registered in `formats.FORMATS`.
+"""
 
 from holdfast.report.cells import CellReport, Example, RunReport, ScorerReport, report_cells
 from holdfast.report.formats.frames import Table, cost_table, sample_table, score_table

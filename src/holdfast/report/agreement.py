@@ -1,8 +1,8 @@
-"""How far the judges of a panel agree: of each answer that they scored, and of each criterion.
+"""How well the judges of a panel agree, for each score that the panel gives.
 
-A panel is a scorer with several `roles`; it records what follows from their votes under its own name, and each vote
-beside it (`rubric`, `rubric.a`, `rubric.b`). Votes are points on a scale: their order counts, so alpha is the ordinal
-one. Kappa, for two judges, is Cohen's plain one: any other vote is a disagreement.
+A panel is a scorer with several `roles`. It records its combined score under its own name and each vote beside it
+(`rubric`, `rubric.a`, `rubric.b`). Votes are points on a scale, so alpha is ordinal. For two judges there is also
+Cohen's unweighted kappa, where any two different votes are a disagreement.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,17 +14,17 @@ from holdfast.records.built_in import JUDGES, normalized
 from holdfast.score import as_number
 from holdfast.stats import cohens_kappa, krippendorff_alpha, percent_agreement
 
-_OF_A_MODEL = ("provider", "model", "params", "options")
+_MODEL_FIELDS = ("provider", "model", "params", "options")
 
 
 class Agreement(msgspec.Struct, frozen=True):
-    """None where nothing could have been disagreed on. `n`: answers with two votes or more."""
+    """Agreement on `n` answers with at least two votes. A measure is None where disagreement was impossible."""
 
     scorer: str
     judges: tuple[str, ...]
     n: int
     agreement: float | None
-    """The share of pairs of judges who say the same, not corrected for chance."""
+    """The share of pairs of judges with the same vote, not corrected for chance."""
     alpha: float | None
     kappa: float | None = None
 
@@ -37,7 +37,7 @@ class Agreement(msgspec.Struct, frozen=True):
 
 
 def panels(scorers: Sequence[Mapping[str, Any]], task: str) -> dict[str, tuple[str, ...]]:
-    """The judges of each panel among the scorers of a task, as an evaluation records them."""
+    """The roles of each panel among the scorers of a task. `scorers`: as an evaluation records them."""
     found = {}
     for each in scorers:
         roles = (each.get("args") or {}).get("roles")
@@ -47,17 +47,17 @@ def panels(scorers: Sequence[Mapping[str, Any]], task: str) -> dict[str, tuple[s
 
 
 def judges_of(scorer: Mapping[str, Any], roles: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The models that a built-in judge asks, by role: with other ones it is another judge."""
+    """The models that a built-in judge calls, by role. They are part of its identity."""
     scorer = normalized(scorer)
     if "version" not in scorer or scorer["function"] not in JUDGES:
         return {}
     args = scorer.get("args") or {}
     named = args.get("roles") or [args.get("role", "judge")]
-    return {role: {part: roles[role].get(part) for part in _OF_A_MODEL} for role in named if role in roles}
+    return {role: {part: roles[role].get(part) for part in _MODEL_FIELDS} for role in named if role in roles}
 
 
 def agreements(judges: Mapping[str, tuple[str, ...]], votes: Mapping[str, Mapping[int, Any]]) -> Iterator[Agreement]:
-    """`votes`: by the name of a score, what was said of each answer."""
+    """The agreement on every score that a panel gives. `votes`: by score name, then by ordinal of the answer."""
     for panel, roles in judges.items():
         for name in votes:
             if name == panel or name.startswith(f"{panel}."):

@@ -1,8 +1,8 @@
-"""What is odd about a run's answers: what was recorded of each, and what only many tell together: the same answer in
-all repeats, answers that took far longer than others, other scores for the same answer.
+"""Anomalies in a run's answers.
 
-The latter follow from the index whenever somebody looks, under the evaluation that is looked at. Memory: a bit for
-each odd answer's ordinal, and of one cell the seconds of its answers.
+Some were recorded with each answer. Others show only across answers and are computed here from the index: the same
+answer in all repeats, answers far slower than the rest, different scores for equal answers. Memory: one bit for each
+such answer, and the seconds of the answers of one cell at a time.
 """
 
 from array import array
@@ -18,7 +18,7 @@ from holdfast.score.anomalies import KINDS, VERSION
 from holdfast.state import AnswerRow, Bits, Index
 
 LONG = 100
-"""An answer of so many characters is hardly made twice by chance; a shorter one may be the only one there is."""
+"""Two answers of this many characters are hardly equal by chance; a shorter one may be the only correct answer."""
 ENOUGH_SAMPLES = 5
 ENOUGH_ANSWERS = 20
 TIMES_MEDIAN = 5.0
@@ -27,7 +27,7 @@ FENCES = 3.0
 
 
 class Across(msgspec.Struct, frozen=True):
-    """One kind of anomaly that some answers have together, with what shows it."""
+    """One kind of anomaly across answers: why it was reported, and which ordinals have it."""
 
     kind: str
     reason: str
@@ -35,14 +35,14 @@ class Across(msgspec.Struct, frozen=True):
 
 
 class Anomalies:
-    """All that are known of a run, under one evaluation, as far as its spec has not switched them off."""
+    """All anomalies of a run under one evaluation, except kinds that its spec has disabled."""
 
     def __init__(self, index: Index, evaluation: str) -> None:
         self._kinds = kinds_in_force(index.story.spec)
         self._across = list(_across(index, evaluation, self._kinds)) if self._kinds else []
 
     def of(self, row: AnswerRow) -> dict[str, str]:
-        """By kind, what shows them."""
+        """The anomalies of one answer: the reason by kind."""
         if row.status != "finished" or not self._kinds:
             return {}
         found = {kind: reason for kind, reason in row.found().items() if kind in self._kinds}
@@ -50,22 +50,24 @@ class Anomalies:
 
 
 def unlooked(index: Index) -> int:
-    """How many answers the list in force was not used on, and should be."""
+    """How many answers the current anomaly checks have not seen, though the spec enables them."""
     return index.unlooked(VERSION) if kinds_in_force(index.story.spec) else 0
 
 
 def kinds_in_force(spec: Mapping[str, Any]) -> frozenset[str]:
-    """By the spec of a run; one from before there were anomalies looks for all."""
+    """The kinds that a run's spec enables. A spec from before there were anomalies enables all."""
     return frozenset(KINDS) - set(spec.get("anomalies_except", ())) if spec.get("anomalies", True) else frozenset()
 
 
 def _across(index: Index, evaluation: str, kinds: frozenset[str]) -> Iterator[Across]:
     spec = index.story.spec
-    warmth = {model.get("name"): (model.get("params") or {}).get("temperature") for model in spec.get("models", ())}
+    temperatures = {
+        model.get("name"): (model.get("params") or {}).get("temperature") for model in spec.get("models", ())
+    }
     for cell in index.story.cells:
         if "slow" in kinds:
             yield from _slow(index, cell)
-        temperature = warmth.get(cell.model)
+        temperature = temperatures.get(cell.model)
         if "identical" in kinds and isinstance(temperature, int | float) and temperature > 0:
             yield from _identical(index, cell, temperature)
     if "scores_differ" in kinds:
@@ -73,7 +75,7 @@ def _across(index: Index, evaluation: str, kinds: frozenset[str]) -> Iterator[Ac
 
 
 def _slow(index: Index, cell: Cell) -> Iterator[Across]:
-    """Far out by the quartiles of the logarithms, as times are not symmetric; and by enough for a person to care."""
+    """Outliers by the quartiles of the logarithms, because times are skewed; and slow enough to matter to a person."""
     times = array("d", sorted(seconds for _, seconds in index.seconds(cell.first, cell.count)))
     if len(times) < ENOUGH_ANSWERS:
         return
@@ -89,18 +91,18 @@ def _slow(index: Index, cell: Cell) -> Iterator[Across]:
 
 
 def _identical(index: Index, cell: Cell, temperature: float) -> Iterator[Across]:
-    """Long answers that are equal in all repeats of a sample; also short ones, if those of no sample differ."""
+    """Long answers that are equal in all repeats of a sample. Short ones too, if no sample has differing repeats."""
     long, every, samples, differing = Bits(), Bits(), 0, 0
     rows = index.answers("finished", cell.first, cell.count)
     for _, repeats in groupby(rows, key=lambda row: parse_key(row.key).sample_id):
-        told = [(row.o, row.said, row.characters) for row in repeats]
-        if len(told) < 2:
+        answers = [(row.o, row.said, row.characters) for row in repeats]
+        if len(answers) < 2:
             continue
         samples += 1
-        if len({said for _, said, _ in told}) > 1:
+        if len({digest for _, digest, _ in answers}) > 1:
             differing += 1
             continue
-        for o, _, characters in told:
+        for o, _, characters in answers:
             every.add(o)
             if characters >= LONG:
                 long.add(o)

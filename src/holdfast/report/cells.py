@@ -1,7 +1,8 @@
-"""What a run found, cell by cell: means with their uncertainty, and how many answers have no part in them.
+"""The report of a run, cell by cell: means with their uncertainty, and how many answers are not part of them.
 
-Failures and missing scores are counted and shown, never averaged in. Repeats of a sample are one group, and so are
-samples that share one: more repeats, or more questions about one passage, do not make the data set larger.
+Failures and missing scores are counted and shown, never averaged in. Repeats of a sample form one group, and so do
+samples with the same `dataset.group`: more repeats, or more questions about one passage, do not make the data set
+larger. The structs here are what `report --json` prints: fields are only ever added.
 """
 
 import contextlib
@@ -19,11 +20,11 @@ from holdfast.records.keys import parse_key
 from holdfast.records.samples import Usage
 from holdfast.report.agreement import Agreement, agreements, panels
 from holdfast.report.anomalies import Anomalies
-from holdfast.report.costs import Cost, Told, cost_lines, total
-from holdfast.report.groups import Groups, member_of, with_groups
+from holdfast.report.costs import Cost, StoredSpec, cost_lines, total
+from holdfast.report.groups import SampleGroups, member_of, with_groups
 from holdfast.report.profile import ModelProfile
 from holdfast.report.reduction import Reduced, Repeat, summarise_reduced
-from holdfast.report.text import own_words
+from holdfast.report.text import without_scorer_name
 from holdfast.score import as_number
 from holdfast.spec import Counts
 from holdfast.spec.reductions import MEAN, Reduction, stored_reductions
@@ -34,15 +35,15 @@ _finished = FactDecoder(SampleFinished)
 
 
 class Example(msgspec.Struct, frozen=True):
-    """One of several failures of a kind: a count alone does not say what to mend."""
+    """One example of a failure or anomaly: a count alone does not show what to fix."""
 
     key: str
     message: str
 
 
 class ScorerReport(msgspec.Struct, frozen=True):
-    """One scorer over one cell. `summary` is of all answers, repeats in groups; `failures` are answers on which it
-    broke; `no_score` those of which it said nothing.
+    """One scorer over one cell. `summary` covers all answers, with repeats in groups; `failures` counts answers on
+    which the scorer raised an error, `no_score` those to which it gave no score.
     """
 
     scorer: str
@@ -51,13 +52,13 @@ class ScorerReport(msgspec.Struct, frozen=True):
     failures: int
     labels: dict[str, int]
     example: Example | None = None
-    """The first of its failures."""
+    """The first failure."""
     reduced: tuple[Reduced, ...] = ()
-    """What the task's reducers make of it, sample by sample. Empty where that is only the mean."""
+    """The task's reducers applied to it, sample by sample. Empty if the only reducer is the mean."""
     plain: bool = True
-    """Whether the mean is among what the task asks for; its numbers are here anyway."""
+    """Whether the task's reducers include the mean. `summary` is filled in either case."""
     edited: int = 0
-    """Scores that people have set by hand."""
+    """Scores that were set by hand."""
 
 
 class CellReport(msgspec.Struct, frozen=True):
@@ -76,23 +77,23 @@ class CellReport(msgspec.Struct, frozen=True):
     examples: dict[str, Example] = msgspec.field(default_factory=dict)
     """The first failure of each kind."""
     marks: dict[str, int] = msgspec.field(default_factory=dict)
-    """Finished answers that are no ordinary ones: filtered, empty, truncated. How they count, the spec says."""
+    """Finished answers that are filtered, empty or truncated. The spec's `counts` decides how they count."""
     marked: dict[str, Example] = msgspec.field(default_factory=dict)
-    """The first of each, with how it counts."""
+    """An example of each mark, with how it counts."""
     cost: Cost = Cost()
-    """Of all requests that were made for it, those of roles too."""
+    """Of all requests for this cell, including those of roles."""
     agreement: tuple[Agreement, ...] = ()
-    """Of the judges of each panel."""
+    """Between the judges of each panel."""
     anomalies: dict[str, int] = msgspec.field(default_factory=dict)
-    """How many of its answers are odd, by kind; marks are not among them."""
+    """How many answers have an anomaly, by kind, without marks."""
     odd: dict[str, Example] = msgspec.field(default_factory=dict)
-    """The first of each, with what shows it."""
+    """An example of each anomaly, with its reason."""
     groups_unknown: str = ""
-    """A sentence, if the spec names a column of groups and the rows cannot be read: then each sample stands alone."""
+    """A sentence, if the spec names a group column but the rows cannot be read. Then each sample is its own group."""
 
 
 class RunReport(msgspec.Struct, frozen=True):
-    """All of a run, ready to be shown or written as JSON. Prints as a table, in a notebook too."""
+    """The report of a whole run. Prints as a table, also in a notebook."""
 
     run_id: str
     experiment: str
@@ -105,18 +106,18 @@ class RunReport(msgspec.Struct, frozen=True):
     saved: Usage
     anomalies: int
     evaluations: dict[str, str] = msgspec.field(default_factory=dict)
-    """All that the run has: what each is called, or its scorers."""
+    """Every evaluation of the run: its name, or its scorers, by id."""
     cost: Cost = Cost()
     unlooked: int = 0
-    """Answers that the list of anomalies in force was not used on; it is, with a resume or `score --anomalies`."""
+    """CellAnswers that the current anomaly checks have not seen; a resume or `score --anomalies` checks them."""
     models: tuple[ModelProfile, ...] = ()
     """How fast each model was."""
     damage: tuple[str, ...] = ()
-    """What is missing or changed in the run's files, a sentence each."""
+    """What is missing or changed in the run's files, one sentence each."""
 
     def __str__(self) -> str:
         from holdfast.report.tables import (
-            as_text,  # rich is brought in only when something is shown
+            as_text,  # imported late: rich is slow to import
             report_table,
         )
 
@@ -131,31 +132,31 @@ class RunReport(msgspec.Struct, frozen=True):
 
 
 def report_cells(index: Index, evaluation: str = "") -> Iterator[CellReport]:
-    """Each cell of a run under one evaluation; empty means the newest."""
+    """The report of each cell under one evaluation; empty means the newest."""
     story = index.story
     parts: dict[tuple[str, str], list[Cell]] = {}
-    for cell in story.cells:  # one in each block of the plan
+    for cell in story.cells:  # `extend` adds another block with the same cells
         parts.setdefault((cell.task, cell.model), []).append(cell)
     evaluation = evaluation or story.evaluation
     started = story.evaluations.get(evaluation)
     reductions, repeats = stored_reductions(story.spec), stored_repeats(story.spec)
-    costs, told = cost_lines(story, {}), Told.of(story.spec)
+    costs, spec = cost_lines(story, {}), StoredSpec.of(story.spec)
     anomalies = Anomalies(index, evaluation)
     for (task, model), cells in parts.items():
         cost = total(line for line in costs if (line.task, line.model) == (task, model))
         how = reductions.get(task, (Reduction(),))
         judges = panels(started.scorers, task) if started is not None else {}
-        answers = Answers(task, model, cells, evaluation, how, repeats.get(task, 1), judges)
-        yield _report(index, answers, cost, (told.counts(task), anomalies))
+        answers = CellAnswers(task, model, cells, evaluation, how, repeats.get(task, 1), judges)
+        yield _report_cell(index, answers, cost, (spec.counts(task), anomalies))
 
 
 def stored_repeats(spec: Mapping[str, Any]) -> dict[str, int]:
-    """By task, of a stored spec."""
+    """The number of repeats by task, from a stored spec."""
     return {str(task.get("name")): int(task.get("repeats", 1)) for task in spec.get("tasks", ())}
 
 
-class Answers(msgspec.Struct, frozen=True):
-    """Which answers and scores belong to a report: those of a task with a model, in every block of the plan."""
+class CellAnswers(msgspec.Struct, frozen=True):
+    """Selects the answers and scores of one task with one model, in every block of the plan."""
 
     task: str
     model: str
@@ -164,7 +165,7 @@ class Answers(msgspec.Struct, frozen=True):
     reductions: tuple[Reduction, ...] = (Reduction(),)
     repeats: int = 1
     judges: Mapping[str, tuple[str, ...]] = {}
-    """Of the panels among the scorers."""
+    """The roles of each panel among the scorers."""
 
     @property
     def planned(self) -> int:
@@ -174,13 +175,13 @@ class Answers(msgspec.Struct, frozen=True):
         return itertools.chain.from_iterable(index.answers(first=cell.first, count=cell.count) for cell in self.cells)
 
     def scores(self, index: Index, answers: Container[int]) -> Iterator[ScoreRow]:
-        """Of these answers alone: another reader may have brought in more of a run at work since we looked at them."""
+        """Scores of these answers only: if another reader rebuilt the index meanwhile, it may contain newer answers."""
         rows = (index.scores(self.evaluation, cell.first, cell.count) for cell in self.cells)
         return (row for row in itertools.chain.from_iterable(rows) if row.o in answers)
 
 
 class _Finished(msgspec.Struct, frozen=True):
-    """Of which sample each answer is, by ordinal, and in which group that is, if it shares one."""
+    """The sample of each finished answer, by ordinal, and its group if the sample shares one."""
 
     samples: dict[int, str]
     shared: dict[int, Hashable]
@@ -199,18 +200,18 @@ class _Finished(msgspec.Struct, frozen=True):
         return {self.samples[o]: member for o, member in self.shared.items()}
 
 
-def _report(index: Index, wanted: Answers, cost: Cost, looked: tuple[Counts, Anomalies]) -> CellReport:
-    counts, anomalies = looked
+def _report_cell(index: Index, selected: CellAnswers, cost: Cost, checks: tuple[Counts, Anomalies]) -> CellReport:
+    counts, anomalies = checks
     statuses: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
     examples: dict[str, Example] = {}
-    known, groups = _Finished({}, {}), Groups(index.folder, index.story.spec, wanted.cells)
+    known, groups = _Finished({}, {}), SampleGroups(index.folder, index.story.spec, selected.cells)
     marks: Counter[str] = Counter()
     marked: dict[str, Example] = {}
-    kinds_of_odd: Counter[str] = Counter()
-    odd: dict[str, Example] = {}
+    anomaly_counts: Counter[str] = Counter()
+    anomaly_examples: dict[str, Example] = {}
     usage, seconds = Usage(), 0.0
-    for row in wanted.rows(index):
+    for row in selected.rows(index):
         statuses[row.status] += 1
         if row.status == "finished":
             known.add(row, groups.at(row.o))
@@ -220,43 +221,43 @@ def _report(index: Index, wanted: Answers, cost: Cost, looked: tuple[Counts, Ano
                 marks[mark] += 1
                 marked.setdefault(mark, Example(row.key, f"counts.{mark} is {getattr(counts, mark)}"))
             for kind, reason in anomalies.of(row).items():
-                kinds_of_odd[kind] += 1
-                odd.setdefault(kind, Example(row.key, reason))
+                anomaly_counts[kind] += 1
+                anomaly_examples.setdefault(kind, Example(row.key, reason))
         elif row.status == "failed":
             kinds[row.kind] += 1
             examples.setdefault(row.kind, Example(row.key, row.message))
     finished, failed = statuses["finished"], statuses["failed"]
     return CellReport(
-        task=wanted.task,
-        model=wanted.model,
-        planned=wanted.planned,
+        task=selected.task,
+        model=selected.model,
+        planned=selected.planned,
         finished=finished,
         failed=failed,
-        unfinished=wanted.planned - finished - failed,
+        unfinished=selected.planned - finished - failed,
         failures=dict(kinds.most_common()),
         usage=usage,
         seconds=round(seconds, 3),
-        scorers=tuple(_scorers(index, wanted, known)),
+        scorers=tuple(_scorers(index, selected, known)),
         examples=examples,
         marks=dict(marks),
         marked=marked,
         cost=cost,
-        agreement=tuple(_agreement(index, wanted, known.samples)),
-        anomalies=dict(kinds_of_odd),
-        odd=odd,
-        groups_unknown=groups.unknown.get(wanted.task, ""),
+        agreement=tuple(_agreement(index, selected, known.samples)),
+        anomalies=dict(anomaly_counts),
+        odd=anomaly_examples,
+        groups_unknown=groups.unknown.get(selected.task, ""),
     )
 
 
-def _scorers(index: Index, wanted: Answers, known: _Finished) -> Iterator[ScorerReport]:
+def _scorers(index: Index, selected: CellAnswers, known: _Finished) -> Iterator[ScorerReport]:
     values: dict[str, dict[int, float]] = {}
     missing: Counter[str] = Counter()
     failures: Counter[str] = Counter()
     broken: dict[str, ScoreRow] = {}
     labels: dict[str, Counter[str]] = {}
-    reduced = _reduced(index, wanted, known)
+    reduced = _reduced(index, selected, known)
     edited: Counter[str] = Counter()
-    for row in wanted.scores(index, known.samples):
+    for row in selected.scores(index, known.samples):
         numbers = values.setdefault(row.scorer, {})
         edited[row.scorer] += bool(row.author)
         number = as_number(row.value)
@@ -270,61 +271,63 @@ def _scorers(index: Index, wanted: Answers, known: _Finished) -> Iterator[Scorer
         else:
             missing[row.scorer] += 1
     for name, numbers in sorted(values.items()):
-        told = dict(labels.get(name, Counter[str]()).most_common())
+        label_counts = dict(labels.get(name, Counter[str]()).most_common())
         example = _example(index, broken[name]) if name in broken else None
-        plain = any(each.name == MEAN for each in wanted.reductions) or not numbers
+        plain = any(each.name == MEAN for each in selected.reductions) or not numbers
         kept = tuple(each for each in reduced.get(name, ()) if numbers or each.labels)
         summary = known.summarise(numbers)
-        yield ScorerReport(name, summary, missing[name], failures[name], told, example, kept, plain, edited[name])
+        yield ScorerReport(
+            name, summary, missing[name], failures[name], label_counts, example, kept, plain, edited[name]
+        )
 
 
-def _reduced(index: Index, wanted: Answers, known: _Finished) -> dict[str, tuple[Reduced, ...]]:
-    """By scorer. Answers are read for it only where a reducer needs their texts."""
+def _reduced(index: Index, selected: CellAnswers, known: _Finished) -> dict[str, tuple[Reduced, ...]]:
+    """Reduced scores by scorer. Answer texts are read only if a reducer (cons@k) compares them."""
     found: dict[str, list[Reduced]] = {}
     ordinals, members = known.samples, known.by_sample()
-    for how in wanted.reductions:
+    for how in selected.reductions:
         if how.name == MEAN:
             continue
-        answers = dict(_answers(index, wanted, how.answer, ordinals)) if how.name == "cons_at_k" else {}
+        answers = dict(_answers(index, selected, how.answer, ordinals)) if how.name == "cons_at_k" else {}
         repeats: dict[str, dict[str, list[Repeat]]] = {}
-        for row in wanted.scores(index, ordinals):
+        for row in selected.scores(index, ordinals):
             if row.scorer not in repeats:
                 repeats[row.scorer] = {sample: [] for sample in ordinals.values()}
             value = None if row.failure else row.value
             repeats[row.scorer][ordinals[row.o]].append(Repeat(value, answers.get(row.o)))
         for name, samples in repeats.items():
-            found.setdefault(name, []).append(summarise_reduced(how, samples, wanted.repeats, members))
+            found.setdefault(name, []).append(summarise_reduced(how, samples, selected.repeats, members))
     return {name: tuple(each) for name, each in found.items()}
 
 
-def _answers(index: Index, wanted: Answers, scorer: str, among: Container[int]) -> Iterator[tuple[int, str]]:
-    """Which answer each one is: as a scorer's label says, or, without one, its text."""
+def _answers(index: Index, selected: CellAnswers, scorer: str, among: Container[int]) -> Iterator[tuple[int, str]]:
+    """What identifies each answer for cons@k: the label of the given scorer or, without one, its text."""
     if not scorer:
-        yield from _texts(index, wanted)
+        yield from _texts(index, selected)
         return
-    for row in wanted.scores(index, among):
+    for row in selected.scores(index, among):
         if row.scorer == scorer and isinstance(row.value, str) and not row.failure:
             yield row.o, row.value
 
 
-def _texts(index: Index, wanted: Answers) -> Iterator[tuple[int, str]]:
+def _texts(index: Index, selected: CellAnswers) -> Iterator[tuple[int, str]]:
     with contextlib.closing(Reader(journal_folder(index.folder))) as reader:
-        for row in wanted.rows(index):
+        for row in selected.rows(index):
             entry = reader.record_at(row.segment, row.at_byte) if row.status == "finished" else None
             if entry is not None and entry.line.n == row.n:
                 yield row.o, _finished.decode(entry.line).answer.text
 
 
-def _agreement(index: Index, wanted: Answers, answers: Container[int]) -> Iterator[Agreement]:
-    if not wanted.judges:
+def _agreement(index: Index, selected: CellAnswers, answers: Container[int]) -> Iterator[Agreement]:
+    if not selected.judges:
         return
     votes: dict[str, dict[int, Any]] = {}
-    for row in wanted.scores(index, answers):
+    for row in selected.scores(index, answers):
         if not row.failure:
             votes.setdefault(row.scorer, {})[row.o] = row.value
-    yield from agreements(wanted.judges, votes)
+    yield from agreements(selected.judges, votes)
 
 
 def _example(index: Index, row: ScoreRow) -> Example:
     answer = next(index.answers(first=row.o, count=1))
-    return Example(answer.key, own_words(row.scorer, row.failure))
+    return Example(answer.key, without_scorer_name(row.scorer, row.failure))

@@ -1,7 +1,7 @@
-"""What a run cost: what it used, cell by cell and model by model, at the prices that it holds.
+"""What a run cost: recorded usage, cell by cell and model by model, at the prices in its spec.
 
-Dollars are never stored: they follow from what is recorded and from the prices in the run's spec, which were put there
-when it began or was last resumed. What has no price is said to have none, and is never counted as nothing.
+Dollars are never stored. They follow from recorded usage and the prices in the run's spec, which are filled in at start
+and on resume. A model without a price is reported as unpriced, never counted as free.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,22 +30,22 @@ class _Task(msgspec.Struct, frozen=True):
     counts: Counts = Counts()
 
 
-class Told(msgspec.Struct, frozen=True):
-    """The little of a stored spec that a report needs; so it can be made of runs of other versions too."""
+class StoredSpec(msgspec.Struct, frozen=True):
+    """The few fields of a stored spec that a report needs. Ignoring the rest lets it read specs of other versions."""
 
     models: list[_Model] = []
     roles: dict[str, _Model] = {}
     tasks: list[_Task] = []
 
     @classmethod
-    def of(cls, spec: dict[str, Any]) -> "Told":
+    def of(cls, spec: dict[str, Any]) -> "StoredSpec":
         try:
             return msgspec.convert(spec, cls)
         except msgspec.ValidationError as error:
             raise FormatError(f"the spec in the journal cannot be read ({error}); upgrade Holdfast") from error
 
     def prices(self, model: str) -> Prices:
-        """By role; that of the evaluated model under the empty one."""
+        """Prices by role; the evaluated model has the empty role."""
         evaluated = next((each.price for each in self.models if each.name == model), None)
         return {"": evaluated} | {role: each.price for role, each in self.roles.items()}
 
@@ -54,16 +54,16 @@ class Told(msgspec.Struct, frozen=True):
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """Dollars; None where not a single price is known."""
+    """Amounts in dollars; None if no price is known."""
 
     dollars: float | None = None
-    """Paid in this run, for answers that were then used or not."""
+    """Paid in this run, whether the answers were used or not."""
     saved_dollars: float | None = None
-    """What replayed answers would have cost again."""
+    """What replayed answers would have cost if requested again."""
     orphaned_dollars: float | None = None
-    """Of `dollars`: recorded answers that the code did not ask for again after a resume."""
+    """The part of `dollars` for recorded answers that the solver did not request again after a resume."""
     unpriced: tuple[str, ...] = ()
-    """Models that were asked and have no price: none of these sums has them in it."""
+    """Models that were used but have no price. The sums do not include them."""
 
     def __add__(self, other: "Cost") -> "Cost":
         return Cost(
@@ -74,26 +74,26 @@ class Cost(msgspec.Struct, frozen=True):
         )
 
     def __str__(self) -> str:
-        """`$1.20`, `$1.20 and more`, or nothing where there is no price at all."""
+        """`$1.20`, `$1.20 and more`, or empty without any price."""
         return "" if self.dollars is None else f"{dollars(self.dollars)}{' and more' if self.unpriced else ''}"
 
 
 class CostLine(msgspec.Struct, frozen=True):
-    """One model in one cell: the evaluated one, or, if `role` says so, one that plays a role there."""
+    """One model in one cell: the evaluated model, or the one in `role`."""
 
     task: str
     model: str
     role: str
     requests: int
-    """That were sent, also those that failed and were sent again."""
+    """HTTP requests sent, including retries."""
     usage: Usage
     saved: Usage
     orphaned: Usage
     taken: Usage
-    """Of a fork: what its parent paid."""
+    """Copied by a fork: its parent paid for it."""
     cost: Cost
     finished: int
-    """Answers of the cell."""
+    """Finished answers of the cell."""
     price: Price | None = None
 
     @property
@@ -102,7 +102,7 @@ class CostLine(msgspec.Struct, frozen=True):
 
 
 class CostReport(msgspec.Struct, frozen=True):
-    """What `cost RUN… --json` says: a contract, fields are only ever added."""
+    """The output of `cost RUN… --json`: a contract, fields are only ever added."""
 
     runs: tuple[str, ...]
     lines: tuple[CostLine, ...]
@@ -111,17 +111,17 @@ class CostReport(msgspec.Struct, frozen=True):
     cost: Cost
     finished: int
     limits: dict[str, Any] = msgspec.field(default_factory=dict)
-    """Of one run: what it may use in all."""
+    """The run budget, if the report covers one run."""
 
 
 def cost_lines(story: Story, finished: Mapping[tuple[str, str], int]) -> list[CostLine]:
-    """`finished`: how many answers each cell has, by task and model. In the order of the cells."""
-    told = Told.of(story.spec)
+    """In the order of the cells. `finished`: the number of answers by task and model."""
+    spec = StoredSpec.of(story.spec)
     found: dict[tuple[str, str, str], CostLine] = {}
     for cell, bills in story.bills.items():
         task, model = cell_names(cell)
         for role, bill in bills.items():
-            price = told.prices(model).get(role)
+            price = spec.prices(model).get(role)
             name = f"{role} (a role)" if role else model
             found[task, model, role] = CostLine(
                 task=task,
@@ -140,15 +140,15 @@ def cost_lines(story: Story, finished: Mapping[tuple[str, str], int]) -> list[Co
     return sorted(found.values(), key=lambda line: (order.get((line.task, line.model), len(order)), line.role))
 
 
-def summed(runs: Iterable[tuple[str, list[CostLine]]], limits: dict[str, Any]) -> CostReport:
-    """Of several runs: lines of the same cell and role are one, whatever their prices were."""
+def sum_costs(runs: Iterable[tuple[str, list[CostLine]]], limits: dict[str, Any]) -> CostReport:
+    """The costs of several runs. Lines of the same cell and role are added up, even if their prices differ."""
     names: list[str] = []
     lines: dict[tuple[str, str, str], CostLine] = {}
     for name, every in runs:
         names.append(name)
         for line in every:
             place = (line.task, line.model, line.role)
-            lines[place] = _added(lines[place], line) if place in lines else line
+            lines[place] = _add(lines[place], line) if place in lines else line
     return CostReport(
         runs=tuple(names),
         lines=tuple(lines.values()),
@@ -172,7 +172,7 @@ def cost_of(bill: Bill, price: Price | None, name: str) -> Cost:
 
 
 def used_dollars(used: Mapping[str, Usage], prices: Prices) -> float | None:
-    """Of what an attempt used, by role; None if it used something that has no price."""
+    """The cost of what an attempt used, by role; None if a used model has no price."""
     asked = {role: usage for role, usage in used.items() if usage != Usage()}
     if any(prices.get(role) is None for role in asked):
         return None
@@ -183,7 +183,7 @@ def unpriced_line(unpriced: Iterable[str]) -> str:
     return f"no price known for {', '.join(unpriced)}: give price, in dollars for a million tokens"
 
 
-def _added(one: CostLine, other: CostLine) -> CostLine:
+def _add(one: CostLine, other: CostLine) -> CostLine:
     return msgspec.structs.replace(
         one,
         requests=one.requests + other.requests,
@@ -200,3 +200,8 @@ def _added(one: CostLine, other: CostLine) -> CostLine:
 def _sum(amounts: Iterable[float | None]) -> float | None:
     known = [each for each in amounts if each is not None]
     return sum(known) if known else None
+
+
+# Old names, until every importer is renamed.
+Told = StoredSpec
+summed = sum_costs

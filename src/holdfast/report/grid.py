@@ -1,6 +1,6 @@
-"""A table that fits: side by side where there is room, names folded where there is less, else each row as a paragraph.
+"""A terminal table that fits any width: as columns, with folded names, or with each row as a paragraph.
 
-Nothing is ever cut off: a name that is cut off cannot be copied.
+Invariant: nothing is cut off, because a name that is cut off cannot be copied into a command.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,9 +19,9 @@ _FOLDED_MIN = 10
 
 
 class Grid:
-    """Rows of texts. The first `titles` columns say what a row is about; those that `right` names hold numbers, those
-    that `whole` names are copied into commands: neither is folded. A column that is empty throughout is left out.
-    `styles`: colours of single texts, by the number of their row and the name of their column.
+    """Rows of texts. The first `titles` columns name the row. Columns in `right` hold numbers, columns in `whole` are
+    copied into commands: neither is folded. Empty columns are left out. `styles`: the style of a text, by row number
+    and column name.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Grid:
         if sum(widths) <= room:
             yield self._table(widths)
         elif sum(folded) <= room:
-            yield self._table(_widened(folded, widths, room))
+            yield self._table(_widen(folded, widths, room))
         else:
             yield from self._paragraphs(options.max_width)
 
@@ -70,15 +70,15 @@ class Grid:
             yield Text(" / ".join(filter(None, row[: self._titles])), style="bold", overflow="fold")
             rest = zip(self._columns[self._titles :], row[self._titles :], strict=True)
             styled = [(f"{name} {value}", self._styles.get((number, name), "")) for name, value in rest if value]
-            text = Text("\n".join(_joined([part for part, _ in styled], width - _GAP)), overflow="fold")
+            text = Text("\n".join(_join([part for part, _ in styled], width - _GAP)), overflow="fold")
             for part, style in styled:
                 if style:
                     text.highlight_words([part], style)
             yield Padding(text, (0, 0, 0, _GAP))
 
 
-def _joined(parts: Sequence[str], width: int) -> list[str]:
-    """As many to a line as go into it."""
+def _join(parts: Sequence[str], width: int) -> list[str]:
+    """Fill each line with as many parts as fit."""
     lines: list[str] = []
     for part in parts:
         if lines and cell_len(f"{lines[-1]} · {part}") <= width:
@@ -88,12 +88,12 @@ def _joined(parts: Sequence[str], width: int) -> list[str]:
     return lines
 
 
-def _widened(folded: Sequence[int], wanted: Sequence[int], room: int) -> list[int]:
-    """What room is left goes, a column of characters at a time, to those that still want it."""
+def _widen(folded: Sequence[int], full: Sequence[int], room: int) -> list[int]:
+    """Give the remaining room, one character at a time, to the column that lacks the most."""
     widths = list(folded)
     while sum(widths) < room:
-        index = max(range(len(widths)), key=lambda i: wanted[i] - widths[i])
-        if widths[index] >= wanted[index]:
+        index = max(range(len(widths)), key=lambda i: full[i] - widths[i])
+        if widths[index] >= full[index]:
             break
         widths[index] += 1
     return widths

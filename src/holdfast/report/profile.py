@@ -1,5 +1,6 @@
-"""A run's profile: how long each phase took, how fast each model answered, and how many requests were
-in flight when.
+"""A run's profile for people and as JSON: time by phase, speed of each model, requests in flight over time.
+
+The numbers come from `state.profile`; this module formats them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +17,7 @@ PHASES = ("queue", "connect", "first byte", "generate", "request", "tools", "sco
 
 
 class Percentiles(msgspec.Struct, frozen=True):
-    """Of durations in seconds. The greatest is exact, the others are within `relative_error`."""
+    """Percentiles of durations in seconds. `max` is exact, the others are within `relative_error`."""
 
     count: int
     p50: float
@@ -24,7 +25,7 @@ class Percentiles(msgspec.Struct, frozen=True):
     p99: float
     max: float
     seconds: float
-    """Of all of them."""
+    """The sum of all durations."""
 
     @classmethod
     def of(cls, durations: Durations | None) -> "Percentiles | None":
@@ -35,28 +36,28 @@ class Percentiles(msgspec.Struct, frozen=True):
 
 
 class ModelProfile(msgspec.Struct, frozen=True):
-    """One model: that of a cell, or, with `role`, one that is asked in a role."""
+    """One model: an evaluated one or, with `role`, one that is used in a role."""
 
     name: str
     role: bool
     requests: int
-    """That were sent, retries too."""
+    """HTTP requests sent, including retries."""
     answered: int
     failed: int
     retries: int
     batched: int
-    """Answered in jobs of a batch API: in no phase."""
+    """Answered by a batch API; not part of any phase."""
     input_tokens: int
     output_tokens: int
     requests_per_second: float | None
-    """Over the time that processes were at work on the run."""
+    """Per second that a process worked on the run."""
     output_tokens_per_second: float | None
     rate_limited_share: float | None
-    """Of the time from asking to the answer, over all requests: how much a rate limit held them back."""
+    """The share of the time from queueing to the answer that requests waited for a rate limit."""
     phases: dict[str, Percentiles | None]
-    """None: the run does not tell."""
+    """None: not recorded."""
     evaluations: dict[str, int] = msgspec.field(default_factory=dict)
-    """How often it was asked as a judge, by evaluation; by the samples themselves under the empty one."""
+    """Requests as a judge, by evaluation; requests of the samples themselves have the empty key."""
 
     @property
     def title(self) -> str:
@@ -64,8 +65,8 @@ class ModelProfile(msgspec.Struct, frozen=True):
 
 
 class InFlightOverTime(msgspec.Struct, frozen=True):
-    """The run's life in equal spans: how many requests were under way on average, in the time that a process was at
-    work; None where none was.
+    """The time of a run in equal spans: the mean number of requests in flight while a process worked; None where no
+    process did.
     """
 
     start: str
@@ -74,25 +75,25 @@ class InFlightOverTime(msgspec.Struct, frozen=True):
 
 
 class ProfileReport(msgspec.Struct, frozen=True):
-    """What `show RUN --profile --json` says: a contract, fields are only ever added."""
+    """The output of `show RUN --profile --json`: a contract, fields are only ever added."""
 
     run_id: str
     experiment: str
     status: str
     worked_seconds: float
-    """That processes were at work on the run."""
+    """Time that processes worked on the run."""
     models: tuple[ModelProfile, ...]
     commit: Percentiles | None
-    """From handing a record over to its being durable."""
+    """Time from queueing a record until it is durable."""
     processes: int
     commit_processes: int
-    """Of these, which `commit` is of: one that was killed leaves none."""
+    """How many of the processes `commit` covers: a killed one leaves no times."""
     in_flight: InFlightOverTime | None
     relative_error: float = RELATIVE_ERROR
 
 
 def model_profiles(profile: Profile) -> Iterator[ModelProfile]:
-    """Evaluated models first; one that was asked nothing, and for which nothing was done, is left out."""
+    """Evaluated models first, without models that did nothing."""
     _, worked = profile.until_now()
     for is_role, models in ((False, profile.models), (True, profile.roles)):
         for name, times in models.items():
@@ -101,7 +102,7 @@ def model_profiles(profile: Profile) -> Iterator[ModelProfile]:
 
 
 def profile_report(profile: Profile, names: tuple[str, str, str], live: Durations | None) -> ProfileReport:
-    """`names`: run, experiment, status. `live`: the commits of a process that has not said that it ended."""
+    """`names`: run, experiment, status. `live`: commit times of the process that is still running."""
     spans, worked = profile.until_now()
     commits = Durations()
     commits.merge(profile.commits)
@@ -126,7 +127,7 @@ def profile_report(profile: Profile, names: tuple[str, str, str], live: Duration
 
 def _model_profile(name: str, is_role: bool, times: ModelTimes, worked: float) -> ModelProfile:
     waited = times.held_seconds + times.sent_seconds
-    tells = "queue" in times.phases
+    has_queue = "queue" in times.phases  # older versions did not record it
     return ModelProfile(
         name=name,
         role=is_role,
@@ -139,7 +140,7 @@ def _model_profile(name: str, is_role: bool, times: ModelTimes, worked: float) -
         output_tokens=times.output_tokens,
         requests_per_second=round(times.requests / worked, 3) if worked else None,
         output_tokens_per_second=round(times.output_tokens / worked, 3) if worked else None,
-        rate_limited_share=round(times.limited_seconds / waited, 4) if waited and tells else None,
+        rate_limited_share=round(times.limited_seconds / waited, 4) if waited and has_queue else None,
         phases={phase: Percentiles.of(times.phases.get(phase)) for phase in PHASES},
         evaluations=dict(times.evaluations),
     )
@@ -150,7 +151,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 def phase_table(report: ProfileReport) -> Grid:
-    """A row for each phase of each model that anything is known of; `-` where it is not recorded."""
+    """A row for each recorded phase of each model; `-` where a value is not recorded."""
     rows = []
     for model in report.models:
         known = [phase for phase in PHASES if model.phases[phase] is not None or phase not in ("tools", "score")]
@@ -163,7 +164,7 @@ def phase_table(report: ProfileReport) -> Grid:
 
 
 def profile_lines(report: ProfileReport) -> Iterator[str]:
-    """What is under the table."""
+    """The lines below the table."""
     for model in report.models:
         yield _throughput(model)
     if report.in_flight is not None:
@@ -176,7 +177,7 @@ def profile_lines(report: ProfileReport) -> Iterator[str]:
 
 
 def sparkline(values: Sequence[float | None]) -> str:
-    """Each value as a bar, the greatest full; a gap where there is none."""
+    """One bar per value, the largest at full height; a space for None."""
     known = [each for each in values if each is not None]
     most = max(known, default=0.0) or 1.0
     return "".join(
@@ -191,16 +192,16 @@ def _numbers(found: Percentiles | None) -> tuple[str, ...]:
 
 
 def _throughput(model: ModelProfile) -> str:
-    told = f"{model.title}: {counted(model.requests, 'request')}, {counted(model.retries, 'retry', 'retries')}"
+    text = f"{model.title}: {counted(model.requests, 'request')}, {counted(model.retries, 'retry', 'retries')}"
     if model.failed:
-        told += f", {model.failed} given up"
+        text += f", {model.failed} given up"
     if model.batched:
-        told += f", {model.batched} in batches"
+        text += f", {model.batched} in batches"
     if model.requests_per_second is not None and model.output_tokens_per_second is not None:
-        told += f"; {model.requests_per_second:.3g} requests/s, {model.output_tokens_per_second:.3g} output tokens/s"
+        text += f"; {model.requests_per_second:.3g} requests/s, {model.output_tokens_per_second:.3g} output tokens/s"
     if model.rate_limited_share:
-        told += f"; {model.rate_limited_share:.1%} of the time held by rate limits"
-    return told
+        text += f"; {model.rate_limited_share:.1%} of the time held by rate limits"
+    return text
 
 
 def _spark(found: InFlightOverTime) -> Iterator[str]:

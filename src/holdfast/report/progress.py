@@ -1,4 +1,4 @@
-"""How far a run is, in one line: for a terminal, a notebook and a log alike."""
+"""The progress of a run in one line, for terminals, notebooks and logs."""
 
 import html
 
@@ -11,8 +11,8 @@ _FAILURE_WIDTH = 80
 _WHY_WIDTH = 60
 
 
-def line_of(progress: Progress, now: float) -> str:
-    """done/total, rate, errors, tokens, time left, and what failed last."""
+def progress_line(progress: Progress, now: float) -> str:
+    """Done/total, rate, errors, tokens, time left, and the last failure."""
     done = progress.finished + progress.failed
     seconds = max(now - progress.started, 1e-9)
     rate = (done - progress.before) / seconds
@@ -33,7 +33,7 @@ def line_of(progress: Progress, now: float) -> str:
     used = progress.usage.input_tokens + progress.usage.output_tokens
     parts.append(f"{short(used)} tokens")
     if progress.batch_jobs:
-        parts.append(told_jobs(progress.batch_jobs, progress.batch_requests, now - progress.batch_since))
+        parts.append(jobs_text(progress.batch_jobs, progress.batch_requests, now - progress.batch_since))
     if left is not None and done < progress.planned:
         parts.append(f"{duration(left)} left")
     if progress.mirror_behind:
@@ -43,18 +43,25 @@ def line_of(progress: Progress, now: float) -> str:
     return " · ".join(parts)
 
 
-def told_jobs(jobs: int, requests: int, oldest_seconds: float) -> str:
-    """What is with the servers of batch APIs."""
+def jobs_text(jobs: int, requests: int, oldest_seconds: float) -> str:
+    """Batch jobs that wait for their servers."""
     noun = "request" if requests == 1 else "requests"
     return f"{counted(jobs, 'job')}, {requests:,} {noun} waiting, oldest {duration(max(oldest_seconds, 0.0))}"
 
 
-def bar_of(progress: Progress) -> str:
+def progress_bar(progress: Progress) -> str:
     return bar(progress.finished + progress.failed, progress.planned)
 
 
-def html_of(progress: Progress, now: float) -> str:
-    """The bar of a browser, and the line."""
+def progress_html(progress: Progress, now: float) -> str:
+    """An HTML progress bar with the line."""
     done = progress.finished + progress.failed
     shown = f'<progress value="{done}" max="{max(progress.planned, 1)}"></progress>'
-    return f"<div>{shown} {html.escape(one_line(line_of(progress, now)))}</div>"
+    return f"<div>{shown} {html.escape(one_line(progress_line(progress, now)))}</div>"
+
+
+# Old names, until every importer is renamed.
+line_of = progress_line
+bar_of = progress_bar
+html_of = progress_html
+told_jobs = jobs_text

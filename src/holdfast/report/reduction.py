@@ -1,7 +1,8 @@
-"""One number for each sample from the scores of its repeats, as a task's `reduce` says, and their summary over samples.
+"""Reduces the scores of a sample's repeats to one number, as the task's `reduce` specifies, and summarises over
+samples.
 
-What is missing (a failed repeat, no score) is missing, never wrong. A sample of which a reducer can say nothing has no
-part in the summary; how many those are is told.
+A missing score (failed repeat, no score) is missing, never wrong. A sample without a reduced value is left out of the
+summary and counted.
 """
 
 from collections import Counter
@@ -17,7 +18,7 @@ from holdfast.spec.reductions import MEAN, Reduction
 from holdfast.stats.intervals import LEVEL
 
 OF_LABELS = ("mode", "majority")
-"""The reducers that take labels too."""
+"""The reducers that also accept labels."""
 _CHANCES = ("pass_at_k", "pass_power_k", "cons_at_k")
 _PLAIN: dict[str, Callable[[Sequence[float | None]], float | None]] = {
     MEAN: stats.mean,
@@ -34,8 +35,8 @@ _COUNTING: dict[str, Callable[..., float | None]] = {
 
 
 class Repeat(msgspec.Struct, frozen=True):
-    """One answer to a sample: what a scorer says of it (None: nothing), and which one it is (None: nobody says), where
-    that is needed.
+    """One repeat: its score (None: no score), and what identifies its answer (None: unknown), which only cons@k
+    needs.
     """
 
     value: Any
@@ -43,20 +44,20 @@ class Repeat(msgspec.Struct, frozen=True):
 
 
 class Reduced(msgspec.Struct, frozen=True):
-    """One reducer on one scorer over one cell: a value for each sample, summarised over samples."""
+    """One reducer on one scorer over one cell: one value per sample, summarised over samples."""
 
     reducer: str
     summary: stats.Summary
     no_value: int
-    """Samples with answers of which the reducer can say nothing: too few scores, or a tie of labels."""
+    """Samples with answers but without a reduced value: too few scores, or a tie between labels."""
     labels: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 def summarise_reduced(
     how: Reduction, samples: Mapping[str, Sequence[Repeat]], repeats: int, members: Mapping[str, Hashable]
 ) -> Reduced:
-    """`samples` has the answers of each; those that are not there of `repeats` are missing. `members`: of what each
-    sample is one.
+    """`samples`: the recorded repeats of each; up to `repeats`, the others are missing. `members`: the independent unit
+    of each sample.
     """
     values = {sample: reduced_value(how, each, repeats) for sample, each in samples.items()}
     labels = Counter(each for each in values.values() if isinstance(each, str))
@@ -68,7 +69,7 @@ def summarise_reduced(
 def summarise_values(
     how: Reduction, values: Mapping[str, float], members: Mapping[str, Hashable], confidence: float = LEVEL
 ) -> stats.Summary:
-    """Of one value a sample. The interval of a chance ends at 0 and 1."""
+    """The summary of one value per sample. The interval of a probability is cut at 0 and 1."""
     groups = [members.get(sample, sample) for sample in values]
     summary = with_groups(stats.summarise(list(values.values()), groups, confidence), values, groups)
     if how.name in _CHANCES and summary.low is not None and summary.high is not None:
@@ -77,7 +78,7 @@ def summarise_values(
 
 
 def reduced_value(how: Reduction, answers: Sequence[Repeat], repeats: int = 0) -> float | str | None:
-    """A number, the most frequent label, or None where there is too little to go on."""
+    """A number, the most frequent label, or None if there are too few scores."""
     if how.name in OF_LABELS and any(isinstance(each.value, str) for each in answers):
         return stats.mode_label([each.value if isinstance(each.value, str) else None for each in answers])
     values: list[float | None] = [as_number(each.value) for each in answers]
@@ -90,8 +91,8 @@ def reduced_value(how: Reduction, answers: Sequence[Repeat], repeats: int = 0) -
 
 
 def _most_frequent_right(how: Reduction, answers: Sequence[Repeat]) -> float | None:
-    """Texts are the same but for blanks around them. Of an answer that is scored both right and wrong (a judge may do
-    that) nothing can be said.
+    """cons@k. Answers are equal up to surrounding blanks. None if equal answers have different scores, as a judge may
+    give.
     """
     given = [None if each.answer is None else each.answer.strip() for each in answers]
     values = [as_number(each.value) for each in answers]

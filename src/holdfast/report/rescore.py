@@ -1,7 +1,7 @@
-"""Scoring recorded answers again, to see whether the recorded scores are what the scorers give.
+"""Scores recorded answers again and compares the result with the recorded scores (used by `runs.verification`).
 
-Only scorers that come with Holdfast, whose code and arguments are unchanged, and that read one answer alone: they give
-the same score every time. The others are listed, with the reason. Nothing is written and no model is called.
+Only for built-in scorers whose version and arguments are unchanged and that read one answer alone: they are
+deterministic. The others are listed with the reason. Nothing is written and no model is called.
 """
 
 import contextlib
@@ -19,31 +19,31 @@ from holdfast.records.built_in import normalized
 from holdfast.records.decoder import FactDecoder
 from holdfast.records.facts import Cell, SampleFinished, ScoreGiven
 from holdfast.records.samples import Sample
-from holdfast.report.costs import Told
+from holdfast.report.costs import StoredSpec
 from holdfast.score import BUILT_IN, Scorer, identity
 from holdfast.score.definition import Extractor
 from holdfast.score.extractors import EXTRACTORS
 from holdfast.state import Index, MadeRow
 
 _MAY_DIFFER = {BUILT_IN[name].function for name in ("code_tests", "bert_score", "embedding_similarity")}
-_OF_THE_MOMENT = frozenset({"stalled", "cancelled", "record", "too_large"})
-"""Failures that say something of the process, not of the answer."""
+_TRANSIENT = frozenset({"stalled", "cancelled", "record", "too_large"})
+"""Failures caused by the process, not by the answer: scoring again may succeed."""
 _finished = FactDecoder(SampleFinished)
 _given = FactDecoder(ScoreGiven)
 
 
 class Rescored(msgspec.Struct):
-    """What came of it."""
+    """The outcome."""
 
     again: dict[str, int] = msgspec.field(default_factory=dict)
     """By scorer: how many of its scores were computed again."""
     skipped: dict[str, str] = msgspec.field(default_factory=dict)
-    """By scorer: why its scores were not."""
+    """By scorer: why its scores were not computed again."""
     differences: list[str] = msgspec.field(default_factory=list)
 
 
 async def rescore(index: Index, evaluation: str) -> Rescored:
-    """Every answer that counts, in plan order, one at a time."""
+    """Score every answer that counts again, in plan order, one at a time."""
     found = Rescored()
     counts: Counter[str] = Counter()
     spec, started = index.story.spec, index.story.evaluations.get(evaluation)
@@ -65,36 +65,36 @@ async def rescore(index: Index, evaluation: str) -> Rescored:
 
 
 def _usable(recorded: Sequence[Mapping[str, Any]], skipped: dict[str, str]) -> dict[str, list[Scorer]]:
-    """By task: the scorers that can be used again."""
+    """The scorers that can be used again, by task. Fills `skipped` with the reason for the others."""
     found: dict[str, list[Scorer]] = {}
-    for told in map(normalized, recorded):
+    for stored in map(normalized, recorded):
         try:
-            made = _rebuilt(told)
-            why = _why_not(made, told)
+            made = _rebuild(stored)
+            why = _why_not(made, stored)
         except KeyError:
             why = "it does not come with Holdfast, or a part of it does not"
         if why:
-            skipped[str(told.get("name", ""))] = why
+            skipped[str(stored.get("name", ""))] = why
         else:
-            found.setdefault(str(told.get("task", "")), []).append(made)
+            found.setdefault(str(stored.get("task", "")), []).append(made)
     return found
 
 
-def _rebuilt(told: Any, known: Mapping[str, Scorer | Extractor] = BUILT_IN) -> Any:
+def _rebuild(stored: Any, known: Mapping[str, Scorer | Extractor] = BUILT_IN) -> Any:
     """A scorer or an extractor as it was recorded, with its parts. KeyError if one does not come with Holdfast."""
-    if isinstance(told, list):
-        return [_rebuilt(each, known) for each in told]
-    if not isinstance(told, Mapping):
-        return told
-    if not {"name", "function", "args"} <= told.keys():
-        return {name: _rebuilt(each) for name, each in told.items()}
-    found = known[str(told["function"])]
-    parts = {name: tuple(_rebuilt(told.get(name, []), EXTRACTORS)) for name in ("extract", "extract_target")}
+    if isinstance(stored, list):
+        return [_rebuild(each, known) for each in stored]
+    if not isinstance(stored, Mapping):
+        return stored
+    if not {"name", "function", "args"} <= stored.keys():
+        return {name: _rebuild(each) for name, each in stored.items()}
+    found = known[str(stored["function"])]
+    parts = {name: tuple(_rebuild(stored.get(name, []), EXTRACTORS)) for name in ("extract", "extract_target")}
     more: dict[str, Any] = parts if isinstance(found, Scorer) else {}
-    return msgspec.structs.replace(found, name=told["name"], args=_rebuilt(told["args"]), **more)
+    return msgspec.structs.replace(found, name=stored["name"], args=_rebuild(stored["args"]), **more)
 
 
-def _why_not(made: Scorer, told: Mapping[str, Any]) -> str:
+def _why_not(made: Scorer, stored: Mapping[str, Any]) -> str:
     """Why a scorer cannot be used again; empty if it can."""
     if made.roles():
         return "it asks a judge"
@@ -103,7 +103,7 @@ def _why_not(made: Scorer, told: Mapping[str, Any]) -> str:
         return "it looks at all repeats of a sample at once"
     if any(each.function in _MAY_DIFFER for each in every):
         return "it runs code or a model, which may come out otherwise on another machine"
-    if any(told.get(name) != value for name, value in identity(made).items()):
+    if any(stored.get(name) != value for name, value in identity(made).items()):
         return "its version, or that of a package that it computes with, has changed since"
     return ""
 
@@ -115,8 +115,8 @@ def _with_parts(scorer: Scorer) -> Iterator[Scorer]:
 
 
 def _answers(index: Index, reader: Reader, cell: Cell, evaluation: str) -> Iterator[Judgement]:
-    """The finished answers of a cell, each with its sample: index and plan are walked side by side."""
-    counts = Told.of(index.story.spec).counts(cell.task)
+    """The finished answers of a cell, each with its sample. Index and plan are read side by side."""
+    counts = StoredSpec.of(index.story.spec).counts(cell.task)
     rows = index.answers("finished", cell.first, cell.count)
     row = next(rows, None)
     for ticket in _tickets(index.folder, cell):
@@ -130,7 +130,7 @@ def _answers(index: Index, reader: Reader, cell: Cell, evaluation: str) -> Itera
 
 
 def _tickets(run: str, cell: Cell) -> Iterator[Ticket]:
-    """The keys of a cell with their samples: plan and data are walked side by side."""
+    """The keys of a cell with their samples. Plan and data are read side by side."""
     rows = data_lines(run, cell)
     row = next(rows, None)
     made: Sample | None = None
@@ -145,19 +145,19 @@ def _tickets(run: str, cell: Cell) -> Iterator[Ticket]:
 
 def _differs(reader: Reader, answer: Judgement, now: ScoreGiven, recorded: MadeRow | None) -> Iterator[str]:
     if recorded is None or not recorded.position.n:
-        return  # not scored yet, or only by hand
+        return  # not scored, or only set by hand
     before = _failure(reader, recorded) if recorded.failure else ""
     failure = now.failure.kind if now.failure is not None else ""
-    if before in _OF_THE_MOMENT:
+    if before in _TRANSIENT:
         return
     same_value = recorded.value == now.value and isinstance(recorded.value, bool) == isinstance(now.value, bool)
     if bool(before) != bool(failure) or not same_value:
-        told = f"recorded is {_shown(recorded.value, before)}, scored again {_shown(now.value, failure)}"
-        yield f"{answer.ticket.key}: {now.scorer}: {told}"
+        text = f"recorded is {_shown(recorded.value, before)}, scored again {_shown(now.value, failure)}"
+        yield f"{answer.ticket.key}: {now.scorer}: {text}"
 
 
 def _failure(reader: Reader, recorded: MadeRow) -> str:
-    """The kind of a recorded failure: the index has only its message."""
+    """The kind of a recorded failure, from the journal: the index has only its message."""
     entry = reader.record_at(recorded.position.segment, recorded.position.offset)
     given = None if entry is None else _given.decode(entry.line)
     return given.failure.kind if given is not None and given.failure is not None else "unknown"

@@ -1,4 +1,4 @@
-"""Which of a run's keys a person wants to see: failed, wrong, of a kind, a task or a model, or with a text in them."""
+"""Selects keys of a run: by status, failure, score, task, model, anomaly or text. Finds one key in the plan."""
 
 import difflib
 import itertools
@@ -16,8 +16,8 @@ from holdfast.report.formats.lines import ExportLine
 from holdfast.score import as_number
 
 
-class Wanted(msgspec.Struct, frozen=True):
-    """Every condition that is set must hold."""
+class KeyFilter(msgspec.Struct, frozen=True):
+    """Conditions on a key. Every condition that is set must hold."""
 
     failed: bool = False
     wrong: bool = False
@@ -29,42 +29,44 @@ class Wanted(msgspec.Struct, frozen=True):
     anomalies: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return self != Wanted()
+        return self != KeyFilter()
 
 
-def choose(lines: Iterable[ExportLine], wanted: Wanted) -> Iterator[ExportLine]:
-    """ValueError if the pattern to look for is none."""
+def choose(lines: Iterable[ExportLine], selected: KeyFilter) -> Iterator[ExportLine]:
+    """The lines that pass the filter. ValueError if `grep` is not a regular expression."""
     try:
-        pattern = re.compile(wanted.grep, re.IGNORECASE | re.MULTILINE) if wanted.grep else None
+        pattern = re.compile(selected.grep, re.IGNORECASE | re.MULTILINE) if selected.grep else None
     except re.error as error:
-        raise ValueError(f"{wanted.grep!r} is not a pattern: {error}") from error
-    return _chosen(lines, wanted, pattern)
+        raise ValueError(f"{selected.grep!r} is not a pattern: {error}") from error
+    return _filter(lines, selected, pattern)
 
 
-def _chosen(lines: Iterable[ExportLine], wanted: Wanted, pattern: "re.Pattern[str] | None") -> Iterator[ExportLine]:
+def _filter(
+    lines: Iterable[ExportLine], selected: KeyFilter, pattern: "re.Pattern[str] | None"
+) -> Iterator[ExportLine]:
     for line in lines:
         kind = line.error.kind if line.error else ""
         if (
-            (not wanted.failed or line.status == "failed")
-            and (not wanted.status or line.status == wanted.status)
-            and (not wanted.kinds or kind in wanted.kinds)
-            and (not wanted.wrong or is_wrong(line.scores))
-            and (not wanted.tasks or line.task in wanted.tasks)
-            and (not wanted.models or line.model in wanted.models)
-            and (not wanted.anomalies or any(each in (*line.marks, *line.anomalies) for each in wanted.anomalies))
+            (not selected.failed or line.status == "failed")
+            and (not selected.status or line.status == selected.status)
+            and (not selected.kinds or kind in selected.kinds)
+            and (not selected.wrong or is_wrong(line.scores))
+            and (not selected.tasks or line.task in selected.tasks)
+            and (not selected.models or line.model in selected.models)
+            and (not selected.anomalies or any(each in (*line.marks, *line.anomalies) for each in selected.anomalies))
             and (pattern is None or pattern.search(_text(line)))
         ):
             yield line
 
 
 def is_wrong(scores: dict[str, Any]) -> bool:
-    """A score is false or zero. A missing score is not wrong: nobody has said so."""
+    """Whether a score is false or zero. A missing score is not wrong."""
     return any(as_number(value) == 0 for value in scores.values())
 
 
 def _text(line: ExportLine) -> str:
-    told = line.error.message if line.error else ""
-    return f"{line.key}\n{line.output or ''}\n{told}"
+    message = line.error.message if line.error else ""
+    return f"{line.key}\n{line.output or ''}\n{message}"
 
 
 _KEYS_COMPARED = 10_000
@@ -72,7 +74,7 @@ _row = msgspec.json.Decoder(Row | None)
 
 
 class PlannedKey(msgspec.Struct, frozen=True):
-    """A key as the plan has it. `row` is None if the run does not record its data."""
+    """A planned key with its row. `row` is None if the run does not record its data."""
 
     key: str
     o: int
@@ -89,9 +91,9 @@ def find_planned(run: str, cells: Sequence[Cell], key: str) -> PlannedKey | None
 
 
 def nearest_key(run: str, cells: Sequence[Cell], key: str) -> str:
-    """The planned key that is most like another text: of the same cell, or else of all. Empty if none is like it.
+    """The planned key that is most similar to a text, for a did-you-mean hint; empty if none is similar.
 
-    Only the first thousands are compared: a hint must not take minutes.
+    Searches the same cell if there is one. Only the first keys are compared: a hint must not take minutes.
     """
     lines = itertools.chain.from_iterable(planned_lines(run, cell) for cell in _cells_of(cells, key) or cells)
     keys = [line.k for line in itertools.islice(lines, _KEYS_COMPARED)]
@@ -101,10 +103,10 @@ def nearest_key(run: str, cells: Sequence[Cell], key: str) -> str:
 
 def _cells_of(cells: Sequence[Cell], key: str) -> list[Cell]:
     try:
-        wanted = parse_key(key)
-    except ValueError:  # also of bytes that are no text
+        parsed = parse_key(key)
+    except ValueError:  # not a key, or not Unicode
         return []
-    return [cell for cell in cells if (cell.task, cell.model) == (wanted.task, wanted.model)]
+    return [cell for cell in cells if (cell.task, cell.model) == (parsed.task, parsed.model)]
 
 
 def _row_of(run: str, cell: Cell, number: int) -> Row | None:
@@ -113,3 +115,7 @@ def _row_of(run: str, cell: Cell, number: int) -> Row | None:
             row: Row | None = _row.decode(line.row)
             return row
     return None
+
+
+# Old names, until every importer is renamed.
+Wanted = KeyFilter

@@ -1,8 +1,9 @@
-"""The whole story of one key, from what the journal holds of it: attempts, their steps, the answer, its scores.
+"""The whole story of one key, read from the journal: attempts with their steps, the answer, its scores.
 
-Says only what is recorded. Of a step it says whether the attempt that ended asked it live or was given it again: a step
-that was recorded before the process that ended the attempt began was replayed, unless the attempt did not ask for it
-any more (`orphaned`, which is counted for an attempt and not recorded for a step).
+It contains only recorded facts. A step is `replayed` if it was recorded before the process that ended the attempt
+began, otherwise `live`. Orphaned steps (recorded, but not requested again after a resume) are only counted per
+attempt, so a single step cannot be marked as orphaned. The structs are what `show RUN KEY --json` prints: fields are
+only ever added.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ import msgspec
 
 from holdfast.journal import Entry
 from holdfast.journal.ownership.lease import InFlight
+from holdfast.records import Line
 from holdfast.records.decoder import FactDecoder
 from holdfast.records.facts import (
     Asked,
@@ -29,6 +31,7 @@ from holdfast.records.facts import (
 )
 from holdfast.records.samples import Answer, Message, Row, Usage
 from holdfast.spec import Price
+from holdfast.state.dispatch import RecordHandlers
 
 _step = FactDecoder(Step)
 _started = FactDecoder(StepStarted)
@@ -36,15 +39,17 @@ _finished = FactDecoder(SampleFinished)
 _failed = FactDecoder(SampleFailed)
 _score = FactDecoder(ScoreGiven)
 _resumed = FactDecoder(RunResumed)
+_RUN_RECORDS: RecordHandlers["KeyRecords", Line] = RecordHandlers()
+_KEY_RECORDS: RecordHandlers["KeyRecords", Line] = RecordHandlers()
 
 
 class StepStory(msgspec.Struct, frozen=True):
-    """One durable call. `messages` are those that no earlier step holds; `kept` of those before them came first."""
+    """One durable call. `messages` are the new ones; before them come the first `kept` messages of step `after`."""
 
     n: int
     at: str
     how: str
-    """`live`, `replayed` (recorded by a process before the one that ended the attempt), `taken over` (by a fork)."""
+    """`live`, `replayed` (recorded by an earlier process), or `taken over` (copied by a fork)."""
     role: str
     kept: int
     after: int
@@ -62,23 +67,23 @@ class StepStory(msgspec.Struct, frozen=True):
     kind: str = "generate"
     called: Called | None = None
     value: Any = None
-    """What a tool, or the clock, said."""
+    """The result of a tool or of the clock."""
     files: Files | None = None
-    """What it changed in the sample's sandbox."""
+    """What the call changed in the sample's sandbox."""
     turn: int = 0
-    """A turn is a model request, of whatever role, and the calls that follow it. 0: before the first request."""
+    """A turn is a model request of any role with the calls after it. 0: before the first request."""
     process: int = 1
-    """Which of the processes that worked on the run recorded it; each resume begins another."""
+    """The number of the process that recorded it; each resume starts another."""
     dollars: float | None = None
     """None if the spec has no price for the model."""
     reasoning: str = ""
-    """What the model thought, as far as its server tells."""
+    """The model's reasoning, if its server returns it."""
     raw: Any = None
-    """What the server sent, where the model's `record_raw` says so."""
+    """The server's response body, with `record_raw`."""
 
 
 class BegunStory(msgspec.Struct, frozen=True):
-    """A call that must not be made twice was begun, and nothing is recorded of what came of it."""
+    """A call that must not be made twice was started, and its result is not recorded."""
 
     n: int
     at: str
@@ -87,7 +92,7 @@ class BegunStory(msgspec.Struct, frozen=True):
 
 
 class AttemptStory(msgspec.Struct, frozen=True):
-    """One try. `status`: finished, failed, or unfinished (cut off, or still under way)."""
+    """One attempt. `status`: finished, failed, or unfinished (interrupted, or still running)."""
 
     attempt: int
     status: str
@@ -99,30 +104,30 @@ class AttemptStory(msgspec.Struct, frozen=True):
     spent: Spent | None
     turns: int = 0
     usage: Usage = Usage()
-    """Of all its steps that are listed here."""
+    """Of all listed steps."""
     dollars: float | None = None
     begun: tuple[BegunStory, ...] = ()
 
 
 class JudgingStory(msgspec.Struct, frozen=True):
-    """One try at scoring the answer in an evaluation that asks judges: what they were asked. It is finished when every
-    scorer of the evaluation has had its say.
+    """One attempt at scoring the answer in an evaluation with judges: the requests to them. It is finished when every
+    scorer of the evaluation has given its score.
     """
 
     evaluation: str
     name: str
-    """What the evaluation is called, or its scorers."""
+    """The evaluation's name, or its scorers."""
     told: AttemptStory
 
 
-class Doing(msgspec.Struct, frozen=True):
-    """What a sample of a live run is doing, as far as its journal and its lease tell."""
+class SampleActivity(msgspec.Struct, frozen=True):
+    """What a sample of a live run is doing, according to its journal and lease."""
 
     turn: int
     what: str
-    """`waiting for the model`, `waiting for tools`, `solving`, `saving`, …; empty if only the journal tells."""
+    """`waiting for the model`, `waiting for tools`, `solving`, `saving`, …; empty if the lease does not list it."""
     seconds: float
-    """Since it last moved; where only the journal tells, the age of its last record."""
+    """Time since its last activity; without the lease, the age of its last record."""
     tools: tuple[str, ...] = ()
     stack: tuple[str, ...] = ()
 
@@ -130,13 +135,13 @@ class Doing(msgspec.Struct, frozen=True):
         if not self.what:
             return f"in progress: turn {self.turn}; its last record is {self.seconds:.1f} s old"
         tools = f" {', '.join(self.tools)}" if self.tools else ""
-        told = f"in progress: turn {self.turn}, {self.what}{tools} for {self.seconds:.1f} s"
-        return told + "".join(f"; {frame}" for frame in self.stack)
+        text = f"in progress: turn {self.turn}, {self.what}{tools} for {self.seconds:.1f} s"
+        return text + "".join(f"; {frame}" for frame in self.stack)
 
 
 class ScoreStory(msgspec.Struct, frozen=True):
-    """One scorer's word, or what a person set in its place. `current`: of the evaluation that is looked at and of the
-    answer that counts, and not replaced by hand.
+    """One score, by a scorer or set by hand. `current`: it belongs to the shown evaluation and to the answer that
+    counts, and was not replaced by hand.
     """
 
     at: str
@@ -150,35 +155,35 @@ class ScoreStory(msgspec.Struct, frozen=True):
     author: str = ""
     """Who set it by hand."""
     replaced: bool = False
-    """Somebody has set another in its place by hand."""
+    """A later score set by hand replaces it."""
     taken: str = ""
-    """The evaluation that it was taken over from."""
+    """The evaluation that it was copied from."""
 
 
 class KeyStory(msgspec.Struct, frozen=True):
-    """What `show RUN KEY --json` says: a contract, fields are only ever added."""
+    """The output of `show RUN KEY --json`: a contract, fields are only ever added."""
 
     run_id: str
     key: str
     o: int
     status: str
     doing: str
-    """Of a live run: what this sample is doing, and since when."""
+    """In a live run: what this sample is doing, and since when."""
     row: Row | None
     messages: list[Message]
-    """As first asked: system, examples, question. Empty if nothing is recorded yet."""
+    """The first request: system, examples, question. Empty if nothing is recorded yet."""
     attempts: tuple[AttemptStory, ...]
     answer: Answer | None
     failure: Failure | None
-    """Why there is no answer: of the last attempt."""
+    """Why there is no answer: the failure of the last attempt."""
     scores: tuple[ScoreStory, ...]
-    in_progress: Doing | None = None
+    in_progress: SampleActivity | None = None
     resumes: tuple[str, ...] = ()
-    """When further processes went on with the run: the second, the third, …"""
+    """When later processes resumed the run: the second, the third, …"""
     anomalies: dict[str, str] = msgspec.field(default_factory=dict)
-    """What is odd about its answer, by kind, each with what shows it."""
+    """Anomalies of its answer: the reason by kind."""
     judgings: tuple[JudgingStory, ...] = ()
-    """What judges were asked about its answers, by evaluation."""
+    """Requests to judges about its answers, by evaluation."""
 
     def __str__(self) -> str:
         from holdfast.report.story_lines import story_lines
@@ -194,52 +199,70 @@ class KeyStory(msgspec.Struct, frozen=True):
 
 
 class KeyRecords(msgspec.Struct):
-    """Everything that a journal holds of one key."""
+    """Every record of one key, in journal order."""
 
     steps: list[tuple[int, str, int, Step]] = msgspec.field(default_factory=list)
-    """n, at, sitting, step. A sitting is one process's work on the run, counted from 1."""
+    """n, at, process, step. Processes that worked on the run are numbered from 1."""
     ends: list[tuple[int, str, int, SampleFinished | SampleFailed]] = msgspec.field(default_factory=list)
     scores: list[tuple[str, int, ScoreGiven]] = msgspec.field(default_factory=list)
     begun: list[tuple[int, str, int, StepStarted]] = msgspec.field(default_factory=list)
     begun_again: list[str] = msgspec.field(default_factory=list)
-    """When further processes went on with the run."""
+    """When later processes resumed the run."""
+
+    @property
+    def process(self) -> int:
+        """The number of the process that is writing at this point of the journal."""
+        return len(self.begun_again) + 1
+
+    @_RUN_RECORDS.on("run.resumed")
+    def _add_resume(self, line: Line) -> None:
+        if not _resumed.decode(line).live:  # `tune` changes limits in the same process
+            self.begun_again.append(line.at)
+
+    @_KEY_RECORDS.on("step")
+    def _add_step(self, line: Line) -> None:
+        self.steps.append((line.n, line.at, self.process, _step.decode(line)))
+
+    @_KEY_RECORDS.on("step.started")
+    def _add_announcement(self, line: Line) -> None:
+        self.begun.append((line.n, line.at, self.process, _started.decode(line)))
+
+    @_KEY_RECORDS.on("sample.finished")
+    def _add_finished(self, line: Line) -> None:
+        self.ends.append((line.n, line.at, self.process, _finished.decode(line)))
+
+    @_KEY_RECORDS.on("sample.failed")
+    def _add_failed(self, line: Line) -> None:
+        self.ends.append((line.n, line.at, self.process, _failed.decode(line)))
+
+    @_KEY_RECORDS.on("score")
+    def _add_score(self, line: Line) -> None:
+        self.scores.append((line.at, self.process, _score.decode(line)))
 
     @property
     def finished(self) -> tuple[int, SampleFinished] | None:
-        """The first answer counts."""
+        """The answer that counts, which is the first, with its record number."""
         return next(((n, end) for n, _, _, end in self.ends if isinstance(end, SampleFinished)), None)
 
 
 def collect(entries: Iterable[object], key: str) -> KeyRecords:
-    """Pick one key's records out of a journal that is read in order."""
-    found, sitting = KeyRecords(), 1
+    """Collect one key's records from a journal that is read in order."""
+    found = KeyRecords()
     for each in entries:
         if not isinstance(each, Entry):
             continue
         line = each.line
-        if line.t == "run.resumed" and not _resumed.decode(line).live:
-            sitting += 1
-            found.begun_again.append(line.at)
-        if line.k != key:
-            continue
-        if line.t == "step":
-            found.steps.append((line.n, line.at, sitting, _step.decode(line)))
-        elif line.t == "step.started":
-            found.begun.append((line.n, line.at, sitting, _started.decode(line)))
-        elif line.t == "sample.finished":
-            found.ends.append((line.n, line.at, sitting, _finished.decode(line)))
-        elif line.t == "sample.failed":
-            found.ends.append((line.n, line.at, sitting, _failed.decode(line)))
-        elif line.t == "score":
-            found.scores.append((line.at, sitting, _score.decode(line)))
+        handler = _KEY_RECORDS.get(line.t) if line.k == key else _RUN_RECORDS.get(line.t)
+        if handler is not None:
+            handler(found, line)
     return found
 
 
 def attempts_of(found: KeyRecords, prices: Mapping[str, Price | None]) -> tuple[AttemptStory, ...]:
-    """In order. An attempt of a number may come to more than one end: each retry of a run counts on. `prices` are by
-    role, that of the evaluated model under the empty one.
+    """The attempts in order. If several records end the same attempt, the first counts. `prices` are by role; the
+    evaluated model has the empty role.
     """
-    ends = {end.attempt: (at, sitting, end) for _, at, sitting, end in reversed(found.ends)}
+    ends = {end.attempt: (at, process, end) for _, at, process, end in reversed(found.ends)}
     numbers = sorted({*ends, *(number for what, _, number in _scopes(found) if what == "solve")})
     return tuple(_attempt_story(number, found, ends.get(number), prices) for number in numbers)
 
@@ -247,8 +270,8 @@ def attempts_of(found: KeyRecords, prices: Mapping[str, Price | None]) -> tuple[
 def judgings_of(
     found: KeyRecords, prices: Mapping[str, Price | None], names: Mapping[str, str]
 ) -> tuple[JudgingStory, ...]:
-    """In the order in which they began. `names`: what the evaluations are called."""
-    told = []
+    """Scoring attempts in the order in which they began. `names`: of evaluations, by id."""
+    stories = []
     for what, evaluation, number in _scopes(found):
         if what != "score":
             continue
@@ -260,15 +283,15 @@ def judgings_of(
         spent = None if data is None else data.spent
         story = _with_steps(blank, f"score/{evaluation}/{number}", found, last, prices)
         named = names.get(evaluation, "")
-        told.append(JudgingStory(evaluation, named, msgspec.structs.replace(story, spent=spent)))
-    return tuple(told)
+        stories.append(JudgingStory(evaluation, named, msgspec.structs.replace(story, spent=spent)))
+    return tuple(stories)
 
 
 def scores_of(found: KeyRecords, evaluation: str) -> tuple[ScoreStory, ...]:
-    """Every score that was ever given, those of the evaluation last, what people set behind what scorers said."""
+    """Every score ever given. Scores of the shown evaluation come last; in it, those set by hand after the others."""
     counts = found.finished[0] if found.finished else 0
     last = {(each.evaluation, each.of, each.scorer): each for *_, each in found.scores if each.author}
-    told: list[tuple[bool, ScoreStory]] = []
+    stories: list[tuple[bool, ScoreStory]] = []
     for at, _, score in found.scores:
         is_here = score.evaluation == evaluation and score.of == counts
         replaced = last.get((score.evaluation, score.of, score.scorer), score) is not score
@@ -285,14 +308,16 @@ def scores_of(found: KeyRecords, evaluation: str) -> tuple[ScoreStory, ...]:
             replaced=replaced,
             taken=score.taken,
         )
-        told.append((is_here, story))
-    told.sort(key=lambda each: (each[0], bool(each[1].author)))
-    return tuple(story for _, story in told)
+        stories.append((is_here, story))
+    stories.sort(key=lambda each: (each[0], bool(each[1].author)))
+    return tuple(story for _, story in stories)
 
 
-def doing_of(found: InFlight | None, attempts: Sequence[AttemptStory], now: float, process: int) -> Doing | None:
-    """What an unfinished sample of a live run is doing. `found`: what the lease says of it, which tells only of the
-    oldest samples; of others the journal tells, if this process has recorded something of them.
+def activity_of(
+    found: InFlight | None, attempts: Sequence[AttemptStory], now: float, process: int
+) -> SampleActivity | None:
+    """What an unfinished sample of a live run is doing. `found`: its entry in the lease, which lists only the oldest
+    samples. For others the journal is used, if the current process has recorded a step of them.
     """
     steps = attempts[-1].steps if attempts and attempts[-1].status == "unfinished" else ()
     turn, open_tools = _open_turn(steps)
@@ -301,34 +326,34 @@ def doing_of(found: InFlight | None, attempts: Sequence[AttemptStory], now: floa
         if waits:
             what = "waiting for tools" if open_tools else "waiting for the model"
         since = round(max(now - found.since, 0.0), 3)
-        return Doing(turn, what, since, open_tools if waits else (), tuple(found.stack))
+        return SampleActivity(turn, what, since, open_tools if waits else (), tuple(found.stack))
     if steps and steps[-1].process == process:
         written = datetime.fromisoformat(steps[-1].at).timestamp()
-        return Doing(turn, "", round(max(now - written, 0.0), 3))
+        return SampleActivity(turn, "", round(max(now - written, 0.0), 3))
     return None
 
 
 def _open_turn(steps: Sequence[StepStory]) -> tuple[int, tuple[str, ...]]:
-    """The turn that a sample is in, and the tools that its last answer called and that no step tells of. A solver that
-    records no calls at all is not taken to wait for them.
+    """The current turn, and the tool calls of the last answer that have no step yet. For a solver that records no calls
+    at all, none are reported as open.
     """
     asked = [index for index, step in enumerate(steps) if step.kind == "generate"]
     if not asked:
         return 1, ()
     last, after = steps[asked[-1]], steps[asked[-1] + 1 :]
-    wanted = list(last.tool_calls)
+    left = list(last.tool_calls)
     for step in after:
-        done = next((each for each in wanted if step.called and call_name(each) == step.called.tool), None)
+        done = next((each for each in left if step.called and call_name(each) == step.called.tool), None)
         if done is not None:
-            wanted.remove(done)
+            left.remove(done)
     records_calls = len(asked) == 1 or any(step.called for step in steps)
-    if wanted and records_calls:
-        return last.turn, tuple(dict.fromkeys(map(call_name, wanted)))
+    if left and records_calls:
+        return last.turn, tuple(dict.fromkeys(map(call_name, left)))
     return last.turn + 1, ()
 
 
 def call_name(call: Any) -> str:
-    """The tool that a model calls, as the wire has it."""
+    """The tool that a model calls, from the provider's format."""
     function = call.get("function") if isinstance(call, dict) else None
     return str(function.get("name")) if isinstance(function, dict) else ""
 
@@ -357,7 +382,7 @@ def _attempt_story(
 def _with_steps(
     story: AttemptStory, scope: str, found: KeyRecords, last: int, prices: Mapping[str, Price | None]
 ) -> AttemptStory:
-    """With all that is recorded in its scope. `last`: the process that ended it."""
+    """The attempt with all steps of its scope. `last`: the process that ended it."""
     steps = tuple(_step_stories(scope, found, last, prices))
     priced = [step.dollars for step in steps if step.dollars is not None]
     return msgspec.structs.replace(
@@ -374,23 +399,23 @@ def _with_steps(
 def _step_stories(scope: str, found: KeyRecords, last: int, prices: Mapping[str, Price | None]) -> Iterator[StepStory]:
     asked = {n: step.asked for n, _, _, step in found.steps if step.asked is not None}
     turn = 0
-    for n, at, sitting, step in found.steps:
+    for n, at, process, step in found.steps:
         if step.scope != scope:
             continue
         turn += step.kind == "generate"
         whole = asked[n].filled(asked) if n in asked else None
-        told = _step_story(n, at, step, whole, replayed=sitting < last)
-        price = prices.get(told.role) if told.answer is not None else None
+        story = _step_story(n, at, step, whole, replayed=process < last)
+        price = prices.get(story.role) if story.answer is not None else None
         dollars = None if price is None else price.dollars(step.usage)
-        yield msgspec.structs.replace(told, turn=turn, process=sitting, dollars=dollars)
+        yield msgspec.structs.replace(story, turn=turn, process=process, dollars=dollars)
 
 
 def _unsure(scope: str, found: KeyRecords) -> Iterator[BegunStory]:
-    """As a resume judges it: what was begun, and has no step that says what came of it."""
+    """Announced calls without a step that records their result, as a resume determines them."""
     done = {(step.scope, step.q, step.c) for *_, step in found.steps if not step.cancelled}
-    for n, at, sitting, started in found.begun:
+    for n, at, process, started in found.begun:
         if started.scope == scope and (started.scope, started.q, started.c) not in done:
-            yield BegunStory(n, at, sitting, started.called)
+            yield BegunStory(n, at, process, started.called)
 
 
 def _step_story(n: int, at: str, step: Step, asked: Asked | None, *, replayed: bool) -> StepStory:
@@ -429,8 +454,13 @@ def _tool_names(tools: Iterable[dict[str, Any]]) -> Iterator[str]:
 
 
 def _scopes(found: KeyRecords) -> Iterator[tuple[str, str, int]]:
-    """`solve` or `score`, the evaluation, and the number of the attempt, in the order in which they began."""
+    """(`solve` or `score`, evaluation, attempt number) of each scope, in the order in which they began."""
     begun = [(n, step.scope) for n, _, _, step in found.steps] + [(n, each.scope) for n, _, _, each in found.begun]
     for scope in dict.fromkeys(scope for _, scope in sorted(begun)):
         what, *evaluation, number = scope.split("/")
         yield what, "/".join(evaluation), int(number)
+
+
+# Old names, until every importer is renamed.
+Doing = SampleActivity
+doing_of = activity_of

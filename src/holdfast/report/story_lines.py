@@ -1,4 +1,4 @@
-"""The story of one key in words: lines with a style, for a terminal, a notebook and a log alike."""
+"""The story of one key as styled lines of text, for terminals, notebooks and logs."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -11,12 +11,12 @@ from holdfast.records.references import with_strings
 from holdfast.records.samples import Message
 from holdfast.report.story import AttemptStory, BegunStory, KeyStory, ScoreStory, StepStory, call_name
 from holdfast.report.tables import duration, tokens
-from holdfast.report.text import counted, dollars, human_bytes, lines_of, own_words, told_content
+from holdfast.report.text import content_text, counted, dollars, human_bytes, lines_of, without_scorer_name
 
 _FILES_SHOWN = 20
 SizeOf = Callable[[str], int | None]
 Line = tuple[str, str]
-"""A text without a line break in it, and its style."""
+"""A text without line breaks, and its style."""
 
 _MARKED = {
     "filtered": "the server says that it was filtered",
@@ -27,8 +27,8 @@ _LINES_MAX = 6
 _CHARACTERS_MAX = 600
 
 
-class _Manner(msgspec.Struct, frozen=True):
-    """How it is told. `size_of` knows how large the files are that a message refers to."""
+class _Options(msgspec.Struct, frozen=True):
+    """How to render. `size_of` returns the size of a file that a message refers to."""
 
     size_of: SizeOf
     full: bool
@@ -36,34 +36,34 @@ class _Manner(msgspec.Struct, frozen=True):
 
 
 def story_lines(story: KeyStory, size_of: SizeOf = lambda reference: None, *, full: bool = False) -> Iterator[Line]:
-    """From what was asked to how it was scored, turn by turn. Without `full`, of long texts only the beginning; the
-    answer is always whole.
+    """From the first request to the scores, turn by turn. Without `full`, long texts are shortened; the answer never
+    is.
     """
-    return ((one_line(line), style) for line, style in _story(story, size_of, _Manner(size_of, full, story.resumes)))
+    return ((one_line(line), style) for line, style in _story(story, size_of, _Options(size_of, full, story.resumes)))
 
 
-def _story(story: KeyStory, size_of: SizeOf, manner: _Manner) -> Iterator[Line]:
+def _story(story: KeyStory, size_of: SizeOf, options: _Options) -> Iterator[Line]:
     yield f"{story.key}  {story.status}", "bold"
     if story.doing:
         yield f"  {story.doing}", "cyan"
     if not story.attempts:
         yield f"  planned with the ordinal {story.o}; nothing of it is recorded yet", ""
-    told = with_strings(story.row, lambda text, _: told_content(text, size_of))
-    row = "is not recorded" if story.row is None else _compact(told)
-    yield from _text(f"row: {row}", 2, manner)
+    shown = with_strings(story.row, lambda text, _: content_text(text, size_of))
+    row = "is not recorded" if story.row is None else _compact(shown)
+    yield from _text(f"row: {row}", 2, options)
     for attempt in story.attempts:
-        yield from _attempt(f"attempt {attempt.attempt}", attempt, manner, is_live=story.in_progress is not None)
+        yield from _attempt(f"attempt {attempt.attempt}", attempt, options, is_live=story.in_progress is not None)
     if story.answer is not None:
         yield "answer", "bold"
         yield from _indented(story.answer.text, 2)
         for mark in story.answer.marks:
             yield f"  anomaly {mark}: {_MARKED[mark]}", "yellow"
-    for kind, shown in story.anomalies.items():
-        yield from _indented(f"anomaly {kind}: {shown}", 2, "yellow")
+    for kind, reason in story.anomalies.items():
+        yield from _indented(f"anomaly {kind}: {reason}", 2, "yellow")
     for each in story.judgings:
         title = f"judges of the evaluation {each.evaluation}{f' ({each.name})' if each.name else ''}"
         title += f", attempt {each.told.attempt}" if each.told.attempt > 1 else ""
-        yield from _attempt(title, each.told, manner, is_live=False)
+        yield from _attempt(title, each.told, options, is_live=False)
     if story.scores:
         yield "scores", "bold"
     for score in story.scores:
@@ -71,7 +71,7 @@ def _story(story: KeyStory, size_of: SizeOf, manner: _Manner) -> Iterator[Line]:
 
 
 class _Turn(msgspec.Struct):
-    """A request and the calls behind it; calls before the first request have none."""
+    """A request and the calls after it. Calls before the first request have none."""
 
     request: StepStory | None
     calls: list[StepStory]
@@ -82,7 +82,7 @@ class _Turn(msgspec.Struct):
         return [_result(call) for call in self.calls]
 
     def uncalled(self) -> list[dict[str, Any]]:
-        """What the model called and no step tells of."""
+        """Tool calls of the model that have no step."""
         done = [(call.called.tool, call.called.arguments) for call in self.calls if call.called]
         left = []
         for call in self.request.tool_calls if self.request else ():
@@ -108,15 +108,15 @@ def _turns(steps: Sequence[StepStory]) -> Iterator[_Turn]:
         yield turn
 
 
-def _attempt(title: str, attempt: AttemptStory, manner: _Manner, *, is_live: bool) -> Iterator[Line]:
+def _attempt(title: str, attempt: AttemptStory, options: _Options, *, is_live: bool) -> Iterator[Line]:
     times = " .. ".join(at[:19] for at in dict.fromkeys((attempt.began, attempt.ended)) if at)
     yield f"{title}  {attempt.status}  {times}".rstrip(), "bold"
     before: _Turn | None = None
     for turn in _turns(attempt.steps):
-        yield from _turn(turn, before, manner)
+        yield from _turn(turn, before, options)
         before = turn
     for each in attempt.begun:
-        yield from _begun(each, is_live=is_live and each.process == len(manner.resumes) + 1)
+        yield from _begun(each, is_live=is_live and each.process == len(options.resumes) + 1)
     yield from _sums(attempt)
     if attempt.failure is not None:
         again = "" if attempt.final else "; another attempt follows"
@@ -143,79 +143,79 @@ def _begun(begun: BegunStory, *, is_live: bool) -> Iterator[Line]:
     yield f"    must not be made twice; {came}", "yellow"
 
 
-def _turn(turn: _Turn, before: _Turn | None, manner: _Manner) -> Iterator[Line]:
+def _turn(turn: _Turn, before: _Turn | None, options: _Options) -> Iterator[Line]:
     process = before.calls[-1].process if before and before.calls else before.process if before else turn.process
     if turn.request is not None:
-        yield from _resumed(process, turn.process, manner)
+        yield from _resumed(process, turn.process, options)
         process = turn.process
-        yield from _request(turn.request, before, manner)
-        for wanted in turn.uncalled():
-            yield from _text(f"[tool call] {_called(wanted)}", 4, manner)
-    for call in turn.calls:
-        yield from _resumed(process, call.process, manner)
-        process = call.process
-        yield from _call(call, manner)
+        yield from _request(turn.request, before, options)
+        for call in turn.uncalled():
+            yield from _text(f"[tool call] {_called(call)}", 4, options)
+    for step in turn.calls:
+        yield from _resumed(process, step.process, options)
+        process = step.process
+        yield from _call(step, options)
 
 
-def _resumed(before: int, now: int, manner: _Manner) -> Iterator[Line]:
+def _resumed(before: int, now: int, options: _Options) -> Iterator[Line]:
     if now > before:
-        at = manner.resumes[now - 2][:19]
+        at = options.resumes[now - 2][:19]
         yield f"  -- resumed at {at}: what stands above was recorded before --", "cyan"
 
 
-def _call(step: StepStory, manner: _Manner) -> Iterator[Line]:
+def _call(step: StepStory, options: _Options) -> Iterator[Line]:
     arguments = _compact(step.called.arguments) if step.called else ""
     what = f"{step.called.tool}({arguments})" if step.called else step.kind
-    yield from _text(f"[call] {what}", 4, manner, rest=f"  {took(step.seconds)}")
+    yield from _text(f"[call] {what}", 4, options, rest=f"  {took(step.seconds)}")
     if step.cancelled:
         yield "    cancelled by the solver", ""
     elif step.failure is not None:
-        yield from _text(f"[error] {step.failure.kind}: {step.failure.message}", 4, manner, "red")
+        yield from _text(f"[error] {step.failure.kind}: {step.failure.message}", 4, options, "red")
     else:
-        yield from _text(f"[result] {_result(step)}", 4, manner)
+        yield from _text(f"[result] {_result(step)}", 4, options)
     if step.files is not None:
-        yield from _text(_changes(step.files), 4, manner)
+        yield from _text(_changes(step.files), 4, options)
 
 
 def _changes(files: Files) -> str:
-    """What a call changed in the sandbox: a + for what is there now, a - for what is not."""
+    """What a call changed in the sandbox: + for files created or changed, - for files removed."""
     if files.lost:
         return f"[files] not kept: {files.lost}"
-    told = [f"+{path} {human_bytes(each.size)}" if each.blob else f"+{path}" for path, each in files.changed.items()]
-    told += [f"-{path}" for path in files.removed]
-    more = f", and {len(told) - _FILES_SHOWN} more" if len(told) > _FILES_SHOWN else ""
-    return f"[files] {', '.join(told[:_FILES_SHOWN])}{more}"
+    changes = [f"+{path} {human_bytes(each.size)}" if each.blob else f"+{path}" for path, each in files.changed.items()]
+    changes += [f"-{path}" for path in files.removed]
+    more = f", and {len(changes) - _FILES_SHOWN} more" if len(changes) > _FILES_SHOWN else ""
+    return f"[files] {', '.join(changes[:_FILES_SHOWN])}{more}"
 
 
-def _request(step: StepStory, before: _Turn | None, manner: _Manner) -> Iterator[Line]:
+def _request(step: StepStory, before: _Turn | None, options: _Options) -> Iterator[Line]:
     asked = f" of role {step.role}" if step.role else ""
     yield f"  turn {step.turn}  {step.how}{asked}  record {step.n}", "bold"
-    yield from _settings(step, before.request if before else None, manner)
-    yield from _new_messages(step, before.results if before else [], manner)
+    yield from _settings(step, before.request if before else None, options)
+    yield from _new_messages(step, before.results if before else [], options)
     if step.cancelled:
         yield f"    cancelled by the solver after {took(step.seconds)}", ""
         return
     if step.failure is not None:
-        yield from _text(f"{step.failure.kind}: {step.failure.message}", 4, manner, "red")
+        yield from _text(f"{step.failure.kind}: {step.failure.message}", 4, options, "red")
     elif step.answer or not step.tool_calls:
-        yield from _text(f"[answer] {step.answer or ''}", 4, manner)
+        yield from _text(f"[answer] {step.answer or ''}", 4, options)
     reason = step.finish_reason and f"finish reason {step.finish_reason}"
     facts = [reason, tokens(step.usage), _dollars(step.dollars), took(step.seconds)]
     yield f"    {', '.join(filter(None, facts))}, sent {counted(step.tries, 'time')}", ""
 
 
-def _settings(step: StepStory, before: StepStory | None, manner: _Manner) -> Iterator[Line]:
-    """Parameters and tools, where they are not those of the turn before."""
+def _settings(step: StepStory, before: StepStory | None, options: _Options) -> Iterator[Line]:
+    """Parameters and tools, if they differ from those of the turn before."""
     if (step.params, step.tools) == ((before.params, before.tools) if before else ({}, [])):
         return
     named = ("params", _compact(step.params) if step.params else ""), ("tools", ", ".join(step.tools))
     had = bool(before and before.params), bool(before and before.tools)
-    told = [f"{name} {value or 'none'}" for (name, value), was in zip(named, had, strict=True) if value or was]
-    yield from _text("; ".join(told), 4, manner)
+    settings = [f"{name} {value or 'none'}" for (name, value), was in zip(named, had, strict=True) if value or was]
+    yield from _text("; ".join(settings), 4, options)
 
 
-def _new_messages(step: StepStory, results: Sequence[str], manner: _Manner) -> Iterator[Line]:
-    """What stands above, as the result of a call, is not told again."""
+def _new_messages(step: StepStory, results: Sequence[str], options: _Options) -> Iterator[Line]:
+    """New messages of a request, without tool results that were shown above."""
     known = [message for message in step.messages if message.get("role") == "tool" and _ends(message, results)]
     kept = f"{counted(step.kept, 'message')} as before (of record {step.after})" if step.kept else ""
     above = f"{counted(len(known), 'result')} of the calls above" if known else ""
@@ -223,7 +223,7 @@ def _new_messages(step: StepStory, results: Sequence[str], manner: _Manner) -> I
         yield f"    … {', '.join(filter(None, (kept, above)))}", ""
     for message in step.messages:
         if message not in known:
-            yield from _message(message, manner)
+            yield from _message(message, options)
 
 
 def _ends(message: Message, results: Sequence[str]) -> bool:
@@ -237,15 +237,15 @@ def _result(step: StepStory) -> str:
     return step.value if isinstance(step.value, str) else _compact(step.value)
 
 
-def _message(message: Message, manner: _Manner) -> Iterator[Line]:
-    text = told_content(message.get("content"), manner.size_of)
-    yield from _text(f"[{message.get('role')}] {text}".rstrip(), 4, manner)
+def _message(message: Message, options: _Options) -> Iterator[Line]:
+    text = content_text(message.get("content"), options.size_of)
+    yield from _text(f"[{message.get('role')}] {text}".rstrip(), 4, options)
     for call in message.get("tool_calls") or ():
-        yield from _text(f"[tool call] {_called(call)}", 4, manner)
+        yield from _text(f"[tool call] {_called(call)}", 4, options)
 
 
 def took(seconds: float) -> str:
-    """Steps are often short."""
+    """A duration; in milliseconds below one second, because steps are often short."""
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else duration(seconds)
 
 
@@ -253,11 +253,11 @@ def _dollars(amount: float | None) -> str:
     return "" if amount is None else dollars(amount)
 
 
-def _text(text: str, width: int, manner: _Manner, style: str = "", rest: str = "") -> Iterator[Line]:
-    """A text that may be long. `rest` follows its last line, or what stands for it."""
+def _text(text: str, width: int, options: _Options, style: str = "", rest: str = "") -> Iterator[Line]:
+    """A text, shortened if it is long. `rest` follows the last line."""
     text = "\n".join(lines_of(text)).rstrip()
     lines = text.splitlines() or [""]
-    shown = lines if manner.full else _beginning(lines)
+    shown = lines if options.full else _beginning(lines)
     left = len(text) - sum(map(len, shown)) - len(shown) + 1
     if left <= 0:
         yield from _indented("\n".join(lines) + rest, width, style)
@@ -282,7 +282,7 @@ def _score(score: ScoreStory) -> Iterator[Line]:
     if score.replaced:
         before = ", replaced by hand"
     if score.failure is not None:
-        message = own_words(score.scorer, score.failure.message)
+        message = without_scorer_name(score.scorer, score.failure.message)
         failure = msgspec.structs.replace(score.failure, message=message)
         yield from _failure(f"{score.scorer} failed", failure, before)
         return
@@ -320,7 +320,7 @@ def _compact(value: Any) -> str:
 
 
 def _indented(text: str, width: int, style: str = "") -> Iterator[Line]:
-    """Line by line; what follows a `[name]` stands a little to the right."""
+    """The lines of a text, indented. After a `[name]`, following lines are indented a little more."""
     hanging = 2 if text.startswith("[") else 0
     for number, line in enumerate(lines_of(text)):
         yield f"{' ' * (width + (hanging if number else 0))}{line}", style

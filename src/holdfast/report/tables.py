@@ -1,4 +1,8 @@
-"""Reports for a terminal and for a notebook: the same cells, as text and as HTML."""
+"""Reports for terminals and notebooks: the same cells as text and as HTML, and the lines below the table.
+
+Every line generator (`failure_lines`, `marked_lines`, …) is shared by the terminal, Markdown and HTML reports, so that
+they report the same facts.
+"""
 
 import html
 import io
@@ -14,7 +18,7 @@ from holdfast.records.samples import Usage
 from holdfast.report.cells import CellReport, Example, RunReport, ScorerReport
 from holdfast.report.costs import Cost, unpriced_line
 from holdfast.report.grid import Grid
-from holdfast.report.text import brief, count_of, counted, dollars, first_line, status_tone, status_words
+from holdfast.report.text import brief, count_of, counted, dollars, first_line, status_text, status_tone
 from holdfast.score.anomalies import KINDS
 from holdfast.stats import Summary
 
@@ -35,20 +39,20 @@ _COLUMNS = (
     "time",
 )
 _NAMES = 3
-"""So many of the columns hold names, the others numbers."""
+"""The first columns hold names, the others numbers."""
 _TEXT_WIDTH = 1000
-_OF_THE_CODE = ("solver", "record")
+_CODE_FAILURES = ("solver", "record")
 _TOO_LARGE = RecordTooLargeError.kind
 _ONLY_IF_ANY = {"no score", "scorer failed", "failed", "unfinished", "cost"}
 _STATUS_STYLE = {"completed": "green", "running": "cyan", "interrupted": "yellow", "failed": "red", "stalled": "red"}
 
 Command = Callable[..., str]
-"""From a verb and its options to a command about the run that works when it is copied."""
+"""Makes a command line for this run from a verb and its options, ready to be copied."""
 
 
 def report_table(report: RunReport, command: Command | None = None) -> RenderableType:
-    """The cells of a run, and under them what is not in the numbers. Columns in which nothing happened are left out.
-    With `command`, what to do about failed samples.
+    """The cells of a run, and below them what the numbers do not show. Empty columns are left out. With `command`, it
+    also lists what to do about failed samples.
     """
     names, rows = report_rows(report)
     above: list[RenderableType] = [headline(report), *map(_line, notice_lines(report)), ""]
@@ -63,7 +67,7 @@ def report_html(report: RunReport) -> str:
 
 
 def report_rows(report: RunReport) -> tuple[list[str], list[list[str]]]:
-    """The names of the columns in which something happened, and the rows."""
+    """The names of the non-empty columns, and the rows."""
     rows = [row for cell in report.cells for row in _rows(cell)]
     shown = [
         i for i, name in enumerate(_COLUMNS) if name not in _ONLY_IF_ANY or any(row[i] not in ("", "0") for row in rows)
@@ -77,7 +81,7 @@ def plain_table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> Grid:
 
 
 def html_table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Without style of its own: a notebook has one."""
+    """Without CSS: notebooks have their own."""
     head = "".join(f"<th>{_escaped(name)}</th>" for name in names)
     body = "".join(f"<tr>{''.join(f'<td>{_escaped(cell)}</td>' for cell in row)}</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
@@ -88,7 +92,7 @@ def _escaped(text: str) -> str:
 
 
 def as_text(shown: RenderableType) -> str:
-    """Without colours and never shortened, for a place that is no terminal."""
+    """Plain text without colours, never shortened, for output that is not a terminal."""
     out = io.StringIO()
     Console(file=out, width=_TEXT_WIDTH, highlight=False, markup=False, color_system=None).print(shown)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
@@ -98,14 +102,14 @@ def headline(report: RunReport) -> Text:
     text = _line(f"{report.experiment}/{report.run_id}  ")
     failed, planned = sum(cell.failed for cell in report.cells), sum(cell.planned for cell in report.cells)
     tone = status_tone(report.status, failed, planned)
-    text.append(status_words(report.status, failed, planned), style=_STATUS_STYLE.get(tone, ""))
+    text.append(status_text(report.status, failed, planned), style=_STATUS_STYLE.get(tone, ""))
     if report.reason:
         text.append(f"  ({one_line(report.reason)})")
     return text
 
 
 def notice_lines(report: RunReport) -> Iterator[str]:
-    """What a reader must know before the numbers: damage, and whose scores they are if there are several."""
+    """What a reader must know before the numbers: damage, and which evaluation is shown if there are several."""
     yield from (f"damaged: {sentence}" for sentence in report.damage)
     if len(report.evaluations) > 1:
         called = report.evaluations.get(report.evaluation, "")
@@ -144,8 +148,8 @@ def failure_lines(cells: Iterable[CellReport]) -> Iterator[str]:
 
 
 def reading_lines(cells: Iterable[CellReport]) -> Iterator[str]:
-    """What a reader of the numbers must know: samples of which a reducer says nothing, how far judges agree, and
-    that groups are not known.
+    """What a reader needs to interpret the numbers: samples without a reduced value, agreement of judges, unknown
+    groups.
     """
     for cell in cells:
         place = f"{cell.task}/{cell.model}"
@@ -159,14 +163,14 @@ def reading_lines(cells: Iterable[CellReport]) -> Iterator[str]:
 
 
 def group_lines(cells: Iterable[CellReport]) -> Iterator[str]:
-    """That the groups which the spec names are not known."""
+    """Tasks whose groups are unknown although the spec names a group column."""
     for cell in cells:
         if cell.groups_unknown:
             yield f"{cell.task}/{cell.model}: {cell.groups_unknown}"
 
 
 def marked_lines(cells: Iterable[CellReport]) -> Iterator[str]:
-    """Answers that are none, or not all of one: nobody should have to look for them in the scores."""
+    """Answers that are filtered, empty or truncated."""
     for cell in cells:
         for mark, count in cell.marks.items():
             answers = f"{counted(count, 'answer')} {'is' if count == 1 else 'are'} {mark}"
@@ -175,22 +179,22 @@ def marked_lines(cells: Iterable[CellReport]) -> Iterator[str]:
 
 
 def anomaly_lines(report: RunReport, command: Command | None = None) -> Iterator[str]:
-    """What is odd about answers, with how to see them; and whether somebody should look again."""
+    """Anomalies of answers, each with the command that shows them, and answers that were not checked yet."""
     show = command or (lambda verb, *rest: f"holdfast {verb} {report.run_id} {' '.join(rest)}".rstrip())
     for cell in report.cells:
         for kind, count in cell.anomalies.items():
             example = cell.odd[kind]
-            told = f"anomaly {kind} in {counted(count, 'answer')} ({KINDS[kind]})"
-            seen = f"e.g. {example.key}: {first_line(example.message)}; see: {show('show', '--anomaly', kind)}"
-            yield f"{cell.task}/{cell.model}: {told}, {seen}"
+            count_text = f"anomaly {kind} in {counted(count, 'answer')} ({KINDS[kind]})"
+            example_text = f"e.g. {example.key}: {first_line(example.message)}; see: {show('show', '--anomaly', kind)}"
+            yield f"{cell.task}/{cell.model}: {count_text}, {example_text}"
     if report.unlooked:
         look = show("score", "--anomalies")
-        told = f"{counted(report.unlooked, 'answer')} not looked at with the newest list of anomalies"
-        yield f"{told}; look with: {look}"
+        count_text = f"{counted(report.unlooked, 'answer')} not looked at with the newest list of anomalies"
+        yield f"{count_text}; look with: {look}"
 
 
 def cost_lines(cost: Cost) -> Iterator[str]:
-    """Nothing, where no price is known and none was asked for."""
+    """The cost in one line; no line if no price is known."""
     if cost.dollars is None:
         return
     line = f"cost: {dollars(cost.dollars)}"
@@ -200,36 +204,36 @@ def cost_lines(cost: Cost) -> Iterator[str]:
 
 
 def speed_lines(report: RunReport) -> Iterator[str]:
-    """One line a model. Judges that only other evaluations asked have no part in what is reported."""
+    """One line per model, without judges that only other evaluations used."""
     for model in report.models:
         request = model.phases["request"]
         if request is None or model.evaluations.keys().isdisjoint(("", report.evaluation)):
             continue
-        told = f"{model.title}: a request takes {brief(request.p50)} (p50), {brief(request.p90)} (p90)"
+        text = f"{model.title}: a request takes {brief(request.p50)} (p50), {brief(request.p90)} (p90)"
         if model.output_tokens_per_second:
-            told += f", {short(round(model.output_tokens_per_second, 1))} output tokens/s"
+            text += f", {short(round(model.output_tokens_per_second, 1))} output tokens/s"
         if model.rate_limited_share:
-            told += f", {model.rate_limited_share:.0%} of the time held by rate limits"
-        yield told
+            text += f", {model.rate_limited_share:.0%} of the time held by rate limits"
+        yield text
 
 
-def again_lines(cells: Iterable[CellReport], command: Command) -> Iterator[str]:
-    """What to do about failed samples. A resume tries all of them again, but an error in the solver's code or an answer
-    that is too large mostly needs a change, and then it is another experiment.
+def retry_lines(cells: Iterable[CellReport], command: Command) -> Iterator[str]:
+    """What to do about failed samples. A resume retries all of them. An error in the solver's code or an answer that is
+    too large usually needs a change first, which makes it another experiment: a fork.
     """
     cells = list(cells)
-    broken = sum(cell.failures.get(kind, 0) for cell in cells for kind in _OF_THE_CODE)
+    broken = sum(cell.failures.get(kind, 0) for cell in cells for kind in _CODE_FAILURES)
     large = sum(cell.failures.get(_TOO_LARGE, 0) for cell in cells)
     failed = sum(cell.failed for cell in cells) - broken - large
     if failed:
         yield f"{counted(failed, 'failed sample')} can be tried again with: {command('resume')}"
     if large:
         limit = f"a record can have at most {LINE_BYTES_MAX >> 20} MiB"
-        told = f"{counted(large, 'sample')} could not be saved: the text is too large ({limit})"
+        text = f"{counted(large, 'sample')} could not be saved: the text is too large ({limit})"
         change = f"To change max_tokens or the solver: {command('fork')}"
-        yield f"{told}. To try again: {command('resume')}. {change}"
+        yield f"{text}. To try again: {command('resume')}. {change}"
     if broken:
-        keys = (cell.examples[kind].key for cell in cells for kind in _OF_THE_CODE if kind in cell.examples)
+        keys = (cell.examples[kind].key for cell in cells for kind in _CODE_FAILURES if kind in cell.examples)
         look = f"look at one: {command('show', next(keys))}"
         told = f"{counted(broken, 'sample')} failed in the solver's code; {look}. If it depends on chance, try again: "
         yield f"{told}{command('resume')}. If the code is wrong, fix it, then: {command('fork')}"
@@ -251,8 +255,8 @@ def _rows(cell: CellReport) -> Iterable[tuple[str, ...]]:
 
 
 def scorer_rows(scorer: ScorerReport) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """What a table says of a scorer: `numeric`, of all answers, and `numeric pass@5`, of all samples. What is missing
-    is told once.
+    """The table rows of a scorer: `numeric` over all answers, `numeric pass@5` over all samples. Missing scores are
+    shown in the first row only.
     """
     missing = (str(scorer.no_score), str(scorer.failures))
     for index, (name, summary, labels) in enumerate(scorer_summaries(scorer)):
@@ -260,7 +264,7 @@ def scorer_rows(scorer: ScorerReport) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def scorer_summaries(scorer: ScorerReport) -> Iterator[tuple[str, Summary, Mapping[str, int]]]:
-    """What the task asks for of a scorer: the mean of all answers, and what reducers make of each sample's."""
+    """The summaries that the task's reducers request: the mean over all answers, and reduced values over samples."""
     if scorer.plain:
         yield scorer.scorer, scorer.summary, scorer.labels
     for each in scorer.reduced:
@@ -283,9 +287,9 @@ def _footnotes(report: RunReport, command: Command | None) -> Iterable[Renderabl
     if steps["orphaned"]:
         line += f", {steps['orphaned']} orphaned"
     if report.saved != Usage():
-        line += f"; replay saved {_worth(report)}"
+        line += f"; replay saved {_savings(report)}"
     yield _line(line, style="dim")
-    told = (
+    sections = (
         ("dim", cost_lines(report.cost)),
         ("dim", speed_lines(report)),
         ("", reading_lines(report.cells)),
@@ -294,10 +298,10 @@ def _footnotes(report: RunReport, command: Command | None) -> Iterable[Renderabl
         ("yellow", anomaly_lines(report, command)),
         ("red", failure_lines(report.cells)),
     )
-    yield from (_line(line, style) for style, lines in told for line in lines)
+    yield from (_line(line, style) for style, lines in sections for line in lines)
     if command is not None and report.status != "running":
-        for again in again_lines(report.cells, command):
-            yield _line(again)
+        for line in retry_lines(report.cells, command):
+            yield _line(line)
     if report.anomalies:
         found = counted(report.anomalies, "anomaly", "anomalies")
         look = command("verify") if command is not None else f"holdfast verify {report.run_id}"
@@ -305,18 +309,22 @@ def _footnotes(report: RunReport, command: Command | None) -> Iterable[Renderabl
 
 
 def edited_lines(cells: Iterable[CellReport]) -> Iterator[str]:
-    """That people have had a hand in the numbers."""
+    """How many scores were set by hand."""
     edited = sum(each.edited for cell in cells for each in cell.scorers)
     if edited:
         yield f"{counted(edited, 'score')} edited by hand"
 
 
-def _worth(report: RunReport) -> str:
-    """In dollars, if there are prices: people pay with them."""
+def _savings(report: RunReport) -> str:
+    """What replay saved: in dollars if there are prices, and in tokens."""
     saved = report.cost.saved_dollars
     return f"{dollars(saved)} ({tokens(report.saved)})" if saved else tokens(report.saved)
 
 
 def _line(text: str, style: str = "") -> Text:
-    """One line, however long: the terminal wraps it, so that what is copied from it has no line breaks in it."""
+    """One line of any length. The terminal wraps it, so that copied text has no line breaks."""
     return Text(one_line(text), style=style, no_wrap=True, overflow="ignore")
+
+
+# Old names, until every importer is renamed.
+again_lines = retry_lines

@@ -1,4 +1,8 @@
-"""Where runs stand: folds over journals, and the derived index that reading commands use."""
+"""What follows from a journal: the writer's fold, the index that reading commands use, status, catalogue and profile.
+
+Everything here is derived and can be deleted: `dispatch` routes records by type, `fold`, `story` and `profile` compute
+from them, `index` and `catalogue` keep the result in the user's cache (`cache`, `snapshot`).
+"""
 
 from holdfast.state.catalogue import Catalogue, stamp_of
 from holdfast.state.evidence import example_value, recorded_answer, recorded_edits, recorded_scores

@@ -1,12 +1,12 @@
 """The user's cache folder: where every derived file lives, how large it may grow, and which entries are stale.
 
 The folder is `HOLDFAST_CACHE`, else `XDG_CACHE_HOME/holdfast`, else `~/.cache/holdfast`. If it cannot be written, or is
-on a network file system, a private temporary folder of this machine takes its place; if that cannot be used either
-there is no cache, and callers work in memory. Nothing in it is an original: it may be deleted at any time.
+on a network file system, a private temporary folder of this machine is used instead; if that fails too, there is no
+cache, and callers work in memory. Everything in it is derived: it may be deleted at any time.
 
 Layout: `runs/<name>.db` and `stores/<name>.db` are snapshots (see `snapshot`), `copies/<name>/` are copies of mirrored
-runs, `checks/<name>.json` says which files of a run were checked (see `sources`). The time of last modification is the
-time of last use. All folders are private to their owner.
+runs, `checks/<name>.json` lists the files of a run that were verified (see `snapshot.CheckedFiles`). The modification
+time of an entry is its time of last use. All folders are private to their owner.
 """
 
 import contextlib
@@ -28,10 +28,10 @@ from holdfast.files import open_or_create
 FOLDER_VARIABLE = "HOLDFAST_CACHE"
 BYTES_VARIABLE = "HOLDFAST_CACHE_BYTES"
 BYTES_MAX = 10 << 30
-"""The default bound of all entries together."""
+"""The default limit for all entries together."""
 UNUSED_SECONDS_MAX = 30 * 86400.0
 IN_USE = "in-use"
-"""A file inside a copy: whoever reads the copy holds a shared lock on it, so that it is not evicted meanwhile."""
+"""A file inside a copy. Readers of the copy hold a shared lock on it, so that it is not evicted meanwhile."""
 TEMPORARY_SUFFIX = ".tmp"
 _ABANDONED_SECONDS = 86400.0
 _KINDS = ("runs", "stores", "copies", "checks")
@@ -68,7 +68,7 @@ _MOUNTS = "/proc/self/mountinfo"
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """What an entry is derived from. A copy, a replacement or a forgery of a folder has another identity."""
+    """The folder that an entry is derived from. A copied, replaced or forged folder has another identity."""
 
     kind: str
     path: str
@@ -85,8 +85,8 @@ class Identity(msgspec.Struct, frozen=True):
     @property
     def name(self) -> str:
         """The entry's name inside the folder of its kind."""
-        told = msgspec.json.encode((self.path, self.device, self.inode, self.uid))
-        return hashlib.blake2b(told, digest_size=16).hexdigest()
+        content = msgspec.json.encode((self.path, self.device, self.inode, self.uid))
+        return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -124,13 +124,13 @@ def entry_path(kind: str, name: str) -> str | None:
 
 
 def mark_used(path: str) -> None:
-    """Access times are unreliable (noatime), so the modification time stands for the last use."""
+    """Access times are unreliable (noatime), so the modification time records the last use."""
     with contextlib.suppress(OSError):
         os.utime(path)
 
 
 def make_room(root: str, keep: str = "", bytes_max: int | None = None, now: float | None = None) -> None:
-    """Remove what was unused for a month, then the least recently used entries until the rest fits the bound.
+    """Remove what was unused for a month, then the least recently used entries until the rest fits the limit.
 
     Open files are safe: SQLite keeps reading a file without a name, and copies that are being read are skipped.
     `keep`: the entry that is in use right now.
@@ -161,8 +161,8 @@ def remove_entry(path: str) -> bool:
 
 
 def remove_stale(is_stale: Callable[[str], bool]) -> tuple[int, int]:
-    """Remove entries that belong to nothing any more, in every folder that this user's cache may be in. How many, and
-    their bytes.
+    """Remove snapshots whose run or store is gone, from every folder that this user's cache may be in. Return how many
+    were removed, and their bytes.
     """
     count = size = 0
     for root, _ in _roots():
@@ -175,7 +175,7 @@ def remove_stale(is_stale: Callable[[str], bool]) -> tuple[int, int]:
 
 
 def is_networked(path: str) -> bool:
-    """Whether a folder is on another machine's disk; False where that cannot be known."""
+    """Whether a folder is on another machine's disk; False where the kernel does not say."""
     try:
         return _kind_of(os.stat(path).st_dev) in _NETWORKED
     except OSError:
@@ -183,7 +183,7 @@ def is_networked(path: str) -> bool:
 
 
 def _roots() -> Iterator[tuple[str, bool]]:
-    """Candidates for the cache folder, with whether it must be private to be trusted."""
+    """Candidates for the cache folder; True for one in a shared place, which must be private to be trusted."""
     configured = os.environ.get(FOLDER_VARIABLE)
     above = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     yield os.path.abspath(configured or os.path.join(above, "holdfast")), False
@@ -196,12 +196,12 @@ def _is_usable_root(root: str, *, is_private: bool) -> bool:
         return _make_private(root, tighten=False) and not is_networked(root)
     os.makedirs(root, mode=0o700, exist_ok=True)
     if not os.environ.get(FOLDER_VARIABLE):
-        _make_private(root)  # older versions made it with the umask's mode; a folder that the user named is theirs
+        _make_private(root)  # older versions used the umask's mode; a folder that the user configured keeps its mode
     return not is_networked(root) and os.access(root, os.W_OK | os.X_OK)
 
 
 def _make_private(folder: str, *, tighten: bool = True) -> bool:
-    """Make a folder that only its owner can enter. False if what is there is a link or belongs to another user.
+    """Create a folder that only its owner can enter. False if the path is a link or belongs to another user.
     `tighten`: change the mode of one that others can enter, instead of refusing it.
     """
     with contextlib.suppress(FileExistsError):
@@ -230,7 +230,7 @@ def _entries(root: str) -> Iterator[Entry]:
         except OSError:
             continue
         for each in found:
-            with contextlib.suppress(OSError):  # another process removes it
+            with contextlib.suppress(OSError):  # another process may remove it meanwhile
                 about = each.stat(follow_symlinks=False)
                 is_folder = each.is_dir(follow_symlinks=False)
                 size = _size_of(each.path) if is_folder else about.st_size
@@ -247,14 +247,14 @@ def _size_of(folder: str) -> int:
 
 
 def _remove_copy(folder: str) -> bool:
-    """Under the lock that its readers hold: a process that reads a copy opens its files one by one."""
+    """Remove a copy unless a reader holds its lock: readers open its files one by one, and must find all of them."""
     try:
         handle = open_or_create(os.path.join(folder, IN_USE))
     except OSError:
         return False
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        hidden = f"{folder}-{uuid.uuid4().hex}{TEMPORARY_SUFFIX}"  # at once: nobody sees half of it
+        hidden = f"{folder}-{uuid.uuid4().hex}{TEMPORARY_SUFFIX}"  # renamed first: nobody sees half of it
         os.rename(folder, hidden)
         shutil.rmtree(hidden, ignore_errors=True)
     except OSError:
@@ -266,11 +266,11 @@ def _remove_copy(folder: str) -> bool:
 
 @functools.cache
 def _kind_of(device: int) -> str:
-    """The type of a mounted file system, as the kernel names it; empty if it does not tell."""
-    wanted = f"{os.major(device)}:{os.minor(device)}"
+    """The type of a mounted file system, as the kernel names it; empty if unknown."""
+    number = f"{os.major(device)}:{os.minor(device)}"
     with contextlib.suppress(OSError), open(_MOUNTS, encoding="utf-8", errors="replace") as file:
         for line in file:
             mount, _, kind = line.partition(" - ")
-            if mount.split()[2:3] == [wanted]:
+            if mount.split()[2:3] == [number]:
                 return kind.split()[0]
     return ""

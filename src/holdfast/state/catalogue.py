@@ -1,8 +1,8 @@
-"""The derived catalogue over all runs of a store: the summaries of runs that have not changed since.
+"""The derived catalogue of a store: summaries of its runs, so that `ls` reads only runs that have changed.
 
 It is a snapshot in the user's cache (see `snapshot`), so readers never wait for each other. It can be deleted at any
-time. One that fails in any way is replaced by the listing that meets it, with one warning. What two listings add at
-the same time may be lost to one of them, and is added again by the next.
+time. If it fails in any way, the listing that notices replaces it and logs one warning. Of two listings that write at
+the same time the last one wins; the next listing adds what was lost.
 """
 
 import hashlib
@@ -18,15 +18,15 @@ _SCHEMA = "CREATE TABLE runs (folder TEXT PRIMARY KEY, stamp TEXT, told BLOB) WI
 
 
 class Catalogue:
-    """Each run's summary, with the state of its files when it was made. Close it to keep what was added."""
+    """Each run's summary, with the state of its files at that time. `close` saves what was added."""
 
     def __init__(self, store: str, form: str) -> None:
-        """`form`: the shape of the summaries; a catalogue of another shape is replaced."""
+        """`form`: a description of the summaries' fields; a catalogue with another form is replaced."""
         self._store = store
         version = int.from_bytes(hashlib.blake2b(form.encode(), digest_size=6).digest())
         self._snapshot = Snapshot(identify("stores", store), version, _SCHEMA)
         self._new: dict[str, tuple[str, bytes] | None] = {}
-        """What to add; None is to be forgotten."""
+        """Summaries to write; None removes a run."""
         self._database: sqlite3.Connection | None = None
         try:
             self._database = self._snapshot.open()
@@ -34,7 +34,7 @@ class Catalogue:
             self._replace(str(error))
 
     def find(self, folder: str, stamp: str) -> bytes | None:
-        """The summary of a run in exactly this state."""
+        """The summary of a run whose files are in exactly this state; None if there is none."""
         if self._database is None:
             return None
         query = "SELECT told FROM runs WHERE folder = ? AND stamp = ?"
@@ -45,11 +45,11 @@ class Catalogue:
             return None
         return row[0] if row is not None and isinstance(row[0], bytes) else None
 
-    def put(self, folder: str, stamp: str, told: bytes) -> None:
-        self._new[_text(folder)] = (stamp, told)
+    def put(self, folder: str, stamp: str, summary: bytes) -> None:
+        self._new[_text(folder)] = (stamp, summary)
 
     def keep_only(self, folders: set[str]) -> None:
-        """Forget runs that are gone."""
+        """Forget runs that no longer exist."""
         if self._database is None:
             return
         try:
@@ -94,25 +94,25 @@ class Catalogue:
 
 def stamp_of(run: str) -> str:
     """The state of the files that a run's summary is made of. It changes with every record, and if a file or the folder
-    is replaced: times of change (ctime) and inodes cannot be copied.
+    is replaced: change times (ctime) and inodes cannot be copied.
     """
-    told = []
+    parts = []
     for folder in (run, os.path.join(run, "journal")):
         if not is_folder(folder):
             continue
         try:
             above = os.stat(folder)
-            told.append(f"{above.st_dev}:{above.st_ino}")
+            parts.append(f"{above.st_dev}:{above.st_ino}")
             for entry in sorted(os.scandir(folder), key=lambda each: each.name):
                 if entry.name.startswith(("log.jsonl", "lease.json", "lock", "control")):
                     continue
                 found = entry.stat(follow_symlinks=False)
-                told.append(f"{entry.name}:{found.st_size}:{found.st_mtime_ns}:{found.st_ctime_ns}:{found.st_ino}")
+                parts.append(f"{entry.name}:{found.st_size}:{found.st_mtime_ns}:{found.st_ctime_ns}:{found.st_ino}")
         except OSError:
             continue
-    return hashlib.blake2b("|".join(told).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
+    return hashlib.blake2b("|".join(parts).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
 
 
 def _text(path: str) -> str:
-    """A file name need not be Unicode, a text in SQLite is."""
+    """File names need not be Unicode; SQLite texts must be."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")

@@ -1,7 +1,8 @@
-"""The journal's own records behind rows of the index.
+"""Reads the journal records behind index rows, for code that writes because of a row.
 
-Whatever is written to a journal because of an index row is first checked here: the row only says where the record is,
-and the record says what is true. A row without its record is treated as if it did not exist.
+Invariant: nothing is written to a journal because of an index row alone. The row only gives a position; the record
+there decides. A row without a matching record is treated as if it did not exist, so a wrong or forged index does no
+harm.
 """
 
 from collections.abc import Iterable
@@ -33,8 +34,8 @@ def recorded_score(reader: Reader, position: Position, evaluation: str, scorer: 
 
 
 def recorded_scores(reader: Reader, index: Index, answer: tuple[int, int], evaluation: str) -> list[ScoreGiven]:
-    """Every score that the scorers of an evaluation gave an answer, which is named by ordinal and record number; none
-    if the record of one of them is missing.
+    """Every score that the scorers of an evaluation gave an answer (`answer`: its ordinal and record number). Empty if
+    the record of one of them is missing.
     """
     rows = [row for row in index.made_of(*answer, evaluation) if row.position.n]
     found = [recorded_score(reader, row.position, evaluation, row.scorer) for row in rows]
@@ -43,7 +44,7 @@ def recorded_scores(reader: Reader, index: Index, answer: tuple[int, int], evalu
 
 
 def recorded_edits(reader: Reader, index: Index, answer: tuple[int, int], evaluation: str) -> list[ScoreGiven]:
-    """Scores of an answer that people set by hand, the oldest first."""
+    """Scores of an answer that people set by hand, oldest first."""
     rows = index.edits_of(*answer, evaluation)
     return _of_answer(answer, [recorded_score(reader, row.position, evaluation, row.scorer) for row in rows])
 

@@ -1,8 +1,7 @@
-"""The fold that a writer needs to go on: which keys are finished, what unfinished ones have recorded, what is not
-scored.
+"""The fold that a resume needs: which keys are finished, which steps unfinished keys have, which answers lack scores.
 
-Memory does not grow with the run: a bit for each key, and a few numbers for those that are not through. Everything
-here comes from the journal and can be made again.
+Owns `Fold` and its compact containers. A finished key costs one bit; only unfinished and unscored keys cost more.
+Everything is derived: after a crash the next start folds the journal again and gets the same state.
 """
 
 import itertools
@@ -20,6 +19,7 @@ from holdfast.records.facts import Cell, LookedAgain, SampleFailed, SampleFinish
 from holdfast.records.ranges import ORDINALS_MAX
 from holdfast.records.samples import MARKS
 from holdfast.score.anomalies import VERSION
+from holdfast.state.dispatch import RecordHandlers
 from holdfast.state.story import StepGist, Story
 
 _SPARE = 1024
@@ -29,7 +29,7 @@ LARGE_RECORD_BYTES = 1024 * 1024
 
 
 def _whole_bytes(first: int, last: int) -> tuple[range, Iterable[int]]:
-    """Of the bits from one to before another: the bytes that are all of these, and the bits beside them."""
+    """Split a range of bits into whole bytes, tested at once, and the single bits at both edges."""
     inner = range(-(-first // 8), max(last // 8, -(-first // 8)))
     return inner, itertools.chain(range(first, min(inner.start * 8, last)), range(max(inner.stop * 8, first), last))
 
@@ -46,7 +46,7 @@ class Bits:
         return index < len(self._bytes) and bool(self._bytes[index] & 1 << (number & 7))
 
     def has_any(self, first: int, count: int) -> bool:
-        """Of so many from one on."""
+        """Whether one of the `count` ordinals from `first` on is in the set."""
         inner, edges = _whole_bytes(first, first + count)
         return any(self._bytes[inner.start : inner.stop]) or any(number in self for number in edges)
 
@@ -56,10 +56,10 @@ class Bits:
         return full == len(inner) and all(number in self for number in edges)
 
     def add(self, number: int) -> bool:
-        """True if it was not there."""
+        """True if the number is new."""
         if number in self:
             return False
-        if not 0 <= number < ORDINALS_MAX:
+        if not 0 <= number < ORDINALS_MAX:  # a forged ordinal must not allocate gigabytes
             raise FormatError(f"a record names the key number {number}, which no plan has: Holdfast did not write it")
         index = number >> 3
         if index >= len(self._bytes):
@@ -75,13 +75,11 @@ class Bits:
 
 
 class Positions(MutableMapping[int, Position]):
-    """Where the records of many ordinals are, 24 bytes each: an ended run that is scored again has all of its answers
-    in here.
-    """
+    """Journal positions by ordinal, in 24 bytes each: scoring an ended run again puts all of its answers in here."""
 
     def __init__(self) -> None:
         self._pages: dict[int, array[int]] = {}
-        """n, segment and offset of each ordinal; an n of 0 is none. In pages, so that a large ordinal takes little."""
+        """n, segment and offset of each ordinal; n = 0 means none. Pages keep a single large ordinal cheap."""
         self._count = 0
 
     def __getitem__(self, ordinal: int) -> Position:
@@ -119,17 +117,18 @@ class Positions(MutableMapping[int, Position]):
 
 
 class Trail(msgspec.Struct):
-    """What an unfinished key has left: where its steps and announcements are, and how its attempts ended."""
+    """What an unfinished key has recorded: positions of its steps and announcements, and how its attempts failed."""
 
     steps: list[Position] = msgspec.field(default_factory=list)
     failures: dict[int, str] = msgspec.field(default_factory=dict)
     answered: bool = False
-    """It has an answered step, an announced call, or a failed attempt that used responses."""
+    """Whether it has an answered step, an announced call, or a failed attempt that used responses."""
 
 
 OWN_KINDS = frozenset({"scorer", "judge", "record", "too_large", "cancelled", "stalled", *MARKS})
-"""Failures of a scorer's or an answer's own making: asking again would come to the same. Any other is one of a judge's
-server, or of this machine."""
+"""Failures caused by the scorer or the answer itself: scoring again would fail again. All others come from a judge's
+server or from this machine, and are retried by the next resume."""
+_HANDLERS: RecordHandlers["Fold", Entry] = RecordHandlers()
 step_gist = FactDecoder(StepGist)
 finished_data = FactDecoder(SampleFinished)
 failed_data = FactDecoder(SampleFailed)
@@ -138,8 +137,8 @@ looked_data = FactDecoder(LookedAgain)
 
 
 class Judged(msgspec.Struct):
-    """What judges have said of an answer that is not fully scored: where their steps are, and how often its scoring
-    failed because a judge could not be asked.
+    """Judge calls for an answer that is not fully scored: positions of their steps, and how often scoring failed
+    because a judge could not be reached.
     """
 
     steps: list[Position] = msgspec.field(default_factory=list)
@@ -147,35 +146,35 @@ class Judged(msgspec.Struct):
 
 
 class Fold:
-    """Where a run stands. Feed it a reader's entries; it can be asked at any time."""
+    """The state of a run after the records that were applied so far."""
 
     def __init__(self, evaluation: str | None = None, scorers: Iterable[Mapping[str, Any]] = ()) -> None:
-        """`evaluation`: the one to look for unscored answers of; None is the newest. `scorers`: what it is made of. If
-        the run has an evaluation of the same scorers under another id, as version 0.1.0 computed it, that one is meant.
+        """`evaluation`: whose unscored answers to collect; None means the newest. `scorers`: its scorers. If the run
+        has an evaluation with the same scorers under another id (0.1.0 computed ids differently), that one is used.
         """
         self.story = Story()
         self.finished = Bits()
         self.failed = Bits()
         self.trails: dict[int, Trail] = {}
         self.failure_kinds: set[str] = set()
-        """Of every sample that failed for good, also of those that were retried and answered later."""
+        """Of every final failure, also of samples that were retried and answered later."""
         self.unscored = Positions()
         self.judged: dict[int, Judged] = {}
-        """By ordinal, of answers that judges were asked about and that are not fully scored."""
+        """By ordinal: answers with judge calls that are not fully scored."""
         self.unjudged: dict[int, Position] = {}
-        """Answers of which a judge could not be asked. They count as scored until somebody asks again."""
+        """Answers whose judge could not be reached. They count as scored until `judge_again`."""
         self.large: dict[int, int] = {}
-        """By ordinal: the bytes of the large records that a resume loads for a key: the steps of an unfinished sample,
-        or an answer that is not fully scored and the steps of its judges."""
+        """By ordinal: bytes of the large records that a resume loads for a key (steps of an unfinished sample, or an
+        answer that is not fully scored, with the steps of its judges). The engine limits how many load at once."""
         self._broken: set[int] = set()
         self.unlooked = Bits()
-        """Answers that were not looked at with the list of anomalies that is in force."""
+        """Finished answers that the current version of the anomaly checks has not seen."""
         self.damage: list[Damage] = []
         self._lost_last = 0
-        """The number of the last record that was lost."""
+        """The number of the last record that was lost to damage."""
         self._first_scores: dict[int, int] = {}
-        """By ordinal, of answers that are not fully scored: the number of their first score."""
-        self._wanted = evaluation
+        """By ordinal, for answers that are not fully scored: the record number of the first score."""
+        self._requested = evaluation
         self._scorers = comparable_by_task(scorers)
 
     @property
@@ -196,55 +195,59 @@ class Fold:
         return self
 
     def apply(self, entry: Entry) -> None:
-        kind = entry.line.t
-        if kind in ("step", "step.started"):
-            self._step(entry)
-        elif kind == "sample.finished":
-            self._finished(entry)
-        elif kind == "score":
-            self._score(entry)
-        elif kind == "sample.failed":
-            self._failed(entry)
-        elif kind == "anomaly" and entry.line.k is not None:
-            self._looked(entry)
-        else:
+        """Update from one record. This runs for every record of a resume, so it is one dict lookup and one call."""
+        handler = _HANDLERS.get(entry.line.t)
+        if handler is None:
             self.story.apply(entry)
-            if kind == "run.resumed":
-                self.retry_failed(self.story.resumes[-1].resumed.retried)
-                self.judge_again()
-            elif kind == "run.replanned":
-                self._forget_refusals(self.story.replans[-1].replanned.cells)
-            elif kind == "score.started":
-                self._adopt_evaluation()
+        else:
+            handler(self, entry)
         self.story.updated = entry.line.at
 
+    @_HANDLERS.on("run.resumed")
+    def _apply_resumed(self, entry: Entry) -> None:
+        self.story.apply(entry)
+        self.retry_failed(self.story.resumes[-1].resumed.retried)
+        self.judge_again()
+
+    @_HANDLERS.on("run.replanned")
+    def _apply_replanned(self, entry: Entry) -> None:
+        self.story.apply(entry)
+        self._forget_refusals(self.story.replans[-1].replanned.cells)
+
+    @_HANDLERS.on("score.started")
+    def _apply_scoring_started(self, entry: Entry) -> None:
+        self.story.apply(entry)
+        self._adopt_evaluation()
+
     def retry_failed(self, ordinals: Iterable[int] | None = None) -> None:
-        """Failed samples that get a fresh allowance, all unless some are named: until they end again they are
-        unfinished.
-        """
+        """Make failed samples unfinished again, so that they get new attempts: those named, or all of them."""
         for ordinal in [*self.trails] if ordinals is None else ordinals:
             self.failed.discard(ordinal)
 
     def _forget_refusals(self, cells: Iterable[Cell]) -> None:
-        """What a model refused before it was corrected must not be replayed."""
+        """Drop the recorded steps of corrected cells: the old model's refusals must not be replayed to the new one."""
         for ordinal, trail in self.trails.items():
             if any(cell.first <= ordinal < cell.first + cell.count for cell in cells):
                 trail.steps.clear()
 
     def _adopt_evaluation(self) -> None:
-        """Its scores and judge calls come later in the journal, so that none was missed. The first one is kept, because
-        scores were counted for it; what only a later one has is taken over from there.
+        """Use the id under which the run has recorded these scorers.
+
+        `score.started` precedes the scores and judge calls of its evaluation, so none was missed. With several such
+        evaluations the first is used, because its scores have been counted; scores that only a later one has are
+        copied from it.
         """
         started = self.story.evaluations[self.story.evaluation]
         if self._scorers and comparable_by_task(started.scorers) == self._scorers:
-            self._wanted, self._scorers = started.evaluation, {}
+            self._requested, self._scorers = started.evaluation, {}
 
     def judge_again(self) -> None:
-        """Answers whose judge could not be asked are to be scored again."""
+        """Put answers whose judge could not be reached back on the list of unscored ones."""
         self.unscored.update(self.unjudged)
         self.unjudged.clear()
 
-    def _step(self, entry: Entry) -> None:
+    @_HANDLERS.on("step", "step.started")
+    def _apply_step(self, entry: Entry) -> None:
         found = step_gist.decode(entry.line)
         if entry.line.t == "step":
             self.story.answered(found, entry.line.k)
@@ -265,10 +268,11 @@ class Fold:
 
     @property
     def evaluation(self) -> str:
-        """The id of the evaluation that unscored answers are looked for of. Empty if there is none."""
-        return self.story.evaluation if self._wanted is None else self._wanted
+        """The id of the evaluation whose unscored answers are collected. Empty if the run has none."""
+        return self.story.evaluation if self._requested is None else self._requested
 
-    def _finished(self, entry: Entry) -> None:
+    @_HANDLERS.on("sample.finished")
+    def _apply_finished(self, entry: Entry) -> None:
         found = finished_data.decode(entry.line)
         if not self.finished.add(found.o):
             self.story.twice += 1
@@ -276,19 +280,24 @@ class Fold:
         self.failed.discard(found.o)
         self.trails.pop(found.o, None)
         self.large.pop(found.o, None)
-        if found.scorers or self._wanted:
+        if found.scorers or self._requested:
             self.unscored[found.o] = Position(entry.line.n, entry.segment, entry.offset)
             self._count_large(found.o, entry)
         self.story.ended(found, entry.line.k)
         if found.looked != VERSION:
             self.unlooked.add(found.o)
 
-    def _looked(self, entry: Entry) -> None:
+    @_HANDLERS.on("anomaly")
+    def _apply_anomaly(self, entry: Entry) -> None:
+        if entry.line.k is None:  # about the journal, not about an answer
+            self.story.apply(entry)
+            return
         found = looked_data.decode(entry.line)
         if found.version == VERSION:
             self.unlooked.discard(found.o)
 
-    def _failed(self, entry: Entry) -> None:
+    @_HANDLERS.on("sample.failed")
+    def _apply_failed(self, entry: Entry) -> None:
         found = failed_data.decode(entry.line)
         if found.o in self.finished:
             return
@@ -302,10 +311,11 @@ class Fold:
             self.failed.discard(found.o)
         self.story.ended(found, entry.line.k)
 
-    def _score(self, entry: Entry) -> None:
+    @_HANDLERS.on("score")
+    def _apply_score(self, entry: Entry) -> None:
         found = score_data.decode(entry.line)
         if found.author:
-            return  # by hand: whether the scorers have had their say does not depend on it
+            return  # set by hand: it does not say whether the scorers are done
         position = self.unscored.get(found.o)
         self.story.scored(found, entry.line.k)
         if found.evaluation != self.evaluation or position is None or position.n != found.of:
@@ -317,7 +327,8 @@ class Fold:
             return
         del self._first_scores[found.o]
         if self._lost_last >= first - 1:
-            self._broken.discard(found.o)  # the scores of an answer lie together: one of them may be lost with these
+            # Scores of one answer are written together. A loss among them may have hit one of these, so score it again.
+            self._broken.discard(found.o)
             return
         del self.unscored[found.o]
         if found.o in self._broken:

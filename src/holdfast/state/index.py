@@ -1,8 +1,9 @@
-"""The derived index of one run: each key's status and scores, and where its answer is.
+"""The derived index of one run: the status and scores of each key, and where its answer is in the journal.
 
-It is a snapshot in the user's cache (see `snapshot`): verified when it is opened, brought up to date in a private copy,
-and never changed while it is read. It can be deleted at any time. An index that fails in any way is rebuilt from the
-journal by the command that meets it, with one warning; if no file can be written it is made in memory.
+It is a snapshot in the user's cache (see `snapshot`): verified when it is opened, updated in a private copy, and never
+changed while somebody reads it. It can be deleted at any time. If reading it fails in any way, the command that notices
+rebuilds it from the journal and logs one warning; if no file can be written, the index is kept in memory. A crash
+leaves the previous snapshot and at most a temporary file.
 """
 
 import itertools
@@ -21,6 +22,7 @@ from holdfast.records.decoder import FactDecoder
 from holdfast.records.facts import Cell, SampleFailed, SampleFinished, ScoreGiven
 from holdfast.records.keys import parse_key
 from holdfast.state.cache import identify
+from holdfast.state.dispatch import RecordHandlers
 from holdfast.state.fold import failed_data, finished_data, looked_data, score_data
 from holdfast.state.profile import Profile, TimedGist
 from holdfast.state.rows import AnswerRow, EditRow, EvaluationCounts, MadeRow, ScoreRow
@@ -28,14 +30,16 @@ from holdfast.state.snapshot import CheckedFiles, Snapshot, Stamps, UnusableErro
 from holdfast.state.story import Story
 
 _VERSION = 14
+"""Of tables and columns. Raise it with every change: snapshots of other versions are rebuilt."""
 _timed_gist = FactDecoder(TimedGist)
 _PUBLISH_SHARE = 50
 _SMALL_RECORDS = 50_000
 _REBUILDS_MAX = 3
-"""The last one is in memory."""
+"""The last rebuild is in memory."""
 _FAILURES = (sqlite3.Error, msgspec.MsgspecError, ValueError, TypeError)
-"""Of reading an index: SQLite refuses, or a value is not what was written."""
+"""What reading a damaged index can raise: SQLite fails, or a value does not decode."""
 T = TypeVar("T")
+_HANDLERS: RecordHandlers["Index", Entry] = RecordHandlers()
 _SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
 CREATE TABLE answers (
@@ -70,14 +74,14 @@ FROM scores s JOIN answers a ON a.o = s.o AND a.n = s.of AND a.status = 'finishe
     SELECT max(n) FROM edits WHERE o = s.o AND evaluation = s.evaluation AND scorer = s.scorer AND of = s.of
 ) WHERE s.evaluation = ?
 """
-"""The scores of answers that count, `s`, and what was last set by hand in their place, `e`, if anything was."""
+"""The scores `s` of answers that count, and the last score `e` set by hand that replaces each, if any."""
 
 
 class Index:
-    """Up to date when it is made; from then on it says the same, whatever is added to the journal."""
+    """Up to date when it is created; it does not change after that, whatever is appended to the journal."""
 
     def __init__(self, run: str, *, kept: bool = True, last: int | None = None) -> None:
-        """`kept`: start from the cached snapshot, and replace it; otherwise read the whole journal and keep nothing.
+        """`kept`: start from the cached snapshot and replace it; otherwise read the whole journal and keep nothing.
         `last`: ignore records with higher numbers.
         """
         self._run = run
@@ -88,10 +92,10 @@ class Index:
         self.last_n = 0
         """The number of the last record."""
         self.start_n = 0
-        """The last number in started.jsonl: a record with this number was durable."""
+        """The last record number in started.jsonl, the copy of start records: records up to it were durable."""
         uid = Reader(journal_folder(run)).uid
         self.checked = CheckedFiles(run, uid)
-        """Files that were found right: sealed segments, and originals that others have checked."""
+        """Files that were verified before: sealed segments, and originals that other code has checked."""
         self._snapshot = Snapshot(identify("runs", run, uid), _VERSION, _SCHEMA)
         self._database: sqlite3.Connection | None = None
         try:
@@ -119,7 +123,7 @@ class Index:
         return self.story.planned - self.finished - self.failed
 
     def answers(self, status: str = "", first: int = 0, count: int = -1) -> Iterator[AnswerRow]:
-        """Keys in plan order that have a record; `count` keys from ordinal `first` on."""
+        """Keys that have a record, in plan order; limited to `count` ordinals from `first` on."""
         last = -1 if count < 0 else first + count
         query = "SELECT * FROM answers WHERE o >= ? AND (? < 0 OR o < ?) AND (? = '' OR status = ?) ORDER BY o"
         return self._read(query, (first, last, last, status, status), AnswerRow)
@@ -138,7 +142,7 @@ class Index:
         return self._read(query, (evaluation, first, last, last), _score_row)
 
     def edits_of(self, o: int, of: int, evaluation: str) -> list[EditRow]:
-        """What was set by hand of one answer, the oldest first."""
+        """Scores of one answer that were set by hand, oldest first."""
         query = (
             "SELECT o, scorer, value, reason, author, at, n, segment, at_byte FROM edits "
             "WHERE o = ? AND of = ? AND evaluation = ? ORDER BY n"
@@ -146,7 +150,7 @@ class Index:
         return list(self._read(query, (o, of, evaluation), _edit_row))
 
     def made_of(self, o: int, of: int, evaluation: str) -> list[MadeRow]:
-        """What the scorers of an evaluation said themselves of one answer."""
+        """Scores that the scorers of an evaluation gave one answer, without scores set by hand."""
         query = (
             "SELECT scorer, value, reason, failure, metadata, last, n, segment, at_byte FROM scores "
             "WHERE o = ? AND of = ? AND evaluation = ? ORDER BY scorer"
@@ -154,8 +158,9 @@ class Index:
         return list(self._read(query, (o, of, evaluation), _made_row))
 
     def example_of(self, evaluation: str, scorer: str) -> Position | None:
-        """Where a record is in which a scorer gave a value; None if it gave none. True or False only if it gave nothing
-        else: an answer that is malformed is scored False without asking the scorer.
+        """The position of a record in which a scorer gave a value; None if it never did.
+
+        Prefers values other than true and false: malformed answers are scored false without calling the scorer.
         """
         query = (
             "SELECT n, segment, at_byte FROM scores WHERE evaluation = ? AND scorer = ? AND value != x'6e756c6c' "
@@ -174,12 +179,12 @@ class Index:
         return next(self._read(query, (evaluation,), EvaluationCounts))
 
     def seconds(self, first: int, count: int) -> Iterator[tuple[int, float]]:
-        """Of each finished answer from ordinal `first` on: how long it took."""
+        """Ordinal and seconds of each finished answer among `count` ordinals from `first` on."""
         query = "SELECT o, seconds FROM answers WHERE o >= ? AND o < ? AND status = 'finished' ORDER BY o"
         return self._read(query, (first, first + count), _pair)
 
     def scored_apart(self, evaluation: str) -> Iterator[tuple[int, str]]:
-        """Answers, with the scorer's name, of which another scorer's word on an equal answer differs."""
+        """Answers with a scorer that scored an equal answer to the same sample differently."""
         rows = (
             "scores s JOIN answers a ON a.o = s.o AND a.n = s.of "
             "WHERE s.evaluation = ? AND a.status = 'finished' AND s.failure = '' AND s.value != x'6e756c6c'"
@@ -189,12 +194,12 @@ class Index:
         return self._read(query, (evaluation, evaluation), _pair)
 
     def unlooked(self, version: int) -> int:
-        """How many answers were not looked at with this version of the list of anomalies."""
+        """How many finished answers this version of the anomaly checks has not seen."""
         query = "SELECT count(*) FROM answers WHERE status = 'finished' AND looked != ?"
         return next(self._read(query, (version,), int))
 
     def totals(self) -> dict[str, int | float]:
-        """Sums over the whole run, to be compared with those of another index of the same records."""
+        """Sums over the whole run, to compare with those of another index of the same records."""
         tables = {
             "answers": "count(*), sum(o), sum(n), sum(input_tokens), sum(output_tokens), sum(seconds), sum(characters)",
             "scores": "count(*), sum(o), sum(of), sum(n), sum(last), sum(length(value)), sum(CAST(value AS REAL))",
@@ -211,7 +216,7 @@ class Index:
         return found
 
     def remove(self) -> None:
-        """Remove its snapshot, which is wrong: the next reader makes another."""
+        """Remove the cached snapshot because it is wrong: the next reader rebuilds it."""
         self._snapshot.discard()
 
     def close(self) -> None:
@@ -223,8 +228,8 @@ class Index:
         return next(self._read("SELECT count(*) FROM answers WHERE status = ?", (status,), int))
 
     def _read(self, query: str, parameters: Sequence[object], make: Callable[..., T]) -> Iterator[T]:
-        """The rows of a query with a fixed order. If it fails half-way, the index is rebuilt from the same records, and
-        the query continues behind the rows that were returned.
+        """Yield the rows of a query. If it fails half-way, rebuild the index from the same records and continue after
+        the rows that were returned; the query must therefore have a fixed order.
         """
         returned = 0
         while True:
@@ -239,10 +244,10 @@ class Index:
                 return
             except _FAILURES as error:
                 if database is not self._database:
-                    continue  # another query has rebuilt it
+                    continue  # another open query has rebuilt it meanwhile
                 if isinstance(error, sqlite3.ProgrammingError) or self._rebuilds == _REBUILDS_MAX:
-                    raise  # a mistake of the caller, e.g. another thread; or not a fault of the file
-                self._last = self.last_n
+                    raise  # a bug in the caller (such as another thread), or a fault that a new file does not cure
+                self._last = self.last_n  # the same records, so that rows returned so far stay valid
                 self._rebuild(error)
 
     def _reset(self) -> None:
@@ -250,7 +255,7 @@ class Index:
         self.profile = Profile()
         self.damage: list[Damage] = []
         self._restored = False
-        """Whether it continues a snapshot, instead of reading the journal from its beginning."""
+        """Whether this index continues a snapshot, rather than reading the journal from its beginning."""
 
     def _open(self) -> None:
         self._database = self._snapshot.open() if self._kept else None
@@ -263,10 +268,10 @@ class Index:
             self._catch_up(self._restore(self._database, segments), segments, is_private=False)
 
     def _rebuild(self, error: Exception | None = None) -> None:
-        """From the whole journal: the snapshot is of another journal, or, with an `error`, it cannot be used."""
+        """Read the whole journal: the snapshot belongs to other segments or, with an `error`, cannot be used."""
         if error is not None:
-            said = str(error) if isinstance(error, UnusableError) else f"failed ({error})"
-            logging.getLogger("holdfast").warning("the index of %s %s; rebuilt from the journal", self._run, said)
+            reason = str(error) if isinstance(error, UnusableError) else f"failed ({error})"
+            logging.getLogger("holdfast").warning("the index of %s %s; rebuilt from the journal", self._run, reason)
         self.close()
         self._snapshot.discard()
         while True:
@@ -282,8 +287,8 @@ class Index:
                     raise
 
     def _restore(self, database: sqlite3.Connection, segments: Stamps) -> Cursor:
-        """What a snapshot holds besides its tables, and where in the journal it ends. StaleCursorError if a segment
-        that it was made from has changed.
+        """Load the story, profile and damage of a snapshot; return where in the journal it ends. StaleCursorError if a
+        segment that it was built from has changed.
         """
         try:
             saved = dict(database.execute("SELECT name, value FROM meta"))
@@ -299,8 +304,8 @@ class Index:
         return cursor
 
     def _catch_up(self, cursor: Cursor, segments: Stamps, *, is_private: bool) -> None:
-        """Read what came since. The snapshot is copied as soon as there is anything to change. `segments`: their states
-        before they are read.
+        """Apply the records after `cursor`. The snapshot is copied on the first change: most readers change nothing.
+        `segments`: the states of the files, taken before reading.
         """
         reader = Reader(journal_folder(self._run), cursor=cursor)
         changes = 0
@@ -309,7 +314,7 @@ class Index:
                 if self._last is not None and isinstance(each, Entry) and each.line.n > self._last:
                     self.last_n = self._last
                     self._writable.commit()
-                    return  # the cursor is not at the end of what was applied: not to be kept
+                    return  # not published: its cursor would not match the records that were applied
                 if not is_private:
                     base = self._writable
                     self._database = self._snapshot.begin(base)
@@ -319,12 +324,12 @@ class Index:
                 if isinstance(each, Damage):
                     if each not in self.damage:  # a stray file is reported by every reader
                         self.damage.append(each)
-                elif not self.story.has_start(each.line):  # a copy of a lost last record is read each time
+                elif not self.story.has_start(each.line):  # the copy of a lost start record is read every time
                     self._apply(each)
             self.last_n, self.start_n = reader.cursor.n, reader.start_n
             if changes:
                 self._save(reader.cursor, segments)
-                # Of a long run that is being written, a reader keeps only what is worth writing the whole file again.
+                # Publishing rewrites the whole file. For a long run that still grows, do it only after many changes.
                 if self._kept and (self.last_n < _SMALL_RECORDS or changes * _PUBLISH_SHARE > self.last_n):
                     self._snapshot.publish()
         finally:
@@ -332,7 +337,7 @@ class Index:
 
     @property
     def lost(self) -> list[Damage]:
-        """Losses in the journal that no record mentions. Foreign bytes that cost no record are not among them."""
+        """Losses in the journal that no `anomaly` record mentions, without foreign bytes that cost no record."""
         found = unrecorded(self.damage, self.story.anomalies)
         return [each for each in found if each.records_lost or each.kind == "fence"]
 
@@ -354,40 +359,47 @@ class Index:
         return self._database
 
     def _apply(self, entry: Entry) -> None:
-        kind = entry.line.t
-        if kind == "step":
-            step = _timed_gist.decode(entry.line)
-            self.story.answered(step, entry.line.k)
-            self.profile.answered(step, entry.line)
-        elif kind == "sample.finished":
-            self._finished(entry)
-        elif kind == "sample.failed":
-            self._failed(entry)
-        elif kind == "score":
-            self._score(entry)
-        else:
-            self.story.apply(entry)
-            self.profile.apply(entry.line)
-            if kind == "run.resumed":
-                self._retry(self.story.resumes[-1].resumed.retried)
-            elif kind == "run.replanned":
-                self._rename(self.story.replans[-1].replanned.cells)
-            elif kind == "anomaly" and entry.line.k is not None:
-                self._looked(entry)
-            elif kind == "anomaly" and self.story.anomalies:
-                self._forget_lost()
+        _HANDLERS.get(entry.line.t, Index._apply_run_record)(self, entry)
         self.story.updated = entry.line.at
 
+    def _apply_run_record(self, entry: Entry) -> None:
+        self.story.apply(entry)
+        self.profile.fold(entry.line)
+
+    @_HANDLERS.on("step")
+    def _apply_step(self, entry: Entry) -> None:
+        step = _timed_gist.decode(entry.line)  # once for both: most of the time of indexing is decoding steps
+        self.story.answered(step, entry.line.k)
+        self.profile.answered(step, entry.line)
+
+    @_HANDLERS.on("run.resumed")
+    def _apply_resumed(self, entry: Entry) -> None:
+        self._apply_run_record(entry)
+        self._retry(self.story.resumes[-1].resumed.retried)
+
+    @_HANDLERS.on("run.replanned")
+    def _apply_replanned(self, entry: Entry) -> None:
+        self._apply_run_record(entry)
+        self._rename(self.story.replans[-1].replanned.cells)
+
+    @_HANDLERS.on("anomaly")
+    def _apply_anomaly(self, entry: Entry) -> None:
+        self._apply_run_record(entry)
+        if entry.line.k is not None:
+            self._store_anomalies(entry)
+        elif self.story.anomalies:
+            self._forget_lost()
+
     def _forget_lost(self) -> None:
-        """Remove what records said that the last anomaly says are lost."""
-        if self._restored:  # it counts records that are lost now, as steps and scores
+        """Remove the rows of records that the last anomaly reports as lost."""
+        if self._restored:  # its counters include the lost records, so only a rebuild is right
             raise StaleCursorError(f"records of {self._run} were lost since they were indexed")
         lost = self.story.anomalies[-1]
         for table in ("answers", "edits"):
             self._writable.execute(f"DELETE FROM {table} WHERE n BETWEEN ? AND ?", (lost.n_first, lost.n_last))
 
     def _retry(self, ordinals: tuple[int, ...] | None) -> None:
-        """Failed samples that were given new attempts are unfinished until they end again."""
+        """Failed samples that get new attempts are unfinished until they end again."""
         again = "UPDATE answers SET status = 'unfinished' WHERE status = 'failed'"
         if ordinals is None:
             self._writable.execute(again)
@@ -395,28 +407,30 @@ class Index:
             self._writable.executemany(f"{again} AND o = ?", [(ordinal,) for ordinal in ordinals])
 
     def _rename(self, cells: Sequence[Cell]) -> None:
-        """Failures of a model that was renamed belong to its new keys."""
+        """Give failures of a renamed model the keys of its new name."""
         for cell in cells:
             mine = (cell.first, cell.first + cell.count)
             for o, key in self._writable.execute("SELECT o, key FROM answers WHERE o >= ? AND o < ?", mine).fetchall():
                 new = str(parse_key(key)._replace(model=cell.model))
                 self._writable.execute("UPDATE answers SET key = ? WHERE o = ?", (new, o))
 
-    def _finished(self, entry: Entry) -> None:
+    @_HANDLERS.on("sample.finished")
+    def _apply_finished(self, entry: Entry) -> None:
         found = finished_data.decode(entry.line)
         if self._put(entry, found, "finished", ("", "")):
             self.story.ended(found, entry.line.k)
         else:
             self.story.twice += 1
 
-    def _failed(self, entry: Entry) -> None:
+    @_HANDLERS.on("sample.failed")
+    def _apply_failed(self, entry: Entry) -> None:
         found = failed_data.decode(entry.line)
         status = "failed" if found.final else "unfinished"
         if self._put(entry, found, status, (found.failure.kind, found.failure.message)):
             self.story.ended(found, entry.line.k)
 
     def _put(self, entry: Entry, found: SampleFinished | SampleFailed, status: str, failure: tuple[str, str]) -> bool:
-        """What is newest of a key counts, until it is finished: the first answer stays. False if nothing changed."""
+        """Store the newest end of a key, unless it is finished: the first answer stays. False if nothing changed."""
         used = found.spent.usage + found.spent.saved
         place = (entry.line.n, entry.segment, entry.offset, found.attempt)
         cost = (used.input_tokens, used.output_tokens, found.spent.seconds)
@@ -429,49 +443,51 @@ class Index:
             *cost,
             *failure,
             msgspec.json.encode(by_role),
-            *_told(found, entry),
+            *_answer_columns(found, entry),
         )
         return self._writable.execute(_PUT, row).rowcount > 0
 
-    def _looked(self, entry: Entry) -> None:
+    def _store_anomalies(self, entry: Entry) -> None:
         found = looked_data.decode(entry.line)
         row = (found.version, msgspec.json.encode(found.found), found.o, found.of)
         self._writable.execute("UPDATE answers SET looked = ?, found = ? WHERE o = ? AND n = ?", row)
 
-    def _score(self, entry: Entry) -> None:
+    @_HANDLERS.on("score")
+    def _apply_score(self, entry: Entry) -> None:
         found = score_data.decode(entry.line)
         if not found.author:
             self.story.scored(found, entry.line.k)
         place, value = (found.o, found.evaluation), msgspec.json.encode(found.value)
         if found.author:
-            said_by_hand = (found.scorer, found.of, value, found.reason, found.author, found.at)
-            edit = (entry.line.n, *place, *said_by_hand, entry.segment, entry.offset)
+            edited = (found.scorer, found.of, value, found.reason, found.author, found.at)
+            edit = (entry.line.n, *place, *edited, entry.segment, entry.offset)
             self._writable.execute("INSERT OR REPLACE INTO edits VALUES (?,?,?,?,?,?,?,?,?,?,?)", edit)
-            stand_in = (*place, found.scorer, found.of)  # where its scorer has said nothing, it counts all the same
+            # A row without a value, so that the hand-set score counts even if its scorer gave none.
+            placeholder = (*place, found.scorer, found.of)
             self._writable.execute(
                 "INSERT OR IGNORE INTO scores "
                 "VALUES (?,?,?,?,CAST('null' AS BLOB),'','',CAST('{}' AS BLOB),'',0,0,0,0)",
-                stand_in,
+                placeholder,
             )
             return
         self._begin_round(found)
         self.profile.scored(0.0 if found.taken else found.seconds, entry.line)
         failure = "" if found.failure is None else found.failure.message
-        said = (found.of, value, found.reason, failure, msgspec.json.encode(found.metadata), found.taken, found.last)
-        row = (*place, found.scorer, *said, entry.line.n, entry.segment, entry.offset)
+        columns = (found.of, value, found.reason, failure, msgspec.json.encode(found.metadata), found.taken, found.last)
+        row = (*place, found.scorer, *columns, entry.line.n, entry.segment, entry.offset)
         self._writable.execute("INSERT OR REPLACE INTO scores VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)", row)
 
     def _begin_round(self, found: ScoreGiven) -> None:
-        """An answer that had all its scores gets new ones: those before do not count, under whatever names they were
-        given. What was set by hand stays.
+        """Before the first new score of a fully scored answer, remove its old scores, under whatever names they were
+        given. Scores set by hand stay.
         """
         place = (found.o, found.evaluation, found.of)
-        of_it = "o = ? AND evaluation = ? AND of = ?"
-        if self._writable.execute(f"SELECT 1 FROM scores WHERE {of_it} AND last LIMIT 1", place).fetchone() is None:
+        of_answer = "o = ? AND evaluation = ? AND of = ?"
+        if self._writable.execute(f"SELECT 1 FROM scores WHERE {of_answer} AND last LIMIT 1", place).fetchone() is None:
             return
-        edited = f"SELECT scorer FROM edits WHERE {of_it}"
-        self._writable.execute(f"DELETE FROM scores WHERE {of_it} AND scorer NOT IN ({edited})", (*place, *place))
-        self._writable.execute(f"UPDATE scores SET last = 0 WHERE {of_it}", place)
+        edited = f"SELECT scorer FROM edits WHERE {of_answer}"
+        self._writable.execute(f"DELETE FROM scores WHERE {of_answer} AND scorer NOT IN ({edited})", (*place, *place))
+        self._writable.execute(f"UPDATE scores SET last = 0 WHERE {of_answer}", place)
 
 
 def _score_row(o: int, scorer: str, value: bytes, *rest: Any) -> ScoreRow:
@@ -485,8 +501,8 @@ def _edit_row(o: int, scorer: str, value: bytes, *rest: Any) -> EditRow:
 
 def _made_row(scorer: str, value: bytes, reason: str, failure: str, metadata: bytes, *rest: int) -> MadeRow:
     last, *place = rest
-    said = (msgspec.json.decode(value), reason, failure, msgspec.json.decode(metadata))
-    return MadeRow(scorer, *said, bool(last), Position(*place))
+    content = (msgspec.json.decode(value), reason, failure, msgspec.json.decode(metadata))
+    return MadeRow(scorer, *content, bool(last), Position(*place))
 
 
 def _pair(one: int, other: Any) -> tuple[int, Any]:
@@ -497,13 +513,15 @@ def _numbers(*every: float | None) -> tuple[float, ...]:
     return tuple(each or 0 for each in every)
 
 
-def _told(found: SampleFinished | SampleFailed, entry: Entry) -> tuple[str, int, bytes, int, int]:
-    """What is known of an answer as such: its marks, its anomalies, and by what it is told from others."""
+def _answer_columns(found: SampleFinished | SampleFailed, entry: Entry) -> tuple[str, int, bytes, int, int]:
+    """The columns marks, looked, found, said and characters. `said` is a digest that is the same for equal answers to a
+    sample, in every repeat and of every model.
+    """
     if isinstance(found, SampleFailed):
         return "", 0, b"{}", 0, 0
     answer = found.answer
     task, _, sample, _ = str(entry.line.k).split("/")
-    told = msgspec.json.encode((task, sample, answer.text, answer.tool_calls))
-    said = xxhash.xxh3_64_intdigest(told) - (1 << 63)  # as SQLite has numbers
+    content = msgspec.json.encode((task, sample, answer.text, answer.tool_calls))
+    said = xxhash.xxh3_64_intdigest(content) - (1 << 63)  # SQLite integers are signed
     marks = " ".join(answer.marks)
     return marks, found.looked, msgspec.json.encode(found.anomalies), said, len(answer.text)

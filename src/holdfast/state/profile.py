@@ -1,7 +1,8 @@
-"""Where the time of a run went, folded: for each model and phase how long it took, and how many requests were in flight
-when. Small, whatever the run's size: durations are counted in buckets, and the run's life has at most 60 spans.
+"""Where the time of a run went: durations by model and phase, and how many requests were in flight over time.
 
-What older versions did not record is not guessed: a phase without a number has none.
+Owns `Profile`. Its size does not grow with the run: durations are counted in buckets, and the time axis has at most 60
+spans. Values that older versions did not record are missing, never estimated. It is derived from the journal; after
+compaction, which removes steps, the `totals` record carries it.
 """
 
 from datetime import datetime
@@ -16,19 +17,21 @@ from holdfast.records.durations import Durations
 from holdfast.records.facts import RunEnded, ScoreGiven, Timing
 from holdfast.records.keys import cell_names, cell_of
 from holdfast.records.ranges import Count, EpochSeconds, Seconds, Total
+from holdfast.state.dispatch import RecordHandlers
 from holdfast.state.story import BEGINNINGS, ENDS, StepGist
 
 SPANS_MAX = 60
 _WIDTH_SECONDS = 1 / 64
 APART_SECONDS = 60.0
-"""Scoring has no record that it ends. In a condensed journal, which does not tell one process from the next, records so
-far apart are of two sittings."""
+"""Scoring has no end record, and a compacted journal does not show where one process ends. So records this far apart
+count as two sessions."""
+_HANDLERS: RecordHandlers["Profile", Line] = RecordHandlers()
 _ended = FactDecoder(RunEnded)
 _score = FactDecoder(ScoreGiven)
 
 
 class _Live(msgspec.Struct, frozen=True):
-    """A live run that was told of other limits goes on in the same process."""
+    """`live`: limits were changed with `tune` while the run continued in the same process."""
 
     live: bool = False
 
@@ -37,7 +40,7 @@ _live = FactDecoder(_Live)
 
 
 class _Renamed(msgspec.Struct, frozen=True):
-    """Old names of corrected models, with the new ones."""
+    """New names of corrected models, by old name."""
 
     renamed: dict[str, str] = msgspec.field(default_factory=dict)
 
@@ -55,7 +58,7 @@ _opened = FactDecoder(_Opened)
 
 
 class TimedGist(StepGist, frozen=True):
-    """The little of a step that a profile needs too."""
+    """The fields of a step that a profile needs in addition."""
 
     kind: str = "generate"
     seconds: Seconds = 0.0
@@ -69,15 +72,15 @@ _Spans = Annotated[list[Total], msgspec.Meta(max_length=SPANS_MAX)]
 
 
 class Spans(msgspec.Struct):
-    """The life of a run in at most 60 equal spans, which become twice as wide whenever it outgrows them."""
+    """The time of a run in at most 60 equal spans. When they are full, each becomes twice as wide."""
 
     start: EpochSeconds = 0.0
-    """In seconds of the epoch; 0 if nothing has happened."""
+    """Unix time; 0 before the first record."""
     width: Annotated[float, msgspec.Meta(ge=_WIDTH_SECONDS, le=1e10)] = _WIDTH_SECONDS
     busy: _Spans = msgspec.field(default_factory=list)
-    """By span: the seconds that requests were under way, each counted."""
+    """By span: seconds that requests were in flight, summed over requests."""
     open: _Spans = msgspec.field(default_factory=list)
-    """By span: the seconds that a process was at work on the run."""
+    """By span: seconds that a process worked on the run."""
 
     def add_busy(self, since: float, to: float) -> None:
         self._reach(to)
@@ -88,7 +91,7 @@ class Spans(msgspec.Struct):
         self._spread(self.open, since, to)
 
     def _reach(self, to: float) -> None:
-        """Make room until then."""
+        """Widen the spans until they cover this time."""
         while to - self.start >= self.width * SPANS_MAX:
             self.width *= 2
             self.busy, self.open = _halved(self.busy), _halved(self.open)
@@ -98,7 +101,7 @@ class Spans(msgspec.Struct):
             self.open += [0.0] * missing
 
     def _spread(self, over: list[float], since: float, to: float) -> None:
-        """To the spans that an interval touches. What a clock that was set back puts before the start is nowhere."""
+        """Distribute an interval over the spans that it touches. Time before the start (clock set back) is dropped."""
         width, since, to = self.width, max(since - self.start, 0.0), max(to - self.start, 0.0)
         first, last = int(since / width), int(to / width)
         if first >= last:
@@ -111,26 +114,26 @@ class Spans(msgspec.Struct):
 
 
 class ModelTimes(msgspec.Struct):
-    """What one model was asked, and how long it took."""
+    """Requests to one model, and how long they took."""
 
     requests: Count = 0
-    """That were sent, also those that failed and were sent again."""
+    """HTTP requests sent, including retries."""
     answered: Count = 0
     failed: Count = 0
-    """Given up for good."""
+    """Requests without an answer after the last retry."""
     retries: Count = 0
     batched: Count = 0
-    """Answered in jobs of a batch API. How long those take says nothing of the model: they are in no phase."""
+    """Answered by a batch API. Their time says nothing about the model, so they are in no phase."""
     input_tokens: Count = 0
     output_tokens: Count = 0
     limited_seconds: Total = 0.0
     held_seconds: Total = 0.0
-    """Of all requests, before they were sent; the first of the two because of rate limits."""
+    """Time in the queue before sending, over all requests; `limited_seconds` of it because of rate limits."""
     sent_seconds: Total = 0.0
-    """Of all requests, under way."""
+    """Time in flight, over all requests."""
     phases: dict[str, Durations] = msgspec.field(default_factory=dict)
     evaluations: dict[str, Count] = msgspec.field(default_factory=dict)
-    """How often it was asked as a judge, by evaluation; by the samples themselves under the empty one."""
+    """Requests as a judge, by evaluation; requests of the samples themselves have the empty key."""
 
     def took(self, phase: str, seconds: float) -> None:
         found = self.phases.get(phase)
@@ -140,56 +143,74 @@ class ModelTimes(msgspec.Struct):
 
 
 class Profile(msgspec.Struct):
-    """Grows by `apply`, for records about the run itself, and by `answered` and `scored` for those about keys."""
+    """Updated by `fold`, for any record. Callers that decode steps and scores anyway use `answered` and `scored`."""
 
     models: dict[str, ModelTimes] = msgspec.field(default_factory=dict)
-    """Those that are evaluated, by name."""
+    """Evaluated models, by name."""
     roles: dict[str, ModelTimes] = msgspec.field(default_factory=dict)
-    """Those that are asked in a role, by its name."""
+    """Models in a role, by the name of the role."""
     commits: Durations = msgspec.field(default_factory=Durations)
     processes: Count = 0
-    """That have begun to work on the run."""
+    """How many processes have worked on the run."""
     told: Count = 0
-    """Of these, whose ends say how long commits took. One that was killed says nothing."""
+    """How many of them recorded commit times in their end record. A killed process does not."""
     spans: Spans = msgspec.field(default_factory=Spans)
     worked_seconds: Total = 0.0
-    """Of sittings that are over."""
+    """Of sessions that are over."""
     sitting: EpochSeconds = 0.0
-    """When the process began that is at work, as far as is recorded; 0 if none is."""
+    """When the open session began; 0 if none is open."""
     seen: EpochSeconds = 0.0
-    """When the last record of a sitting was written."""
+    """When the last record of a session was written."""
     alive: bool = False
-    """The last process has not said that it ended."""
+    """The latest process has not recorded its end."""
     epoch: Count = 0
-    """Of the process that wrote last."""
+    """Of the latest writer."""
 
-    def apply(self, line: Line) -> None:
-        if line.t == "segment":
-            self._opened(_opened.decode(line).epoch)
-        elif line.t == "totals":
-            self._restore(_of_totals.decode(line).profile)
-        elif line.t == "run.replanned":
-            renamed = _renamed.decode(line).renamed
-            self.models = {renamed.get(name, name): times for name, times in self.models.items()}
-        elif line.t in BEGINNINGS and not _live.decode(line).live:
-            at = _seconds(line.at)
-            self._stand_up(self.seen)
-            self._see(at, at)
-            self.sitting, self.alive = at, True
-            self.processes += 1
-        elif line.t in ENDS:
-            at = _seconds(line.at)
-            self._see(at, at)
-            self._stand_up(at)
-            self.alive = False
-            commits = _ended.decode(line).commits
-            if commits is not None:
-                self.told += 1
-                self.commits.merge(commits)
+    def fold(self, line: Line) -> None:
+        """Update from any record."""
+        handler = _HANDLERS.get(line.t)
+        if handler is not None:
+            handler(self, line)
+
+    @_HANDLERS.on("step")
+    def _apply_step(self, line: Line) -> None:
+        self.answered(_timed.decode(line), line)
+
+    @_HANDLERS.on("score")
+    def _apply_score(self, line: Line) -> None:
+        score = _score.decode(line)
+        if not score.author:
+            self.scored(0.0 if score.taken else score.seconds, line)
+
+    @_HANDLERS.on("run.replanned")
+    def _apply_replanned(self, line: Line) -> None:
+        renamed = _renamed.decode(line).renamed
+        self.models = {renamed.get(name, name): times for name, times in self.models.items()}
+
+    @_HANDLERS.on(*BEGINNINGS)
+    def _apply_beginning(self, line: Line) -> None:
+        if _live.decode(line).live:
+            return
+        at = _seconds(line.at)
+        self._end_session(self.seen)
+        self._see(at, at)
+        self.sitting, self.alive = at, True
+        self.processes += 1
+
+    @_HANDLERS.on(*ENDS)
+    def _apply_end(self, line: Line) -> None:
+        at = _seconds(line.at)
+        self._see(at, at)
+        self._end_session(at)
+        self.alive = False
+        commits = _ended.decode(line).commits
+        if commits is not None:
+            self.told += 1
+            self.commits.merge(commits)
 
     def answered(self, step: TimedGist, line: Line) -> None:
         if step.origin:
-            return  # a fork took it over: it was asked then and there
+            return  # copied by a fork: the time was spent in the parent run
         at = _seconds(line.at)
         self._see(at - step.seconds, at)
         own = self._of(line.k)
@@ -205,25 +226,16 @@ class Profile(msgspec.Struct):
         if seconds:
             self._of(line.k).took("score", seconds)
 
-    def fold(self, line: Line) -> None:
-        """Any record. The index, which has decoded them anyway, calls the methods above itself."""
-        if line.t == "step":
-            self.answered(_timed.decode(line), line)
-        elif line.t == "score":
-            score = _score.decode(line)
-            if not score.author:
-                self.scored(0.0 if score.taken else score.seconds, line)
-        else:
-            self.apply(line)
-
-    def _restore(self, before: "Profile") -> None:
-        """Replace everything but the epoch: it is that of the journal that the totals are in."""
+    @_HANDLERS.on("totals")
+    def _apply_totals(self, line: Line) -> None:
+        """Replace everything but the epoch, which belongs to the compacted journal."""
+        before = _of_totals.decode(line).profile
         for name in self.__struct_fields__:
             if name != "epoch":
                 setattr(self, name, getattr(before, name))
 
     def until_now(self) -> tuple[Spans, float]:
-        """The spans, and the seconds of all sittings, with the one that is not over as far as it is recorded."""
+        """Spans and seconds of all sessions, including the open one up to its last record."""
         spans = msgspec.structs.replace(self.spans, busy=list(self.spans.busy), open=list(self.spans.open))
         if not self.sitting:
             return spans, self.worked_seconds
@@ -263,25 +275,27 @@ class Profile(msgspec.Struct):
                 model.took("first byte", timing.first)
                 model.took("generate", step.seconds - timing.lost - timing.connect - timing.first)
 
-    def _opened(self, epoch: int) -> None:
-        """Another process adds to the run: whoever did before was at work until its last record."""
+    @_HANDLERS.on("segment")
+    def _apply_segment(self, line: Line) -> None:
+        """A new epoch is a new writer: the session of the one before ended with its last record."""
+        epoch = _opened.decode(line).epoch
         if epoch != self.epoch:
-            self._stand_up(self.seen)
+            self._end_session(self.seen)
             self.epoch = epoch
 
     def _see(self, since: float, at: float) -> None:
-        """Something happened; outside of a process's work on the run somebody scores."""
+        """Note activity. Without a live process it is scoring, which opens a session of its own."""
         if not self.spans.start:
             self.spans.start = since
         if not self.sitting:
             self.sitting = since
         elif not self.alive and since - self.seen > APART_SECONDS:
-            self._stand_up(self.seen)
+            self._end_session(self.seen)
             self.sitting = since
         if at > self.seen:
             self.seen = at
 
-    def _stand_up(self, at: float) -> None:
+    def _end_session(self, at: float) -> None:
         if self.sitting and at >= self.sitting:
             self.worked_seconds += at - self.sitting
             self.spans.add_open(self.sitting, at)
@@ -289,7 +303,7 @@ class Profile(msgspec.Struct):
 
 
 class _OfTotals(msgspec.Struct, frozen=True):
-    """What a `totals` record holds of a profile."""
+    """The profile inside a `totals` record."""
 
     profile: Profile = msgspec.field(default_factory=Profile)
 

@@ -1,4 +1,4 @@
-"""What the index says of keys and scores."""
+"""The rows that the index returns: answers, scores, scores set by hand, and counts."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ _NOTHING = len(b"{}")
 
 
 class AnswerRow(msgspec.Struct, frozen=True):
-    """A key as the index knows it."""
+    """One key with its newest end, or its first answer."""
 
     o: int
     key: str
@@ -28,13 +28,13 @@ class AnswerRow(msgspec.Struct, frozen=True):
     kind: str
     message: str
     used: bytes
-    """What the attempt that counts took, replayed steps included, by role; as JSON, because few ask for it."""
+    """Usage by role of the attempt that counts, replayed steps included; JSON, because few callers decode it."""
     marks: str
-    """What is wrong with its answer, if anything is: see `Answer.marks`."""
+    """What is wrong with the answer, separated by spaces: see `Answer.marks`."""
     looked: int
-    """The version of the list of anomalies that it was looked at with last; 0 if it was not."""
+    """The version of the anomaly checks that last saw the answer; 0 if none did."""
     anomalies: bytes
-    """What that list found, by kind; as JSON, because most have none."""
+    """What those checks found, by kind; JSON, because most answers have none."""
     said: int
     """A digest: the same for equal answers to the same sample of a task, in every repeat and of every model."""
     characters: int
@@ -48,7 +48,7 @@ class AnswerRow(msgspec.Struct, frozen=True):
 
 
 class ScoreRow(msgspec.Struct, frozen=True):
-    """A score of an answer that counts: the scorer's, or what was set by hand in its place."""
+    """The score that counts: the scorer's, or the one set by hand that replaces it."""
 
     o: int
     scorer: str
@@ -60,7 +60,7 @@ class ScoreRow(msgspec.Struct, frozen=True):
 
 
 class EditRow(msgspec.Struct, frozen=True):
-    """A score that was set by hand; of an answer and a scorer the last one counts."""
+    """A score that was set by hand. For an answer and a scorer the last one counts."""
 
     o: int
     scorer: str
@@ -73,7 +73,7 @@ class EditRow(msgspec.Struct, frozen=True):
 
 
 class MadeRow(msgspec.Struct, frozen=True):
-    """What a scorer itself said of an answer. `last`: nothing more was to come of this answer."""
+    """The score that a scorer itself gave. `last`: it completes the scores of this answer."""
 
     scorer: str
     value: object
@@ -82,17 +82,17 @@ class MadeRow(msgspec.Struct, frozen=True):
     metadata: dict[str, Any]
     last: bool
     position: Position
-    """Of its record; its number is 0 if the scorer said nothing, and a person set the score."""
+    """Of its record. `n` is 0 if the scorer gave no score and a person set one."""
 
 
 class EvaluationCounts(msgspec.Struct, frozen=True):
-    """Of one evaluation, over answers that count: how many have all scores, and what their scores are."""
+    """Counts over one evaluation: answers with all scores, and scores by outcome."""
 
     answers: int = 0
     scored: int = 0
     no_score: int = 0
     failures: int = 0
     edited: int = 0
-    """Of these scores, those set by hand."""
+    """How many of the scores were set by hand."""
     taken: int = 0
-    """Of these scores, those taken over from earlier evaluations."""
+    """How many of the scores were copied from earlier evaluations."""

@@ -1,9 +1,10 @@
-"""Derived SQLite databases in the cache: files that never change once they have their name.
+"""Derived SQLite databases in the cache, and whether the files that they were built from have changed.
 
 A snapshot is a SQLite database followed by a trailer: what it is derived from, its version, and a checksum over both.
-Opening reads the whole file once and compares the checksum, so no later query meets a damaged page, a changed value, or
-another run's rows. Readers open it as immutable: SQLite takes no locks, so readers never wait for each other. Changes
-are made in a private copy, which replaces the snapshot by a rename; whoever has the old one open keeps reading it.
+It never changes once it has its name. Opening reads the whole file once and compares the checksum, so no later query
+returns a damaged page, a changed value, or another run's rows. Readers open it as immutable: SQLite takes no locks, so
+readers never wait for each other. Changes are made in a private copy, which replaces the snapshot by a rename; readers
+that have the old file open keep reading it.
 
 A crash leaves the old snapshot, and a temporary file that `cache.make_room` removes.
 """
@@ -34,7 +35,7 @@ _MEMORY = ":memory:"
 
 
 class UnusableError(Exception):
-    """A snapshot that must be rebuilt; the message completes "the index of … ". Never leaves this package."""
+    """A snapshot that must be rebuilt. The message completes "the index of … ". Always caught inside this package."""
 
 
 class Trailer(msgspec.Struct, frozen=True):
@@ -52,13 +53,13 @@ class Snapshot:
     """One entry of the cache, opened by one reader. Not thread-safe."""
 
     def __init__(self, identity: Identity | None, version: int, schema: str) -> None:
-        """`identity`: None for a database in memory that is not kept."""
+        """`identity`: None for a database in memory that is never saved."""
         self._identity = identity
         self._version = version
         self._schema = schema
         self._path = None if identity is None else entry_path(identity.kind, f"{identity.name}.db")
         self._private: str | None = None
-        """The file that is being written, until it is published."""
+        """The temporary file that is being written, until it is published."""
 
     @property
     def path(self) -> str | None:
@@ -66,12 +67,12 @@ class Snapshot:
         return self._path
 
     def open(self) -> sqlite3.Connection | None:
-        """The database, verified and read-only; None if there is none. UnusableError if there is, and it is wrong."""
+        """The verified database, read-only; None if there is none. UnusableError if it exists and is wrong."""
         if self._path is None:
             return None
         try:
             while (database := self._open_verified(self._path)) is None:
-                pass  # replaced by another process since SQLite opened it
+                pass  # another process replaced it after SQLite opened it: try again
         except FileNotFoundError:
             return None
         except (OSError, sqlite3.Error) as error:
@@ -92,13 +93,13 @@ class Snapshot:
         return database
 
     def publish(self) -> None:
-        """Give the private database its name. The connection to it stays usable, and must not write any more."""
+        """Give the private database its name. The connection to it stays usable, but must not write any more."""
         if self._private is None or self._path is None or self._identity is None:
             return
         try:
             with open(self._private, "r+b", buffering=0) as file:
                 seal(file, Trailer(self._version, os.fstat(file.fileno()).st_size, self._identity))
-            os.replace(self._private, self._path)  # no sync: what a power loss tears fails its checksum
+            os.replace(self._private, self._path)  # no fsync: after a power loss a torn file fails its checksum
             self._private = None
             make_room(os.path.dirname(os.path.dirname(self._path)), keep=self._path)
         except OSError:
@@ -112,7 +113,7 @@ class Snapshot:
             self._private = None
 
     def discard(self) -> None:
-        """Remove what cannot be used."""
+        """Remove a snapshot that cannot be used."""
         if self._path is not None:
             remove_entry(self._path)
 
@@ -120,7 +121,7 @@ class Snapshot:
         """None if the file that SQLite opened is not the one that was verified."""
         before = os.lstat(path)
         if not stat.S_ISREG(before.st_mode):
-            raise UnusableError("is no file")
+            raise UnusableError("is not a regular file")
         database = sqlite3.connect(f"file:{quote(os.fsencode(path))}?mode=ro&immutable=1", uri=True)
         try:
             with _opened(path) as file:
@@ -151,7 +152,7 @@ class Snapshot:
         os.close(handle)
         database = sqlite3.connect(self._private)
         try:
-            # Nobody else knows the file, and it is thrown away on any error: no locks, no journal, no syncs.
+            # No other process knows the file, and any error discards it: no locks, no rollback journal, no syncs.
             for setting in ("locking_mode = EXCLUSIVE", "journal_mode = OFF", "synchronous = OFF"):
                 database.execute(f"PRAGMA {setting}")
             self._fill(database, base)
@@ -190,7 +191,7 @@ def seal(file: FileIO, trailer: Trailer) -> None:
 
 
 def identity_in(path: str) -> Identity | None:
-    """What a snapshot says it is derived from; None if it is no snapshot. Its content is not verified."""
+    """The identity in a snapshot's trailer; None if the file is not a snapshot. The content is not verified."""
     try:
         with _opened(path) as file:
             trailer = read_trailer(file, os.fstat(file).st_size)
@@ -200,7 +201,7 @@ def identity_in(path: str) -> Identity | None:
 
 
 def is_current(identity: Identity) -> bool:
-    """Whether the folder is still there, and is still the same one."""
+    """Whether the folder still exists and is still the same one."""
     return identify(identity.kind, identity.folder, identity.uid) == identity
 
 
@@ -237,15 +238,13 @@ def stamp_of_file(path: str) -> str:
 
 
 def stamp_segments(journal: str) -> Stamps:
-    """The state of all segments of the run whose journal this is. Take it before reading: what is written later makes a
-    file larger.
-    """
+    """The states of all segments of a journal. Take them before reading: a later append then shows as a change."""
     files = list_chain(OS_DISK, journal).segments
     return {str(file.name): stamp for file in files if (stamp := stamp_of_file(file.path))}
 
 
 def have_changed(journal: str, before: Mapping[str, str], now: Mapping[str, str], checked: "CheckedFiles") -> bool:
-    """Whether a segment that was read is gone or was rewritten. A segment that was sealed since is checked once."""
+    """Whether a segment that was read is gone or was rewritten. A segment sealed since then is verified once."""
     return any(not _is_same(journal, name, stamp, now, checked) for name, stamp in before.items())
 
 
@@ -282,7 +281,7 @@ class _Stored(msgspec.Struct, frozen=True):
 
 
 class CheckedFiles:
-    """The files of one run that were found right, each with its state at that time."""
+    """The files of one run that were verified, each with its state at that time."""
 
     def __init__(self, run: str, uid: str) -> None:
         self._identity = identify("checks", run, uid)
@@ -290,7 +289,7 @@ class CheckedFiles:
         self.stamps = self._load()
 
     def remember(self, stamps: Stamps) -> None:
-        """For the next reader too. Failing to write costs that one the check, nothing else."""
+        """Save the stamps for the next reader. If saving fails, that reader verifies again, nothing else."""
         if stamps == self.stamps:
             return
         self.stamps = dict(stamps)

@@ -1,7 +1,8 @@
 """A run's status, derived from its last `run.*` record, its lock and its lease. Never stored.
 
-The lock decides whether a live process writes the run; the lease says whether that process is getting on. So a dead
-process is never `running`, and one that is stopped or blocked is `stalled`.
+The lock decides whether a live process holds the run; the lease shows whether that process makes progress. So a run
+whose process is dead is never `running`, and one whose process is stopped or blocked is `stalled`. A crash needs no
+cleanup: the kernel releases the lock.
 """
 
 import fcntl
@@ -18,26 +19,26 @@ from holdfast.journal.ownership.terms import is_term_held
 from holdfast.state.story import Story
 
 COPIED = "beat.json"
-"""In a folder that is a copy of a mirror: what the mirror last said of the run. It has no lock of any writer."""
+"""In a local copy of a mirrored run: the writer's last heartbeat in the mirror. A copy has no lock."""
 NOT_BEGUN = "killed before it began: nothing was asked and nothing is lost; run the same command again"
-"""The reason of a journal that has a header and no `run.started`."""
+"""The reason shown for a journal that has a header and no `run.started`."""
 _SLACK_SECONDS = 2.0
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """What lock and lease say of a run at one moment."""
+    """The lock and lease of a run at one moment."""
 
     held: bool
     lease: Lease | None = None
     now: float = 0.0
     copied: bool = False
-    """It is what a mirror tells: the process may be on any machine."""
+    """Read from a mirror's heartbeat: the process may be on any machine."""
     mirrored: int | None = None
-    """The last record that is durable in the mirror, as far as is known; None without one."""
+    """The last record known to be durable in the mirror; None without a mirror."""
 
 
 def standing_of(run: str) -> Standing:
-    """The lock first: a lease that is read afterwards is not older than what it says."""
+    """Read the lock, then the lease: in this order the lease cannot be older than the lock's state."""
     beat = _copied_beat(run)
     if beat is not None:
         return standing_by(beat)
@@ -47,7 +48,7 @@ def standing_of(run: str) -> Standing:
 
 
 def standing_by(beat: Beat) -> Standing:
-    """What a heartbeat in a mirror says. Two clocks are compared, which is good enough to look and not to take over."""
+    """The same from a heartbeat in a mirror. It compares two clocks: good enough to show, not to take over."""
     lease = beat.lease
     fresh = lease is not None and not beat.ended and time.time() - lease.at < beat.expiry_seconds
     held = lease is not None and fresh and is_alive(lease.holder) is not False
@@ -55,7 +56,7 @@ def standing_by(beat: Beat) -> Standing:
 
 
 def keep_beat(run: str, beat: Beat) -> None:
-    """Beside a copy, for `standing_of`."""
+    """Save a heartbeat beside a copy, for `standing_of`."""
     files.replace_file(os.path.join(run, COPIED), msgspec.json.encode(beat))
 
 
@@ -75,9 +76,10 @@ def is_held(run: str) -> bool:
     except (PermissionError, files.NotAFileError):
         return is_held_by_lease(run)
     try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)  # let go at once: a writer that starts tries for longer
+        # Released at once below: a starting writer retries for longer than this takes.
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        owner = owner_of(handle)  # a lock that outlives its process was inherited by a child, which does not write
+        owner = owner_of(handle)  # a child may inherit the lock of a dead process; it does not write
         return not owner or os.path.exists(f"/proc/{owner}")
     except OSError as error:
         if error.errno not in NO_FLOCK:
@@ -89,7 +91,7 @@ def is_held(run: str) -> bool:
 
 
 def status_of(story: Story, unfinished: int, standing: Standing, damaged: bool = False) -> tuple[str, str]:
-    """The status and, where one is known, the reason."""
+    """The status, and the reason where one is known."""
     if standing.held and not _is_scored(standing):
         return _of_live(standing)
     if story.end is None and damaged:
@@ -103,7 +105,7 @@ def status_of(story: Story, unfinished: int, standing: Standing, damaged: bool =
 
 
 def status_by(standing: Standing) -> tuple[str, str]:
-    """The same without a journal, as far as a heartbeat tells."""
+    """The same without a journal, from a heartbeat alone."""
     if standing.held and not _is_scored(standing):
         return _of_live(standing)
     if standing.lease is None or not standing.lease.end:
@@ -123,17 +125,17 @@ def _how_it_ended(standing: Standing, updated: str = "") -> str:
 
 
 def _is_scored(standing: Standing) -> bool:
-    """Whether the process that holds the run only scores its answers: that is no running."""
+    """Whether the process that holds the run only scores its answers: that does not count as running."""
     lease = standing.lease
     return lease is not None and lease.scoring and not lease.released and is_alive(lease.holder) is not False
 
 
 def _of_live(standing: Standing) -> tuple[str, str]:
     lease = standing.lease
-    if lease is None or lease.released:  # of the process before: this one has not come to its first beat
+    if lease is None or lease.released:  # the previous process's lease: the new one has not written its first beat
         return "running", ""
     if is_alive(lease.holder) is False:
-        return "running", ""  # of a process that died: another one has just taken the run over
+        return "running", ""  # a dead process's lease: another process has just taken the run over
     silent = standing.now - lease.at
     if lease.stall is not None:
         return "stalled", f"since {clock_time(lease.stall.since)}: {lease.stall.why}"

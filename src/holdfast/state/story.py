@@ -1,5 +1,7 @@
-"""A run's own facts, folded: what was asked, what it used, how it was resumed and how it ended. Small, whatever the
-run's size.
+"""The facts about a run as a whole: its plan, what it used and cost, its resumes, evaluations, notes and end.
+
+Owns `Story`, which the writer's fold and the index both feed with records. Its size does not grow with the number of
+samples. It is derived: a crash loses nothing, because the next reader computes it again from the journal.
 """
 
 import itertools
@@ -34,11 +36,13 @@ from holdfast.records.facts import (
 from holdfast.records.keys import cell_of, with_model
 from holdfast.records.ranges import Count, Ordinal
 from holdfast.records.samples import Usage
+from holdfast.state.dispatch import RecordHandlers
 
 ENDS = frozenset({"run.completed", "run.failed", "run.cancelled", "run.interrupted"})
 BEGINNINGS = frozenset({"run.started", "run.resumed", "run.extended"})
 _NO_USAGE = Usage()
 _anomaly = FactDecoder(Anomaly)
+_HANDLERS: RecordHandlers["Story", Entry] = RecordHandlers()
 
 
 class Resume(msgspec.Struct, frozen=True):
@@ -67,7 +71,7 @@ class End(msgspec.Struct, frozen=True):
     data: RunEnded
 
 
-class _Said(msgspec.Struct, frozen=True):
+class _Answer(msgspec.Struct, frozen=True):
     usage: Usage = Usage()
 
 
@@ -76,11 +80,14 @@ class _Role(msgspec.Struct, frozen=True):
 
 
 class _Failed(msgspec.Struct, frozen=True):
-    """That there is a failure; what it says is not decoded."""
+    """Only that there is a failure; its message is not decoded."""
 
 
 class StepGist(msgspec.Struct, frozen=True):
-    """The little of a step, or of its announcement, that a fold needs; the rest is not decoded."""
+    """The few fields of a step, or of its announcement, that a fold needs.
+
+    Decoding skips the rest: a step holds whole conversations, and every resume reads all steps.
+    """
 
     o: Ordinal
     scope: str = ""
@@ -88,19 +95,19 @@ class StepGist(msgspec.Struct, frozen=True):
     batch: str = ""
     tries: Count = 1
     asked: _Role | None = None
-    answer: _Said | None = None
+    answer: _Answer | None = None
     kind: str = "generate"
     failure: _Failed | None = None
     cancelled: bool = False
 
     @property
     def is_refused(self) -> bool:
-        """Whether a model was asked and gave no answer."""
+        """Whether this is a model request that got no answer."""
         return self.kind == "generate" and (self.failure is not None or self.cancelled)
 
 
 class OpenJob(msgspec.Struct):
-    """A job of a batch API of which some answers are no steps yet. Its requests are in the record at `position`."""
+    """A batch job with answers that are not recorded as steps yet. Its requests are in the record at `position`."""
 
     token: str
     line: str
@@ -109,15 +116,18 @@ class OpenJob(msgspec.Struct):
     requests: int
     position: Position
     id: str = ""
-    """Empty: nobody knows whether the server has it."""
+    """The server's id. Empty: the process died before it recorded whether the server accepted the job."""
     answered: int = -1
-    """How many results it has; below zero until it has ended."""
+    """How many results the job has; -1 until it has ended."""
     steps: int = 0
-    """How many of them are steps."""
+    """How many of the results are recorded as steps."""
 
 
 class Story(msgspec.Struct):
-    """Grows by `apply` for records about the run itself, and by `answered`, `ended` and `scored` for those of keys."""
+    """Updated by `apply` for records about the run, and by `answered`, `ended` and `scored` for records of keys.
+
+    The second kind is passed in decoded, because each caller decodes another set of fields.
+    """
 
     started: RunStarted | None = None
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -131,42 +141,42 @@ class Story(msgspec.Struct):
     evaluation: str = ""
     evaluations: dict[str, ScoringStarted] = msgspec.field(default_factory=dict)
     evaluated: dict[str, str] = msgspec.field(default_factory=dict)
-    """When each evaluation was begun."""
+    """When each evaluation was started."""
     steps: int = 0
     taken: int = 0
-    """Steps that a fork took over from its parent."""
+    """Steps that a fork copied from its parent."""
     replayed: int = 0
     orphaned: int = 0
     usage: Usage = Usage()
-    """Of every request that was answered: what was paid for."""
+    """Of every answered request: what was paid for."""
     saved: Usage = Usage()
-    """Of every answer that was replayed instead of being asked again."""
+    """Of every answer that was replayed instead of requested again."""
     bills: dict[str, dict[str, Bill]] = msgspec.field(default_factory=dict)
-    """By cell (`task/model`, as in keys) and role; the evaluated model's under the empty one."""
+    """By cell (`task/model`, as in keys) and role. The evaluated model has the empty role."""
     solving: set[int] = msgspec.field(default_factory=set)
     judging: set[int] = msgspec.field(default_factory=set)
-    """Ordinals with steps of an attempt, or of judges, that has not ended yet."""
+    """Ordinals with steps of an attempt (`solving`) or of judges (`judging`) that has not ended yet."""
     worked_seconds: float = 0.0
-    """Of processes that have ended, from their first record to their last."""
+    """Sum over ended processes, each from its first record to its last."""
     sitting: str = ""
-    """When the process began that worked on it last, if it has not said that it ended."""
+    """When the latest process began its session; empty if it recorded its end."""
     epoch: int = 0
-    """Of the process that wrote last."""
+    """Of the latest writer."""
     anomalies: list[Anomaly] = msgspec.field(default_factory=list)
     notes: list[Noted] = msgspec.field(default_factory=list)
     jobs: dict[str, OpenJob] = msgspec.field(default_factory=dict)
-    """Jobs of batch APIs that are not through, by our token."""
+    """Batch jobs whose answers are not all recorded, by our token."""
     twice: int = 0
-    """Keys that were finished a second time: the first answer counts."""
+    """How many records finished a key that was finished already. The first answer counts."""
 
     @property
     def planned(self) -> int:
-        """How many keys there are. Blocks that replace cells add none."""
+        """How many keys the plan has. Blocks that replace cells (no data of their own) add none."""
         return sum(block.plan.count for block in self.blocks if block.data is not None)
 
     @property
     def blocks(self) -> list[Block]:
-        """The parts of the plan, in the order in which they were recorded."""
+        """The parts of the plan, in the order of their records, without cells that a later block replaced."""
         added: list[RunStarted | RunExtended] = [self.started] if self.started else []
         added += [each.extended for each in self.extensions]
         replans = {each.replanned.block: each.replanned for each in self.replans}
@@ -183,13 +193,13 @@ class Story(msgspec.Struct):
 
     @property
     def cells(self) -> list[Cell]:
-        """Of all blocks, in the order of their ordinals; a task with a model may have several."""
+        """Of all blocks, by ordinal. The same task and model may appear in several blocks."""
         cells = [cell for block in self.blocks for cell in block.cells]
         return sorted(cells, key=lambda cell: (cell.first, cell.count)) if self.replans else cells
 
     @property
     def tags(self) -> list[str]:
-        """The spec's, and what was added and taken away since."""
+        """The tags of the spec, with those added and removed since."""
         tags = dict.fromkeys(map(str, self.spec.get("tags", [])))
         for each in self.notes:
             tags |= dict.fromkeys(each.note.add)
@@ -198,7 +208,7 @@ class Story(msgspec.Struct):
 
     @property
     def inputs(self) -> dict[str, TaskInputs]:
-        """By task, of every block."""
+        """By task, over all blocks."""
         found = dict(self.started.inputs) if self.started else {}
         for each in self.extensions:
             found.update(each.extended.inputs)
@@ -206,15 +216,15 @@ class Story(msgspec.Struct):
 
     @property
     def lineage(self) -> list[tuple[str, str, tuple[Change, ...]]]:
-        """When, by which version, what was changed: every accepted difference since the run began."""
-        told = [(each.at, each.resumed.version, each.resumed.changes) for each in self.resumes]
-        told += [(each.at, each.extended.version, each.extended.changes) for each in self.extensions]
-        told += [(each.at, each.replanned.version, each.replanned.changes) for each in self.replans]
-        return sorted(told, key=lambda each: each[0])
+        """Every accepted spec change since the start: time, Holdfast version, changes."""
+        changes = [(each.at, each.resumed.version, each.resumed.changes) for each in self.resumes]
+        changes += [(each.at, each.extended.version, each.extended.changes) for each in self.extensions]
+        changes += [(each.at, each.replanned.version, each.replanned.changes) for each in self.replans]
+        return sorted(changes, key=lambda each: each[0])
 
     @property
     def specs(self) -> list[dict[str, Any]]:
-        """Every spec that the run has had, the newest last."""
+        """Every spec that the run has had, newest last."""
         if self.started is None:
             return []
         later = [(each.at, each.resumed.spec) for each in self.resumes if each.resumed.spec is not None]
@@ -223,33 +233,80 @@ class Story(msgspec.Struct):
         return [self.started.spec, *(spec for _, spec in sorted(later, key=lambda each: each[0]) if spec)]
 
     def has_start(self, line: Line) -> bool:
-        """Whether a record is one that begins or extends the run, and was applied before."""
+        """Whether this `run.started` or `run.extended` record was applied before (a reader may see its copy again)."""
         if line.t == "run.started":
             return self.started is not None
         return line.t == "run.extended" and any(each.at == line.at for each in self.extensions)
 
     def apply(self, entry: Entry) -> None:
+        """Update from a record about the run. Other records are ignored."""
+        handler = _HANDLERS.get(entry.line.t)
+        if handler is not None:
+            handler(self, entry)
+
+    @_HANDLERS.on("segment")
+    def _apply_segment(self, entry: Entry) -> None:
+        self._open_epoch(decode(entry.line, Segment).epoch)
+
+    @_HANDLERS.on("score.started")
+    def _apply_scoring_started(self, entry: Entry) -> None:
+        started = decode(entry.line, ScoringStarted)
+        before = self.evaluations.get(started.evaluation)
+        if before is not None and not started.name:  # continued without --name: it keeps the name that it has
+            started = msgspec.structs.replace(started, name=before.name)
+        self.evaluations[started.evaluation] = started
+        self.evaluated.setdefault(started.evaluation, entry.line.at)
+        self.evaluation = started.evaluation
+
+    @_HANDLERS.on("note")
+    def _apply_note(self, entry: Entry) -> None:
+        self.notes.append(Noted(entry.line.at, decode(entry.line, Note)))
+
+    @_HANDLERS.on("anomaly")
+    def _apply_anomaly(self, entry: Entry) -> None:
+        if entry.line.k is None:  # an anomaly with a key is about that key's answer, not about the journal
+            self.anomalies.append(_anomaly.decode(entry.line))
+
+    @_HANDLERS.on("run.started")
+    def _apply_started(self, entry: Entry) -> None:
+        self._begin_session(entry.line.at)
+        self.started = decode(entry.line, RunStarted)
+        self.spec = self.started.spec
+        self.created = entry.line.at
+
+    @_HANDLERS.on("run.resumed")
+    def _apply_resumed(self, entry: Entry) -> None:
+        self._begin_session(entry.line.at)
+        resumed = decode(entry.line, RunResumed)
+        self.resumes.append(Resume(entry.line.at, resumed))
+        self._reopen(resumed.spec or self.spec)
+
+    @_HANDLERS.on("run.extended")
+    def _apply_extended(self, entry: Entry) -> None:
+        self._begin_session(entry.line.at)
+        extended = decode(entry.line, RunExtended)
+        self.extensions.append(Extension(entry.line.at, extended))
+        self._reopen(extended.spec)
+
+    @_HANDLERS.on("run.replanned")
+    def _apply_replanned(self, entry: Entry) -> None:
+        replanned = decode(entry.line, RunReplanned)
+        self.replans.append(Replan(entry.line.at, replanned))
+        self.bills = {with_model(cell, replanned.renamed): bills for cell, bills in self.bills.items()}
+        self._reopen(replanned.spec)
+
+    @_HANDLERS.on(*ENDS)
+    def _apply_end(self, entry: Entry) -> None:
         line = entry.line
-        if line.t.startswith("run."):
-            self._run(line)
-        elif line.t == "segment":
-            self._opened(decode(line, Segment).epoch)
-        elif line.t == "score.started":
-            started = decode(line, ScoringStarted)
-            before = self.evaluations.get(started.evaluation)
-            if before is not None and not started.name:  # it is gone on with, under the name that it has
-                started = msgspec.structs.replace(started, name=before.name)
-            self.evaluations[started.evaluation] = started
-            self.evaluated.setdefault(started.evaluation, line.at)
-            self.evaluation = started.evaluation
-        elif line.t == "batch":
-            self._batch(entry, decode(line, BatchJob))
-        elif line.t == "totals":
-            self._restore(decode(line, Totals))
-        elif line.t == "note":
-            self.notes.append(Noted(line.at, decode(line, Note)))
-        elif line.t == "anomaly" and line.k is None:  # those with a key tell of its answer
-            self.anomalies.append(_anomaly.decode(line))
+        self._end_session(line.at)
+        self.end = End(line.t, line.at, decode(line, RunEnded))
+        self.completed = line.at if line.t == "run.completed" else ""
+
+    def _reopen(self, spec: dict[str, Any]) -> None:
+        """The run continues with this spec: an earlier end no longer describes it."""
+        self.spec = spec
+        self.end = None
+        self.completed = ""
 
     def answered(self, step: StepGist, key: str | None) -> None:
         (self.judging if step.scope.startswith("score/") else self.solving).add(step.o)
@@ -263,7 +320,7 @@ class Story(msgspec.Struct):
                 job.steps += 1
                 self._close_job(job)
         if step.asked is None:
-            return  # a tool, the clock, or a call that was cancelled
+            return  # not a model request: a tool, the clock, or a cancelled call
         bill = self._bill(key, step.asked.role)
         bill.note(usage)
         if step.origin:
@@ -272,13 +329,15 @@ class Story(msgspec.Struct):
             bill.requests += step.tries
             bill.usage += usage
 
-    def _batch(self, entry: Entry, record: BatchJob) -> None:
+    @_HANDLERS.on("batch")
+    def _apply_batch(self, entry: Entry) -> None:
+        record = decode(entry.line, BatchJob)
         if record.requests:
             position = Position(entry.line.n, entry.segment, entry.offset)
             self.jobs[record.token] = OpenJob(record.token, record.line, entry.line.at, len(record.requests), position)
             return
         job = self.jobs.get(record.token)
-        if job is None:  # it was through before, or its announcement is lost
+        if job is None:  # all of its answers are steps already, or its announcement was lost to damage
             return
         job.id = record.id or job.id
         if record.status:
@@ -286,12 +345,12 @@ class Story(msgspec.Struct):
             self._close_job(job)
 
     def _close_job(self, job: OpenJob) -> None:
-        """A job is through when all of its answers are steps: then nothing has to be collected again."""
+        """Forget a job once all of its answers are steps: a resume has nothing left to fetch from the server."""
         if 0 <= job.answered <= job.steps:
             del self.jobs[job.token]
 
     def ended(self, found: SampleFinished | SampleFailed, key: str | None) -> None:
-        """Count what an attempt used."""
+        """Count what an attempt used when it finished or failed."""
         if found.o in self.solving:
             self.solving.discard(found.o)
         else:
@@ -299,7 +358,7 @@ class Story(msgspec.Struct):
         self._spent(found.spent, key)
 
     def scored(self, found: ScoreGiven, key: str | None) -> None:
-        """Count what the judges of an answer used. Only the last score of an answer says that."""
+        """Count what the judges of an answer used. The last score of an answer carries the totals."""
         if not found.last:
             self._spent(found.spent, key)
             return
@@ -310,11 +369,11 @@ class Story(msgspec.Struct):
         self._spent(found.spent, key)
 
     def _count_removed(self, spent: Spent, key: str | None, *, is_first: bool) -> None:
-        """Count an attempt of which the journal has no step: `recover --no-events` of older versions removed
-        them and left no `totals`, or they are damaged.
+        """Count an attempt whose steps are missing: removed by `recover --no-events` of an older version, which wrote
+        no `totals`, or lost to damage.
 
-        Retries, and the steps of killed processes in later attempts, are unknown then. A first attempt of a run that
-        is no fork can only have replayed steps that the run itself had paid for.
+        Retries, and the steps of killed processes in later attempts, are unknown then. But the first attempt of a run
+        that is not a fork can only have replayed steps that this run had paid for, so replayed usage counts as paid.
         """
         with_replayed = is_first and self.started is not None and self.started.parent is None
         paid = spent.usage + spent.saved if with_replayed else spent.usage
@@ -340,7 +399,7 @@ class Story(msgspec.Struct):
                 bill.orphaned += each.orphaned_usage
 
     def totals(self, profile: bytes) -> Totals:
-        """What the run has used so far, for a journal that does not keep the steps it is counted from."""
+        """What the run has used so far, for a compacted journal, which no longer has the steps that were counted."""
         return Totals(
             steps=self.steps,
             taken=self.taken,
@@ -355,8 +414,10 @@ class Story(msgspec.Struct):
             profile=msgspec.Raw(profile),
         )
 
-    def _restore(self, totals: Totals) -> None:
-        """Totals are exact; what the records before them add up to is not, because some were removed."""
+    @_HANDLERS.on("totals")
+    def _apply_totals(self, entry: Entry) -> None:
+        """Replace the sums so far: a compacted journal has lost steps, so only its totals are exact."""
+        totals = decode(entry.line, Totals)
         self.steps, self.taken = totals.steps, totals.taken
         self.replayed, self.orphaned = totals.replayed, totals.orphaned
         self.usage, self.saved = totals.usage, totals.saved
@@ -369,51 +430,19 @@ class Story(msgspec.Struct):
     def _bill(self, key: str | None, role: str) -> Bill:
         return self.bills.setdefault(cell_of(key or ""), {}).setdefault(role, Bill())
 
-    def _opened(self, epoch: int) -> None:
-        """Another process adds to the run. One before it that was killed worked until its last record."""
+    def _open_epoch(self, epoch: int) -> None:
+        """A new epoch is a new writer. If the one before was killed, its session ended with its last record."""
         if epoch != self.epoch:
-            self._stand_up(self.updated)
+            self._end_session(self.updated)
             self.epoch = epoch
 
-    def _sit_down(self, at: str) -> None:
-        """A process begins to work. A condensed journal does not tell when the one before it was killed."""
-        self._stand_up(self.updated)
+    def _begin_session(self, at: str) -> None:
+        """Also ends an open session: a compacted journal has no epochs that show that the process was killed."""
+        self._end_session(self.updated)
         self.sitting = at
 
-    def _stand_up(self, at: str) -> None:
+    def _end_session(self, at: str) -> None:
         if self.sitting:
             began, ended = datetime.fromisoformat(self.sitting), datetime.fromisoformat(at)
             self.worked_seconds += max((ended - began).total_seconds(), 0.0)
         self.sitting = ""
-
-    def _run(self, line: Line) -> None:
-        if line.t in BEGINNINGS:
-            self._sit_down(line.at)
-        elif line.t in ENDS:
-            self._stand_up(line.at)
-        if line.t == "run.started":
-            self.started = decode(line, RunStarted)
-            self.spec = self.started.spec
-            self.created = line.at
-        elif line.t == "run.resumed":
-            resumed = decode(line, RunResumed)
-            self.resumes.append(Resume(line.at, resumed))
-            self.spec = resumed.spec or self.spec
-            self.end = None
-            self.completed = ""
-        elif line.t == "run.extended":
-            extended = decode(line, RunExtended)
-            self.extensions.append(Extension(line.at, extended))
-            self.spec = extended.spec
-            self.end = None
-            self.completed = ""
-        elif line.t == "run.replanned":
-            replanned = decode(line, RunReplanned)
-            self.replans.append(Replan(line.at, replanned))
-            self.bills = {with_model(cell, replanned.renamed): bills for cell, bills in self.bills.items()}
-            self.spec = replanned.spec
-            self.end = None
-            self.completed = ""
-        elif line.t in ENDS:
-            self.end = End(line.t, line.at, decode(line, RunEnded))
-            self.completed = line.at if line.t == "run.completed" else ""

@@ -1,7 +1,11 @@
-"""Pure numbers: what was measured, how sure that is, and what differs. Nothing here knows what the numbers are of.
+"""Statistics on plain numbers: means with intervals, paired tests, effect sizes, power, agreement, rankings.
 
-No network, clock, files or event loop. numpy and scipy are brought in by the first method that needs them; what draws
-at random takes a seed. docs/statistics.md says which method is used when.
+Pure: no network, clock, files or event loop, and no knowledge of runs or scorers. numpy and scipy are imported by the
+first function that needs them. Functions that draw random numbers take a seed.
+
+Where a p-value comes from: `report.compare.comparison.paired_test` picks `mcnemar_test` or `permutation_test`
+(`stats.paired_tests`); `holm` or `benjamini_hochberg` (`stats.adjustment`) adjust the p-values of one table.
+docs/statistics.md says which method is used when.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -106,10 +110,10 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # or a checker would take every misspelt name for one of these
+if not TYPE_CHECKING:  # with __getattr__ visible, a type checker would accept every misspelt name
 
     def __getattr__(name: str) -> Any:
-        """A report of a run needs none of these, and so not the time that importing numpy takes."""
+        """Import numpy only on use: a plain report needs none of these functions."""
         if name not in _NEEDS_NUMPY:
             raise AttributeError(f"module 'holdfast.stats' has no attribute {name!r}")
         import importlib

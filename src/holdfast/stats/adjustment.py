@@ -1,8 +1,10 @@
-"""p-values of several comparisons made at once.
+"""Adjusts the p-values of several comparisons made at once, and turns pairwise tests into ranks.
 
-Holm keeps the chance of any false finding below alpha, whatever hangs together. Benjamini-Hochberg keeps the expected
-share of false findings below alpha, if the tests are independent or positively dependent. An adjusted p is compared
-with alpha as it is. A test without a p (None) has no part, and stays None.
+Holm keeps the chance of any false finding below alpha, however the tests depend on each other. Benjamini-Hochberg keeps
+the expected share of false findings below alpha, if the tests are independent or positively dependent. Compare an
+adjusted p directly with alpha. A test without a p-value (None) is left out and stays None.
+
+`report.compare.comparison.adjusted` applies these to a table of comparisons, `report.compare.leaderboard` to a board.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +13,7 @@ from holdfast.stats.checks import require_pairs, require_probability
 
 
 def holm(ps: Sequence[float | None]) -> list[float | None]:
-    """The i-th smallest of m times m - i + 1, and never less than a smaller one's."""
+    """Holm: multiply the i-th smallest of m p-values by m - i + 1, then make the results non-decreasing."""
 
     def adjust(ordered: list[float]) -> list[float]:
         most, found = 0.0, []
@@ -24,12 +26,14 @@ def holm(ps: Sequence[float | None]) -> list[float | None]:
 
 
 def benjamini_hochberg(ps: Sequence[float | None]) -> list[float | None]:
-    """The i-th smallest of m times m / i, and never more than a larger one's."""
+    """Benjamini-Hochberg: multiply the i-th smallest of m p-values by m / i, then make the results non-decreasing."""
 
     def adjust(ordered: list[float]) -> list[float]:
         least, found = 1.0, []
         for rank in range(len(ordered), 0, -1):
-            least = min(least, ordered[rank - 1] * (len(ordered) / rank))  # so that rounding never lowers a p
+            least = min(
+                least, ordered[rank - 1] * (len(ordered) / rank)
+            )  # the factor first, so that rounding never lowers a p
             found.append(least)
         return found[::-1]
 
@@ -48,12 +52,12 @@ def _adjusted(ps: Sequence[float | None], adjust: Callable[[list[float]], list[f
 
 
 def tied_ranks(count: int, is_better: Callable[[int, int], bool]) -> list[int]:
-    """`is_better(i, j)`: whether i is significantly better than j."""
+    """Rank = 1 + how many are significantly better. `is_better(i, j)`: whether i is significantly better than j."""
     return [1 + sum(is_better(other, one) for other in range(count) if other != one) for one in range(count)]
 
 
 def ranks_of_tests(scores: Sequence[float], p_of: Callable[[int, int], float | None], alpha: float = 0.05) -> list[int]:
-    """Each is tested against each other one, and the tests adjusted with Holm's method. `p_of(i, j)` is two-sided."""
+    """Ranks from all pairwise tests, adjusted with Holm's method. `p_of(i, j)` returns a two-sided p-value."""
     pairs = [(one, other) for one in range(len(scores)) for other in range(one)]
     adjusted = dict(zip(pairs, holm([p_of(*pair) for pair in pairs]), strict=True))
 
@@ -65,7 +69,9 @@ def ranks_of_tests(scores: Sequence[float], p_of: Callable[[int, int], float | N
 
 
 def ranks_of_intervals(lows: Sequence[float | None], highs: Sequence[float | None]) -> list[int]:
-    """Better is whoever's interval lies wholly above the other's. What has no interval is better than nobody."""
+    """Ranks from intervals: better means that the whole interval is above the other. Without an interval, never
+    better.
+    """
     require_pairs(lows, highs)
 
     def is_better(one: int, other: int) -> bool:

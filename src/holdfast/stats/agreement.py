@@ -1,15 +1,15 @@
-"""How far judges agree on the same answers. 1 is full agreement; 0 is what chance would give.
+"""How well judges agree on the same answers. 1 is full agreement; 0 is agreement by chance.
 
-A unit is one answer with the ratings of its judges; None is a rating that is missing, and left out. Where all ratings
-are the same value there is nothing that could have been disagreed on, and chance-corrected agreement is None.
+A unit is one answer with the ratings of its judges. A missing rating is None and is left out. If all ratings have the
+same value, disagreement was impossible, and chance-corrected agreement is None.
 
-- Krippendorff's alpha, for any number of judges, also missing ones: 1 - observed over expected disagreement between
-  ratings of one unit. Disagreement is 1 for other labels (nominal), the squared difference (interval), or the squared
-  difference of mean ranks among all ratings (ordinal).
-- Cohen's kappa, for two judges, who may have their own habits. Weighted: a step between categories counts by its number
-  of categories (linear) or its square (quadratic).
-- Percent agreement: the share of pairs of judges who say the same of a unit, averaged over units. Not corrected for
-  chance.
+- Krippendorff's alpha, for any number of judges, also with missing ratings: 1 - observed / expected disagreement
+  between ratings of one unit. Disagreement is 1 for different labels (nominal), the squared difference (interval), or
+  the squared difference of mean ranks among all ratings (ordinal).
+- Cohen's kappa, for two judges with their own base rates. Weighted: a disagreement counts by the distance between the
+  categories (linear) or its square (quadratic).
+- Percent agreement: the share of pairs of judges that gave a unit the same rating, averaged over units. Not corrected
+  for chance.
 """
 
 import math
@@ -64,7 +64,7 @@ def cohens_kappa(
 
 
 def percent_agreement(units: Sequence[Unit]) -> float | None:
-    """As a share, from 0 to 1."""
+    """The share of agreeing pairs of judges, from 0 to 1; None without a unit that two judges rated."""
     rated = _rated(units)
     if not rated:
         return None
@@ -72,7 +72,7 @@ def percent_agreement(units: Sequence[Unit]) -> float | None:
 
 
 def _rated(units: Sequence[Unit]) -> list[list[Any]]:
-    """What can be compared: units with two ratings or more."""
+    """Units with at least two ratings, without the missing ones."""
     present = ([rating for rating in unit if rating is not None] for unit in units)
     return [unit for unit in present if len(unit) > 1]
 

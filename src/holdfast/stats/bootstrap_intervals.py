@@ -1,13 +1,13 @@
-"""The bootstrap: what the mean would have been on other draws of the same groups.
+"""Bootstrap intervals of a mean: its spread over random resamples of the groups.
 
-Groups are drawn with putting back, each with all its values: repeats of one sample come and go together. Seeded, and
-drawn in batches: 100,000 values with 10,000 resamples need no more memory than a batch.
+Groups are drawn with replacement, each with all its values, so repeats of one sample stay together. Seeded, and drawn
+in batches: 100,000 values with 10,000 resamples need no more memory than one batch.
 
 - percentile: the quantiles of the resampled means.
 - bca: the same with the quantiles moved for bias (how many resampled means lie below the mean, equal ones counted
   half) and for skewness (the acceleration, from the means without each group in turn). Efron (1987).
 
-Where all groups are alike, or there is only one, there is no interval: resampling cannot show what was never seen.
+If all groups are equal, or there is only one, there is no interval: resampling cannot show variation never observed.
 """
 
 from collections.abc import Hashable, Sequence
@@ -32,7 +32,7 @@ def bootstrap(
     seed: int = 0,
     confidence: float = LEVEL,
 ) -> Summary:
-    """The mean of all values; its standard error is the spread of the resampled ones. For pairs: of the differences."""
+    """The mean of all values; its standard error is the spread of the resampled means. For pairs, pass differences."""
     require_confidence(confidence)
     require_at_least(resamples, 2, "resamples")
     if method not in ("percentile", "bca"):
@@ -51,7 +51,9 @@ def bootstrap(
 
 
 def resampled_means(units: Units, resamples: int, seed: int) -> Floats:
-    """Where many groups are alike (right or wrong), it draws how often each kind comes: the same, and quicker."""
+    """If many groups are equal (right or wrong), it draws how often each kind occurs: same distribution, much
+    faster.
+    """
     random = np.random.default_rng(seed)
     kinds, counts = np.unique(np.column_stack([units.totals, units.sizes]), axis=0, return_counts=True)
     means = np.empty(resamples)
@@ -76,13 +78,13 @@ def leave_one_out(units: Units) -> Floats:
 
 
 def bca_tails(tails: Floats, means: Floats, observed: float, left_out: Floats) -> Floats:
-    """Which quantiles of the resampled means to take in place of `tails`."""
+    """The quantiles of the resampled means that BCa uses instead of `tails`."""
     below = ((means < observed).mean() + (means <= observed).mean()) / 2
     bias = ndtri(np.clip(below, 0.5 / len(means), 1 - 0.5 / len(means)))
     away = left_out.mean() - left_out
     acceleration = (away**3).sum() / (6 * (away**2).sum() ** 1.5)
     moved = bias + ndtri(tails)
     room = 1 - acceleration * moved
-    at_the_end = np.where(moved > 0, 1.0, 0.0)  # so skewed, at such a confidence, that no quantile is left to go to
+    at_the_end = np.where(moved > 0, 1.0, 0.0)  # too skewed for this confidence: take the outermost resample
     found: Floats = np.where(room > 0, ndtr(bias + moved / np.where(room > 0, room, 1.0)), at_the_end)
     return found

@@ -1,12 +1,12 @@
-"""Bradley-Terry: strengths from who won against whom. The odds that i beats j are exp(strength i - strength j).
+"""Bradley-Terry: strengths from wins and losses. The odds that i beats j are exp(strength i - strength j).
 
-A tie is half a win for each. Strengths have a mean of 0, and are those of the greatest likelihood, which is concave
-(Newton's method). Their intervals come from the Fisher information; ties vary less than it supposes, so with many of
-them the intervals are rather wide.
+A tie is half a win for each. Strengths have mean 0 and maximise the likelihood, which is concave (Newton's method).
+Their intervals come from the Fisher information; ties vary less than it assumes, so with many ties the intervals are
+conservative.
 
-Where somebody never won, or never lost, against a part of the others, the likelihood has no maximum. Then, and only
-then unless `prior` says otherwise, everybody gets `prior` tied games against an imagined player of average strength.
-That pulls strengths towards 0, and the result says so: `prior` is 0 where nothing was added.
+If a player never won, or never lost, against a part of the others, the likelihood has no maximum. Then, and otherwise
+only on request, every player gets `prior` tied games against an imagined player of average strength. That pulls
+strengths towards 0. The result reports it: `prior` is 0 if nothing was added.
 """
 
 import math
@@ -39,13 +39,13 @@ class Strength(msgspec.Struct, frozen=True):
 
 
 class Strengths(msgspec.Struct, frozen=True):
-    """The strongest first. `prior` tied games were added for everybody."""
+    """Strongest first. `prior` tied games were added for every player."""
 
     players: list[Strength]
     prior: float
 
     def chance(self, one: str, other: str) -> float:
-        """That `one` beats `other`."""
+        """The chance that `one` beats `other`."""
         values = {player.name: player.value for player in self.players}
         for name in (one, other):
             if name not in values:
@@ -94,7 +94,7 @@ def _table(wins: Games, ties: Games) -> tuple[list[str], Floats]:
 
 
 def _most_likely(won: Floats, prior: float) -> Floats:
-    """Newton's steps, each halved until it makes the results likelier."""
+    """Maximise the likelihood with Newton steps, each halved until the likelihood rises."""
     values = np.zeros(len(won))
     for _ in range(_STEPS):
         gradient = won.sum(axis=1) - ((won + won.T) * _chances(values)).sum(axis=1)
@@ -104,14 +104,14 @@ def _most_likely(won: Floats, prior: float) -> Floats:
         while _likelihood(won, values + step, prior) < before - 1e-12 * abs(before):
             step = step / 2
         values = values + step
-        if np.abs(step).max() < 1e-9:  # each step squares what is left
+        if np.abs(step).max() < 1e-9:  # quadratic convergence: the next step would change nothing
             break
     centred: Floats = values - values.mean()
     return centred
 
 
 def _covariance(won: Floats, values: Floats, prior: float) -> Floats:
-    """Of strengths about their mean."""
+    """The covariance of strengths relative to their mean."""
     away = np.eye(len(won)) - _level(len(won))
     found: Floats = away @ np.linalg.inv(_information(won, values, prior) + _level(len(won))) @ away
     return found
@@ -158,5 +158,5 @@ def _chance(away: Floats) -> Floats:
 
 
 def _level(count: int) -> Floats:
-    """The part of every strength that the games cannot tell: what all have in common."""
+    """Fixes the level that all strengths share, which games cannot determine: without it the matrix is singular."""
     return np.full((count, count), 1 / count)

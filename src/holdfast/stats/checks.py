@@ -1,7 +1,7 @@
-"""What no method of this room accepts, each told in one sentence.
+"""Checks of arguments, shared by all functions of this package.
 
-Invariant: a number that is not known is None, never 0. What makes no sense is refused with a ValueError that says what
-was given and what to give instead.
+Invariant of the package: an unknown number is None, never 0. Invalid arguments raise a ValueError that names what was
+given and what is expected.
 """
 
 import math

@@ -1,15 +1,14 @@
 """How large a difference is, in units that do not depend on the number of samples. Positive: the second is higher.
 
-- `cohens_d`: the difference of means over the pooled standard deviation of both sides. For pairs that is the usual d
-  with the average variance: it compares with differences between samples.
-- `cohens_dz`: the mean difference within pairs over the standard deviation of those: what a paired test sees.
-- `cliffs_delta`: how much more often a value of the second side is above one of the first than below, over all of them.
-- `cohens_h`: the difference of two shares on the arcsine scale, where equal steps are equally hard to see.
+- `cohens_d`: the difference of means over the pooled standard deviation of both sides. For pairs this is the usual d
+  with the average variance: it relates the difference to the spread between samples.
+- `cohens_dz`: the mean difference within pairs over the standard deviation of these differences, as in a paired test.
+- `cliffs_delta`: how much more often a value of the second side is above one of the first than below, over all pairs.
+- `cohens_h`: the difference of two shares on the arcsine scale, where equal steps are equally hard to detect.
 - `odds_ratio`: of two separate sides, with Woolf's interval; `paired_odds_ratio`: gains over losses, with the exact
   (Clopper-Pearson) interval.
 
-Repeats of one sample are averaged first, where groups are given. What cannot be told (nothing varies, an empty count)
-is None.
+With groups, repeats of one sample are averaged first. An undefined effect (nothing varies, an empty count) is None.
 """
 
 import math
@@ -63,7 +62,7 @@ def cohens_h(first: float, second: float) -> float:
 
 
 def odds_ratio(first: tuple[int, int], second: tuple[int, int], confidence: float = LEVEL) -> Summary:
-    """Each side as (right, wrong). An empty count has no ratio; the standard error is that of its logarithm."""
+    """Each side as (right, wrong). With a count of 0 there is no ratio. The standard error is that of the log ratio."""
     require_confidence(confidence)
     counts = (*first, *second)
     for count in counts:
@@ -77,7 +76,7 @@ def odds_ratio(first: tuple[int, int], second: tuple[int, int], confidence: floa
 
 
 def paired_odds_ratio(gains: int, losses: int, confidence: float = LEVEL) -> Summary:
-    """Of pairs with one right and one wrong. Without losses there is a lower end only, without gains an upper one."""
+    """Of pairs with one right and one wrong. Without losses there is only a lower bound, without gains an upper one."""
     from scipy.special import betaincinv  # type: ignore[import-untyped]  # scipy has no types
 
     require_confidence(confidence)

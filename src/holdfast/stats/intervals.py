@@ -1,16 +1,16 @@
 """A mean, its standard error and its 95% interval.
 
-What is independent is the group: repeats of one sample share one, and more repeats do not make the data set larger.
-Without groups every value stands alone.
+Groups are independent of each other, values inside a group are not: repeats of one sample share a group, so more
+repeats do not make the data set larger. Without groups every value is its own group.
 
 - Standard error: the deviations from the mean are summed within each group, then between groups (the clustered, or
   "sandwich", estimator with the G/(G-1) correction). With one value a group this is the usual s/sqrt(n).
 - Interval: Wilson's score interval if every observation is 0 or 1, else Student's t with G-1 degrees of freedom. A
   group of repeats counts as one observation of 0 or 1 if all groups are of one size and agree within themselves: a
-  deterministic model asked five times has the interval of being asked once, and five times right is not certainty.
-  Where all groups have one mean, and are not right or wrong, nothing is known of how they vary: no interval.
+  deterministic model with five repeats gets the interval of one repeat, and five times right is not certainty.
+  If all groups have the same mean and are not right or wrong, their variation is unknown: no interval.
 
-Invariant: what is not known is None, never 0. Refuses NaN and infinity: the caller leaves out what has no score.
+Invariant: an unknown number is None, never 0. NaN and infinity raise: the caller leaves out answers without a score.
 """
 
 import math
@@ -33,11 +33,11 @@ class Summary(msgspec.Struct, frozen=True):
     low: float | None = None
     high: float | None = None
     groups: int | None = None
-    """How many groups the samples that the values are of are in, where whoever knows says that they share some."""
+    """Number of groups, set by the caller if samples share groups (`report.groups.with_groups`)."""
 
 
 class _Group(msgspec.Struct, gc=False):
-    """What one group adds: how many values, their sum, and whether they are all 0 or all 1."""
+    """One group: how many values, their sum, and whether they are all 0 or all 1."""
 
     size: int
     total: float
@@ -61,7 +61,7 @@ def summarise(values: Sequence[float], groups: Sequence[Hashable] | None = None,
     tail = 1.0 - (1.0 - confidence) / 2.0
     if right is not None:
         low, high = _wilson(right, len(clusters), tail)
-    elif error == 0:  # nothing is known of how they vary
+    elif error == 0:  # all equal: their variation is unknown
         return Summary(n, mean, error)
     else:
         low, high = _student(mean, error, len(clusters) - 1, tail)
@@ -84,9 +84,7 @@ def wilson(successes: int, n: int, confidence: float = LEVEL) -> Summary:
 
 
 def student(values: Sequence[float], groups: Sequence[Hashable] | None = None, confidence: float = LEVEL) -> Summary:
-    """A mean with Student's interval, whatever the values are. Where all of them are equal nothing is known of how they
-    vary, and there is no interval.
-    """
+    """A mean with Student's interval, also for values that are all 0 or 1. If all are equal there is no interval."""
     summary = summarise(values, groups, confidence)
     if summary.mean is None or not summary.standard_error:
         return msgspec.structs.replace(summary, low=None, high=None)
@@ -99,8 +97,8 @@ def student(values: Sequence[float], groups: Sequence[Hashable] | None = None, c
 def paired_difference(
     differences: Sequence[float], groups: Sequence[Hashable] | None = None, confidence: float = LEVEL
 ) -> Summary:
-    """The mean of differences within pairs, with Student's interval: also where all of them are 0 or 1, since it may
-    lie on either side of 0.
+    """The mean of differences within pairs, with Student's interval. Never Wilson's, even if all differences are 0 or
+    1: a mean difference can be negative.
     """
     return student(differences, groups, confidence)
 
@@ -121,13 +119,15 @@ def _standard_error(clusters: Sequence[_Group], mean: float, n: int) -> float:
 
 
 def _deviation(group: _Group, mean: float) -> float:
-    """Without the noise of floats: three times 0.1 does not vary."""
+    """Without floating-point noise: three times 0.1 does not vary."""
     found = group.total - group.size * mean
     return found if abs(found) > 1e-14 * abs(group.total) else 0.0
 
 
 def _successes(clusters: Sequence[_Group]) -> int | None:
-    """How many groups are all 1, if every group is all 1 or all 0, and they are of one size or all alike; else None."""
+    """How many groups are all 1, if every group is all 1 or all 0, and they have one size or are all equal; else
+    None.
+    """
     if not all(group.agrees for group in clusters):
         return None
     ones = sum(group.total > 0 for group in clusters)

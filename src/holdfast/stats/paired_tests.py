@@ -1,18 +1,21 @@
-"""Whether two sides differ on the same keys: tests of differences within pairs, two-sided.
+"""Computes every p-value that Holdfast reports: two-sided tests of whether two sides differ on the same keys.
 
-All take differences (second minus first) and groups; what is exchanged, ranked or counted is a group, so that repeats
-of one sample are one observation. Where no side is better anywhere, p is 1: every other outcome is as extreme. Where
-there is no pair, it is None.
+`report.compare.comparison.paired_test` chooses the test: McNemar for one right-or-wrong answer per sample, otherwise
+the permutation test. `compare`, `leaderboard` and the plots get their p-values from there, and `stats.adjustment`
+adjusts them. Wilcoxon's test is for callers of `holdfast.stats`.
 
-- permutation: under the null the sign of a group's differences could as well be the other. The statistic is the mean
-  of all differences. Exact while there are at most a million different outcomes (always so for 20 groups, and for
-  thousands that are only right or wrong), else by drawing: p = (b + 1) / (m + 1) with b of m draws as extreme.
-- McNemar, exact: groups with a gain against groups with a loss, binomial with 1/2. A group counts by the sign of its
-  mean difference, so with repeats it is the sign test.
+All tests take differences (second minus first) and groups. A group is one observation, so repeats of one sample count
+once. If no difference is nonzero, p is 1: every outcome is as extreme. Without pairs, p is None.
+
+- Permutation: under the null hypothesis the sign of a group's differences is random. The statistic is the mean of all
+  differences. Exact for up to a million different outcomes (always for 20 groups, and for thousands of groups that are
+  only right or wrong), otherwise sampled: p = (b + 1) / (m + 1), where b of m draws are as extreme.
+- McNemar, exact: groups with a gain against groups with a loss, binomial with p = 1/2. A group counts by the sign of
+  its mean difference, so with repeats this is the sign test.
 - Wilcoxon's signed ranks, of the groups' mean differences: zeros are left out, equal sizes share their mean rank. Exact
-  for up to 50 groups, also with ties; beyond that normal, corrected for ties and not for continuity.
+  for up to 50 groups, also with ties; above that the normal approximation, corrected for ties, not for continuity.
 
-Differences that are equal but for the rounding of floats (12 digits) are equal.
+Differences that agree to 12 digits are equal, so floating-point rounding does not break ties.
 """
 
 import math
@@ -32,7 +35,7 @@ _DIGITS = 12
 
 
 class PairedTest(msgspec.Struct, frozen=True):
-    """`n` groups; `exact` unless p was drawn or approximated."""
+    """The result of a test on `n` groups. `exact` is False if p was sampled or approximated."""
 
     method: str
     n: int
@@ -47,7 +50,7 @@ def permutation_test(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> PairedTest:
-    """The statistic is the mean of all differences."""
+    """Two-sided sign-flip permutation test. The statistic is the mean of all differences."""
     require_at_least(resamples, 1, "resamples")
     units = units_of(differences, groups)
     if units.count == 0:
@@ -66,7 +69,7 @@ def permutation_test(
 
 
 def mcnemar_test(differences: Sequence[float], groups: Sequence[Hashable] | None = None) -> PairedTest:
-    """The statistic is the smaller of the two counts."""
+    """McNemar's exact test. The statistic is the smaller of the counts of gains and losses."""
     units = units_of(differences, groups)
     if units.count == 0:
         return PairedTest("mcnemar", 0, None, None, exact=True)
@@ -78,7 +81,7 @@ def mcnemar_test(differences: Sequence[float], groups: Sequence[Hashable] | None
 
 
 def wilcoxon_test(differences: Sequence[float], groups: Sequence[Hashable] | None = None) -> PairedTest:
-    """The statistic is the smaller of the two sums of ranks."""
+    """Wilcoxon's signed-rank test. The statistic is the smaller of the two rank sums."""
     units = units_of(differences, groups)
     if units.count == 0:
         return PairedTest("wilcoxon", 0, None, None, exact=True)
@@ -95,13 +98,13 @@ def wilcoxon_test(differences: Sequence[float], groups: Sequence[Hashable] | Non
 
 
 def _rounded(values: Floats, differences: Sequence[float]) -> Floats:
-    """Without the noise of subtracting floats: 0.3 - 0.1 and 0.4 - 0.2 are as large, and 0.1 + 0.2 - 0.3 is nothing."""
+    """Remove floating-point noise: 0.3 - 0.1 equals 0.4 - 0.2, and 0.1 + 0.2 - 0.3 is 0."""
     scale = max(map(abs, differences))
     return np.round(values / scale, _DIGITS) * scale if scale > 0 else values
 
 
 def _outcomes(sizes: Floats, counts: Counts) -> tuple[Floats, Floats]:
-    """Every sum that flipping signs can give, with its chance; equal sizes are flipped together, binomially."""
+    """Every sum that sign flips can give, with its probability. Equal sizes are counted together: binomially."""
     sums, chances = np.zeros(1), np.ones(1)
     for size, count in zip(sizes, counts, strict=True):
         plus = np.arange(count + 1)
@@ -112,6 +115,7 @@ def _outcomes(sizes: Floats, counts: Counts) -> tuple[Floats, Floats]:
 
 
 def _drawn_as_extreme(sizes: Floats, counts: Counts, observed: float, resamples: int, seed: int) -> int:
+    """How many of `resamples` random sign flips give a sum as extreme as the observed one."""
     random = np.random.default_rng(seed)
     alone, several = sizes[counts == 1], counts > 1
     offset = float((sizes * counts).sum())
@@ -131,7 +135,7 @@ def _drawn_as_extreme(sizes: Floats, counts: Counts, observed: float, resamples:
 
 
 def _exact_rank_p(doubled: Counts, smaller: int) -> float:
-    """From the number of ways to reach each sum of ranks, all signs being as likely."""
+    """Count the ways to reach each rank sum (dynamic programming); all sign patterns are equally likely."""
     ways = np.zeros(int(doubled.sum()) + 1)
     ways[0] = 1.0
     for rank in doubled:
@@ -140,6 +144,7 @@ def _exact_rank_p(doubled: Counts, smaller: int) -> float:
 
 
 def _normal_rank_p(ties: Counts, away: float) -> float:
+    """The normal approximation, with the variance reduced for ties. `away`: the rank sum minus its expectation."""
     n = float(ties.sum())
     variance = n * (n + 1) * (2 * n + 1) / 24 - float((ties.astype(float) ** 3 - ties).sum()) / 48
     return 2 * float(ndtr(-abs(away) / math.sqrt(variance)))

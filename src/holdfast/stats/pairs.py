@@ -1,7 +1,7 @@
-"""What two sides have in common: their values on the keys that both have, in pairs.
+"""Pairs the values of two sides by key, for paired tests and differences.
 
-A side without a value there has no part in the numbers; how many that are is told. The group of a key says what is
-independent: repeats of one sample share one.
+A key without a value on one side is left out and counted. Keys in one group are not independent: repeats of one sample
+share a group.
 """
 
 from collections.abc import Callable, Hashable, Mapping
@@ -32,7 +32,7 @@ def pair_up(
     second: Mapping[Key, float | None],
     group_of: Callable[[Key], Hashable] = lambda key: key,
 ) -> Pairs:
-    """In the order of the first side. A value of None, or NaN, is not there."""
+    """Pairs in the order of the first side. None and NaN count as missing."""
     mine, theirs = _present(first), _present(second)
     common = [key for key in mine if key in theirs]
     return Pairs(

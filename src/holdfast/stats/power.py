@@ -1,7 +1,7 @@
 """What an evaluation can find: its power, the smallest difference it can detect, and the samples or repeats it needs.
 
-A design says how much a difference varies from sample to sample and, within a sample, from repeat to repeat
-(`split_variance` of a pilot's differences tells both). The mean over samples is tested two-sided with Student's t, so
+A design gives the variance of a difference between samples and, within a sample, between repeats (`split_variance`
+estimates both from a pilot run). The mean over samples is tested two-sided with Student's t, so
 power is a tail of the noncentral t. Paired: the variances are those of differences within pairs, with n - 1 degrees of
 freedom. Unpaired: those of one side's scores, n samples a side, 2n - 2 degrees of freedom.
 
@@ -21,7 +21,7 @@ _NORMAL_FROM = 10**6
 
 
 class Design(msgspec.Struct, frozen=True):
-    """How one sample's contribution varies, and how it is tested."""
+    """The variances of one sample's contribution, and how the mean is tested."""
 
     between: float
     within: float = 0.0
@@ -47,7 +47,7 @@ class Design(msgspec.Struct, frozen=True):
 
 
 def power_of(design: Design, effect: float, samples: int) -> float:
-    """The chance of a significant test if the true difference is `effect`, on so many samples (a side)."""
+    """The chance of a significant test if the true difference is `effect`, with `samples` samples (per side)."""
     require_at_least(samples, 2, "samples")
     if not math.isfinite(effect):
         raise ValueError(f"effect {effect}: a finite difference")
@@ -55,7 +55,7 @@ def power_of(design: Design, effect: float, samples: int) -> float:
 
 
 def detectable_effect(design: Design, samples: int, power: float = 0.8) -> float:
-    """The smallest true difference that so many samples (a side) find with that power."""
+    """The smallest true difference that `samples` samples (per side) detect with this power."""
     from scipy.optimize import brentq  # type: ignore[import-untyped]  # scipy has no types
 
     require_at_least(samples, 2, "samples")
@@ -72,14 +72,14 @@ def detectable_effect(design: Design, samples: int, power: float = 0.8) -> float
 
 
 def samples_needed(design: Design, effect: float, power: float = 0.8) -> int | None:
-    """The fewest samples (a side) that find a true difference of `effect` with that power; None beyond 10^12."""
+    """The fewest samples (per side) that detect a true difference of `effect` with this power; None above 10^12."""
     _require_power(power, design)
     _require_effect(effect)
     return _least(2, lambda samples: power_of(design, effect, samples) >= power)
 
 
 def repeats_needed(design: Design, effect: float, samples: int, power: float = 0.8) -> int | None:
-    """The fewest repeats on a data set of a given size; None if no number of repeats suffices: only samples do."""
+    """The fewest repeats on a data set of `samples` samples; None if no number of repeats suffices."""
     _require_power(power, design)
     _require_effect(effect)
     if design.between > 0:
@@ -94,9 +94,11 @@ def repeats_needed(design: Design, effect: float, samples: int, power: float = 0
 
 
 def _power(away: float, freedom: int, alpha: float) -> float:
-    """`away`: the true difference in standard errors. Averages the normal power over what the estimated deviation may
-    be, which is exact and, unlike scipy's noncentral t, a number in the far tails too; Gauss-Legendre in pieces, finer
-    where the power turns from 0 to 1. From a million degrees of freedom the deviation is taken as known: 1e-6 off.
+    """The power of a two-sided t test. `away`: the true difference in standard errors.
+
+    Integrates the normal power over the distribution of the estimated deviation. That is exact and, unlike scipy's
+    noncentral t, also finite in the far tails. Gauss-Legendre on pieces, finer where the power rises from 0 to 1. From
+    a million degrees of freedom on the deviation is treated as known (error 1e-6).
     """
     import numpy as np
     from scipy.special import gammaincinv, ndtr, ndtri, stdtrit  # type: ignore[import-untyped]  # scipy has no types
@@ -128,7 +130,7 @@ def _require_effect(effect: float) -> None:
 
 
 def _least(first: int, enough: Callable[[int], bool]) -> int | None:
-    """The smallest whole number from `first` that is enough, where all above it are too."""
+    """The smallest integer from `first` on that is enough (`enough` is monotonic); None above MOST."""
     high = first
     while not enough(high):
         high *= 2
@@ -142,7 +144,7 @@ def _least(first: int, enough: Callable[[int], bool]) -> int | None:
 
 
 class VarianceSplit(msgspec.Struct, frozen=True):
-    """`between` samples and `within` them; None where there is too little to tell, or nothing varies at all."""
+    """Variance `between` samples and `within` them; None with too little data, or if nothing varies."""
 
     samples: int
     values: int
@@ -152,14 +154,14 @@ class VarianceSplit(msgspec.Struct, frozen=True):
 
     @property
     def between_share(self) -> float | None:
-        """Of the variance of one answer: the intraclass correlation, ICC(1)."""
+        """The share of an answer's variance that lies between samples: the intraclass correlation, ICC(1)."""
         if self.between is None or self.within is None or self.between + self.within == 0:
             return None
         return self.between / (self.between + self.within)
 
     def expected_error(self, samples: int, repeats: float) -> float | None:
-        """The standard error of the mean of so many samples with so many repeats each; `math.inf` repeats say what no
-        number of repeats can better.
+        """The standard error of the mean over `samples` samples with `repeats` each. `math.inf` repeats give the limit
+        that more repeats cannot improve.
         """
         require_at_least(samples, 1, "samples")
         if not repeats >= 1:
@@ -170,7 +172,7 @@ class VarianceSplit(msgspec.Struct, frozen=True):
 
 
 def split_variance(values: Sequence[float], groups: Sequence[Hashable]) -> VarianceSplit:
-    """`groups[i]` is the sample of `values[i]`. Without a second sample, or any repeat, they cannot be told apart."""
+    """Split the variance. `groups[i]` is the sample of `values[i]`. It needs two samples and at least one repeat."""
     require_groups(values, groups)
     require_finite(values)
     members: dict[Hashable, list[float]] = {}

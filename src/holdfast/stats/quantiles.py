@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 
 def quantile(values: Sequence[float], q: float) -> float | None:
-    """The q-th quantile, q from 0 to 1; None of nothing. Refuses NaN, which has no place in an order."""
+    """The q-th quantile, q from 0 to 1; None without values. ValueError for NaN, which cannot be ordered."""
     if not 0.0 <= q <= 1.0:
         raise ValueError(f"a quantile is between 0 and 1, not {q}")
     if any(math.isnan(value) for value in values):

@@ -1,13 +1,13 @@
-"""One number for one sample from the scores of its repeats.
+"""Reduces the scores of a sample's repeats to one number.
 
-A score is a number; None or NaN is missing. What is missing is left out, and a reducer that then has too little to go
-on says None: a failed repeat is never a wrong one.
+A score is a number; None or NaN is missing and left out. A reducer with too few scores returns None: a failed repeat is
+never counted as a wrong one.
 
-- `mean`, `median` and `maximum` are of what is there.
-- `mode` is the most frequent value. Of several that are equally frequent: for numbers their mean, which is what drawing
-  lots gives on average; for labels None. (`majority` is another name for it in a spec.)
+- `mean`, `median` and `maximum` of the scores that are present.
+- `mode` is the most frequent value. With ties: for numbers the mean of the tied values (a random choice gives that on
+  average), for labels None. (`majority` is another name for it in a spec.)
 - `at_least(k)` is 1 if k repeats are right, 0 if even with the missing ones right they would not be k, else None.
-- `pass@k`, the chance that one of k repeats drawn without putting back is right, and `pass^k`, that all are: both by
+- `pass@k`, the chance that one of k repeats drawn without replacement is right, and `pass^k`, that all are: both by
   counting subsets, so without bias for any k up to the number of scores there are; None beyond.
 - `cons@k`, the chance that the most frequent answer of k drawn repeats is right; equally frequent
   answers share it. It needs the answers themselves, not only their scores.
@@ -34,12 +34,12 @@ Reducer = Callable[[Sequence[float | None]], float | None]
 
 THRESHOLD = 1.0
 _SURE = 1e-10
-"""So close to 0 or 1, a chance that was added up from logarithms is 0 or 1: what is certain is to look certain."""
+"""A chance this close to 0 or 1 is rounded: it is a sum of logarithms, and a certain result must show as certain."""
 
 
 def reducer(name: str, threshold: float = THRESHOLD) -> Reducer:
-    """By the name that a spec or a table uses: `mean`, `median`, `mode`, `majority`, `max`, `at_least_2`, `pass@5`,
-    `pass^5`.
+    """The reducer with the name that specs and tables use: `mean`, `median`, `mode`, `majority`, `max`, `at_least_2`,
+    `pass@5`, `pass^5`.
     """
     if name in _PLAIN:
         return _PLAIN[name]
@@ -145,11 +145,11 @@ def _count(values: Sequence[float | None], k: int, threshold: float) -> tuple[in
 
 @functools.lru_cache(maxsize=4096)  # the samples of a data set have few different patterns of counts
 def _share_of_wins(own: int, others: tuple[int, ...], k: int) -> float:
-    """How often an answer given `own` times is the most frequent one of k that are drawn, ties shared.
+    """How often an answer given `own` times is the most frequent of k drawn repeats, ties shared.
 
-    For each number of its own draws: over the other answers, the chance that the rest is drawn with none of them more
-    often, told apart by how many of them are as often. Repeats are taken to be drawn with a chance of about k/n each,
-    given that k are: the same as subsets of k, without numbers beyond a float. No term is negative, nothing cancels.
+    For each number of its own draws: the chance that the rest is drawn so that no other answer occurs more often, split
+    by how many answers tie. Repeats are drawn independently with chance about k/n, given that k are drawn in all: the
+    same distribution as subsets of k, without numbers beyond a float. No term is negative, so nothing cancels.
     """
     import numpy as np
 
@@ -164,7 +164,9 @@ def _share_of_wins(own: int, others: tuple[int, ...], k: int) -> float:
 
 
 def _ways(others: tuple[int, ...], rest: int, most: int, chance: float) -> "npt.NDArray[np.float64]":
-    """ways[d, t]: of drawing d from these answers, none more than `most` times and t of them exactly so often."""
+    """ways[d, t]: the weight of drawing d from these answers, none more than `most` times, t of them exactly that
+    often.
+    """
     import numpy as np
 
     ways = np.zeros((rest + 1, rest // most + 1))

@@ -1,18 +1,18 @@
-"""Intervals that may be looked at after every answer, and a run stopped on: always valid, at every moment together.
+"""Always-valid intervals: they may be checked after every answer, and a run may be stopped because of them.
 
-An ordinary 95% interval holds the truth at one moment chosen beforehand. Looked at again and again until it says what
-was hoped for, it is wrong far more often. These hold it at all moments at once with 95%.
+An ordinary 95% interval covers the true mean at one moment chosen in advance. If it is checked again and again until it
+shows the desired result, it is wrong far more often. These intervals cover the mean at all moments together with 95%.
 
 - `BoundedMean`, for scores that lie between known bounds: right or wrong, shares, or differences within pairs from -1
-  to 1. Provably valid for any number of values: for each possible mean one bet is made that the values are above it and
+  to 1. Provably valid for any number of values: for each possible mean one bet says that the values are above it and
   one that they are below; a mean against which a gambler would have become 1/alpha times richer is ruled out (the
   hedged capital of Waudby-Smith and Ramdas, 2024; Ville's inequality).
 - `NormalMixture`, for scores without bounds: asymptotically valid, from about `first` values on, by the normal mixture
   with an estimated variance (Robbins; Waudby-Smith and others, 2024). Narrowest at about `aim` values.
 
 Assumed by both: each value has the same mean given those before it. So one value for one sample (the mean of its
-repeats), in an order that says nothing of the score: the plan's order after a shuffle, never the order of finishing,
-since quick answers are often easy ones. What finishes early waits until those before it are there.
+repeats), in an order that is independent of the score: the plan's order after a shuffle, never the order of finishing,
+because fast answers are often the easy ones. Values that finish early wait until those before them are there.
 """
 
 import math
@@ -38,7 +38,7 @@ class BoundedMean:
         self._lowest, self._highest = lowest, highest
         self._alpha = 1 - confidence
         self._means: Floats = np.linspace(0.0, 1.0, grid + 1)
-        self._above: Floats = np.zeros(grid + 1)  # logarithm of what betting on "above this mean" has won
+        self._above: Floats = np.zeros(grid + 1)  # log of the capital won by betting on "above this mean"
         self._below: Floats = np.zeros(grid + 1)
         self._n = 0
         self._total = 0.0
@@ -66,7 +66,7 @@ class BoundedMean:
         return Summary(self._n, self._total / self._n, None, low, min(high, self._highest))
 
     def _bet(self, share: float) -> None:
-        """The stake is decided by the values before this one: that makes the capital fair, and all this valid."""
+        """The stake depends only on earlier values: that makes the capital a martingale, and the interval valid."""
         moment = self._n + 1
         stake = math.sqrt(2 * math.log(2 / self._alpha) / (self._variance * moment * math.log(1 + moment)))
         with np.errstate(divide="ignore"):
@@ -83,7 +83,7 @@ class BoundedMean:
     def _narrow(self) -> None:
         """A bet on "above" wins less the higher the mean is, so the means it rules out are all below one of them.
 
-        Should all means be ruled out, which happens with a chance below alpha, the interval stays what it was.
+        If all means are ruled out, which happens with probability below alpha, the interval stays as it was.
         """
         won = math.log(2 / self._alpha)  # half of the capital on each side
         lower, upper = int((self._above >= won).sum()), int((self._below >= won).sum())

@@ -1,6 +1,6 @@
-"""Values drawn together into what is independent: the sums and sizes of groups, sorted.
+"""Groups values into independent units: the sum and size of each group, sorted.
 
-Sorted, so that a result with a given seed does not depend on the order of the values. Sums are exact (`fsum`), so that
+Sorted, so that the result for a seed does not depend on the order of the values. Sums are exact (`fsum`), so that
 groups with equal values are equal, whatever the order inside them.
 """
 
@@ -37,14 +37,14 @@ class Units(msgspec.Struct, frozen=True):
 
     @property
     def vary(self) -> bool:
-        """Whether the groups' means are not all the same: else nothing is known of how they vary."""
+        """Whether the groups' means differ. If not, their variation is unknown."""
         means = self.totals / self.sizes
         spread = float(means.max() - means.min())
         return spread > 1e-14 * float(np.abs(means).max())
 
 
 def units_of(values: Sequence[float], groups: Sequence[Hashable] | None) -> Units:
-    """Each value by itself where there are no groups."""
+    """Without groups, each value is a unit of its own."""
     require_groups(values, groups)
     require_finite(values)
     if groups is None:

@@ -17,9 +17,9 @@ from holdfast.records.samples import Answer, Sample
 from holdfast.report import ExportLine
 from holdfast.report import cells as reporting
 from holdfast.report.compare.comparison import Comparison, compare
-from holdfast.report.compare.gate import Bar, Standard, judge_against, judge_level, shortcomings
-from holdfast.report.compare.leaderboard import boards
-from holdfast.report.compare.sides import Answers, sides_of
+from holdfast.report.compare.gate import GateRule, RequiredScore, judge_against, judge_level, shortcomings
+from holdfast.report.compare.leaderboard import leaderboards
+from holdfast.report.compare.sides import SideAnswers, sides_of
 from holdfast.report.formats.latex import latex
 from holdfast.report.formats.markdown import markdown
 from holdfast.runs import Run, find_run
@@ -75,7 +75,7 @@ def lines_of(store: Path) -> list[ExportLine]:
         return list(run.lines())
 
 
-def sides(store: Path) -> tuple[Answers, Answers]:
+def sides(store: Path) -> tuple[SideAnswers, SideAnswers]:
     with Run(find_run(str(store), "run-1")) as run:
         first, second = sides_of("run-1", run.lines(), run.reductions()).values()
     return first, second
@@ -116,14 +116,14 @@ def test_report_show_leaderboard_gate_and_standards_have_the_same_numbers(store:
     }
     assert shown == reported
     first, second = sides(store)
-    board, *_ = boards(
+    board, *_ = leaderboards(
         [{("task", "first"): first, ("task", "second"): second}],
         [dict.fromkeys([("task", "first"), ("task", "second")], report.cost)],
     )
     assert {each.model: each.summary for each in board.ranked} == reported
-    judged = judge_level(first, first.measures()["score"], Bar(at_least=0.4))
+    judged = judge_level(first, first.measures()["score"], GateRule(at_least=0.4))
     assert (judged.interval, judged.samples, judged.common) == (reported["first"], 12, 24)
-    (told, *_) = shortcomings(lines_of(store), Standard(0.9))
+    (told, *_) = shortcomings(lines_of(store), RequiredScore(0.9))
     low, high = reported["first"].low, reported["first"].high
     assert f"{low:.4f} .. {high:.4f}, n 24 (6 groups)" in told
 
@@ -143,7 +143,7 @@ def test_a_comparison_pairs_keys_and_clusters_by_group(store: Path) -> None:
     assert (plain.common, plain.samples, plain.p) == (24, 12, permutation_test(steps, groups).p)
     assert plain.effect == pytest.approx(cohens_dz(steps[::2]), rel=1e-12), "an effect is from sample to sample"
     first, second = sides(store)
-    judged = judge_against(second, second.measures()["score"], first.measures()["score"], Bar(margin=0.1))
+    judged = judge_against(second, second.measures()["score"], first.measures()["score"], GateRule(margin=0.1))
     assert (judged.interval, judged.samples) == (plain.difference, 12)
     assert judged.outcome == "unsure"
     assert judged.samples_needed is not None

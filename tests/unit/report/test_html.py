@@ -9,8 +9,8 @@ from holdfast.records.samples import Usage
 from holdfast.report import CellReport, Example, RunReport, ScorerReport
 from holdfast.report.agreement import Agreement
 from holdfast.report.costs import Cost, CostLine
-from holdfast.report.formats.html import Origin, Sheet, page
-from holdfast.report.formats.plots import Plotted, Point, draw
+from holdfast.report.formats.html import RunOrigin, RunPage, html_page
+from holdfast.report.formats.plots import PlotData, Point, draw
 from holdfast.report.reduction import Reduced
 from holdfast.stats import Summary
 from tests.unit.report.export_lines import HOSTILE
@@ -35,7 +35,7 @@ class Seen(HTMLParser):
         self.text += data
 
 
-def sheet() -> Sheet:
+def sheet() -> RunPage:
     scorer = ScorerReport(HOSTILE, Summary(3, 0.5, 0.125, 0.25, 0.75), 0, 1, {}, Example(HOSTILE, HOSTILE))
     cost = Cost(1.5, 0.25)
     names = (HOSTILE, HOSTILE)
@@ -44,12 +44,12 @@ def sheet() -> Sheet:
     )
     report = RunReport(HOSTILE, "exp", "completed", HOSTILE, "e", (cell,), {}, Usage(), Usage(), 2, cost=cost)
     line = CostLine(*names, "", 4, Usage(10, 20), Usage(), Usage(), Usage(), cost, 3)
-    return Sheet(report, (line,), Origin((("git", HOSTILE),), HOSTILE))
+    return RunPage(report, (line,), RunOrigin((("git", HOSTILE),), HOSTILE))
 
 
 def made() -> str:
     point = Point(HOSTILE, "f1", Summary(3, 0.5, 0.125, 0.25, 0.75), 0.5)
-    return "".join(page([sheet()], draw(Plotted((point,), (), (), ()), "svg")))
+    return "".join(html_page([sheet()], draw(PlotData((point,), (), (), ()), "svg")))
 
 
 def test_nothing_in_a_name_or_an_answer_is_markup() -> None:
@@ -86,7 +86,7 @@ def test_a_page_says_what_a_reader_of_its_numbers_must_know() -> None:
     odd = {"loop": Example("t/m/s/1", HOSTILE)}
     cell = msgspec.structs.replace(cell, anomalies={"loop": 2}, odd=odd)
     report = RunReport("r", "e", "completed", "", "", (cell,), {}, Usage(), Usage(), 0, unlooked=4)
-    text = "".join(page([Sheet(report, (), Origin(()))], ()))
+    text = "".join(html_page([RunPage(report, (), RunOrigin(()))], ()))
     for told in (
         "1 score edited by hand",
         "2 samples without a value",
@@ -101,6 +101,6 @@ def test_a_page_says_what_a_reader_of_its_numbers_must_know() -> None:
 def test_a_page_of_runs_without_scores_has_no_figures() -> None:
     cell = CellReport("t", "m", 1, 0, 0, 1, {}, Usage(), 0.0, ())
     report = RunReport("r", "e", "interrupted", "killed", "", (cell,), {}, Usage(), Usage(), 0)
-    text = "".join(page([Sheet(report, (), Origin(()))], ()))
+    text = "".join(html_page([RunPage(report, (), RunOrigin(()))], ()))
     assert "Figures" not in text
     assert "interrupted" in text

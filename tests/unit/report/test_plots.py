@@ -10,7 +10,7 @@ from holdfast.errors import UsageError
 from holdfast.records.samples import Usage
 from holdfast.report import CellReport, ExportLine, RunReport, ScorerReport
 from holdfast.report.costs import Cost
-from holdfast.report.formats.plots import Curve, Latency, Plotted, Point, draw, has_plots, plotted
+from holdfast.report.formats.plots import Curve, Latency, PlotData, Point, collect_plot_data, draw, has_plots
 from holdfast.stats import Summary
 from tests.unit.report.export_lines import HOSTILE, line
 
@@ -21,8 +21,8 @@ def point(label: str = "task / model", dollars: float | None = 0.01) -> Point:
     return Point(label, "exact", Summary(10, 0.5, 0.1, 0.25, 0.75), dollars)
 
 
-def everything(label: str = "task / model") -> Plotted:
-    return Plotted((point(label), point("other")), (), (Curve(label, "exact", (0.5, 0.75)),), (LATENCY,))
+def everything(label: str = "task / model") -> PlotData:
+    return PlotData((point(label), point("other")), (), (Curve(label, "exact", (0.5, 0.75)),), (LATENCY,))
 
 
 def texts(svg: bytes) -> list[str]:
@@ -37,7 +37,7 @@ def test_there_is_a_figure_for_each_thing_that_there_are_numbers_for() -> None:
 
 def test_without_numbers_there_is_no_figure() -> None:
     empty = Point("task / model", "labels", Summary(0), None)
-    assert list(draw(Plotted((empty,), (), (), ()))) == []
+    assert list(draw(PlotData((empty,), (), (), ()))) == []
 
 
 def test_figures_are_the_same_bytes_every_time_and_have_no_date() -> None:
@@ -64,7 +64,7 @@ def test_of_a_long_name_both_ends_are_shown() -> None:
 
 
 def test_of_very_many_rows_it_is_told_how_many_are_not_shown() -> None:
-    many = Plotted(tuple(point(f"cell {i}", None) for i in range(152)), (), (), ())
+    many = PlotData(tuple(point(f"cell {i}", None) for i in range(152)), (), (), ())
     shown = texts(next(draw(many, "svg")).content)
     assert "mean (2 more rows not shown)" in shown
     assert ("cell 149" in shown, "cell 150" in shown) == (True, False)
@@ -72,7 +72,7 @@ def test_of_very_many_rows_it_is_told_how_many_are_not_shown() -> None:
 
 def test_a_name_of_a_file_is_one() -> None:
     odd = Point("t / m", "../a/b", Summary(10, 0.5, 0.1, 0.25, 0.75), None)
-    (found,) = draw(Plotted((odd,), (), (), ()))
+    (found,) = draw(PlotData((odd,), (), (), ()))
     assert found.name == "scores-..%2Fa%2Fb.png"
 
 
@@ -100,23 +100,23 @@ def answers(model: str, right: list[list[bool]]) -> list[ExportLine]:
 
 
 def test_pass_at_k_is_the_mean_over_samples_of_the_chance_that_one_of_k_is_right() -> None:
-    found = plotted([(report("r", "m"), answers("m", [[True, False], [False, False]]))])
+    found = collect_plot_data([(report("r", "m"), answers("m", [[True, False], [False, False]]))])
     assert [each.values for each in found.curves] == [(0.25, 0.5)]
     assert [each.label for each in found.latencies] == ["task / m"]
     assert found.latencies[0].p50 == 1.5
 
 
 def test_without_repeats_or_with_marks_between_right_and_wrong_there_is_no_curve() -> None:
-    once = plotted([(report("r", "m"), answers("m", [[True], [False]]))])
+    once = collect_plot_data([(report("r", "m"), answers("m", [[True], [False]]))])
     graded = [line(0, repeat=repeat, scores={"exact": 0.5}) for repeat in (1, 2)]
-    assert once.curves == plotted([(report("r", "m"), graded)]).curves == ()
+    assert once.curves == collect_plot_data([(report("r", "m"), graded)]).curves == ()
 
 
 def test_models_of_one_run_are_compared_and_so_are_runs() -> None:
     first, second = answers("a", [[True], [False]]), answers("b", [[True], [True]])
-    within = plotted([(report("r", "a", "b"), [*first, *second])])
+    within = collect_plot_data([(report("r", "a", "b"), [*first, *second])])
     assert [(each.first.model, each.second.model) for each in within.comparisons] == [("a", "b")]
-    between = plotted([(report("r1", "a"), first), (report("r2", "b"), second)])
+    between = collect_plot_data([(report("r1", "a"), first), (report("r2", "b"), second)])
     (found,) = between.comparisons
     assert found.difference is not None
     assert (found.first.run, found.second.run, found.difference.mean) == ("r1", "r2", 0.5)
@@ -125,6 +125,6 @@ def test_models_of_one_run_are_compared_and_so_are_runs() -> None:
 
 
 def test_cost_is_for_each_answer_and_only_where_all_of_it_is_known() -> None:
-    known = plotted([(report("r", "m", cost=Cost(2.0)), [])])
-    partly = plotted([(report("r", "m", cost=Cost(2.0, unpriced=("judge",))), [])])
+    known = collect_plot_data([(report("r", "m", cost=Cost(2.0)), [])])
+    partly = collect_plot_data([(report("r", "m", cost=Cost(2.0, unpriced=("judge",))), [])])
     assert [each.dollars for each in (*known.points, *partly.points)] == [0.5, None]

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.records.facts import Failure
 from holdfast.report import ExportLine
-from holdfast.report.selection import Wanted, choose, is_wrong
+from holdfast.report.selection import KeyFilter, choose, is_wrong
 
 
 def line(name: str, output: str | None = "4", kind: str = "", **scores: Any) -> ExportLine:
@@ -29,30 +29,30 @@ LINES = [
 @pytest.mark.parametrize(
     ("wanted", "found"),
     [
-        (Wanted(failed=True), ["late", "bad"]),
-        (Wanted(wrong=True), ["wrong", "partly"]),
-        (Wanted(kinds=("timeout",)), ["late"]),
-        (Wanted(kinds=("timeout", "solver")), ["late", "bad"]),
-        (Wanted(kinds=("nonsense",)), []),
-        (Wanted(grep="it is"), ["right", "wrong"]),
-        (Wanted(grep="solver happened"), ["bad"]),
-        (Wanted(grep="/open/"), ["open"]),
-        (Wanted(grep=r"is \d$", wrong=True), ["wrong"]),
-        (Wanted(status="unfinished"), ["open"]),
+        (KeyFilter(failed=True), ["late", "bad"]),
+        (KeyFilter(wrong=True), ["wrong", "partly"]),
+        (KeyFilter(kinds=("timeout",)), ["late"]),
+        (KeyFilter(kinds=("timeout", "solver")), ["late", "bad"]),
+        (KeyFilter(kinds=("nonsense",)), []),
+        (KeyFilter(grep="it is"), ["right", "wrong"]),
+        (KeyFilter(grep="solver happened"), ["bad"]),
+        (KeyFilter(grep="/open/"), ["open"]),
+        (KeyFilter(grep=r"is \d$", wrong=True), ["wrong"]),
+        (KeyFilter(status="unfinished"), ["open"]),
     ],
 )
-def test_every_condition_must_hold(wanted: Wanted, found: list[str]) -> None:
+def test_every_condition_must_hold(wanted: KeyFilter, found: list[str]) -> None:
     assert [each.sample_id for each in choose(LINES, wanted)] == found
 
 
 def test_nothing_wanted_is_false() -> None:
-    assert not Wanted()
-    assert Wanted(grep="x")
+    assert not KeyFilter()
+    assert KeyFilter(grep="x")
 
 
 def test_what_is_no_pattern_is_refused() -> None:
     with pytest.raises(ValueError, match="not a pattern"):
-        list(choose(LINES, Wanted(grep="(")))
+        list(choose(LINES, KeyFilter(grep="(")))
 
 
 def test_a_missing_score_and_a_label_are_not_wrong() -> None:

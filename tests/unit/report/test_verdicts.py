@@ -6,8 +6,8 @@ import pytest
 
 from holdfast.records.facts import Failure
 from holdfast.report import ExportLine
-from holdfast.report.compare.gate import Standard, shortcomings
-from holdfast.report.formats.junit import verdict
+from holdfast.report.compare.gate import RequiredScore, shortcomings
+from holdfast.report.formats.junit import case_result
 
 
 def line(number: int = 1, status: str = "finished", model: str = "m", **scores: Any) -> ExportLine:
@@ -34,29 +34,29 @@ def line(number: int = 1, status: str = "finished", model: str = "m", **scores: 
     ids=str,
 )
 def test_a_key_passes_only_if_something_says_so(given: ExportLine, at_least: float | None, kind: str) -> None:
-    assert verdict(given, at_least).kind == kind
+    assert case_result(given, at_least).kind == kind
 
 
 def test_a_failed_sample_is_told_with_its_kind_and_message() -> None:
-    assert verdict(line(status="failed"), None) == ("error", "timeout", "too slow")
+    assert case_result(line(status="failed"), None) == ("error", "timeout", "too slow")
 
 
 def test_a_run_that_meets_the_standard_has_no_shortcomings() -> None:
     lines = [line(i, exact=i != 0) for i in range(5)]
-    assert shortcomings(lines, Standard(0.8)) == []
+    assert shortcomings(lines, RequiredScore(0.8)) == []
 
 
 def test_each_model_has_to_meet_it() -> None:
     lines = [line(i, model=model, exact=model == "good") for i in range(4) for model in ("good", "bad")]
-    told = shortcomings(lines, Standard(0.5))
+    told = shortcomings(lines, RequiredScore(0.5))
     assert [each.split(":")[0] for each in told if "wanted" in each] == ["t / bad / exact"]
 
 
 def test_only_the_named_scorer_counts() -> None:
     lines = [line(i, exact=False, includes=True) for i in range(4)]
-    assert shortcomings(lines, Standard(0.5, "includes")) == []
-    assert shortcomings(lines, Standard(0.5, "exact")) != []
-    assert shortcomings(lines, Standard(0.5)) != []
+    assert shortcomings(lines, RequiredScore(0.5, "includes")) == []
+    assert shortcomings(lines, RequiredScore(0.5, "exact")) != []
+    assert shortcomings(lines, RequiredScore(0.5)) != []
 
 
 def test_what_has_no_score_is_counted_and_allowed_for() -> None:
@@ -66,25 +66,25 @@ def test_what_has_no_score_is_counted_and_allowed_for() -> None:
         line(3, "unfinished"),
         line(4, exact={"failure": {"message": "x"}}),
     ]
-    told = shortcomings(lines, Standard(0.5))
+    told = shortcomings(lines, RequiredScore(0.5))
     assert told[0] == "3 samples without a score:"
     assert "    t/m/s4/1 could not be scored" in told
-    assert shortcomings(lines, Standard(0.5, failed_max=3)) == []
+    assert shortcomings(lines, RequiredScore(0.5, failed_max=3)) == []
 
 
 def test_a_run_without_scores_is_not_good_enough() -> None:
-    assert shortcomings([line(label="good")], Standard(0.5)) == ["no answer has a score"]
-    assert shortcomings([], Standard(0.5, "exact")) == ["no answer has a score of exact"]
+    assert shortcomings([line(label="good")], RequiredScore(0.5)) == ["no answer has a score"]
+    assert shortcomings([], RequiredScore(0.5, "exact")) == ["no answer has a score of exact"]
 
 
 def test_many_wrong_keys_are_counted_not_listed() -> None:
-    told = shortcomings([line(i, exact=0) for i in range(30)], Standard(0.5))
+    told = shortcomings([line(i, exact=0) for i in range(30)], RequiredScore(0.5))
     assert "  30 answers below it:" in told
     assert told[-1] == "    … and 20 more"
 
 
 def test_certainty_asks_for_the_whole_interval() -> None:
     lines = [line(i, exact=True) for i in range(10)]
-    assert shortcomings(lines, Standard(0.9)) == []
-    (told, *_) = shortcomings(lines, Standard(0.9, certain=True))
+    assert shortcomings(lines, RequiredScore(0.9)) == []
+    (told, *_) = shortcomings(lines, RequiredScore(0.9, certain=True))
     assert "mean 1.0000, wanted certainly at least 0.9 (95% interval 0.7225 .. 1.0000, n 10)" in told

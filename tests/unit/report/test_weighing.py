@@ -7,10 +7,10 @@ import pytest
 from holdfast.records.facts import Failure
 from holdfast.report import ExportLine
 from holdfast.report.agreement import agreements, judges_of, panels
-from holdfast.report.compare.comparison import adjusted, compare, unlike_scorers
-from holdfast.report.compare.gate import Bar, judge_against, judge_level
-from holdfast.report.compare.leaderboard import boards
-from holdfast.report.compare.sides import Answers, chosen, sides_of
+from holdfast.report.compare.comparison import adjust_p_values, compare, differing_scorers
+from holdfast.report.compare.gate import GateRule, judge_against, judge_level
+from holdfast.report.compare.leaderboard import leaderboards
+from holdfast.report.compare.sides import SideAnswers, choose_measures, sides_of
 from holdfast.report.costs import Cost
 from holdfast.report.reduction import Repeat, reduced_value
 from holdfast.spec.reductions import Reduction, reductions
@@ -22,13 +22,13 @@ def line(sample: str, value: Any = None, repeat: int = 1, status: str = "finishe
     return ExportLine(f"t/m/{sample}/{repeat}", "t", "m", sample, repeat, status, text, error, scores)
 
 
-def side(*values: Any, run: str = "r", reduce: Any = "mean") -> Answers:
+def side(*values: Any, run: str = "r", reduce: Any = "mean") -> SideAnswers:
     lines = [line(f"x{i}", value) for i, value in enumerate(values)]
     return sides_of(run, lines, {"t": reductions(reduce)})["t", "m"]
 
 
 def test_labels_are_compared_without_numbers() -> None:
-    (found,) = adjusted(list(compare(side("a", "b", "b"), side("a", "c", "b"))))
+    (found,) = adjust_p_values(list(compare(side("a", "b", "b"), side("a", "c", "b"))))
     assert (found.common, found.ties, found.p, found.adjusted_p, found.difference) == (3, 2, None, None, None)
     assert [(each.before, each.after) for each in found.changed] == [("b", "c")]
 
@@ -38,7 +38,7 @@ def test_a_label_among_numbers_is_left_out_and_told_and_so_is_a_number_beyond_me
     mine, theirs = side(0.5, 1.0, "unreadable", 10**400, 1e200), side(0.0, 0.0, 0.0, 0.0, 0.0)
     (found,) = compare(theirs, mine)
     assert (found.common, found.mean_second, found.missing_second) == (2, 0.75, {"no_score": 2, "label": 1})
-    assert outcome(mine, Bar(at_least=0.0)) == "missing"
+    assert outcome(mine, GateRule(at_least=0.0)) == "missing"
 
 
 def test_without_a_common_key_there_is_no_number() -> None:
@@ -96,14 +96,14 @@ def test_a_majority_of_labels_is_a_label_and_a_tie_is_none() -> None:
 
 def test_a_name_means_a_measure_or_all_of_a_scorer() -> None:
     both = side(True, reduce=["mean", "max"]).measures()
-    assert list(chosen(both, None)) == ["s", "s max"]
-    assert list(chosen(both, "s")) == ["s"]
-    assert list(chosen(side(True, reduce="max").measures(), "s")) == ["s max"]
-    assert chosen(both, "other") == {}
+    assert list(choose_measures(both, None)) == ["s", "s max"]
+    assert list(choose_measures(both, "s")) == ["s"]
+    assert list(choose_measures(side(True, reduce="max").measures(), "s")) == ["s max"]
+    assert choose_measures(both, "other") == {}
 
 
-def board_of(*sides: Answers) -> list[tuple[str, int]]:
-    (found,) = boards([{("t", "m"): each} for each in sides], [{("t", "m"): Cost()}] * len(sides))
+def board_of(*sides: SideAnswers) -> list[tuple[str, int]]:
+    (found,) = leaderboards([{("t", "m"): each} for each in sides], [{("t", "m"): Cost()}] * len(sides))
     return [(each.run, each.rank) for each in found.ranked]
 
 
@@ -126,7 +126,7 @@ def test_those_without_a_common_key_share_a_rank() -> None:
     assert board_of(side(*[1] * 20, run="good"), other) == [("good", 1), ("other", 1)]
 
 
-def outcome(mine: Answers, bar: Bar, theirs: Answers | None = None) -> str:
+def outcome(mine: SideAnswers, bar: GateRule, theirs: SideAnswers | None = None) -> str:
     own = mine.measures()["s"]
     found = judge_level(mine, own, bar) if theirs is None else judge_against(mine, own, theirs.measures()["s"], bar)
     return found.outcome
@@ -144,25 +144,27 @@ def outcome(mine: Answers, bar: Bar, theirs: Answers | None = None) -> str:
     ],
 )
 def test_a_run_passes_is_worse_or_unsure(mine: list[float], theirs: list[float], expected: str) -> None:
-    assert outcome(side(*mine), Bar(margin=0.05), side(*theirs)) == expected
+    assert outcome(side(*mine), GateRule(margin=0.05), side(*theirs)) == expected
 
 
 def test_a_mean_that_is_just_the_bound_is_enough_where_nothing_varies() -> None:
-    assert outcome(side(0.3, 0.3), Bar(at_least=0.3)) == "passed"
-    assert outcome(side(0.3, 0.3), Bar(at_least=0.4, margin=0.1)) == "passed"
-    assert outcome(side(0.3, 0.3), Bar(at_least=0.31)) == "worse"
+    assert outcome(side(0.3, 0.3), GateRule(at_least=0.3)) == "passed"
+    assert outcome(side(0.3, 0.3), GateRule(at_least=0.4, margin=0.1)) == "passed"
+    assert outcome(side(0.3, 0.3), GateRule(at_least=0.31)) == "worse"
 
 
 def test_how_many_samples_are_needed_counts_repeats_as_repeats() -> None:
     lines = [line(f"x{i}", (i + repeat) % 3 == 0, repeat) for i in range(9) for repeat in (1, 2, 3)]
     answers = sides_of("r", lines)["t", "m"]
-    found = judge_level(answers, answers.measures()["s"], Bar(at_least=0.3))
+    found = judge_level(answers, answers.measures()["s"], GateRule(at_least=0.3))
     assert (found.common, found.samples, found.outcome) == (27, 9, "passed")  # each sample has one right of three
     lines = [line(f"x{i}", i % 3 == 0, repeat) for i in range(9) for repeat in (1, 2, 3)]
     answers = sides_of("r", lines)["t", "m"]
-    thrice = judge_level(answers, answers.measures()["s"], Bar(at_least=0.2))
+    thrice = judge_level(answers, answers.measures()["s"], GateRule(at_least=0.2))
     once = judge_level(
-        side(*(i % 3 == 0 for i in range(9))), side(*(i % 3 == 0 for i in range(9))).measures()["s"], Bar(at_least=0.2)
+        side(*(i % 3 == 0 for i in range(9))),
+        side(*(i % 3 == 0 for i in range(9))).measures()["s"],
+        GateRule(at_least=0.2),
     )
     assert thrice.outcome == once.outcome == "unsure"
     assert thrice.samples_needed == once.samples_needed
@@ -181,19 +183,19 @@ def test_scorers_are_the_same_with_the_same_code_arguments_and_judges() -> None:
     def judged(roles: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
         return [{**one, "judges": judges_of(one, roles)}]
 
-    assert unlike_scorers(judged(roles), judged(roles)) == []
-    assert unlike_scorers(judged(roles), judged(other)) == ["rubric"]
-    assert unlike_scorers(judged(roles), judged({**roles, "c": {}})) == []
+    assert differing_scorers(judged(roles), judged(roles)) == []
+    assert differing_scorers(judged(roles), judged(other)) == ["rubric"]
+    assert differing_scorers(judged(roles), judged({**roles, "c": {}})) == []
     assert judges_of({**one, "function": "mine:scorer"}, roles) == {}
 
 
 def test_a_scorer_of_0_1_0_is_the_one_of_version_1() -> None:
     old = {"name": "s", "function": "holdfast.score.scorers.text:exact_match", "args": {}, "source": "any"}
     new = {"name": "s", "function": "exact_match", "version": 1, "args": {}}
-    assert unlike_scorers([old], [new]) == []
-    assert unlike_scorers([old], [{**new, "version": 2}]) == ["s"]
-    assert unlike_scorers([old], [{**new, "function": "includes"}]) == ["s"]
-    assert unlike_scorers([old], [{**old, "function": "mine:exact_match"}]) == ["s"]
+    assert differing_scorers([old], [new]) == []
+    assert differing_scorers([old], [{**new, "version": 2}]) == ["s"]
+    assert differing_scorers([old], [{**new, "function": "includes"}]) == ["s"]
+    assert differing_scorers([old], [{**old, "function": "mine:exact_match"}]) == ["s"]
 
 
 def test_a_panel_has_an_agreement_for_each_criterion_and_missing_votes_are_left_out() -> None:

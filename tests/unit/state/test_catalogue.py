@@ -312,7 +312,7 @@ def test_several_processes_that_list_at_once_all_get_the_list(tmp_path: Path) ->
     for number in range(8):
         completed(tmp_path, f"r{number}")
     program = (
-        "import sys; from holdfast.api import list_runs\n"
+        "import sys; from holdfast.runs import list_runs\n"
         "for _ in range(5): found = [each.run_id for each in list_runs(sys.argv[1])]\n"
         "print(*sorted(found))"
     )

@@ -29,13 +29,13 @@ class Told:
         self.profile = Profile()
 
     def open(self, at: float, epoch: int) -> None:
-        self.profile.apply(line("segment", Segment(1, "uid", 1, epoch, 1), at))
+        self.profile.fold(line("segment", Segment(1, "uid", 1, epoch, 1), at))
 
     def begin(self, at: float = 0.0, kind: str = "run.resumed", *, live: bool = False) -> None:
-        self.profile.apply(line(kind, RunResumed(live=live), at))
+        self.profile.fold(line(kind, RunResumed(live=live), at))
 
     def end(self, at: float, commits: Durations | None = None) -> None:
-        self.profile.apply(line("run.interrupted", RunEnded(0, 0, 0, "", commits), at))
+        self.profile.fold(line("run.interrupted", RunEnded(0, 0, 0, "", commits), at))
 
     def step(self, at: float, step: Step, model: str = "m") -> None:
         record = line("step", step, at, model)

@@ -1,1 +1,4 @@
-"""Comparisons between runs, models and variants: paired differences, gates, leaderboards."""
+"""Comparisons between runs, models and variants: paired differences (`comparison`), gates, leaderboards.
+
+Every p-value comes from `comparison.paired_test`.
+"""

@@ -1,9 +1,12 @@
-"""What changed between runs, or between the models and variants of one: on the keys that both have, scorer by scorer.
+"""Compares two sides (runs, or models or variants of one run) on the keys that both have, scorer by scorer.
 
-A side without a value for a key has no part in the numbers; how many that are, and why, is told. Repeats of a sample
-are one group, and so are samples that share one, as in a report; where the sides say otherwise, the side with fewer
-groups is right. The difference is second minus first. Its test is McNemar's exact one where there is one
-answer a sample and it is right or wrong, else the permutation test; of several comparisons the ps are adjusted.
+Keys without a value on one side are left out and counted by reason. Repeats of a sample form one group, and so do
+samples that share one, as in a report; if the sides disagree, the side with fewer groups decides. The difference is
+second minus first.
+
+Where the p-value comes from: `_compare` pairs the values (`paired`), `paired_test` chooses McNemar's exact test (one
+right-or-wrong answer per sample) or the permutation test, both in `stats.paired_tests`, and `adjust_p_values` corrects
+the p-values of a whole table for the number of comparisons (`stats.adjustment`).
 """
 
 from collections import Counter
@@ -13,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from holdfast.records.built_in import normalized
-from holdfast.report.compare.sides import Answers, Measure, Pair, Side
+from holdfast.report.compare.sides import Measure, Pair, Side, SideAnswers
 from holdfast.report.groups import with_groups
 from holdfast.stats import Pairs, Summary, benjamini_hochberg, cohens_dz, holm, pair_up, paired_difference
 
@@ -23,8 +26,8 @@ if TYPE_CHECKING:
 Adjustment = Literal["holm", "bh"]
 
 
-class Shift(msgspec.Struct, frozen=True):
-    """A key that is scored otherwise, with both answers; repeat 0: all of a sample's, which have no one answer."""
+class ChangedKey(msgspec.Struct, frozen=True):
+    """A key with different scores on the two sides, and both answers. Repeat 0: a reduced score of all repeats."""
 
     sample_id: str
     repeat: int
@@ -35,43 +38,43 @@ class Shift(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """One measure on one pair of sides. What needs numbers is None for labels."""
+    """One measure on one pair of sides. For labels, everything that needs numbers is None."""
 
     first: Side
     second: Side
     scorer: str
     common: int
-    """Keys with a value on both sides: what all numbers are of."""
+    """Keys with a value on both sides. All numbers are computed on these."""
     only_first: int
-    """Keys that only the first side was to answer."""
+    """Keys that only the first side's plan has."""
     only_second: int
     missing_first: dict[str, int]
-    """Keys of both plans that have no value on this side, by the reason."""
+    """Keys of both plans without a value on this side, by reason."""
     missing_second: dict[str, int]
     mean_first: float | None
     mean_second: float | None
     difference: Summary | None
     effect: float | None
-    """Cohen's dz: the mean difference over its spread from sample to sample."""
+    """Cohen's dz: the mean difference over its standard deviation between samples."""
     test: str
-    """What p is of; empty for labels."""
+    """The test that gave `p`: `mcnemar` or `permutation`; empty for labels."""
     samples: int
-    """How many the common keys are of. `difference.groups` says how many groups they are in, if they share some."""
+    """Samples of the common keys. `difference.groups` is the number of groups, if samples share groups."""
     p: float | None
-    """Two-sided."""
+    """Two-sided, from `paired_test`, before adjustment."""
     adjusted_p: float | None
-    """The same, given how many comparisons the table has."""
+    """`p` adjusted for the number of comparisons in the table, from `adjust_p_values`."""
     exact: bool
-    """Unless p was drawn or approximated."""
+    """False if p was sampled or approximated."""
     wins: int
     """Keys on which the second side is higher."""
     losses: int
     ties: int
-    changed: list[Shift]
+    changed: list[ChangedKey]
 
 
-def compare(first: Answers, second: Answers) -> Iterator[Comparison]:
-    """Measure by measure, in the order of the first side's. A side without a single score has a part in all of them."""
+def compare(first: SideAnswers, second: SideAnswers) -> Iterator[Comparison]:
+    """One comparison per measure, in the order of the first side. A side without any score appears in all of them."""
     mine, theirs = first.measures(), second.measures()
     for name, each in (mine or theirs).items():
         one = mine.get(name) or first.unscored(each.scorer, each.reduction)
@@ -80,16 +83,17 @@ def compare(first: Answers, second: Answers) -> Iterator[Comparison]:
             yield _compare(first, second, one, other)
 
 
-def adjusted(comparisons: Sequence[Comparison], how: Adjustment = "holm") -> list[Comparison]:
-    """With the adjusted p of each: all of them are one family of tests."""
+def adjust_p_values(comparisons: Sequence[Comparison], how: Adjustment = "holm") -> list[Comparison]:
+    """Fill in `adjusted_p`: all comparisons form one family of tests."""
     adjust = holm if how == "holm" else benjamini_hochberg
     ps = adjust([each.p for each in comparisons])
     return [msgspec.structs.replace(each, adjusted_p=p) for each, p in zip(comparisons, ps, strict=True)]
 
 
 def paired(first: Measure, second: Measure) -> Pairs | None:
-    """The numbers of both on common keys, with what is independent: the groups of the side that has fewer, since what
-    shares one there shares it here. None if there are none.
+    """The numbers of both sides on common keys, with their groups; None without common numbers.
+
+    If only one side knows groups, or they differ, the grouping with fewer groups is used: it assumes less independence.
     """
     mine, theirs = first.numbers(), second.numbers()
     if mine is None or theirs is None:
@@ -101,7 +105,11 @@ def paired(first: Measure, second: Measure) -> Pairs | None:
 
 
 def paired_test(pairs: Pairs) -> "PairedTest":
-    """The one that assumes least. For right or wrong, once a sample, McNemar's has the same p and is better known."""
+    """Choose and run the test behind every reported p-value.
+
+    The permutation test assumes least. For one right-or-wrong answer per sample, McNemar's exact test gives the same p
+    and is better known.
+    """
     from holdfast.stats import mcnemar_test, permutation_test
 
     right_or_wrong = set(pairs.first) | set(pairs.second) <= {0.0, 1.0}
@@ -110,7 +118,7 @@ def paired_test(pairs: Pairs) -> "PairedTest":
     return permutation_test(pairs.differences, pairs.groups)
 
 
-def _compare(first: Answers, second: Answers, mine: Measure, theirs: Measure) -> Comparison:
+def _compare(first: SideAnswers, second: SideAnswers, mine: Measure, theirs: Measure) -> Comparison:
     common = [pair for pair in mine.values if pair in theirs.values]
     samples = [sample for sample, _ in common]
     pairs = paired(mine, theirs)
@@ -142,7 +150,7 @@ def _compare(first: Answers, second: Answers, mine: Measure, theirs: Measure) ->
         losses=sum(step < 0 for step in steps),
         ties=sum(mine.values[pair] == theirs.values[pair] for pair in common),
         changed=[
-            Shift(
+            ChangedKey(
                 *pair, mine.values[pair], theirs.values[pair], first.outputs.get(pair, ""), second.outputs.get(pair, "")
             )
             for pair in common
@@ -163,8 +171,8 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def unlike_scorers(first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The names of scorers that are not the same thing in two evaluations: other code, arguments or judges."""
+def differing_scorers(first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Names of scorers that differ between two evaluations in code, arguments or judges."""
     mine, theirs = _identities(first), _identities(second)
     return sorted(name for name in mine.keys() & theirs.keys() if mine[name] != theirs[name])
 
@@ -172,9 +180,15 @@ def unlike_scorers(first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[
 def _identities(scorers: Sequence[Mapping[str, Any]]) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for each in map(normalized, scorers):
-        told = [each.get(part) for part in ("source", "version", "args", "counts", "judges")]
+        parts = [each.get(part) for part in ("source", "version", "args", "counts", "judges")]
         if "version" in each:
-            told.append(each["function"])
-        identity = msgspec.json.encode(told, order="deterministic").decode()
+            parts.append(each["function"])
+        identity = msgspec.json.encode(parts, order="deterministic").decode()
         found.setdefault(str(each.get("name", "")), set()).add(identity)
     return found
+
+
+# Old names, until every importer is renamed.
+Shift = ChangedKey
+adjusted = adjust_p_values
+unlike_scorers = differing_scorers

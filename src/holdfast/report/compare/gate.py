@@ -1,10 +1,10 @@
-"""Whether a run is good enough: not worse than a baseline by more than a margin, or at least a number.
+"""Gates: whether a run is at most a margin worse than a baseline (`gate`), or reaches a score (`assert_score`).
 
-What is judged is an interval, not a mean. It passes if all of it is at or above the bound (that is what a test of
-non-inferiority asks), is worse if all of it is below, and else there is not enough data; the caller says what that
-means, and is told how many samples would decide. Where no key is scored otherwise, or all differ by the same, there is
-nothing to be unsure of. Keys without a score are no pass: what failed may be what is hard; and where none has one,
-nothing lets it pass. Of several measures each must pass by itself, so nothing is adjusted.
+The verdict depends on the interval, not the mean. It passes if the whole interval is at or above the bound
+(non-inferiority), is worse if the whole interval is below, and is otherwise unsure: too little data. Then the verdict
+includes how many samples would decide, and the caller chooses whether unsure passes. If all differences are equal,
+the mean itself decides. Keys without a score do not pass, because the hard samples may be the ones that failed; without
+any score nothing passes. Each measure must pass by itself, so p-values are not involved and nothing is adjusted.
 """
 
 import math
@@ -15,7 +15,7 @@ from typing import Literal
 import msgspec
 
 from holdfast.report.compare.comparison import paired
-from holdfast.report.compare.sides import Answers, Measure
+from holdfast.report.compare.sides import Measure, SideAnswers
 from holdfast.report.formats.lines import ExportLine
 from holdfast.report.groups import member_of, with_groups
 from holdfast.report.text import count_of, counted
@@ -28,8 +28,8 @@ _SLACK = 1e-9
 POWER = 0.8
 
 
-class Bar(msgspec.Struct, frozen=True):
-    """How high it lies. `at_least`: a number instead of a baseline."""
+class GateRule(msgspec.Struct, frozen=True):
+    """What a run must reach. `at_least`: a fixed score instead of a baseline."""
 
     margin: float = 0.0
     confidence: float = LEVEL
@@ -39,12 +39,12 @@ class Bar(msgspec.Struct, frozen=True):
 
     @property
     def bound(self) -> float:
-        """What the whole interval must reach."""
+        """The value that the whole interval must reach."""
         return (self.at_least or 0.0) - self.margin
 
 
-class Verdict(msgspec.Struct, frozen=True):
-    """One measure of one task with one model. `interval` is of the difference to the baseline, or of the mean."""
+class GateVerdict(msgspec.Struct, frozen=True):
+    """The verdict on one measure of one cell. `interval`: of the difference to the baseline, or of the mean."""
 
     task: str
     model: str
@@ -59,17 +59,17 @@ class Verdict(msgspec.Struct, frozen=True):
     bound: float
     missing: dict[str, int]
     samples_needed: int | None = None
-    """About so many would decide, with the same repeats, and as many in a group, if the mean stays what it is. Told if
-    it is unsure.
+    """If unsure: about how many samples would decide, with the same repeats and group sizes, if the mean stays as it
+    is.
     """
 
 
-class _Judged(msgspec.Struct, frozen=True):
-    """The values that the interval is of."""
+class _GateData(msgspec.Struct, frozen=True):
+    """The values behind an interval."""
 
     values: Sequence[float]
     samples: Sequence[Hashable]
-    """Of which sample each is, and what it is independent by: a group of samples, or the sample:"""
+    """The sample of each value; `groups` has its independent unit: the group, or the sample."""
     groups: Sequence[Hashable]
     interval: Summary
     mean: float | None
@@ -77,85 +77,89 @@ class _Judged(msgspec.Struct, frozen=True):
     missing: dict[str, int]
 
 
-def judge_against(answers: Answers, mine: Measure, theirs: Measure, bar: Bar) -> Verdict:
-    """On the keys that both have a score for. Keys of both plans that `mine` has none for are missing."""
+def judge_against(answers: SideAnswers, mine: Measure, theirs: Measure, rule: GateRule) -> GateVerdict:
+    """Compare with a baseline on the keys that both have scored. Keys of both plans without a score in `mine` are
+    missing.
+    """
     pairs = paired(theirs, mine)
     planned = {*theirs.values, *theirs.missing}
     missing = dict(Counter(why for pair, why in mine.missing.items() if pair in planned).most_common())
     if pairs is None:
-        return _verdict(answers, mine, _Judged((), (), (), Summary(0), None, None, missing), bar)
+        return _verdict(answers, mine, _GateData((), (), (), Summary(0), None, None, missing), rule)
     samples = [sample for sample, repeat in theirs.values if (sample, repeat) in mine.values]
-    interval = paired_difference(pairs.differences, pairs.groups, bar.confidence)
+    interval = paired_difference(pairs.differences, pairs.groups, rule.confidence)
     interval = with_groups(interval, samples, pairs.groups)
     means = [sum(values) / len(values) for values in (pairs.second, pairs.first)]
-    judged = _Judged(pairs.differences, samples, pairs.groups, interval, means[0], means[1], missing)
-    return _verdict(answers, mine, judged, bar)
+    data = _GateData(pairs.differences, samples, pairs.groups, interval, means[0], means[1], missing)
+    return _verdict(answers, mine, data, rule)
 
 
-def judge_level(answers: Answers, mine: Measure, bar: Bar) -> Verdict:
-    """Against a number."""
+def judge_level(answers: SideAnswers, mine: Measure, rule: GateRule) -> GateVerdict:
+    """Compare with a fixed score."""
     numbers = mine.numbers() or {}
-    interval = mine.summary(bar.confidence)
+    interval = mine.summary(rule.confidence)
     missing = dict(Counter(mine.missing.values()).most_common())
     samples = [sample for sample, _ in numbers]
     values, groups = list(numbers.values()), mine.members(numbers)
-    return _verdict(answers, mine, _Judged(values, samples, groups, interval, interval.mean, None, missing), bar)
+    return _verdict(answers, mine, _GateData(values, samples, groups, interval, interval.mean, None, missing), rule)
 
 
-def _verdict(answers: Answers, measure: Measure, judged: _Judged, bar: Bar) -> Verdict:
-    outcome = _outcome(judged, bar)
-    return Verdict(
+def _verdict(answers: SideAnswers, measure: Measure, data: _GateData, rule: GateRule) -> GateVerdict:
+    outcome = _outcome(data, rule)
+    return GateVerdict(
         task=answers.side.task,
         model=answers.side.model,
         scorer=measure.name,
         outcome=outcome,
-        passed=outcome == "passed" or (outcome == "unsure" and bar.unsure_passes),
-        common=len(judged.values),
-        samples=len(set(judged.samples)),
-        mean=judged.mean,
-        baseline=judged.baseline,
-        interval=judged.interval,
-        bound=bar.bound,
-        missing=judged.missing,
-        samples_needed=_needed(judged, bar) if outcome == "unsure" else None,
+        passed=outcome == "passed" or (outcome == "unsure" and rule.unsure_passes),
+        common=len(data.values),
+        samples=len(set(data.samples)),
+        mean=data.mean,
+        baseline=data.baseline,
+        interval=data.interval,
+        bound=rule.bound,
+        missing=data.missing,
+        samples_needed=_samples_needed(data, rule) if outcome == "unsure" else None,
     )
 
 
-def _outcome(judged: _Judged, bar: Bar) -> Outcome:
-    interval = judged.interval
-    if sum(judged.missing.values()) > bar.missing_max or interval.mean is None:
+def _outcome(data: _GateData, rule: GateRule) -> Outcome:
+    interval = data.interval
+    if sum(data.missing.values()) > rule.missing_max or interval.mean is None:
         return "missing"
     low, high = interval.low, interval.high
     if (low is None or high is None) and interval.standard_error == 0:
         low = high = interval.mean
     if low is None or high is None:
         return "unsure"
-    if low >= bar.bound - _SLACK:
+    if low >= rule.bound - _SLACK:
         return "passed"
-    return "worse" if high < bar.bound - _SLACK else "unsure"
+    return "worse" if high < rule.bound - _SLACK else "unsure"
 
 
-def _needed(judged: _Judged, bar: Bar) -> int | None:
-    groups, samples = len(set(judged.groups)), len(set(judged.samples))
-    away = abs((judged.interval.mean or 0.0) - bar.bound)
+def _samples_needed(data: _GateData, rule: GateRule) -> int | None:
+    groups, samples = len(set(data.groups)), len(set(data.samples))
+    away = abs((data.interval.mean or 0.0) - rule.bound)
     if groups < 2 or away < _SLACK:
         return None
-    split = split_variance(judged.values, judged.groups)
+    split = split_variance(data.values, data.groups)
     between, within = split.between, split.within
-    if between is None or within is None:  # one value a group: all of it lies between them
-        between, within = len(judged.values) * (judged.interval.standard_error or 0.0) ** 2, 0.0
+    if between is None or within is None:  # one value per group: all variance lies between groups
+        between, within = len(data.values) * (data.interval.standard_error or 0.0) ** 2, 0.0
     if between + within <= 0:
         return None
-    repeats = round(len(judged.values) / groups)
-    needed = samples_needed(Design(between, within, repeats, alpha=1 - bar.confidence), away, POWER)
+    repeats = round(len(data.values) / groups)
+    needed = samples_needed(Design(between, within, repeats, alpha=1 - rule.confidence), away, POWER)
     return None if needed is None else max(math.ceil(needed * samples / groups), samples + 1)
 
 
 _KEYS_NAMED = 10
 
 
-class Standard(msgspec.Struct, frozen=True):
-    """`scorer` empty means every scorer that gives numbers. `certain`: the whole interval must be high enough."""
+class RequiredScore(msgspec.Struct, frozen=True):
+    """What `assert_score` requires. Empty `scorer`: every scorer with numbers. `certain`: the whole interval must
+    reach it.
+    """
 
     at_least: float
     scorer: str = ""
@@ -164,7 +168,7 @@ class Standard(msgspec.Struct, frozen=True):
     failed_max: int = 0
 
 
-class Measured(msgspec.Struct, frozen=True):
+class MeasuredScore(msgspec.Struct, frozen=True):
     """One scorer over one task with one model."""
 
     task: str
@@ -172,57 +176,65 @@ class Measured(msgspec.Struct, frozen=True):
     scorer: str
     summary: Summary
     low: tuple[str, ...]
-    """Keys with a score below the standard."""
+    """Keys with a score below the required one."""
 
-    def meets(self, standard: Standard) -> bool:
-        found = self.summary.low if standard.certain else self.summary.mean
-        return found is not None and found >= standard.at_least
+    def meets(self, required: RequiredScore) -> bool:
+        found = self.summary.low if required.certain else self.summary.mean
+        return found is not None and found >= required.at_least
 
 
-def shortcomings(lines: Iterable[ExportLine], standard: Standard) -> list[str]:
-    """Why the run does not meet the standard, in lines for a person; empty if it does."""
+def shortcomings(lines: Iterable[ExportLine], required: RequiredScore) -> list[str]:
+    """Why the run does not reach the required score, as lines for a person; empty if it does."""
     values: dict[tuple[str, str, str], list[tuple[float, ExportLine]]] = {}
     missing: list[str] = []
     for line in lines:
         if line.status != "finished":
             missing.append(f"{line.key} is {line.status}")
-        elif any(standard.scorer in ("", name) for name in line.broken):
+        elif any(required.scorer in ("", name) for name in line.broken):
             missing.append(f"{line.key} could not be scored")
         for name, value in line.values.items():
             number = as_number(value)
-            if number is not None and standard.scorer in ("", name):
+            if number is not None and required.scorer in ("", name):
                 values.setdefault((line.task, line.model, name), []).append((number, line))
-    measured = [_measured(place, found, standard) for place, found in values.items()]
-    told = [line for each in measured if not each.meets(standard) for line in _told(each, standard)]
+    measured = [_measured(place, found, required) for place, found in values.items()]
+    reasons = [line for each in measured if not each.meets(required) for line in _explain(each, required)]
     if not measured:
-        told.append("no answer has a score" + (f" of {standard.scorer}" if standard.scorer else ""))
-    if len(missing) > standard.failed_max:
-        told += [f"{counted(len(missing), 'sample')} without a score:", *_named(missing)]
-    return told
+        reasons.append("no answer has a score" + (f" of {required.scorer}" if required.scorer else ""))
+    if len(missing) > required.failed_max:
+        reasons += [f"{counted(len(missing), 'sample')} without a score:", *_named(missing)]
+    return reasons
 
 
-def _measured(place: tuple[str, str, str], found: Sequence[tuple[float, ExportLine]], standard: Standard) -> Measured:
+def _measured(
+    place: tuple[str, str, str], found: Sequence[tuple[float, ExportLine]], required: RequiredScore
+) -> MeasuredScore:
     members = [member_of(line.sample_id, line.group) for _, line in found]
-    summary = summarise([number for number, _ in found], members, standard.confidence)
+    summary = summarise([number for number, _ in found], members, required.confidence)
     summary = with_groups(summary, [line.sample_id for _, line in found], members)
-    return Measured(*place, summary, tuple(line.key for number, line in found if number < standard.at_least))
+    return MeasuredScore(*place, summary, tuple(line.key for number, line in found if number < required.at_least))
 
 
-def _told(measured: Measured, standard: Standard) -> list[str]:
+def _explain(measured: MeasuredScore, required: RequiredScore) -> list[str]:
     summary = measured.summary
     place = f"{measured.task} / {measured.model} / {measured.scorer}"
     interval = "no interval"
     if summary.low is not None and summary.high is not None:
-        interval = f"{standard.confidence:.0%} interval {summary.low:.4f} .. {summary.high:.4f}"
-    wanted = f"{'certainly ' if standard.certain else ''}at least {standard.at_least:g}"
-    told = [f"{place}: mean {summary.mean:.4f}, wanted {wanted} ({interval}, n {count_of(summary)})"]
-    if summary.high is not None and summary.high >= standard.at_least:
-        told.append(f"  the interval holds {standard.at_least:g}: more samples would tell")
+        interval = f"{required.confidence:.0%} interval {summary.low:.4f} .. {summary.high:.4f}"
+    requirement = f"{'certainly ' if required.certain else ''}at least {required.at_least:g}"
+    lines = [f"{place}: mean {summary.mean:.4f}, wanted {requirement} ({interval}, n {count_of(summary)})"]
+    if summary.high is not None and summary.high >= required.at_least:
+        lines.append(f"  the interval holds {required.at_least:g}: more samples would tell")
     if measured.low:
-        told += [f"  {counted(len(measured.low), 'answer')} below it:", *_named(measured.low)]
-    return told
+        lines += [f"  {counted(len(measured.low), 'answer')} below it:", *_named(measured.low)]
+    return lines
 
 
 def _named(keys: Sequence[str]) -> list[str]:
     more = len(keys) - _KEYS_NAMED
     return [f"    {key}" for key in keys[:_KEYS_NAMED]] + ([f"    … and {more} more"] if more > 0 else [])
+
+
+# Old names, until every importer is renamed.
+Bar = GateRule
+Verdict = GateVerdict
+Standard = RequiredScore

@@ -1,7 +1,7 @@
-"""Leaderboards: models, of one run or several, by how well they do on a task, with ranks that say what is known.
+"""Leaderboards: the models of one or several runs on a task, with ranks that respect uncertainty.
 
-A rank is 1 + the number of those that are significantly better: each is tested against each other one on the keys that
-both have a score for, and the tests of a board are adjusted with Holm's method. A higher score is taken as better.
+A rank is 1 + the number of significantly better models. Every two models are compared on the keys that both have scored
+(`comparison.paired_test`), and the p-values of a board are adjusted with Holm's method. Higher scores are better.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from holdfast.report.compare.comparison import paired, paired_test
-from holdfast.report.compare.sides import Answers, Cell, Measure, chosen
+from holdfast.report.compare.sides import CellName, Measure, SideAnswers, choose_measures
 from holdfast.report.costs import Cost
 from holdfast.stats import Summary, holm, tied_ranks
 
@@ -17,7 +17,7 @@ ALPHA = 0.05
 
 
 class Ranked(msgspec.Struct, frozen=True):
-    """One model in one run. `summary` is what its report says; `missing` keys have no score."""
+    """One model in one run. `summary`: as in its report. `missing`: keys without a score."""
 
     rank: int
     model: str
@@ -28,14 +28,14 @@ class Ranked(msgspec.Struct, frozen=True):
 
 
 class Board(msgspec.Struct, frozen=True):
-    """One task and scorer. `common_min`: the fewest keys on which two were compared; None if there is only one."""
+    """One task and scorer. `common_min`: the fewest common keys of any two models; None for a single model."""
 
     task: str
     scorer: str
     ranked: tuple[Ranked, ...]
     common_min: int | None = None
     unranked: tuple[str, ...] = ()
-    """Models, each with its run, that were to do the task and have no number to be ranked by."""
+    """Models with their runs that have the task but no number to rank."""
 
 
 class _Entrant(msgspec.Struct, frozen=True):
@@ -45,22 +45,22 @@ class _Entrant(msgspec.Struct, frozen=True):
     cost: Cost
 
 
-class _Duel(msgspec.Struct, frozen=True):
-    """Two entrants on their common keys: how much higher the second is, and whether that may be chance."""
+class _PairTest(msgspec.Struct, frozen=True):
+    """Two models on their common keys: the difference (second minus first) and its p-value."""
 
     common: int = 0
     difference: float = 0.0
     p: float | None = None
 
 
-def boards(
-    runs: Sequence[Mapping[Cell, Answers]],
-    costs: Sequence[Mapping[Cell, Cost]],
+def leaderboards(
+    runs: Sequence[Mapping[CellName, SideAnswers]],
+    costs: Sequence[Mapping[CellName, Cost]],
     task: str | None = None,
     scorer: str | None = None,
 ) -> Iterator[Board]:
-    """By task, in the order of the first run's, then by measure; none for scorers that give labels. `costs`: of
-    each run.
+    """One board per task, in the order of the first run, and measure; none for scorers that give labels. `costs`: by
+    run.
     """
     every = [
         (each, cost[cell])
@@ -72,7 +72,7 @@ def boards(
         entrants: dict[str, list[_Entrant]] = {}
         for each, cost in ((each, cost) for each, cost in every if each.side.task == name):
             side = each.side
-            for measure in chosen(each.measures(), scorer).values():
+            for measure in choose_measures(each.measures(), scorer).values():
                 if measure.numbers() is not None:
                     entrants.setdefault(measure.name, []).append(_Entrant(side.run, side.model, measure, cost))
         asked = [(each.side.run, each.side.model) for each, _ in every if each.side.task == name]
@@ -84,12 +84,12 @@ def boards(
 
 def _board(task: str, scorer: str, entrants: Sequence[_Entrant]) -> Board:
     pairs = [(one, other) for one in range(len(entrants)) for other in range(one)]
-    duels = {(one, other): _duel(entrants[other].measure, entrants[one].measure) for one, other in pairs}
-    adjusted = dict(zip(pairs, holm([duels[pair].p for pair in pairs]), strict=True))
+    tests = {(one, other): _test_pair(entrants[other].measure, entrants[one].measure) for one, other in pairs}
+    adjusted = dict(zip(pairs, holm([tests[pair].p for pair in pairs]), strict=True))
 
     def is_better(one: int, other: int) -> bool:
         pair = (max(one, other), min(one, other))
-        p, higher = adjusted[pair], duels[pair].difference * (1 if one > other else -1)
+        p, higher = adjusted[pair], tests[pair].difference * (1 if one > other else -1)
         return p is not None and p <= ALPHA and higher > 0
 
     ranks = tied_ranks(len(entrants), is_better)
@@ -98,12 +98,16 @@ def _board(task: str, scorer: str, entrants: Sequence[_Entrant]) -> Board:
         for rank, each in zip(ranks, entrants, strict=True)
     ]
     ranked.sort(key=lambda each: (each.rank, -(each.summary.mean or 0.0)))
-    return Board(task, scorer, tuple(ranked), min((each.common for each in duels.values()), default=None))
+    return Board(task, scorer, tuple(ranked), min((each.common for each in tests.values()), default=None))
 
 
-def _duel(first: Measure, second: Measure) -> _Duel:
+def _test_pair(first: Measure, second: Measure) -> _PairTest:
     pairs = paired(first, second)
     if pairs is None:
-        return _Duel()
+        return _PairTest()
     steps = pairs.differences
-    return _Duel(len(steps), sum(steps) / len(steps), paired_test(pairs).p)
+    return _PairTest(len(steps), sum(steps) / len(steps), paired_test(pairs).p)
+
+
+# Old names, until every importer is renamed.
+boards = leaderboards

@@ -1,7 +1,7 @@
-"""What is compared: one task with one model in one run, as far as a comparison needs it.
+"""The sides of a comparison: one task with one model in one run, with its measures.
 
-A measure is a scorer, or a scorer and a reducer (`numeric pass@5`). Its values are by key: (sample, repeat), or, where
-repeats are reduced, (sample, 0). Of a key that has no value it is known why.
+A measure is a scorer, or a scorer with a reducer (`numeric pass@5`). Its values are by key: (sample, repeat), or
+(sample, 0) if repeats are reduced. Each key without a value has a reason.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ from holdfast.stats.intervals import LEVEL
 _EXCERPT = 500
 Pair = tuple[str, int]
 """A sample and a repeat of it; 0 for all of them."""
-Cell = tuple[str, str]
+CellName = tuple[str, str]
 """A task and a model."""
 
 
@@ -37,40 +37,40 @@ class Side(msgspec.Struct, frozen=True):
         return self.task.partition("+")[0]
 
     def label(self, other: "Side") -> str:
-        """What tells it apart from the other one."""
+        """The parts that differ from the other side."""
         parts = [(self.run, other.run), (self.task, other.task), (self.model, other.model)]
         return " ".join(mine for mine, theirs in parts if mine != theirs) or self.run
 
 
 class Measure(msgspec.Struct, frozen=True):
-    """What one scorer says of one side, perhaps reduced."""
+    """One scorer's values on one side, perhaps reduced."""
 
     name: str
     scorer: str
     values: dict[Pair, Any]
     """A number (also a bool), or a label."""
     missing: dict[Pair, str]
-    """Why a planned key has no value: unfinished, failed, no_score, scorer_failed, label (where others have a number);
-    of a sample: no_value.
+    """Why a planned key has no value: unfinished, failed, no_score, scorer_failed, label (while others have numbers);
+    for a reduced sample: no_value.
     """
     reduction: Reduction = Reduction()
     groups: Mapping[str, Hashable] = {}
-    """By sample, of those that may share one."""
+    """The group of each sample that may share one."""
 
     def member(self, pair: Pair) -> Hashable:
-        """What is independent: a group, or a sample that has none."""
+        """The independent unit of a key: its group, or its sample without one."""
         return self.groups.get(pair[0], pair[0])
 
     def members(self, pairs: Iterable[Pair]) -> list[Hashable]:
         return [self.member(pair) for pair in pairs]
 
     def numbers(self) -> dict[Pair, float] | None:
-        """None if they are labels, or there are none."""
+        """The numeric values; None for labels, or without values."""
         found = {pair: as_number(value) for pair, value in self.values.items()}
         return {pair: value for pair, value in found.items() if value is not None} or None
 
     def summary(self, confidence: float = LEVEL) -> Summary:
-        """As a report has it: of all answers with repeats in groups, or of one value a sample."""
+        """The summary as in a report: over all answers with repeats in groups, or over one value per sample."""
         numbers = self.numbers() or {}
         if self.reduction.name != MEAN:
             by_sample = {sample: value for (sample, _), value in numbers.items()}
@@ -80,8 +80,8 @@ class Measure(msgspec.Struct, frozen=True):
         return with_groups(summary, [sample for sample, _ in numbers], members)
 
 
-class Answers:
-    """One side: what was planned, answered and scored."""
+class SideAnswers:
+    """The planned, answered and scored keys of one side."""
 
     def __init__(self, side: Side, reductions: Sequence[Reduction] = (Reduction(),)) -> None:
         self.side = side
@@ -104,7 +104,7 @@ class Answers:
                 self._texts[pair] = line.output or ""
 
     def measures(self) -> dict[str, Measure]:
-        """By name, as a report has them: in the order of scorers, then of reducers."""
+        """Measures by name, in the order of a report: by scorer, then by reducer."""
         found: dict[str, Measure] = {}
         for scorer in dict.fromkeys(name for scores in self._scores.values() for name in scores):
             plain = self._plain(scorer)
@@ -112,12 +112,16 @@ class Answers:
                 takes = plain.numbers() is not None or each.name in OF_LABELS
                 if each.name == MEAN or not takes:
                     found[scorer] = plain
-                if each.name != MEAN and (takes or not plain.values):  # without a value nobody knows which of the two
+                if each.name != MEAN and (
+                    takes or not plain.values
+                ):  # without any value it is unknown whether the scorer gives numbers or labels
                     found[f"{scorer} {each.label}"] = self._reduced(plain, each)
         return found
 
     def unscored(self, scorer: str, how: Reduction | None = None) -> Measure | None:
-        """Of a side that has not a single score, so that nobody knows its scorers: a measure without a value."""
+        """For a side without any score, whose scorers are therefore unknown: a measure without values. None
+        otherwise.
+        """
         if any(self._scores.values()):
             return None
         plain = self._plain(scorer)
@@ -137,7 +141,7 @@ class Answers:
             else:
                 measure.values[pair] = value
         labels = [pair for pair, value in measure.values.items() if isinstance(value, str)]
-        if len(labels) < len(measure.values):  # a scorer of numbers, as in a report
+        if len(labels) < len(measure.values):  # some are numbers, so labels count as missing, as in a report
             for pair in labels:
                 del measure.values[pair]
                 measure.missing[pair] = "label"
@@ -165,27 +169,29 @@ class Answers:
 
 def sides_of(
     run: str, lines: Iterable[ExportLine], reductions: Mapping[str, Sequence[Reduction]] | None = None
-) -> dict[Cell, Answers]:
-    """By task and model, in plan order. `reductions`: by task."""
-    found: dict[Cell, Answers] = {}
+) -> dict[CellName, SideAnswers]:
+    """The sides of a run by task and model, in plan order. `reductions`: by task."""
+    found: dict[CellName, SideAnswers] = {}
     how = reductions or {}
     for line in lines:
         cell = (line.task, line.model)
         if cell not in found:
-            found[cell] = Answers(Side(run, *cell), how.get(line.task, (Reduction(),)))
+            found[cell] = SideAnswers(Side(run, *cell), how.get(line.task, (Reduction(),)))
         found[cell].add(line)
     return found
 
 
-def chosen(measures: Mapping[str, Measure], scorer: str | None) -> dict[str, Measure]:
-    """Those that a name means: a measure's own (`numeric pass@5`), else all of a scorer. All without a name."""
+def choose_measures(measures: Mapping[str, Measure], scorer: str | None) -> dict[str, Measure]:
+    """The measure with this name (`numeric pass@5`), else all measures of the scorer; all without a name."""
     if scorer is None or scorer in measures:
         return dict(measures) if scorer is None else {scorer: measures[scorer]}
     return {name: each for name, each in measures.items() if each.scorer == scorer}
 
 
-def pairs_between(first: Mapping[Cell, Answers], second: Mapping[Cell, Answers]) -> Iterator[tuple[Answers, Answers]]:
-    """What two runs have in common; where their models differ, and each has one for a task, those are compared."""
+def pairs_between(
+    first: Mapping[CellName, SideAnswers], second: Mapping[CellName, SideAnswers]
+) -> Iterator[tuple[SideAnswers, SideAnswers]]:
+    """Cells that two runs share. If their models differ and each run has one model for a task, those two are paired."""
     for key, answers in first.items():
         if key in second:
             yield answers, second[key]
@@ -196,8 +202,8 @@ def pairs_between(first: Mapping[Cell, Answers], second: Mapping[Cell, Answers])
             yield answers, second[key[0], theirs[0]]
 
 
-def pairs_within(answers: Mapping[Cell, Answers]) -> Iterator[tuple[Answers, Answers]]:
-    """The first model of a task with each other one, and the first variant of a task with each other one."""
+def pairs_within(answers: Mapping[CellName, SideAnswers]) -> Iterator[tuple[SideAnswers, SideAnswers]]:
+    """Pairs inside one run: the first model of a task with every other, and the first variant with every other."""
     tasks = dict.fromkeys(task for task, _ in answers)
     for task in tasks:
         models = [model for each, model in answers if each == task]
@@ -208,3 +214,9 @@ def pairs_within(answers: Mapping[Cell, Answers]) -> Iterator[tuple[Answers, Ans
             families.setdefault(answers[task, model].side.family, []).append(task)
         for names in families.values():
             yield from ((answers[names[0], model], answers[other, model]) for other in names[1:])
+
+
+# Old names, until every importer is renamed.
+Answers = SideAnswers
+Cell = CellName
+chosen = choose_measures

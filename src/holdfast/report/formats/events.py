@@ -1,8 +1,8 @@
-"""An export with what happened on the way to each answer: the steps of a key, and the conversation that they made.
+"""Export lines with events: the steps of each key, and its last conversation.
 
-The journal holds keys side by side, an export has one after the other. So the journal is read once for the places of
-all steps, which a temporary database on disk keeps; each key's steps are then read when its line is written. Memory
-holds one key at a time, however long the run.
+A journal interleaves the records of all keys; an export lists one key after the other. So the journal is read once for
+the positions of all steps, which are kept in a temporary database on disk. Each key's steps are read when its line is
+written. Memory holds one key at a time. A crash leaves nothing: the database file has no name.
 """
 
 import contextlib
@@ -37,16 +37,16 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class EventLine(ExportLine, frozen=True):
-    """A line with its events: null where they were left out, empty where nothing is recorded."""
+    """A line with events: null if they were not requested, empty if nothing is recorded."""
 
     events: list[Event] | None = None
     messages: list[Message] | None = None
-    """The last conversation with the evaluated model, whole: its last request, and the answer."""
+    """The last conversation with the evaluated model: its last request with all messages, and the answer."""
 
 
 def with_events(lines: Iterable[ExportLine], run: str, *, of_finished: bool) -> Iterator[EventLine]:
-    """The same lines with the steps of their keys; those of finished keys only if they are wanted."""
-    places = _Places()
+    """The same lines with the steps of their keys; for finished keys only with `of_finished`."""
+    places = _StepPositions()
     with contextlib.closing(places), contextlib.closing(Reader(journal_folder(run))) as reader:
         places.note(Reader(journal_folder(run)))
         for line in lines:
@@ -66,7 +66,7 @@ def _event(line: Line) -> Event:
 
 
 def _whole(data: dict[str, Any]) -> dict[str, Any]:
-    """A record's data with the text that its answer's message shares with the answer (`Answer.as_stored`)."""
+    """A record's data with the text restored in its answer's message, where it is stored once (`Answer.as_stored`)."""
     answer = data.get("answer")
     if isinstance(answer, dict) and answer.pop("text_once", False):
         answer["message"]["content"] = answer["text"]
@@ -74,16 +74,18 @@ def _whole(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def last_conversation(steps: Mapping[int, Step]) -> list[Message]:
-    """Empty if the evaluated model has not been asked, or if a step that the last request needs was lost."""
+    """Empty if the evaluated model got no request, or if a step that the last request builds on was lost."""
     own = [
         n for n, step in steps.items() if step.asked is not None and not step.asked.role and step.scope[:6] == "solve/"
     ]
-    told = [n for n in own if steps[n].answer is not None] or own
-    return _conversation(steps, told[-1]) if told else []
+    answered = [n for n in own if steps[n].answer is not None] or own
+    return _conversation(steps, answered[-1]) if answered else []
 
 
 def _conversation(steps: Mapping[int, Step], last: int) -> list[Message]:
-    """From the end to the beginning: each step holds what is new in it, and how much of which one came before."""
+    """Built from the end: each step holds its new messages, and how many messages of which earlier step precede
+    them.
+    """
     n, length = last, sys.maxsize
     parts: list[list[Message]] = []
     while n:
@@ -96,8 +98,8 @@ def _conversation(steps: Mapping[int, Step], last: int) -> list[Message]:
     return [message for part in reversed(parts) for message in part]
 
 
-class _Places:
-    """Where the records of each key are. In a file that has no name and goes away with us."""
+class _StepPositions:
+    """Positions of the records of each key, in a database file without a name that disappears with the process."""
 
     def __init__(self) -> None:
         self._database = sqlite3.connect("", isolation_level=None)
@@ -118,7 +120,7 @@ class _Places:
         self._database.execute("COMMIT")
 
     def read(self, key: str, reader: Reader) -> Iterator[Entry]:
-        """A key's records in order. One that is no longer where it was has been voided, and is passed over."""
+        """A key's records in order. A record that is no longer at its position was voided meanwhile, and is skipped."""
         query = "SELECT n, segment, at_byte FROM places WHERE key = ? ORDER BY n"
         for n, segment, at_byte in self._database.execute(query, (_number(key),)):
             entry = reader.record_at(segment, at_byte)
@@ -133,5 +135,5 @@ class _Places:
 
 
 def _number(key: str) -> int:
-    """Short, and different for different keys but by accident, which is noticed when the record is read."""
+    """A 64-bit digest of a key. A collision is harmless: `read` compares the key of the record."""
     return xxhash.xxh3_64_intdigest(key.encode()) - (1 << 63)

@@ -1,6 +1,6 @@
-"""Lines of a run as people look at them in Python: a sequence, a table, a data frame.
+"""Lines of a run in Python: a sequence that prints as a table and converts to a data frame.
 
-Needs neither pandas nor polars until a frame of one is asked for; then, if it is missing, says how to install it.
+pandas and polars are imported on conversion; if one is missing, the error names the package to install.
 """
 
 import importlib
@@ -35,7 +35,7 @@ Columns = dict[str, list[Any]]
 
 
 class Table(Sequence[Line], Generic[Line]):
-    """Frozen lines, in plan order. Prints as a table; `to_pandas` and `to_polars` make a frame of it."""
+    """Lines in plan order, immutable. Prints as a table; `to_pandas` and `to_polars` convert it."""
 
     def __init__(self, lines: Iterable[Line], columns: Callable[[Sequence[Line]], Columns]) -> None:
         self._lines = tuple(lines)
@@ -59,7 +59,7 @@ class Table(Sequence[Line], Generic[Line]):
         return self._lines[index]
 
     def columns(self) -> Columns:
-        """Each column's name with its values, one for each line."""
+        """Values by column name, one per line."""
         return self._columns(self._lines)
 
     def to_pandas(self) -> "pandas.DataFrame":
@@ -67,13 +67,13 @@ class Table(Sequence[Line], Generic[Line]):
         return frame
 
     def to_polars(self) -> "polars.DataFrame":
-        """A column in which numbers and texts are mixed becomes one of texts."""
+        """A column with both numbers and texts becomes a column of texts."""
         frame: polars.DataFrame = _package("polars").DataFrame(self.columns(), strict=False)
         return frame
 
     def __repr__(self) -> str:
         from holdfast.report.tables import (
-            as_text,  # rich is brought in only when something is shown
+            as_text,  # imported late: rich is slow to import
             plain_table,
         )
 
@@ -86,10 +86,10 @@ class Table(Sequence[Line], Generic[Line]):
         return html_table(*self._shown()) + f"<p>{self._rest().strip()}</p>"
 
     def _shown(self) -> tuple[list[str], list[list[str]]]:
-        """The first lines, without columns that are empty in all of them."""
+        """The first lines, without empty columns."""
         columns = self._columns(self._lines[:_SHOWN_MAX])
-        told = {name: [_cell(value) for value in values] for name, values in columns.items()}
-        filled = {name: values for name, values in told.items() if any(values)}
+        texts = {name: [_cell(value) for value in values] for name, values in columns.items()}
+        filled = {name: values for name, values in texts.items() if any(values)}
         return list(filled), [list(row) for row in zip(*filled.values(), strict=True)]
 
     def _rest(self) -> str:
@@ -110,7 +110,7 @@ def cost_table(lines: Iterable[CostLine]) -> Table[CostLine]:
 
 
 def _sample_columns(lines: Sequence[ExportLine]) -> Columns:
-    """As in a CSV export: a column for each scorer, named as the scorer, unless that name is taken."""
+    """As in a CSV export: one column per scorer, with the scorer's name unless that is taken."""
     made: Columns = {name: [getattr(line, name) for line in lines] for name in _PLAIN}
     made["marks"] = [" ".join(line.marks) for line in lines]
     made["error_kind"] = [line.error.kind if line.error else None for line in lines]
@@ -128,7 +128,7 @@ def _score_columns(lines: Sequence[ScoreLine]) -> Columns:
 
 
 def _cost_columns(lines: Sequence[CostLine]) -> Columns:
-    """Tokens are those that were paid; what replay saved, and what was orphaned, is told in dollars."""
+    """Tokens are those that were paid for. Savings by replay and orphaned steps are in dollars."""
     made: Columns = {name: [getattr(line, name) for line in lines] for name in ("task", "model", "role", "requests")}
     for name in ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens"):
         made[name] = [getattr(line.usage, name) for line in lines]

@@ -1,19 +1,21 @@
-"""A report as one HTML file that can be mailed, archived or put on a server: tables, figures, failures, cost, origin.
+"""A report as one self-contained HTML file: tables, figures, failures, cost, origin.
 
-Invariant: the page asks for nothing (a policy in it forbids that to the browser too), runs nothing, and nothing in an
-answer, an error or a name is markup in it.
+Invariant: the page loads nothing (its content security policy forbids it too), runs no script, and escapes every
+answer, error and name.
 """
 
 import html
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from typing import IO
 
 import msgspec
 
 from holdfast.printable import clean
 from holdfast.report.cells import CellReport, RunReport
 from holdfast.report.costs import CostLine, unpriced_line
-from holdfast.report.formats.plots import Drawn
+from holdfast.report.formats import ReportSource
+from holdfast.report.formats.plots import Plot
 from holdfast.report.tables import (
     anomaly_lines,
     duration,
@@ -25,22 +27,22 @@ from holdfast.report.tables import (
     report_rows,
     short,
 )
-from holdfast.report.text import counted, dollars, shortened, status_tone, status_words
+from holdfast.report.text import counted, dollars, shortened, status_text, status_tone
 
 
-class Origin(msgspec.Struct, frozen=True):
-    """Where a run comes from: name and value of each fact, and the spec as a person reads it."""
+class RunOrigin(msgspec.Struct, frozen=True):
+    """Where a run comes from: facts as names and values, and the spec as text."""
 
     facts: tuple[tuple[str, str], ...]
     spec: str = ""
 
 
-class Sheet(msgspec.Struct, frozen=True):
+class RunPage(msgspec.Struct, frozen=True):
     """One run on the page."""
 
     report: RunReport
     costs: tuple[CostLine, ...]
-    origin: Origin
+    origin: RunOrigin
 
 
 _MESSAGE_MAX = 2_000
@@ -65,14 +67,19 @@ _SVG = re.compile(r"<svg\b.*</svg>", re.DOTALL)
 _NO_HTML = re.compile("[\ud800-\udfff\ufffe\uffff]")
 
 
-def page(sheets: Sequence[Sheet], figures: Iterable[Drawn]) -> Iterator[str]:
-    """The file, in pieces. `figures` are SVG, of all runs together."""
-    title = ", ".join(f"{each.report.experiment}/{each.report.run_id}" for each in sheets)
+def report_html(source: ReportSource, out: IO[str]) -> None:
+    """The writer of `report --format html`."""
+    out.writelines(html_page(source.pages(), source.plots()))
+
+
+def html_page(pages: Sequence[RunPage], figures: Iterable[Plot]) -> Iterator[str]:
+    """The file in pieces. `figures`: SVG, for all runs together."""
+    title = ", ".join(f"{each.report.experiment}/{each.report.run_id}" for each in pages)
     yield f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{_text(title)}</title>\n'
     yield f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
     yield f"<style>\n{_STYLE}\n</style>\n</head>\n<body>\n<h1>{_text(title)}</h1>\n"
-    for each in sheets:
+    for each in pages:
         yield from _run(each)
     drawn = [_figure(each) for each in figures]
     if drawn:
@@ -80,12 +87,12 @@ def page(sheets: Sequence[Sheet], figures: Iterable[Drawn]) -> Iterator[str]:
     yield "</body>\n</html>\n"
 
 
-def _run(sheet: Sheet) -> Iterator[str]:
-    report = sheet.report
+def _run(page: RunPage) -> Iterator[str]:
+    report = page.report
     failed, planned = sum(cell.failed for cell in report.cells), sum(cell.planned for cell in report.cells)
-    tone, words = status_tone(report.status, failed, planned), status_words(report.status, failed, planned)
+    tone, status = status_tone(report.status, failed, planned), status_text(report.status, failed, planned)
     yield f'<section>\n<h2>{_text(report.run_id)} <span class="status {_text(tone)}">'
-    yield f"{_text(words)}</span></h2>\n"
+    yield f"{_text(status)}</span></h2>\n"
     for line in (report.reason, *notice_lines(report)):
         if line:
             yield f"<p>{_text(line)}</p>\n"
@@ -98,29 +105,29 @@ def _run(sheet: Sheet) -> Iterator[str]:
     failures = list(_failures(report.cells))
     if failures:
         yield f"<h3>Failures</h3>\n{_table(('task', 'model', 'what', 'kind', 'count', 'example', 'it says'), failures)}"
-    yield from _costs(sheet)
-    yield f"<h3>Origin</h3>\n{_table(('fact', 'value'), sheet.origin.facts)}"
-    if sheet.origin.spec:
-        yield f"<details><summary>The spec</summary><pre>{_text(sheet.origin.spec)}</pre></details>\n"
+    yield from _costs(page)
+    yield f"<h3>Origin</h3>\n{_table(('fact', 'value'), page.origin.facts)}"
+    if page.origin.spec:
+        yield f"<details><summary>The spec</summary><pre>{_text(page.origin.spec)}</pre></details>\n"
     yield "</section>\n"
 
 
 def _failures(cells: Iterable[CellReport]) -> Iterator[list[str]]:
-    """By kind, each with an example: of samples, and of scorers on finished answers."""
+    """Failures by kind with an example: of samples, and of scorers on finished answers."""
     for cell in cells:
         for kind, count in cell.failures.items():
             example = cell.examples[kind]
-            told = shortened(example.message, _MESSAGE_MAX)
-            yield [cell.task, cell.model, "sample", kind, str(count), example.key, told]
+            message = shortened(example.message, _MESSAGE_MAX)
+            yield [cell.task, cell.model, "sample", kind, str(count), example.key, message]
         for each in cell.scorers:
             if each.failures and each.example is not None:
-                told = shortened(each.example.message, _MESSAGE_MAX)
-                row = [f"scorer {each.scorer}", "scorer", str(each.failures), each.example.key, told]
+                message = shortened(each.example.message, _MESSAGE_MAX)
+                row = [f"scorer {each.scorer}", "scorer", str(each.failures), each.example.key, message]
                 yield [cell.task, cell.model, *row]
 
 
-def _costs(sheet: Sheet) -> Iterator[str]:
-    if not sheet.costs:
+def _costs(page: RunPage) -> Iterator[str]:
+    if not page.costs:
         return
     yield "<h3>Cost</h3>\n"
     names = ("task", "model", "role", "requests", "tokens in", "tokens out", "cost", "for each answer")
@@ -135,13 +142,13 @@ def _costs(sheet: Sheet) -> Iterator[str]:
             "" if line.cost.dollars is None else dollars(line.cost.dollars),
             "" if line.dollars_per_sample is None else dollars(line.dollars_per_sample),
         ]
-        for line in sheet.costs
+        for line in page.costs
     ]
     yield _table(names, rows)
-    cost = sheet.report.cost
+    cost = page.report.cost
     if cost.dollars is not None:
         saved = f"; replay saved {dollars(cost.saved_dollars)}" if cost.saved_dollars else ""
-        yield f"<p>In all {dollars(cost.dollars)}{saved}, {_text(_worked(sheet.report))}.</p>\n"
+        yield f"<p>In all {dollars(cost.dollars)}{saved}, {_text(_worked(page.report))}.</p>\n"
     if cost.unpriced:
         yield f"<p>{_text(unpriced_line(cost.unpriced))}</p>\n"
 
@@ -150,8 +157,8 @@ def _worked(report: RunReport) -> str:
     return f"{duration(sum(cell.seconds for cell in report.cells))} of work"
 
 
-def _figure(figure: Drawn) -> str:
-    """Without what a file of its own needs, the declaration and the document type."""
+def _figure(figure: Plot) -> str:
+    """Only the <svg> element, without the XML declaration and document type."""
     found = _SVG.search(figure.content.decode())
     return f'<figure role="img" aria-label="{_text(figure.title)}">{found[0] if found else ""}</figure>\n'
 
@@ -166,5 +173,11 @@ def _text(text: str) -> str:
 
 
 def _clean(text: str) -> str:
-    """With control characters shown, and all else that HTML does not have."""
+    """With control characters and everything that HTML cannot hold shown as escapes."""
     return _NO_HTML.sub(lambda found: f"\\u{ord(found[0]):04x}", clean(text))
+
+
+# Old names, until every importer is renamed.
+Origin = RunOrigin
+Sheet = RunPage
+page = html_page

@@ -1,7 +1,7 @@
-"""A run as JUnit XML, which every CI server shows: one test case for each planned key, in plan order, streamed.
+"""A run as JUnit XML for CI servers: one test case per planned key, in plan order, streamed.
 
-A failed sample, and a scorer that broke, is an `error`; a wrong answer is a `failure`; a key that is not finished, or
-of which no scorer said anything, is `skipped`: it has not passed. Invariant: the file parses, whatever an answer holds.
+A failed sample or a failed scorer is an `error`; a wrong answer is a `failure`; an unfinished key, or one without any
+score, is `skipped`, because it has not passed. Invariant: the file is valid XML, whatever an answer contains.
 """
 
 import re
@@ -11,6 +11,7 @@ from typing import IO, NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
 from holdfast.printable import clean
+from holdfast.report.formats import ReportSource
 from holdfast.report.formats.lines import ExportLine
 from holdfast.report.selection import is_wrong
 from holdfast.report.text import first_line, shortened
@@ -21,8 +22,8 @@ _NO_XML = re.compile("[\ud800-\udfff\ufffe\uffff]")
 _COUNTED = {"failure": "failures", "error": "errors", "skipped": "skipped"}
 
 
-class Verdict(NamedTuple):
-    """What a test case says of a key: `kind` is failure, error, skipped, or empty if it has passed."""
+class CaseResult(NamedTuple):
+    """The result of one test case. `kind`: failure, error, skipped, or empty for passed."""
 
     kind: str = ""
     type: str = ""
@@ -30,41 +31,47 @@ class Verdict(NamedTuple):
 
 
 def write_junit(lines: Callable[[], Iterable[ExportLine]], out: IO[str], name: str, at_least: float | None) -> None:
-    """`lines` is read twice: the counts stand before the cases. `at_least`: see `verdict`."""
+    """`lines` is called twice, because the counts precede the cases. `at_least`: see `case_result`."""
     counts: Counter[str] = Counter()
     seconds = 0.0
     for line in lines():
         counts["tests"] += 1
-        counts[_COUNTED.get(verdict(line, at_least).kind, "passed")] += 1
+        counts[_COUNTED.get(case_result(line, at_least).kind, "passed")] += 1
         seconds += line.seconds
-    told = {"name": name, **{each: counts[each] for each in ("tests", *_COUNTED.values())}, "time": f"{seconds:.3f}"}
+    totals = {"name": name, **{each: counts[each] for each in ("tests", *_COUNTED.values())}, "time": f"{seconds:.3f}"}
     out.write('<?xml version="1.0" encoding="UTF-8"?>\n')
-    out.write(f"<testsuites {_attributes(**told)}>\n<testsuite {_attributes(**told)}>\n")
+    out.write(f"<testsuites {_attributes(**totals)}>\n<testsuite {_attributes(**totals)}>\n")
     for line in lines():
-        out.writelines(_case(line, verdict(line, at_least)))
+        out.writelines(_case(line, case_result(line, at_least)))
     out.write("</testsuite>\n</testsuites>\n")
+
+
+def report_junit(source: ReportSource, out: IO[str]) -> None:
+    """The writer of `report --format junit`."""
+    report = source.reports[0]
+    write_junit(source.lines, out, f"{report.experiment}/{report.run_id}", source.at_least)
 
 
 def _because(line: ExportLine, name: str) -> str:
     return f" ({line.reasons[name]})" if line.reasons.get(name) else ""
 
 
-def verdict(line: ExportLine, at_least: float | None) -> Verdict:
-    """A score is too low if it is below `at_least`; without one, if it is false or 0."""
+def case_result(line: ExportLine, at_least: float | None) -> CaseResult:
+    """A score fails if it is below `at_least` or, without it, if it is false or 0."""
     if line.status == "failed":
-        return Verdict("error", line.error.kind, line.error.message) if line.error else Verdict("error")
+        return CaseResult("error", line.error.kind, line.error.message) if line.error else CaseResult("error")
     if line.status != "finished":
-        return Verdict("skipped", message="not finished")
+        return CaseResult("skipped", message="not finished")
     if line.broken:
-        return Verdict("error", "scorer", "; ".join(f"{name}: {message}" for name, message in line.broken.items()))
+        return CaseResult("error", "scorer", "; ".join(f"{name}: {message}" for name, message in line.broken.items()))
     values = {name: value for name, value in line.values.items() if value is not None}
     low = [name for name, value in values.items() if _is_low(value, at_least)]
     if low:
-        told = (f"{name} {values[name]!r}{_because(line, name)}" for name in low)
-        return Verdict("failure", "score", ", ".join(told))
+        scores = (f"{name} {values[name]!r}{_because(line, name)}" for name in low)
+        return CaseResult("failure", "score", ", ".join(scores))
     if line.scores and not values:
-        return Verdict("skipped", message="no score")
-    return Verdict()
+        return CaseResult("skipped", message="no score")
+    return CaseResult()
 
 
 def _is_low(value: object, at_least: float | None) -> bool:
@@ -74,7 +81,7 @@ def _is_low(value: object, at_least: float | None) -> bool:
     return number is not None and number < at_least
 
 
-def _case(line: ExportLine, found: Verdict) -> Iterator[str]:
+def _case(line: ExportLine, found: CaseResult) -> Iterator[str]:
     place = f"{line.task}.{line.model}"
     yield f"<testcase {_attributes(classname=place, name=line.key, time=f'{line.seconds:.3f}')}"
     if not found.kind:
@@ -92,5 +99,5 @@ def _attributes(**values: object) -> str:
 
 
 def _clean(text: str) -> str:
-    """With control characters shown, and all else that no XML document may hold, not even escaped."""
+    """With control characters and everything that XML forbids, even escaped, shown as `\\uXXXX`."""
     return _NO_XML.sub(lambda found: f"\\u{ord(found[0]):04x}", clean(text))

@@ -1,15 +1,16 @@
-r"""A report as a LaTeX table for a paper: booktabs rules, means with their intervals, one row for each scorer
-and each way in which its repeats are reduced, as in the report.
+r"""A report as a LaTeX table with booktabs rules: one row per scorer and reducer, as in the report.
 
-Invariant: nothing in a name means anything to LaTeX, or ends a row. Needs `\usepackage{booktabs}`; letters outside of
-ASCII are as they are, which LaTeX reads as UTF-8.
+Invariant: names are escaped, so nothing in them is a LaTeX command or ends a row. Needs `\usepackage{booktabs}`.
+Non-ASCII letters stay as they are: LaTeX reads UTF-8.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from typing import IO
 
 from holdfast.printable import clean
 from holdfast.report.cells import CellReport, RunReport
+from holdfast.report.formats import ReportSource
 from holdfast.report.tables import scorer_summaries
 from holdfast.report.text import count_of
 from holdfast.stats import Summary
@@ -28,12 +29,12 @@ _SPECIAL = {
     **{each: f"\\{each}" for each in "#$%&_{}"},
 }
 _SOUGHT = re.compile(f"-(?=-)|[{re.escape(''.join(each for each in _SPECIAL if each != '-'))}]")
-"""LaTeX would make one dash of several hyphens; a single one stays."""
+"""LaTeX joins several hyphens into a dash, so only those are escaped."""
 _HEAD = ("task", "model", "scorer", "mean", r"95\% interval", "$n$", "failed")
 
 
 def latex(reports: Sequence[RunReport]) -> str:
-    """All runs in one table; with several, the first column says which."""
+    """All runs in one table; with several, the first column names the run."""
     several = len(reports) > 1
     priced = any(cell.cost.dollars is not None for report in reports for cell in report.cells)
     names = [*(["run"] if several else []), *_HEAD, *(["cost"] if priced else [])]
@@ -51,12 +52,17 @@ def latex(reports: Sequence[RunReport]) -> str:
         lines.append(r"\midrule")
         for cell in report.cells:
             lines += [_row([*([_text(report.run_id)] if several else []), *row]) for row in _rows(cell, priced=priced)]
-    told = ", ".join(
+    caption = ", ".join(
         f"{_text(report.experiment)}/{_text(report.run_id)} ({report.status}{', damaged' if report.damage else ''})"
         for report in reports
     )
-    lines += [r"\bottomrule", r"\end{tabular}", rf"\caption{{{told}}}", r"\end{table}"]
+    lines += [r"\bottomrule", r"\end{tabular}", rf"\caption{{{caption}}}", r"\end{table}"]
     return "\n".join(lines) + "\n"
+
+
+def report_latex(source: ReportSource, out: IO[str]) -> None:
+    """The writer of `report --format latex`."""
+    out.write(latex(source.reports))
 
 
 def _rows(cell: CellReport, *, priced: bool) -> Iterator[list[str]]:

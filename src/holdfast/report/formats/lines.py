@@ -1,11 +1,11 @@
-"""One line for each planned key: its status, its output, its error, what it took, its scores. In plan order, streamed.
+"""Export lines: one per planned key with status, output, error, usage and scores, in plan order, streamed.
 
-A score is a value, null where the scorer said nothing, or `{"failure": {"message": …}}` where the scorer broke: the
-two must not look alike. Tokens and seconds are those of the attempt that counts, replayed steps included.
+A score is a value, null if the scorer gave none, or `{"failure": {"message": …}}` if the scorer failed: the two must
+not look alike. Tokens and seconds are those of the attempt that counts, replayed steps included.
 
-JSONL holds every text as it is; the stream that it is written to escapes control characters (`cli.streams`). CSV has
-no escapes: it shows them as `\\u001b`. It is mostly opened in spreadsheets, which run what looks like a formula: a text
-that begins with =, +, -, @ (also full-width: Excel takes those too) or a tab, and is no number, gets a quote before it.
+JSONL holds every text unchanged; the output stream escapes control characters (`cli.streams`). CSV has no escapes, so
+control characters are shown as `\\u001b`. Spreadsheets execute texts that look like formulas, so a text that begins
+with =, +, -, @ (also full-width: Excel accepts those too) or a tab, and is not a number, is prefixed with a quote.
 """
 
 import contextlib
@@ -25,9 +25,10 @@ from holdfast.records.facts import Failure, SampleFailed, SampleFinished
 from holdfast.records.keys import parse_key
 from holdfast.records.samples import Usage
 from holdfast.report.anomalies import Anomalies
-from holdfast.report.costs import Prices, Told, used_dollars
-from holdfast.report.groups import Groups
-from holdfast.report.text import own_words
+from holdfast.report.costs import Prices, StoredSpec, used_dollars
+from holdfast.report.formats import ExportSource, ReportSource
+from holdfast.report.groups import SampleGroups
+from holdfast.report.text import without_scorer_name
 from holdfast.state import AnswerRow, Index, MadeRow, ScoreRow
 
 _finished = FactDecoder(SampleFinished)
@@ -39,7 +40,7 @@ _NUMBER = re.compile(r"\A\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*\Z")
 
 
 class ExportLine(msgspec.Struct, frozen=True):
-    """What an export says of one key."""
+    """One key in an export. Its fields are a contract: fields are only ever added."""
 
     key: str
     task: str
@@ -57,52 +58,52 @@ class ExportLine(msgspec.Struct, frozen=True):
     seconds: float = 0.0
     tool_calls: list[dict[str, Any]] = msgspec.field(default_factory=list)
     reasons: dict[str, str] = msgspec.field(default_factory=dict)
-    """Of the scorers that gave one."""
+    """By scorer, for scorers that gave a reason."""
     marks: tuple[str, ...] = ()
-    """What is wrong with the answer, if anything is: filtered, empty, truncated."""
+    """What is wrong with the answer: filtered, empty, truncated."""
     cached_tokens: int = 0
     reasoning_tokens: int = 0
     cost_usd: float | None = None
-    """Of the same steps as the tokens; None if a model has no price."""
+    """For the same steps as the tokens; None if a model has no price."""
     scores_edited: dict[str, list[dict[str, Any]]] = msgspec.field(default_factory=dict)
-    """Of scores that people have set by hand: first what the scorer said, then each `value` with its `reason`, `author`
-    and time (`at`). The last one is in `scores`.
+    """History of scores that were set by hand: first the scorer's, then each `value` with its `reason`, `author` and
+    time (`at`). The last one is in `scores`.
     """
     anomalies: dict[str, str] = msgspec.field(default_factory=dict)
-    """What else is odd about the answer, by kind, each with what shows it."""
+    """Anomalies of the answer: the reason by kind."""
     group: str = ""
-    """What the sample has in the column that `dataset.group` names (a digest of it, if it is long); empty: nothing."""
+    """The sample's value in the column `dataset.group` (a digest if it is long); empty: none."""
 
     @property
     def edited(self) -> dict[str, str]:
-        """The scorers whose score a person has set, and who did so last."""
+        """Scorers whose score was set by hand, with the last author."""
         return {name: str(history[-1]["author"]) for name, history in self.scores_edited.items()}
 
     @property
     def values(self) -> dict[str, Any]:
-        """What the scorers said; None is no score. Those that broke are not in it."""
+        """Scores by scorer; None is no score. Without failed scorers."""
         return {name: score for name, score in self.scores.items() if not isinstance(score, dict)}
 
     @property
     def broken(self) -> dict[str, str]:
-        """The scorers that broke, and how."""
+        """Failed scorers with their messages."""
         return {name: score["failure"]["message"] for name, score in self.scores.items() if isinstance(score, dict)}
 
 
 def export_lines(run: str, index: Index, evaluation: str = "") -> Iterator[ExportLine]:
-    """Every key once, finished or not. `evaluation` empty means the newest."""
+    """One line per planned key, finished or not. Empty `evaluation` means the newest."""
     with contextlib.closing(Reader(journal_folder(run))) as reader:
         yield from _export(run, index, evaluation or index.story.evaluation, reader)
 
 
 def _export(run: str, index: Index, evaluation: str, reader: Reader) -> Iterator[ExportLine]:
-    """Plan, answers and scores are walked side by side."""
+    """Plan, answers and scores are read side by side: all are in plan order, so memory stays small."""
     answers = index.answers()
     scores = itertools.groupby(index.scores(evaluation), key=lambda row: row.o)
     answer, scored = next(answers, None), next(scores, None)
-    told, anomalies = Told.of(index.story.spec), Anomalies(index, evaluation)
+    spec, anomalies = StoredSpec.of(index.story.spec), Anomalies(index, evaluation)
     prices: dict[str, Prices] = {}
-    groups = Groups(run, index.story.spec, index.story.cells)
+    groups = SampleGroups(run, index.story.spec, index.story.cells)
     for line in itertools.chain.from_iterable(planned_lines(run, cell) for cell in index.story.cells):
         mine = answer if answer is not None and answer.o == line.o else None
         if mine is not None:
@@ -113,22 +114,22 @@ def _export(run: str, index: Index, evaluation: str, reader: Reader) -> Iterator
             scored = next(scores, None)
         model = parse_key(line.k).model
         if model not in prices:
-            prices[model] = told.prices(model)
-        told_line = _line(line, mine, given, reader, prices[model])
+            prices[model] = spec.prices(model)
+        export_line = _line(line, mine, given, reader, prices[model])
         group = groups.at(line.o)
         if group:
-            told_line = msgspec.structs.replace(told_line, group=group)
-        if mine is None or told_line.status != "finished":
-            yield told_line
+            export_line = msgspec.structs.replace(export_line, group=group)
+        if mine is None or export_line.status != "finished":
+            yield export_line
             continue
         edited = _edited(index, evaluation, mine) if any(each.author for each in given) else {}
-        odd = anomalies.of(mine)
-        more = edited or odd
-        yield msgspec.structs.replace(told_line, scores_edited=edited, anomalies=odd) if more else told_line
+        found = anomalies.of(mine)
+        more = edited or found
+        yield msgspec.structs.replace(export_line, scores_edited=edited, anomalies=found) if more else export_line
 
 
 def _edited(index: Index, evaluation: str, answer: AnswerRow) -> dict[str, list[dict[str, Any]]]:
-    """What scorers said and people set in its place, by scorer."""
+    """By scorer: the score it gave, and the scores set by hand that replaced it."""
     edits = index.edits_of(answer.o, answer.n, evaluation)
     names = {each.scorer for each in edits}
     made = [each for each in index.made_of(answer.o, answer.n, evaluation) if each.scorer in names]
@@ -136,8 +137,8 @@ def _edited(index: Index, evaluation: str, answer: AnswerRow) -> dict[str, list[
         each.scorer: [{"value": _score(each), "reason": each.reason}] for each in made
     }
     for each in edits:
-        told = {"value": each.value, "reason": each.reason, "author": each.author, "at": each.at}
-        history[each.scorer].append(told)
+        edit = {"value": each.value, "reason": each.reason, "author": each.author, "at": each.at}
+        history[each.scorer].append(edit)
     return history
 
 
@@ -147,43 +148,59 @@ def write_jsonl(lines: Iterable[ExportLine], out: IO[str]) -> None:
 
 
 def write_csv(lines: Iterator[ExportLine], out: IO[str], scorers: list[str]) -> None:
-    """One column for each scorer, empty where it gave no score; `score_errors` says where one broke, and how,
-    `reasons` what the others said, and `edited` which scores were set by hand, and by whom.
+    """One column per scorer, empty where it gave no score. `score_errors` has the messages of failed scorers, `reasons`
+    those of the others, `edited` who set which score by hand.
     """
     writer = csv.writer(out)
     taken = (*_PLAIN, "marks", "anomalies", "error", *_SPENT, "score_errors", "reasons", "edited")
     columns = [score_column(name, taken) for name in scorers]
-    writer.writerow(map(harmless, [*taken[:-3], *columns, *taken[-3:]]))
+    writer.writerow(map(escape_formula, [*taken[:-3], *columns, *taken[-3:]]))
     for line in lines:
         plain = [getattr(line, name) for name in _PLAIN]
         spent = [getattr(line, name) for name in _SPENT]
         error = "" if line.error is None else f"{line.error.kind}: {line.error.message}"
         given = line.values
         values = [given.get(name) for name in scorers]
-        told = [listed(line.broken), listed(line.reasons), listed(line.edited)]
-        odd = [" ".join(line.marks), listed(line.anomalies)]
-        writer.writerow(map(harmless, [*plain, *odd, error, *spent, *values, *told]))
+        notes = [listed(line.broken), listed(line.reasons), listed(line.edited)]
+        flags = [" ".join(line.marks), listed(line.anomalies)]
+        writer.writerow(map(escape_formula, [*plain, *flags, error, *spent, *values, *notes]))
+
+
+def export_jsonl(lines: Iterable[ExportLine], out: IO[str], source: ExportSource) -> None:
+    """The writer of `export --format jsonl`."""
+    write_jsonl(lines, out)
+
+
+def export_csv(lines: Iterator[ExportLine], out: IO[str], source: ExportSource) -> None:
+    """The writer of `export --format csv`."""
+    write_csv(lines, out, source.scorers())
+
+
+def report_json(source: ReportSource, out: IO[str]) -> None:
+    """The writer of `report --format json`: one object for one run, else a list."""
+    value = source.reports[0] if len(source.reports) == 1 else source.reports
+    out.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
 
 
 def score_column(scorer: str, taken: Collection[str]) -> str:
-    """The column of a scorer, in every table: its name, unless another column has it."""
+    """The column of a scorer in every table: its name, or `score.<name>` if another column has that name."""
     return f"score.{scorer}" if scorer in taken else scorer
 
 
-def harmless(value: Any) -> Any:
-    """For a spreadsheet. Numbers are left alone, also those that are texts: an answer is often -5."""
+def escape_formula(value: Any) -> Any:
+    """Prefix a text that a spreadsheet would run as a formula. Numbers stay, also as text: an answer is often -5."""
     if not isinstance(value, str):
         return value
     text = clean(value)
     return f"'{text}" if _FORMULA.match(text) and not _NUMBER.match(text) else text
 
 
-def listed(told: dict[str, str]) -> str:
-    return "; ".join(f"{name}: {text}" for name, text in told.items())
+def listed(texts: dict[str, str]) -> str:
+    return "; ".join(f"{name}: {text}" for name, text in texts.items())
 
 
 def _score(row: ScoreRow | MadeRow) -> Any:
-    return {"failure": {"message": own_words(row.scorer, row.failure)}} if row.failure else row.value
+    return {"failure": {"message": without_scorer_name(row.scorer, row.failure)}} if row.failure else row.value
 
 
 def _line(line: PlanLine, row: AnswerRow | None, scores: list[ScoreRow], reader: Reader, prices: Prices) -> ExportLine:
@@ -192,7 +209,7 @@ def _line(line: PlanLine, row: AnswerRow | None, scores: list[ScoreRow], reader:
     tool_calls: list[dict[str, Any]] = []
     if row is not None and row.status in {"finished", "failed"}:
         entry = reader.record_at(row.segment, row.at_byte)
-        if entry is None or entry.line.n != row.n:  # it was lost to damage since the index saw it
+        if entry is None or entry.line.n != row.n:  # lost to damage after it was indexed
             row = None
         elif row.status == "finished":
             answer = _finished.decode(entry.line).answer
@@ -227,7 +244,7 @@ def _line(line: PlanLine, row: AnswerRow | None, scores: list[ScoreRow], reader:
 
 
 class ScoreLine(msgspec.Struct, frozen=True):
-    """What one scorer says of one answer. `value` None is no score; `failure` says how the scorer broke, if it did."""
+    """One scorer's score of one answer. `value` None: no score. `failure`: the message of a failed scorer."""
 
     key: str
     task: str
@@ -239,12 +256,12 @@ class ScoreLine(msgspec.Struct, frozen=True):
     reason: str = ""
     failure: str = ""
     author: str = ""
-    """Who set it by hand, if somebody did."""
+    """Who set it by hand; empty for a scorer's score."""
     evaluation: str = ""
 
 
 def score_lines(index: Index, evaluation: str = "") -> Iterator[ScoreLine]:
-    """`evaluation` empty means the newest. Answers and scores are walked side by side."""
+    """One line per score. Empty `evaluation` means the newest. Answers and scores are read side by side."""
     answers = index.answers("finished")
     answer = next(answers, None)
     evaluation = evaluation or index.story.evaluation
@@ -253,5 +270,9 @@ def score_lines(index: Index, evaluation: str = "") -> Iterator[ScoreLine]:
             answer = next(answers, None)
         assert answer is not None
         key = parse_key(answer.key)
-        failure = own_words(row.scorer, row.failure)
+        failure = without_scorer_name(row.scorer, row.failure)
         yield ScoreLine(answer.key, *key, row.scorer, row.value, row.reason, failure, row.author, evaluation)
+
+
+# Old names, until every importer is renamed.
+harmless = escape_formula

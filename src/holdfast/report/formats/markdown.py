@@ -1,10 +1,15 @@
-"""A run's report as Markdown, for pull requests and job summaries. Says what `report` says on a terminal."""
+"""A run's report as Markdown, for pull requests and job summaries, with the facts of the terminal report.
+
+Invariant: names and errors are escaped, so nothing in them is markup, a link or the end of a row.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from typing import IO
 
 from holdfast.printable import clean
 from holdfast.report.cells import CellReport, RunReport
+from holdfast.report.formats import ReportSource
 from holdfast.report.tables import (
     anomaly_lines,
     cost_lines,
@@ -21,13 +26,13 @@ from holdfast.report.tables import (
 from holdfast.report.text import counted
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~&$!]|:(?=//)|(?<=\bwww)\.)", re.IGNORECASE)
-"""Also entities, formulas, and addresses, which GitHub would make links of."""
+"""Includes entities, formulas, and addresses, which GitHub turns into links."""
 _HEAD = ("task", "model", "scorer", "mean", "95% interval", "n", "failed", "unfinished", "tokens", "cost", "time")
 _MARKS = {"completed": "✅", "running": "⏳", "failed": "❌", "stalled": "❌"}
 
 
 def markdown(report: RunReport) -> str:
-    """Ends with a line break, so that it can be appended to a file that holds others."""
+    """The report of one run. It ends with a blank line, so that several can be appended to one file."""
     failed = sum(cell.failed for cell in report.cells)
     mark = "⚠️" if report.damage or (failed and report.status == "completed") else _MARKS.get(report.status, "⚠️")
     lines = [f"### {mark} {_text(f'{report.experiment}/{report.run_id}')}: {report.status}", ""]
@@ -51,6 +56,11 @@ def markdown(report: RunReport) -> str:
     return "\n".join(lines) + "\n\n"
 
 
+def report_markdown(source: ReportSource, out: IO[str]) -> None:
+    """The writer of `report --format markdown`."""
+    out.writelines(map(markdown, source.reports))
+
+
 def _rows(cell: CellReport) -> Iterator[str]:
     used = f"{short(cell.usage.input_tokens)}+{short(cell.usage.output_tokens)}"
     rest = (str(cell.failed), str(cell.unfinished), used, str(cell.cost) or "-", duration(cell.seconds))
@@ -61,7 +71,7 @@ def _rows(cell: CellReport) -> Iterator[str]:
 
 
 def markdown_table(names: Sequence[str], rows: Iterable[Sequence[str]], titles: int) -> str:
-    """Any table; the first `titles` columns hold names, the others numbers."""
+    """A Markdown table; the first `titles` columns hold names, the others numbers."""
     head = [_row(names), _row("---" if index < titles else "--:" for index in range(len(names)))]
     return "\n".join([*head, *(_row(map(_text, row)) for row in rows)]) + "\n"
 
@@ -71,5 +81,5 @@ def _row(cells: Iterable[str]) -> str:
 
 
 def _text(text: str) -> str:
-    """Nothing in a name or an error means anything to Markdown, or ends a row; control characters are shown."""
+    """Escape Markdown, put the text on one line, and show control characters."""
     return _SPECIAL.sub(r"\\\1", " ".join(clean(text).split()))

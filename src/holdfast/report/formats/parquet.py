@@ -1,8 +1,8 @@
-"""A run's lines as Parquet: typed columns, written in row groups, so that memory does not grow with the run.
+"""Export as Parquet: typed columns, written in row groups, so that memory does not grow with the run.
 
-Texts are as they are. A scorer's column holds booleans, numbers or labels, as its values are; where it gave several
-kinds, numbers if all of them can be read so (a boolean is 1 or 0), else text. Needs pyarrow when it is used; if that is
-missing, says how to install it.
+Texts are unchanged. A scorer's column holds booleans, numbers or labels, like its values. With mixed values it holds
+numbers if all can be read as numbers (a boolean is 1 or 0), else texts. pyarrow is imported on use; if it is missing,
+the error names the package to install.
 """
 
 import importlib
@@ -10,13 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from holdfast.errors import UsageError
+from holdfast.report.formats import ExportSource
 from holdfast.report.formats.lines import ExportLine, score_column
 from holdfast.score import as_number
 from holdfast.state import Index
 
 _ROWS_MAX = 2_000
 _CHARACTERS_MAX = 8_000_000
-"""Of outputs in one row group: a thousand long answers must not be a gigabyte in memory."""
+"""The limit on output in one row group: a thousand long answers must not take a gigabyte."""
 _BOOL, _NUMBER, _LABEL = "bool", "number", "label"
 _COLUMNS = {
     "key": "string",
@@ -45,7 +46,7 @@ _COLUMNS = {
 
 
 def score_kinds(index: Index, evaluation: str = "") -> dict[str, str]:
-    """By scorer, in the order of their names: what its values are. One that never gave a value has numbers."""
+    """The kind of each scorer's values, sorted by name. A scorer without values counts as numeric."""
     found: dict[str, set[str]] = {}
     for row in index.scores(evaluation or index.story.evaluation):
         kinds = found.setdefault(row.scorer, set())
@@ -57,8 +58,13 @@ def score_kinds(index: Index, evaluation: str = "") -> dict[str, str]:
     }
 
 
+def export_parquet(lines: Iterable[ExportLine], path: str, source: ExportSource) -> None:
+    """The writer of `export --format parquet`."""
+    write_parquet(lines, path, source.score_kinds())
+
+
 def write_parquet(lines: Iterable[ExportLine], path: str, kinds: Mapping[str, str]) -> None:
-    """`kinds`: see `score_kinds`. What is there of the file after a failure cannot be read as Parquet."""
+    """`kinds`: see `score_kinds`. After a failure the file has no footer, so readers reject it as Parquet."""
     arrow, parquet = _package("pyarrow"), _package("pyarrow.parquet")
     schema = _schema(arrow, kinds)
     try:
@@ -72,7 +78,7 @@ def write_parquet(lines: Iterable[ExportLine], path: str, kinds: Mapping[str, st
 
 
 def _schema(arrow: Any, kinds: Mapping[str, str]) -> Any:
-    """Of pyarrow, which has no types of its own."""
+    """The pyarrow schema (Any: pyarrow has no type hints)."""
     types = {
         "string": arrow.string(),
         "strings": arrow.list_(arrow.string()),

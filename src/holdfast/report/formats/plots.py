@@ -1,7 +1,7 @@
-"""Figures of runs: scores with intervals, paired differences, cost against score, pass@k, seconds of an answer.
+"""Plots of runs: scores with intervals, paired differences, cost against score, pass@k, seconds per answer.
 
-Drawn by matplotlib, which is brought in when a figure is drawn; if it is missing, says how to install it. Nothing is
-shown on a screen. Invariant: the same numbers give the same bytes, and nothing in a name is taken for mathematics.
+matplotlib is imported when a plot is drawn; if it is missing, the error names the package to install. Nothing is shown
+on a screen. Invariant: the same numbers give the same bytes, and no part of a name is read as mathematics.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ import msgspec
 from holdfast.errors import UsageError
 from holdfast.report.cells import RunReport
 from holdfast.report.compare.comparison import Comparison, compare
-from holdfast.report.compare.sides import Answers, pairs_between, pairs_within, sides_of
+from holdfast.report.compare.sides import SideAnswers, pairs_between, pairs_within, sides_of
 from holdfast.report.formats.lines import ExportLine
 from holdfast.report.text import counted, first_line, shortened
 from holdfast.stats import Summary, pass_at_k, quantile
@@ -34,7 +34,7 @@ _CURVE_MAX = 1_000
 
 
 class Point(msgspec.Struct, frozen=True):
-    """One scorer over one cell, and what an answer of the cell cost."""
+    """One scorer over one cell, and the cost of one answer."""
 
     label: str
     scorer: str
@@ -43,7 +43,7 @@ class Point(msgspec.Struct, frozen=True):
 
 
 class Curve(msgspec.Struct, frozen=True):
-    """pass@k of one cell for k = 1, 2, …: the mean over its samples."""
+    """The mean pass@k of one cell for k = 1, 2, …"""
 
     label: str
     scorer: str
@@ -51,7 +51,7 @@ class Curve(msgspec.Struct, frozen=True):
 
 
 class Latency(msgspec.Struct, frozen=True):
-    """How long the answers of one cell took: quantiles of their seconds, replayed steps included."""
+    """Quantiles of the seconds per answer of one cell, replayed steps included."""
 
     label: str
     p5: float
@@ -62,8 +62,8 @@ class Latency(msgspec.Struct, frozen=True):
     p99: float
 
 
-class Plotted(msgspec.Struct, frozen=True):
-    """All that there is to draw."""
+class PlotData(msgspec.Struct, frozen=True):
+    """Everything that can be drawn for some runs."""
 
     points: tuple[Point, ...]
     comparisons: tuple[Comparison, ...]
@@ -75,12 +75,12 @@ class Plotted(msgspec.Struct, frozen=True):
         return list(dict.fromkeys(each.scorer for each in self.points))
 
 
-def plotted(runs: Sequence[tuple[RunReport, Iterable[ExportLine]]]) -> Plotted:
-    """Of several runs, the first one is compared with each other one; of one, its models and variants."""
+def collect_plot_data(runs: Sequence[tuple[RunReport, Iterable[ExportLine]]]) -> PlotData:
+    """With several runs, the first is compared with each other; with one, its models and variants are compared."""
     points: list[Point] = []
     curves: list[Curve] = []
     latencies: list[Latency] = []
-    sides: list[dict[tuple[str, str], Answers]] = []
+    sides: list[dict[tuple[str, str], SideAnswers]] = []
     for report, lines in runs:
         prefix = f"{report.run_id} " if len(runs) > 1 else ""
         points += _points(report, prefix)
@@ -90,7 +90,7 @@ def plotted(runs: Sequence[tuple[RunReport, Iterable[ExportLine]]]) -> Plotted:
         for cell, each in answers.items():
             curves += _curves(f"{prefix}{' / '.join(cell)}", each)
         sides.append(answers)
-    return Plotted(tuple(points), tuple(_comparisons(sides)), tuple(curves), tuple(latencies))
+    return PlotData(tuple(points), tuple(_comparisons(sides)), tuple(curves), tuple(latencies))
 
 
 def _points(report: RunReport, prefix: str) -> Iterator[Point]:
@@ -102,7 +102,7 @@ def _points(report: RunReport, prefix: str) -> Iterator[Point]:
 
 
 def _watched(lines: Iterable[ExportLine], seconds: "dict[tuple[str, str], array[float]]") -> Iterator[ExportLine]:
-    """The same without outputs, which nothing is drawn of."""
+    """The same lines without outputs, which no plot needs; collects the seconds on the way."""
     for line in lines:
         if line.status == "finished":
             seconds.setdefault((line.task, line.model), array("d")).append(line.seconds)
@@ -114,8 +114,8 @@ def _latency(label: str, seconds: "array[float]") -> Latency:
     return Latency(label, *(quantile(ordered, share) or 0.0 for share in (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)))
 
 
-def _curves(label: str, answers: Answers) -> Iterator[Curve]:
-    """Of scorers that say right or wrong, where every sample with a score has several."""
+def _curves(label: str, answers: SideAnswers) -> Iterator[Curve]:
+    """For right-or-wrong scorers, if every scored sample has several repeats."""
     for measure in answers.measures().values():
         samples: dict[str, list[float]] = {}
         for (sample, _), number in (measure.numbers() or {}).items():
@@ -129,11 +129,11 @@ def _curves(label: str, answers: Answers) -> Iterator[Curve]:
 
 
 def _mean_pass(samples: Sequence[Sequence[float]], k: int) -> float:
-    """Over the same samples for every k, or the curve could fall."""
+    """Over the same samples for every k; otherwise the curve could fall."""
     return sum(pass_at_k(each, k) or 0.0 for each in samples) / len(samples)
 
 
-def _comparisons(sides: Sequence[dict[tuple[str, str], Answers]]) -> Iterator[Comparison]:
+def _comparisons(sides: Sequence[dict[tuple[str, str], SideAnswers]]) -> Iterator[Comparison]:
     if len(sides) == 1:
         pairs = pairs_within(sides[0])
         yield from (each for first, second in pairs for each in compare(first, second))
@@ -160,12 +160,12 @@ _SETTINGS = {
     "figure.constrained_layout.use": True,
 }
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8b4513")
-"""That people who see red and green alike can tell apart."""
+"""Distinguishable with red-green colour blindness."""
 _SHAPES = "os^DvP*X"
 
 
-class Drawn(msgspec.Struct, frozen=True):
-    """A figure, as the bytes of a file. `name` can be one of a file; `title` says what it shows."""
+class Plot(msgspec.Struct, frozen=True):
+    """A plot as the bytes of a file. `name`: a safe file name. `title`: what it shows."""
 
     name: str
     title: str
@@ -173,7 +173,7 @@ class Drawn(msgspec.Struct, frozen=True):
 
 
 def has_plots() -> bool:
-    """Whether figures can be drawn here."""
+    """Whether matplotlib is installed."""
     try:
         importlib.import_module("matplotlib")
     except ImportError:
@@ -181,26 +181,26 @@ def has_plots() -> bool:
     return True
 
 
-def draw(plotted: Plotted, image: str = "png") -> Iterator[Drawn]:
-    """Every figure that there are numbers for, one at a time."""
-    for scorer in plotted.scorers:
-        points = [each for each in plotted.points if each.scorer == scorer and each.summary.mean is not None]
+def draw(data: PlotData, image: str = "png") -> Iterator[Plot]:
+    """Every plot that has data, one at a time."""
+    for scorer in data.scorers:
+        points = [each for each in data.points if each.scorer == scorer and each.summary.mean is not None]
         if points:
             yield _drawn("scores", scorer, "scores, with 95% intervals", image, partial(_scores, points))
         priced = [each for each in points if each.dollars is not None]
         if priced:
             yield _drawn("cost", scorer, "cost against score", image, partial(_costs, priced))
-        differences = [each for each in plotted.comparisons if each.scorer == scorer and each.difference is not None]
+        differences = [each for each in data.comparisons if each.scorer == scorer and each.difference is not None]
         if differences:
             yield _drawn("differences", scorer, "paired differences", image, partial(_differences, differences))
-        curves = [each for each in plotted.curves if each.scorer == scorer]
+        curves = [each for each in data.curves if each.scorer == scorer]
         if curves:
-            yield _drawn("pass-at-k", scorer, "pass@k", image, partial(_curves_of_plots, curves))
-    if plotted.latencies:
-        yield _drawn("seconds", "", "seconds of an answer", image, partial(_latencies, plotted.latencies))
+            yield _drawn("pass-at-k", scorer, "pass@k", image, partial(_pass_curves, curves))
+    if data.latencies:
+        yield _drawn("seconds", "", "seconds of an answer", image, partial(_latencies, data.latencies))
 
 
-def _drawn(kind: str, scorer: str, what: str, image: str, make: "Callable[[], Figure]") -> Drawn:
+def _drawn(kind: str, scorer: str, what: str, image: str, make: "Callable[[], Figure]") -> Plot:
     title = f"{_name(scorer)}: {what}" if scorer else what
     with _quietly() as matplotlib, matplotlib.rc_context(_SETTINGS):
         figure = make()
@@ -209,12 +209,12 @@ def _drawn(kind: str, scorer: str, what: str, image: str, make: "Callable[[], Fi
         metadata = {"Date": None, "Creator": None} if image == "svg" else {"Software": None}
         figure.savefig(out, format=image, dpi=_DPI, metadata=metadata)
     name = f"{kind}-{quote(scorer, safe=' ')}" if scorer else kind
-    return Drawn(f"{shortened(name, 100)}.{image}", title, out.getvalue())
+    return Plot(f"{shortened(name, 100)}.{image}", title, out.getvalue())
 
 
 @contextlib.contextmanager
 def _quietly() -> Iterator[Any]:
-    """A name may have letters that the font does not: they are shown as boxes, and that is all."""
+    """matplotlib without warnings about letters that the font lacks: they appear as boxes."""
     try:
         matplotlib = importlib.import_module("matplotlib")
     except ImportError as error:
@@ -225,7 +225,7 @@ def _quietly() -> Iterator[Any]:
 
 
 def _figure(height: float) -> "tuple[Figure, Axes]":
-    """Without pyplot, which would keep it, and would look for a screen."""
+    """Without pyplot, which would keep every figure in memory and look for a screen."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(_WIDTH, height))
@@ -233,7 +233,7 @@ def _figure(height: float) -> "tuple[Figure, Axes]":
 
 
 def _rows_figure(names: Sequence[str], what: str) -> "tuple[Figure, Axes]":
-    """One row for each name, the first on top."""
+    """A figure with one row per name, the first on top."""
     shown = names[:_ROWS_MAX]
     figure, axes = _figure(1.3 + 0.3 * max(len(shown), 2))
     axes.set_yticks(range(len(shown)), labels=[_name(name) for name in shown])
@@ -255,7 +255,9 @@ def _scores(points: Sequence[Point]) -> "Figure":
 
 
 def _differences(found: Sequence[Comparison]) -> "Figure":
-    figure, axes = _rows_figure([_told(each) for each in found], "second minus first, on the keys that both have")
+    figure, axes = _rows_figure(
+        [_comparison_label(each) for each in found], "second minus first, on the keys that both have"
+    )
     axes.axvline(0, color="#666666", linewidth=1)
     _intervals(axes, [each.difference for each in found if each.difference is not None])
     low, high = axes.get_xlim()
@@ -265,7 +267,7 @@ def _differences(found: Sequence[Comparison]) -> "Figure":
 
 
 def _costs(points: Sequence[Point]) -> "Figure":
-    """Points that the legend has no room for are grey, and without their intervals."""
+    """Points beyond the legend's room are grey and have no intervals."""
     figure, axes = _legend_figure(len(points))
     for number, each in reversed(list(enumerate(points))):
         mean, dollars = each.summary.mean or 0.0, 1_000 * (each.dollars or 0.0)
@@ -285,7 +287,7 @@ def _costs(points: Sequence[Point]) -> "Figure":
     return figure
 
 
-def _curves_of_plots(curves: Sequence[Curve]) -> "Figure":
+def _pass_curves(curves: Sequence[Curve]) -> "Figure":
     figure, axes = _legend_figure(len(curves))
     for number, each in reversed(list(enumerate(curves))):
         axes.plot(range(1, len(each.values) + 1), each.values, **_look(number, each.label))
@@ -322,7 +324,7 @@ def _latencies(latencies: Sequence[Latency]) -> "Figure":
 
 
 def _intervals(axes: "Axes", summaries: Sequence[Summary]) -> None:
-    """One on each row."""
+    """Draw one interval per row."""
     shown = summaries[:_ROWS_MAX]
     means = [each.mean or 0.0 for each in shown]
     ends = [_ends(each) for each in shown]
@@ -332,7 +334,7 @@ def _intervals(axes: "Axes", summaries: Sequence[Summary]) -> None:
 
 
 def _ends(summary: Summary) -> tuple[float, float]:
-    """Of the interval, or the mean itself where none is known."""
+    """The ends of the interval, or the mean itself without one."""
     mean = summary.mean or 0.0
     if summary.low is None or summary.high is None:
         return mean, mean
@@ -344,7 +346,7 @@ def _are_shares(points: Sequence[Point]) -> bool:
 
 
 def _legend_figure(count: int) -> "tuple[Figure, Axes]":
-    """With room for a legend below it."""
+    """A figure with room for a legend below."""
     figure, axes = _figure(4.5 + 0.25 * math.ceil(min(count, _LEGEND_MAX + 1) / 2))
     axes.grid(color="#dddddd", linewidth=0.8)
     return figure, axes
@@ -365,15 +367,20 @@ def _legend(figure: "Figure", axes: "Axes", count: int) -> None:
         text.set_parse_math(False)
 
 
-def _told(each: Comparison) -> str:
+def _comparison_label(each: Comparison) -> str:
     task = each.first.task if each.first.task == each.second.task else each.first.family
     return f"{task}: {each.second.label(each.first)} - {each.first.label(each.second)}"
 
 
 def _name(text: str) -> str:
-    """Of a long name the beginning and the end: variants differ at the end."""
+    """The beginning and end of a long name: variants differ at the end."""
     line = first_line(text, 10_000)
     if len(line) <= _NAME_MAX:
         return line
     half = _NAME_MAX // 2
     return f"{line[:half]}…{line[1 - half :]}"
+
+
+# Old names, until every importer is renamed.
+Drawn = Plot
+plotted = collect_plot_data

@@ -40,8 +40,16 @@ from holdfast.sandbox.confinement import (
     why_no_namespaces,
 )
 from holdfast.sandbox.orphans import clear, name_of
-from holdfast.sandbox.snapshots import Blobs, Capacity, LostFilesError, Snapshot, State, restore, take_snapshot
-from holdfast.sandbox.threads import Stopwatch, Threads
+from holdfast.sandbox.snapshots import (
+    Blobs,
+    Capacity,
+    FilesState,
+    FolderSnapshot,
+    LostFilesError,
+    restore,
+    take_snapshot,
+)
+from holdfast.sandbox.threads import Threads, WorkStopwatch
 from holdfast.spec import Sandbox
 
 _SPACE_PAUSE_SECONDS = 1.0
@@ -97,14 +105,14 @@ class Sandboxes:
             raise UsageError(f"a task has sandbox.image, and {why_not}; start an engine, or leave the image out")
 
     def opener(self, wanted: Sandbox | None, read_file: ReadFile | None) -> "Callable[[Sample, AttemptScope], Box]":
-        return lambda sample, scope: Box(self, wanted or Sandbox(), Origin(sample, scope, read_file))
+        return lambda sample, scope: Box(self, wanted or Sandbox(), BoxOrigin(sample, scope, read_file))
 
     async def has_namespaces(self) -> bool:
         if self._plain is None:
             self._plain = await asyncio.to_thread(why_no_namespaces)
         return not self._plain
 
-    async def keep(self, work: Callable[[], T], watch: Stopwatch) -> T:
+    async def keep(self, work: Callable[[], T], watch: WorkStopwatch) -> T:
         """Do what writes files. While the disk is full it is done again and again, and that is told: the run waits, as
         its journal does.
         """
@@ -140,7 +148,7 @@ class Sandboxes:
         self.threads.close()
 
 
-class Origin(msgspec.Struct, frozen=True):
+class BoxOrigin(msgspec.Struct, frozen=True):
     """Whose sandbox it is, and what its first files come from."""
 
     sample: Sample
@@ -155,7 +163,7 @@ class Origin(msgspec.Struct, frozen=True):
 class Box:
     """The sandbox of one attempt, which tools know as `ctx.sandbox`."""
 
-    def __init__(self, sandboxes: Sandboxes, wanted: Sandbox, origin: Origin) -> None:
+    def __init__(self, sandboxes: Sandboxes, wanted: Sandbox, origin: BoxOrigin) -> None:
         self.wanted = wanted
         self._sandboxes = sandboxes
         self._origin = origin
@@ -163,9 +171,9 @@ class Box:
         self._making = asyncio.Lock()
         self._calls: dict[Launch, asyncio.Event] = {}
         self._closed = False
-        self._known = Snapshot(State())
-        self._pending: tuple[Files, Snapshot] | None = None
-        self._watch = Stopwatch()
+        self._known = FolderSnapshot(FilesState())
+        self._pending: tuple[Files, FolderSnapshot] | None = None
+        self._watch = WorkStopwatch()
         self._folder: Folder | None = None
         self._noted: list[Files] = []
         """What was delivered since it was known: put together when the folder is next needed, which may be never."""
@@ -220,13 +228,13 @@ class Box:
         if self._used:  # what that call left does not begin with what this one changed
             self._lose(LostFilesError("a recorded call was delivered while another was being made in the sandbox"))
 
-    def turn(self) -> "Turn":
-        return Turn(self)
+    def turn(self) -> "SandboxTurn":
+        return SandboxTurn(self)
 
-    async def enter(self) -> Stopwatch:
+    async def enter(self) -> WorkStopwatch:
         """Wait for one's turn. The watch runs from then on."""
         await self._turn.acquire()
-        self._watch = Stopwatch()
+        self._watch = WorkStopwatch()
         return self._watch
 
     def leave(self) -> None:
@@ -286,8 +294,8 @@ class Box:
             raise self.lost
         if self._noted:
             state, noted = self._known.state, self._noted
-            self._known = Snapshot(
-                await self._sandboxes.threads.keep(lambda: functools.reduce(State.after, noted, state))
+            self._known = FolderSnapshot(
+                await self._sandboxes.threads.keep(lambda: functools.reduce(FilesState.after, noted, state))
             )
             self._noted = []
         begun = self._known.state.entries or self._known.state.lost  # the first call records at least the folders
@@ -308,7 +316,7 @@ class Box:
             key = self._origin.scope.key
             self._sandboxes.tell("sandbox.lost", f"{key}: {error}; the sample begins anew", key=key)
 
-    def _make(self, first: Mapping[str, bytes]) -> Snapshot:
+    def _make(self, first: Mapping[str, bytes]) -> FolderSnapshot:
         if self._folder is None:
             self._folder = _new_folder(self._sandboxes.place, self._sandboxes.uid, self._origin.name())
         folder = self._folder
@@ -333,7 +341,7 @@ class Box:
         return found
 
 
-class Turn:
+class SandboxTurn:
     """One call's right to a sandbox: from when it begins until its step has been delivered."""
 
     def __init__(self, box: Box) -> None:

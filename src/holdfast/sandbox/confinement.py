@@ -63,7 +63,7 @@ class SandboxFailedError(SandboxError):
     kind = "sandbox_failed"
 
 
-class Bounds(Protocol):
+class SandboxLimits(Protocol):
     """What a command may use: the `sandbox` of a task, or `Limits`."""
 
     @property
@@ -162,7 +162,7 @@ class Folder(msgspec.Struct, frozen=True):
 class Launch:
     """One command in one folder. `run` in one thread; `stop` from any."""
 
-    def __init__(self, folder: Folder, wanted: Bounds, namespaces: bool, over_full: bool = False) -> None:
+    def __init__(self, folder: Folder, wanted: SandboxLimits, namespaces: bool, over_full: bool = False) -> None:
         """`over_full`: the folder holds more than `wanted` allows, and the command may remove some of it."""
         self._folder = folder
         self._wanted = wanted
@@ -185,7 +185,7 @@ class Launch:
         wanted = self._wanted
         most = wanted.output_kb << 10 if output_bytes is None else output_bytes
         try:
-            mend_folders(self._folder)
+            repair_folders(self._folder)
             put = self._put(given)
         except OSError as error:
             raise SandboxFailedError(f"the sandbox could not be set up: {error}") from error
@@ -427,10 +427,10 @@ def make_folders(folder: Folder) -> None:
     """What a command needs to be there. Nobody else may look in."""
     os.makedirs(folder.path, mode=0o700, exist_ok=True)
     os.makedirs(os.path.join(folder.path, ROOT), exist_ok=True)
-    mend_folders(folder)
+    repair_folders(folder)
 
 
-def mend_folders(folder: Folder) -> None:
+def repair_folders(folder: Folder) -> None:
     """Whatever the last command did to the folders that it works in, the next one finds and may use them."""
     for path in (folder.files, folder.work, folder.temporary):
         with contextlib.suppress(FileExistsError):
@@ -448,7 +448,7 @@ def remove_folder(path: str) -> None:
     remove_own_folder(path)
 
 
-def _kernel_limits(wanted: Bounds) -> dict[str, int]:
+def _kernel_limits(wanted: SandboxLimits) -> dict[str, int]:
     """For each process. CPU time is for the case that the launcher was killed, which else ends commands in time."""
     return {
         "CORE": 1,  # less than any core: with 0 a kernel that pipes cores to a program would still start it
@@ -461,7 +461,7 @@ def _kernel_limits(wanted: Bounds) -> dict[str, int]:
 
 
 def _in_docker(
-    folder: Folder, wanted: Bounds, name: str, argv: Sequence[str], environment: Mapping[str, str]
+    folder: Folder, wanted: SandboxLimits, name: str, argv: Sequence[str], environment: Mapping[str, str]
 ) -> list[str]:
     """The command line that runs the same in a container, which is gone afterwards."""
     limits = {**_kernel_limits(wanted), "NPROC": 0, "DATA": 0}

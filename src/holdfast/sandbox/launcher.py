@@ -22,7 +22,7 @@ import time
 from . import cgroups, kernel
 from .filesystem import INNER_ID, make_root
 from .kernel import LINUX
-from .usage import Watch, descendants
+from .usage import UsageWatch, descendants
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,7 +53,9 @@ def main() -> None:
         return  # it ended before we could ask to be told
     no_group = make_groups(order)
     try:
-        use = Watch(order["limits"], order["files"], [each["events"] for each in order["groups"] if each["events"]])
+        use = UsageWatch(
+            order["limits"], order["files"], [each["events"] for each in order["groups"] if each["events"]]
+        )
         child = start(order)
     except OSError as error:
         report: dict[str, Any] = {"error": str(error)}
@@ -132,7 +134,7 @@ def map_ids(child: int) -> None:
         kernel.write(f"/proc/{child}/{name}", line)
 
 
-def watch(child: int, use: Watch, seconds: float, wake: int) -> tuple[str, int]:
+def watch(child: int, use: UsageWatch, seconds: float, wake: int) -> tuple[str, int]:
     """Until the command ends, or must: why (nothing, if it ended by itself), and how."""
     end_at = time.monotonic() + seconds
     while True:

@@ -49,7 +49,7 @@ class Capacity(msgspec.Struct, frozen=True):
     count: int
 
 
-class State(msgspec.Struct, frozen=True):
+class FilesState(msgspec.Struct, frozen=True):
     """The files of a sandbox at one moment. `lost`: why they are not all known."""
 
     entries: Entries = msgspec.field(default_factory=dict)
@@ -58,25 +58,27 @@ class State(msgspec.Struct, frozen=True):
     def digest(self) -> str:
         return xxhash.xxh3_128_hexdigest(_canonical(dict(sorted(self.entries.items()))))
 
-    def after(self, files: Files) -> "State":
+    def after(self, files: Files) -> "FilesState":
         """With what a call changed. If it did not begin with these files, what it left cannot be known."""
         if files.before != self.digest():
-            return State(self.entries, "the recorded calls do not fit together: one between them is missing")
+            return FilesState(self.entries, "the recorded calls do not fit together: one between them is missing")
         if files.lost:
-            return State(self.entries, files.lost)
+            return FilesState(self.entries, files.lost)
         gone = set(files.removed)
         left = {path: each for path, each in self.entries.items() if path not in gone}
-        return State({**left, **files.changed})
+        return FilesState({**left, **files.changed})
 
 
-class Snapshot(msgspec.Struct, frozen=True):
+class FolderSnapshot(msgspec.Struct, frozen=True):
     """A folder as it was found: its state, and stamps that tell whether a file was touched since."""
 
-    state: State
+    state: FilesState
     stamps: Mapping[str, Stamp] = msgspec.field(default_factory=dict)
 
 
-def take_snapshot(folder: str, before: Snapshot, bounds: Capacity, blobs: Blobs) -> tuple[Files | None, Snapshot]:
+def take_snapshot(
+    folder: str, before: FolderSnapshot, bounds: Capacity, blobs: Blobs
+) -> tuple[Files | None, FolderSnapshot]:
     """What is other than before, its content kept. None if nothing is. What cannot be kept leaves `before` in force."""
     digest = before.state.digest()
     try:
@@ -86,17 +88,17 @@ def take_snapshot(folder: str, before: Snapshot, bounds: Capacity, blobs: Blobs)
             entries, stamps = _keep_all(folder, found, before, blobs)
     except _CannotKeepError as error:
         files = Files(digest, lost=str(error))
-        return files, Snapshot(State(before.state.entries, files.lost), before.stamps)
+        return files, FolderSnapshot(FilesState(before.state.entries, files.lost), before.stamps)
     old = before.state.entries
     changed = {path: each for path, each in entries.items() if old.get(path) != each}
     removed = [path for path in old if path not in entries]
-    after = Snapshot(State(entries), stamps)
+    after = FolderSnapshot(FilesState(entries), stamps)
     if not changed and not removed and not before.state.lost:
         return None, after
     return Files(digest, changed, removed), after
 
 
-def restore(folder: str, state: State, blobs: Blobs) -> Snapshot:
+def restore(folder: str, state: FilesState, blobs: Blobs) -> FolderSnapshot:
     """Make the files anew in a folder that is not there. LostFilesError if one cannot be had."""
     if state.lost:
         raise LostFilesError(f"the sandbox cannot be restored: {state.lost}")
@@ -113,7 +115,7 @@ def restore(folder: str, state: State, blobs: Blobs) -> Snapshot:
     stamps = {path: _stamp(os.lstat(_inside(folder, path))) for path, each in state.entries.items() if each.blob}
     for path in reversed(folders):
         os.chmod(_inside(folder, path), state.entries[path].mode)
-    return Snapshot(state, stamps)
+    return FolderSnapshot(state, stamps)
 
 
 class _CannotKeepError(Exception):
@@ -147,7 +149,7 @@ def _check(found: Mapping[str, os.stat_result], bounds: Capacity) -> None:
 
 
 def _keep_all(
-    folder: str, found: Mapping[str, os.stat_result], before: Snapshot, blobs: Blobs
+    folder: str, found: Mapping[str, os.stat_result], before: FolderSnapshot, blobs: Blobs
 ) -> tuple[dict[str, KeptFile], dict[str, Stamp]]:
     """Dying on the way leaves content that no record names."""
     entries: dict[str, KeptFile] = {}

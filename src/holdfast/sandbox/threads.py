@@ -16,7 +16,7 @@ _KEEPING = 4
 T = TypeVar("T")
 
 
-class Stopwatch:
+class WorkStopwatch:
     """How long a call has worked. It stands still while everything that the call has asked for waits for a thread."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -67,7 +67,7 @@ class Threads:
         """Do what ends soon by itself."""
         return await _end_of(self._pool("keeping").submit(work), lambda: None)
 
-    async def command(self, work: Callable[[], T], stop: Callable[[], None], watch: Stopwatch) -> T:
+    async def command(self, work: Callable[[], T], stop: Callable[[], None], watch: WorkStopwatch) -> T:
         """Do what may take long, and ends when it is told to `stop`."""
         loop = asyncio.get_running_loop()
 

@@ -21,14 +21,14 @@ FILE_COST_FACTOR = 20
 """Counting files takes at most a 20th of the time of one processor, unless the disk fills up meanwhile."""
 
 
-class Watch:
+class UsageWatch:
     """One command's use, against its limits. A limit of 0 is none."""
 
     def __init__(self, limits: dict[str, int], folder: str, groups: list[str]) -> None:
         self._limits = limits
         self._events = groups
         """Files of control groups that count how often the kernel killed for memory: then it need not be counted."""
-        self._files = Files(folder, limits["bytes"], limits["files"], bool(limits["over_full"]))
+        self._files = FolderUsage(folder, limits["bytes"], limits["files"], bool(limits["over_full"]))
 
     def excess(self) -> str:
         """Which limit is exceeded; nothing, if none is."""
@@ -66,7 +66,7 @@ class Watch:
         return private * 1024 + max(mapped * 1024, in_files)
 
 
-class Files:
+class FolderUsage:
     """How much is in a folder. `over_full`: an earlier command left more than it may have. This one is killed only if
     it makes that more, so that it can remove something.
     """

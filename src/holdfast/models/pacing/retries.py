@@ -1,9 +1,12 @@
-"""The one retry layer. No provider tries again by itself, so the count that is recorded is the count that was sent.
+"""The one retry layer: `ask` is the only loop that sends a request again. Providers never retry by themselves, so the
+recorded number of tries is the number of requests that were sent.
 
-Whoever lets requests through (a model's line, or nobody) is asked before each try, is told what came of it, and does
-all the waiting: for the line's turn, and for the request's own pause before the next try. Those pauses grow
-exponentially with full jitter, so that requests that failed together do not come back together. A cancellation passes
-straight through, waiting or asking.
+Where a retry is decided: whether an error is retryable at all is in the table `POLICIES` (`holdfast.models.failures`);
+how many retries there are is `request_retries` of the model; whether a try counts, and who waits, is the `Again` that
+`Passage.failed` returns. In a run the passage is `PacedRequest` in `holdfast.engine.client`.
+
+The passage does all the waiting: for its turn, and for the pause before a retry. Pauses grow exponentially with full
+jitter, so that requests that failed together do not come back together. Cancellation passes straight through.
 """
 
 import asyncio

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from holdfast.errors import SpecError, told
 from holdfast.solve.tools.built_in import TOOLS
-from holdfast.solve.tools.mcp import Offer, read_server
+from holdfast.solve.tools.mcp import ToolSource, read_server
 from holdfast.solve.tools.tool import Tool, as_tool
 
 TOOL_ENTRY_POINTS = "holdfast.tools"
@@ -42,7 +42,7 @@ def as_function(found: Any, name: str, place: str) -> Callable[..., Any]:
     return cast(Callable[..., Any], found)
 
 
-def find_offers(entries: Any, place: str) -> list[Offer]:
+def find_offers(entries: Any, place: str) -> list[ToolSource]:
     """Tools by name, and servers. SpecError for two tools of one name: a model could not tell them apart."""
     if not isinstance(entries, Sequence) or isinstance(entries, str):
         raise SpecError(f"{place}: expected a list of tools; it is {entries!r}")
@@ -54,7 +54,7 @@ def find_offers(entries: Any, place: str) -> list[Offer]:
     return found
 
 
-def _find_offer(entry: Any, place: str) -> Offer:
+def _find_offer(entry: Any, place: str) -> ToolSource:
     if isinstance(entry, dict) and list(entry) == ["mcp"]:
         return read_server(entry["mcp"], f"{place}.mcp")
     if not isinstance(entry, str):

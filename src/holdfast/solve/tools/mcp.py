@@ -44,7 +44,7 @@ class ServerError(HoldfastError):
     """A server cannot be used, or says that a call went wrong. The text is for the model."""
 
 
-class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class McpServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A server, as a spec names it. `${VAR}` is filled in when it is opened, and stands in no record."""
 
     command: list[str] = []
@@ -178,14 +178,14 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         yield stdio.stdio_client(wanted, errlog=errors)
 
 
-Offer = Tool | Server
+ToolSource = Tool | McpServer
 """What a model may be offered: a tool, or all that a server has."""
 
 
-def read_server(given: Any, place: str) -> Server:
+def read_server(given: Any, place: str) -> McpServer:
     """SpecError if it is none."""
     try:
-        server = msgspec.convert(given, Server)
+        server = msgspec.convert(given, McpServer)
     except msgspec.ValidationError as error:
         raise SpecError(f"{place}: {str(error).replace('Expected', 'expected')}") from error
     if bool(server.command) == bool(server.url):
@@ -204,11 +204,11 @@ def servers_in(solver: Any) -> list[dict[str, Any]]:
     return servers_in(list(solver.values()))
 
 
-async def offered(ctx: Context, offers: Sequence[Offer]) -> dict[str, Tool]:
+async def offered(ctx: Context, offers: Sequence[ToolSource]) -> dict[str, Tool]:
     """All tools by name. SpecError for two of one name: a model could not tell them apart."""
     found: dict[str, Tool] = {}
     for offer in offers:
-        for each in await offer.offered(ctx) if isinstance(offer, Server) else [offer]:
+        for each in await offer.offered(ctx) if isinstance(offer, McpServer) else [offer]:
             if each.name in found:
                 raise SpecError(f"there are two tools called {each.name!r}; give the server a prefix")
             found[each.name] = each

@@ -498,7 +498,7 @@ class Engine:
         limited = self.budget.limit
         roles = {name: limited(("", name), client.handle(files)) for name, client in self._roles.items()}
         secrets = secrets_of(spec)
-        means = Means(
+        resources = Means(
             models={},
             allowance=attempt_limits(spec),
             read_file=None if files is None else files.read,
@@ -508,15 +508,15 @@ class Engine:
         )
         return TaskSetup(
             work=work,
-            means={
-                model: msgspec.structs.replace(means, models=self._models(work.task.name, model, files))
+            resources={
+                model: msgspec.structs.replace(resources, models=self._models(work.task.name, model, files))
                 for model in self._clients
             },
             scoring=ScoringSetup(
                 scorers=self._job.scorers.get(work.task.name, ()),
                 evaluation=self._job.evaluation,
                 places=self._scoring,
-                means=msgspec.structs.replace(means, models=roles, allowance=AttemptLimits()),
+                resources=msgspec.structs.replace(resources, models=roles, allowance=AttemptLimits()),
                 earlier=self._earlier if work.task.name in self._job.sources else None,
                 seed=spec.seed,
             ),

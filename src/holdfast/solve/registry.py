@@ -69,7 +69,7 @@ _FITTING: dict[str, Callable[[dict[str, Any], str], dict[str, Any]]] = {
 
 
 def resolve_solver(entry: Any, place: str) -> Solver:
-    """Return the solver that a spec or a script names. SpecError with its place and the nearest name if there is none."""
+    """Return the solver that a spec or a script names. SpecError with the nearest name if there is none."""
     if callable(entry):
         name = getattr(entry, "__name__", "solver")
         _check(name, entry, {}, place)

@@ -1,5 +1,5 @@
-"""Durable steps: the result of every call of a solver is in the journal before the solver sees it, and again after a
-crash.
+"""Durable steps: the result of every call of a solver is in the journal before the solver sees it. After a crash it is
+delivered again.
 
 A step is identified by the digest of its request and by how often that request was made before in its scope. A replay
 delivers recorded steps one at a time, in journal order, and lets the sample run until it waits again; so races inside a

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.engine.failures import failure_of, user_traceback, redacted, secrets_of
+from holdfast.engine.failures import failure_of, redacted, secrets_of, user_traceback
 from holdfast.records.facts import Failure
 from holdfast.spec import Model, build_spec
 

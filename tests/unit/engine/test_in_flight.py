@@ -48,7 +48,7 @@ def test_where_a_task_waits_is_told_from_the_outside_in() -> None:
     found = looked(outer)
     names = [line.rpartition(" in ")[2] for line in found]
     assert names == ["outer", "inner", "wait"]
-    assert "test_flights.py" in found[0]
+    assert "test_in_flight.py" in found[0]
 
 
 def test_awaitables_of_other_kinds_are_no_trouble() -> None:

@@ -252,7 +252,7 @@ def test_the_failure_of_a_solver_shows_where_it_comes_from() -> None:
     story = answer(bad(error=ValueError("a slip")), World(), Setting(retries=0))
     failure = story.failures[0].failure
     assert failure.message == "ValueError: a slip"
-    assert "test_attempts.py" in failure.detail
+    assert "test_sample.py" in failure.detail
 
 
 def test_a_sample_that_takes_too_long_fails_as_a_time_out_and_is_tried_again() -> None:

@@ -217,7 +217,7 @@ os.makedirs(f"{box}/a/b")
 open(f"{box}/a/b/c", "w").write("closed")
 for path, mode in (("a/b/c", 0), ("a/b", 0o100), ("a", 0)):
     os.chmod(f"{box}/{path}", mode)
-files, known = take_snapshot(box, Snapshot(State()), Capacity(1000, 100), blobs)
+files, known = take_snapshot(box, FolderSnapshot(FilesState()), Capacity(1000, 100), blobs)
 assert [each.mode for each in files.changed.values()] == [0, 0o100, 0], files
 assert os.stat(f"{box}/a").st_mode & 0o777 == 0
 restored = restore(again, known.state, blobs)
